@@ -6,17 +6,16 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from planner.configs.reading.given import Flat, Given, place_of, scalar
-from planner.configs.reading.inherited import (
-    DOTTED,
-    INHERITS,
-    HydraFiles,
-    missing_file,
-    read_composed,
-    read_inherited,
+from planner.configs.reading.composed import (
+    CONFIG_FLAGS,
+    composed,
+    composed_yaml,
+    config_option,
 )
+from planner.configs.reading.given import Flat, Given, place_of, scalar
+from planner.configs.reading.inherited import read_inherited
 from planner.configs.reading.settings import Settings, fits_any
-from planner.configs.reading.sheet import ConfigSheet, load_config_sheet, spelled
+from planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from planner.configs.shell.commands import Command, Evaluated
 from planner.configs.shell.script import evaluate
 from planner.configs.shell.text import Gap, Text
@@ -25,21 +24,6 @@ from rlplan.errors import FileError, unreadable
 YAML_SUFFIXES = (".yaml", ".yml")
 # `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
 OVERRIDE = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)
-# Flags that name a configuration's file, by all that they are written as.
-CONFIG_FLAGS = {
-    "--config": "--config",
-    "--config-name": "--config-name",
-    "-cn": "--config-name",
-    "--config-path": "--config-path",
-    "-cp": "--config-path",
-    "--config-dir": "--config-dir",
-    "-cd": "--config-dir",
-}
-# Where hydra's decorator says that a module has its configurations.
-DECORATED = re.compile(r"hydra\.main\(([^)]*)\)")
-NAMED = r"""{}\s*=\s*f?["']([^"']+)["']"""
-HYDRA_FOLDER = "config"
-NOT_FOUND = "its file is not found, and its keys are not known"
 # What starts another script, and how many start one another at most.
 STARTERS = ("exec", "bash", "/bin/bash", "sh", "/bin/sh")
 MOST_SCRIPTS = 4
@@ -71,7 +55,11 @@ def read_configuration(
     if path.suffix in YAML_SUFFIXES:
         if not path.is_file():
             raise FileError(str(path), "no such file")
-        return _of_yaml(sheet, path, [Text(word) for word in given[1:]])
+        arguments = [Text(word) for word in given[1:]]
+        flat = _arguments(sheet, arguments, str(path))
+        if sheet.own_files:
+            return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
+        return Settings(sheet, read_inherited(path, flat), str(path))
     if path.is_file():
         return _of_script(sheet, path, given[1:], environment, evaluated)
     if path.suffix == ".sh":
@@ -193,142 +181,10 @@ def _of_command(
             rest = list(_spread(command.words))[place + 1 :]
             flat = _arguments(sheet, rest, file)
             if sheet.own_files:
-                flat, doubts = _composed(sheet, word.value, rest, folder, flat)
+                flat, doubts = composed(sheet, word.value, rest, folder, flat)
                 return Settings(sheet, flat, file, word.value, gaps, doubts=doubts)
             return Settings(sheet, _over_file(rest, folder, flat), file, word.value, gaps)
     return None
-
-
-def _of_yaml(sheet: ConfigSheet, path: Path, words: list[Text]) -> Settings:
-    """Return the settings of a YAML file with arguments behind it."""
-    flat = _arguments(sheet, words, str(path))
-    if not sheet.own_files:
-        return Settings(sheet, read_inherited(path, flat), str(path))
-    bases = (Path(), path.parent, *path.resolve().parents)
-    files = HydraFiles(
-        folders=(path.parent,),
-        own_files=_own_files(sheet),
-        bases=bases,
-        telling=_telling(sheet),
-    )
-    found = read_composed(path.name, files, flat, removed=_removed(words), usual=_usual(sheet))
-    assert found is not None, "the file is there"
-    return Settings(sheet, _nearest(sheet, found, flat), str(path))
-
-
-def _composed(
-    sheet: ConfigSheet, start: str, words: list[Text], folder: Path, arguments: Flat
-) -> tuple[Flat, dict[str, str]]:
-    """Return a command line's arguments over the file that hydra composes, and what of that is not known.
-
-    The file is the one that the command line names, or else the started module; the framework's own are not read.
-    """
-    bases = (Path(), folder, *folder.resolve().parents)
-    module = _module_file(start, bases)
-    usual_folder, usual_name = (None, None) if module is None else _decorated(module)
-    named, placed, more = (_option(words, f"--config-{each}") for each in ("name", "path", "dir"))
-    name = named.value if named is not None else usual_name
-    if name is None:
-        return arguments, {}
-    wanted = (placed.value if placed is not None else usual_folder) or HYDRA_FOLDER
-    folders = [] if module is None else [module.parent / wanted]
-    folders += [] if more is None else _folders(more.value, bases)
-    folders += _folders(wanted, bases)
-    if placed is None:
-        folders += [Path(), folder]
-    files = HydraFiles(
-        folders=tuple(dict.fromkeys(folders)),
-        own_files=_own_files(sheet),
-        own_folders=sheet.own_folders,
-        bases=bases,
-        telling=_telling(sheet),
-    )
-    found = read_composed(name, files, arguments, removed=_removed(words), usual=_usual(sheet))
-    if found is not None:
-        return _nearest(sheet, found, arguments), {}
-    place = "" if placed is None else placed.value.rstrip("/")
-    elsewhere = place.startswith(("/", "$", "`")) and not fits_any(place, sheet.own_folders)
-    own = files.is_own(name) and not elsewhere
-    if named is None or own:
-        return arguments, {}
-    missing = missing_file(name, arguments["--config-name"].where)
-    return {**arguments, f"{INHERITS}: {name}": missing}, {"--config-name": NOT_FOUND}
-
-
-def _own_files(sheet: ConfigSheet) -> tuple[str, ...]:
-    return tuple(name for each in sheet.own_files for name in spelled(each, sheet.roles))
-
-
-def _telling(sheet: ConfigSheet) -> frozenset[str]:
-    return frozenset(key for each in sheet.settings.values() for key in each.keys)
-
-
-def _module_file(start: str, bases: Iterable[Path]) -> Path | None:
-    """Return the file of a started module or script, where it is at hand."""
-    path = start if start.endswith(".py") else start.replace(".", "/") + ".py"
-    return next((base / path for base in bases if (base / path).is_file()), None)
-
-
-def _decorated(module: Path) -> tuple[str | None, str | None]:
-    """Return the folder, as it stands in a module, and the name of the configuration that it starts with."""
-    found = DECORATED.search(script_text(module))
-    if found is None:
-        return None, None
-    folder, name = (
-        re.search(NAMED.format(each), found[1]) for each in ("config_path", "config_name")
-    )
-    return folder and folder[1], name and name[1]
-
-
-def _folders(named: str, bases: Sequence[Path]) -> list[Path]:
-    """Return the folders that a path may mean: what leads to its known end may be of another machine."""
-    scheme, _, place = named.rpartition("://")
-    parts = [part for part in place.split("." if scheme == "pkg" else "/") if part]
-    unknown = [at for at, part in enumerate(parts) if any(sign in part for sign in "$`)")]
-    parts = parts[unknown[-1] + 1 :] if unknown else parts
-    whole = [Path(place)] if place.startswith("/") and not unknown else []
-    ends = [Path(*parts[at:]) for at in range(len(parts))] or [Path()]
-    return [
-        each for each in (*whole, *(base / end for end in ends for base in bases)) if each.is_dir()
-    ]
-
-
-def _removed(words: Iterable[Text]) -> tuple[str, ...]:
-    """Return the keys that hydra's overrides take away."""
-    return tuple(word.value[1:].partition("=")[0] for word in words if word.value.startswith("~"))
-
-
-def _usual(sheet: ConfigSheet) -> dict[str, object]:
-    """Return the framework's defaults by key."""
-    settings = (*sheet.settings.values(), *sheet.losses.values())
-    sizes = (
-        setting.of(prefix)
-        for trainer in sheet.trainers.values()
-        for setting in trainer.sizes.values()
-        for prefix in sheet.roles.values()
-    )
-    return {
-        key: each.default
-        for each in (*sizes, *settings)
-        for key in each.keys
-        if each.default is not None and DOTTED.match(key) and "." in key
-    }
-
-
-def _nearest(sheet: ConfigSheet, flat: Flat, arguments: Flat) -> Flat:
-    """Return values without those of files whose setting an argument gives by another of its keys."""
-    settings = [*sheet.settings.values(), *sheet.losses.values()]
-    for trainer in sheet.trainers.values():
-        for prefix in sheet.roles.values():
-            settings += [setting.of(prefix) for setting in trainer.sizes.values()]
-    hidden = {
-        key
-        for each in settings
-        if any(key in arguments for key in each.keys)
-        for key in each.keys
-        if key not in arguments and key != INHERITS
-    }
-    return {key: given for key, given in flat.items() if key not in hidden}
 
 
 def _spread(words: Iterable[Text]) -> Iterator[Text]:
@@ -348,7 +204,7 @@ def _part(word: Text, part: str) -> Text:
 
 def _over_file(words: list[Text], folder: Path, arguments: Flat) -> Flat:
     """Return a command line's arguments over the values of the YAML file that it names."""
-    named = _option(words, "--config")
+    named = config_option(words, "--config")
     if named is None:
         return arguments
     for base in (Path(), folder, *folder.resolve().parents):
@@ -356,18 +212,6 @@ def _over_file(words: list[Text], folder: Path, arguments: Flat) -> Flat:
             if path.is_file():
                 return read_inherited(path, arguments)
     raise FileError(named.value, "no such file", field="--config")
-
-
-def _option(words: list[Text], name: str) -> Text | None:
-    for place, word in enumerate(words):
-        flag, equals, value = word.value.partition("=")
-        if CONFIG_FLAGS.get(flag) != name:
-            continue
-        if equals:
-            return word.with_value(value)
-        if place + 1 < len(words):
-            return words[place + 1]
-    return None
 
 
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:

@@ -2,10 +2,8 @@
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,12 +21,6 @@ MOST_ANCESTORS = 20
 DOTTED = re.compile(r"^[A-Za-z_][\w-]*(\.[\w-]+)*$")
 
 EXPONENT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
-
-# How hydra names what a file's values are put under, in the file's first lines.
-PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
-SELF, GLOBAL, HERE = "_self_", "_global_", "_here_"
-# What has to be given elsewhere.
-MISSING = "???"
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -59,12 +51,12 @@ def read_inherited(path: Path, over: Flat | None = None) -> Flat:
     over = over or {}
     for key, given in over.items():
         if DOTTED.match(key):
-            _put(data, key.split("."), given.value)
-    found = _resolved(data, places, over)
+            put_at(data, key.split("."), given.value)
+    found = resolved(data, places, over)
     return {**found, **{key: given for key, given in over.items() if key not in found}}
 
 
-def _put(data: dict[str, Any], path: list[str], value: object) -> None:
+def put_at(data: dict[str, Any], path: list[str], value: object) -> None:
     """Put an argument's value in its place; mappings that it needs are made."""
     *parents, last = path
     for each in parents:
@@ -79,7 +71,7 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[st
     """Return a file's mapping over those that it inherits from, and where each leaf stands."""
     if path.resolve() in seen or len(seen) > MOST_ANCESTORS:
         raise FileError(str(path), "inherits from itself", field=INHERITS)
-    own, places = _read(path)
+    own, places = read_marked(path)
     named = own.pop(INHERITS, None)
     data: dict[str, Any] = {}
     inherited: dict[str, str] = {}
@@ -92,12 +84,12 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[st
             inherited[f"{INHERITS}: {each}"] = str(path)
             continue
         more, where = _merged(parent, (*seen, path.resolve()))
-        data = _over(data, more)
+        data = laid_over(data, more)
         inherited |= where
-    return _over(data, own), inherited | places
+    return laid_over(data, own), inherited | places
 
 
-def _over(base: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+def laid_over(base: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a mapping merged into another."""
     merged = {} if data.get(REPLACES) else dict(base)
     for key, value in data.items():
@@ -106,14 +98,14 @@ def _over(base: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
         before = merged.get(key)
         both = isinstance(value, dict) and isinstance(before, dict)
         merged[key] = (
-            _over(cast(dict[str, Any], before) if both else {}, value)
+            laid_over(cast(dict[str, Any], before) if both else {}, value)
             if isinstance(value, dict)
             else value
         )
     return merged
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a file's mapping, and the file and line of each leaf."""
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))
@@ -142,7 +134,7 @@ def _mark(node: Any, prefix: str, file: str, places: dict[str, str]) -> None:  #
             places[path] = f"{file}:{key.start_mark.line + 1}"
 
 
-def _resolved(
+def resolved(
     data: dict[str, Any],
     places: dict[str, str],
     over: Flat,
@@ -161,8 +153,8 @@ def _resolved(
             OmegaConf.register_resolver(name, function)
     under: dict[str, Any] = {}
     for key, value in (usual or {}).items():
-        _put(under, key.split("."), value)
-    whole = _over(under, data) if under else data
+        put_at(under, key.split("."), value)
+    whole = laid_over(under, data) if under else data
     try:
         tree = OmegaConf.create(whole)
     except OmegaConfBaseException:
@@ -237,261 +229,3 @@ def _leaves(
         else:
             found.append((f"{prefix}{key}", path, value))
     return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HydraFiles:
-    """Say where hydra looks for a configuration's files.
-
-    Attributes:
-        folders: Their roots; the first that has a file counts.
-        own_files: Those of the framework itself, as patterns: its usual values stand for them.
-        own_folders: Where the framework's own stand if they are at hand, as patterns.
-        bases: Folders to which places of searched folders may be relative.
-        telling: Groups of which a choice of the framework's own says something.
-    """
-
-    folders: tuple[Path, ...]
-    own_files: tuple[str, ...]
-    own_folders: tuple[str, ...] = ()
-    bases: tuple[Path, ...] = ()
-    telling: frozenset[str] = frozenset()
-
-    def found(self, name: str) -> Path | None:
-        """Return the file of a name; None where none is at hand that is not the framework's own."""
-        for root in self.folders:
-            path = root / (name if name.endswith(".yaml") else f"{name}.yaml")
-            if path.is_file() and not self.holds_own(path.parent):
-                return path
-        return None
-
-    def is_own(self, name: str) -> bool:
-        """Return whether the framework has a file of a name."""
-        name = name.removesuffix(".yaml").lstrip("/")
-        return any(fnmatchcase(name, each) for each in self.own_files)
-
-    def holds_own(self, folder: Path) -> bool:
-        """Return whether a folder holds the framework's own files."""
-        return any(fnmatchcase(folder.resolve().as_posix(), each) for each in self.own_folders)
-
-
-def read_composed(
-    name: str,
-    files: HydraFiles,
-    over: Flat,
-    *,
-    removed: Collection[str] = (),
-    usual: Mapping[str, object] | None = None,
-) -> Flat | None:
-    """Return the values of a file with what its list of defaults names, as hydra composes them; None without it.
-
-    The framework's own files are not read: its usual values stand for them. That of the lowest is given as
-    `defaults`; a choice of its groups by the group's name. A file that is not there stands as `defaults: NAME`.
-
-    Args:
-        over: Arguments by key: values, and choices of groups.
-        removed: Keys that arguments take away.
-        usual: What the framework's own files have, for references to it.
-
-    Raises:
-        FileError: A file is broken, or names itself.
-    """
-    path = files.found(name)
-    if path is None:
-        return None
-    composer = _Composer(files, dict(over))
-    composer.compose(path)
-    for key in removed:
-        _taken(composer.data, key.split("."))
-    for key, given in composer.arguments.items():
-        if DOTTED.match(key):
-            _put(composer.data, key.split("."), given.value)
-    flat = _resolved(composer.data, composer.places, composer.arguments, usual)
-    flat = {key: given for key, given in flat.items() if given.value != MISSING}
-    rest = {**composer.choices, **composer.arguments}
-    return {**flat, **{key: given for key, given in rest.items() if key not in flat}}
-
-
-def _taken(data: dict[str, Any], path: list[str]) -> None:
-    """Take a key out of a mapping, where it is there."""
-    *parents, last = path
-    for each in parents:
-        inner = data.get(each)
-        if not isinstance(inner, dict):
-            return
-        data = inner
-    data.pop(last, None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    """Hold an entry of a list of defaults.
-
-    Attributes:
-        group: Its group, with slashes; empty for a file of the same folder.
-        package: Under which its values are put, where it says so.
-        names: Of files; none where nothing is chosen.
-        overrides: Whether it only changes the choice of an entry elsewhere.
-    """
-
-    group: str
-    names: tuple[str, ...]
-    package: str | None = None
-    overrides: bool = False
-    optional: bool = False
-
-    @property
-    def key(self) -> str:
-        """Return the name by which an argument chooses in its place."""
-        group = self.group.lstrip("/")
-        return group if self.package is None else f"{group}@{self.package}"
-
-
-def _entries(listed: object) -> Iterator[_Entry]:
-    """Yield the entries of a list of defaults; the file's own values come last unless it says otherwise."""
-    entries = list(map(_entry, listed if isinstance(listed, list) else []))
-    yield from entries
-    if not any(entry.names == (SELF,) for entry in entries):
-        yield _Entry(group="", names=(SELF,))
-
-
-def _entry(listed: object) -> _Entry:
-    if not isinstance(listed, dict) or not listed:
-        path, _, package = str(listed).partition("@")
-        group, _, name = path.rpartition("/")
-        return _Entry(group=group, names=(name,), package=package or None)
-    key, chosen = next(iter(listed.items()))
-    *signs, word = str(key).split()
-    group, _, package = word.partition("@")
-    names = chosen if isinstance(chosen, list) else [] if chosen is None else [chosen]
-    return _Entry(
-        group=group,
-        names=tuple(map(str, names)),
-        package=package or None,
-        overrides="override" in signs,
-        optional="optional" in signs,
-    )
-
-
-class _Composer:
-    """Compose a configuration as hydra does: files of groups under their packages, in the order of their lists."""
-
-    def __init__(self, files: HydraFiles, arguments: Flat) -> None:
-        self.data: dict[str, Any] = {}
-        self.places: dict[str, str] = {}
-        self.choices: Flat = {}
-        self.arguments = arguments
-        self._files = files
-
-    def compose(self, path: Path) -> None:
-        """Read a file with all that it and the arguments name."""
-        searched = self.arguments.get("hydra.searchpath")
-        self._search({"searchpath": None if searched is None else searched.value})
-        self._add(path, (), "", ())
-        for key in [each for each in self.arguments if DOTTED.match(each) or "/" in each]:
-            group, _, package = key.partition("@")
-            chosen = self.arguments[key].value
-            names = chosen if isinstance(chosen, list) else [chosen]
-            if "." not in group and all(self._files.found(f"{group}/{name}") for name in names):
-                del self.arguments[key]
-                entry = _Entry(group=group, names=tuple(map(str, names)), package=package or None)
-                self._include(entry, (), "", path, ())
-
-    def _add(
-        self, path: Path, package: tuple[str, ...], group: str, seen: tuple[Path, ...]
-    ) -> None:
-        """Add a file's values, and those of the files that it names, under a package."""
-        if path.resolve() in seen or len(seen) > MOST_ANCESTORS:
-            raise FileError(str(path), "inherits from itself", field=INHERITS)
-        own, places = _read(path)
-        entries = list(_entries(own.pop(INHERITS, None)))
-        self._search(own.pop("hydra", None))
-        for entry in entries:
-            if entry.overrides and entry.key in self._files.telling:
-                self.choices.setdefault(entry.key, self._chosen(entry.names, path))
-        for entry in entries:
-            if entry.names == (SELF,):
-                self._lay(own, places, package)
-            elif not entry.overrides:
-                self._include(entry, package, group, path, (*seen, path.resolve()))
-
-    def _search(self, hydra: object) -> None:
-        """Look for files where a file says so, too."""
-        listed = hydra.get("searchpath") if isinstance(hydra, dict) else None
-        for each in listed if isinstance(listed, list) else []:
-            scheme, _, place = str(each).rpartition("://")
-            place = place.replace(".", "/") if scheme == "pkg" else place
-            found = tuple(base / place for base in self._files.bases if (base / place).is_dir())
-            self._files = replace(self._files, folders=(*self._files.folders, *found))
-
-    def _lay(
-        self, own: dict[str, Any], places: Mapping[str, str], package: tuple[str, ...]
-    ) -> None:
-        """Lay a file's own values over what there is."""
-        prefix = "".join(f"{each}." for each in package)
-        for each in reversed(package):
-            own = {each: own}
-        self.data = _over(self.data, own)
-        self.places |= {
-            f"{prefix}{key}": where
-            for key, where in places.items()
-            if key.partition(".")[0] not in {INHERITS, "hydra"}
-        }
-
-    def _include(
-        self,
-        entry: _Entry,
-        package: tuple[str, ...],
-        group: str,
-        path: Path,
-        seen: tuple[Path, ...],
-    ) -> None:
-        """Add the files that an entry of a list of defaults chooses."""
-        for name in self._names(entry):
-            there = (
-                entry.group
-                if entry.group.startswith("/") or not group
-                else f"{group}/{entry.group}"
-            )
-            whole = f"{there.strip('/')}/{name}".lstrip("/")
-            found = self._files.found(whole)
-            if found is not None:
-                inner = _package(entry, found, package)
-                self._add(found, inner, whole.rpartition("/")[0], seen)
-            elif "${" in name or entry.optional:
-                continue
-            elif entry.group and self._files.is_own(whole):
-                if entry.key in self._files.telling:
-                    self.choices[entry.key] = self._chosen((name,), path)
-            elif self._files.is_own(whole):
-                self.choices[INHERITS] = self._chosen((name,), path)
-            else:
-                self.places[f"{INHERITS}: {whole}"] = str(path)
-
-    def _names(self, entry: _Entry) -> tuple[str, ...]:
-        """Return the files that are chosen: by an argument, by a file's `override`, or by the entry itself."""
-        given = self.arguments.get(entry.key) if entry.group else None
-        if given is not None and not given.gaps and given.value is not None:
-            group = entry.group.strip("/")
-            if self._files.found(f"{group}/{given.value}") is not None:
-                del self.arguments[entry.key]
-            return (str(given.value),)
-        chosen = self.choices.get(entry.key) if entry.group else None
-        return entry.names if chosen is None else (str(chosen.value),)
-
-    def _chosen(self, names: tuple[str, ...], path: Path) -> Given:
-        return Given(value=names[0] if names else None, where=str(path))
-
-
-def _package(entry: _Entry, path: Path, parent: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what a file's values are put under: as its entry says, as it says itself, or by its group."""
-    named = entry.package
-    if named is None:
-        header = PACKAGE.search(path.read_text(encoding="utf-8"))
-        named = None if header is None else header[1]
-    if named is None:
-        return (*parent, *(part for part in entry.group.split("/") if part))
-    if named == GLOBAL:
-        return ()
-    named = named.removeprefix(f"{GLOBAL}.") if named.startswith(f"{GLOBAL}.") else named
-    return parent if named == HERE else (*parent, *named.split("."))
