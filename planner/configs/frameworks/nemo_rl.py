@@ -212,7 +212,9 @@ def _work(settings: Settings) -> Work:
 
 def _engine(settings: Settings) -> str:
     backend = settings.word("backend")
-    return eager_engine(ENGINE_SHEETS[backend], eager=settings.on(f"{backend}_eager"))
+    name = ENGINE_SHEETS[backend]
+    name = settings.sheet.engines.get(name, name)
+    return eager_engine(name, eager=settings.on(f"{backend}_eager"))
 
 
 def _generation(settings: Settings, backend: str, pool: RunPool) -> TaskPlan:

@@ -98,6 +98,7 @@ class Earlier:
         sizes: Defaults of sizes, by trainer and name.
         values: What words of settings meant, by setting and word.
         frameworks: Framework sheets, by trainer.
+        engines: Sheets of generation engines, by those that are in their place today.
         padded: Engine sheets where sequences are padded, by trainer.
         layout_of: Whose layout a process had, by trainer.
     """
@@ -106,6 +107,7 @@ class Earlier:
     sizes: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     values: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     frameworks: FrozenDict[str, str] = FrozenDict()
+    engines: FrozenDict[str, str] = FrozenDict()
     padded: FrozenDict[str, str | None] = FrozenDict()
     layout_of: FrozenDict[str, tuple[Role, ...]] = FrozenDict()
 
@@ -141,6 +143,7 @@ class ConfigSheet:
         ranges: Keys that only some versions have: by them a configuration says of which it is.
         images: What says a version in names of container images and packages, as regular expressions: the group
             `version` is of the framework, one with an engine's name of that, `NAME_minor` what follows its `0.`.
+        engines: Sheets of generation engines in this version, by those that are in their place today.
         version_files: Files of a checkout that hold nothing but the version.
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         arguments: How its command line is written: `hydra` overrides, or `flags` of argparse.
@@ -180,6 +183,7 @@ class ConfigSheet:
     earlier: FrozenDict[str, Earlier] = FrozenDict()
     ranges: tuple[VersionRange, ...] = ()
     images: tuple[str, ...] = ()
+    engines: FrozenDict[str, str] = FrozenDict()
     version_files: tuple[str, ...] = ()
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     arguments: Literal["hydra", "flags"]
@@ -246,6 +250,7 @@ def _changed(sheet: ConfigSheet, earlier: Earlier) -> ConfigSheet:
         settings=FrozenDict(settings),
         losses=FrozenDict(losses),
         trainers=FrozenDict(trainers),
+        engines=FrozenDict({**sheet.engines, **earlier.engines}),
     )
 
 

@@ -26,6 +26,20 @@ START = f"python3 -m verl.trainer.main_ppo {BASE}"
 CRITIC = (
     "algorithm.adv_estimator=gae", "critic.model.path=Qwen/Qwen2.5-7B-Instruct", "critic.ppo_micro_batch_size_per_gpu=4",
 )  # fmt: skip
+NEMO = """
+grpo: {num_prompts_per_step: 32, num_generations_per_prompt: 16}
+policy:
+  model_name: Qwen/Qwen2.5-1.5B
+  train_global_batch_size: 512
+  train_micro_batch_size: 4
+  logprob_batch_size: 4
+  max_total_sequence_length: 1024
+  precision: bfloat16
+  dtensor_cfg: {enabled: false}
+  megatron_cfg: {enabled: true, tensor_model_parallel_size: 1}
+  generation: {backend: vllm, vllm_cfg: {tensor_parallel_size: 1}}
+cluster: {gpus_per_node: 8, num_nodes: 1}
+"""
 TP = "megatron.tensor_model_parallel_size"
 MEGATRON = ("model_engine=megatron", f"actor_rollout_ref.actor.{TP}=4")
 
@@ -163,6 +177,22 @@ def test_defaults_are_those_of_the_version():
 )
 def test_steps_are_those_of_the_version(number, framework):
     assert verl(options=version(number)).job.framework == framework
+
+
+@pytest.mark.parametrize(
+    ("number", "framework", "engine"),
+    [
+        ("0.7", "nemo-rl-megatron", "vllm-0.15-ray"),
+        ("0.6", "nemo-rl-megatron-0.6", "vllm-0.15-ray"),
+        ("0.4", "nemo-rl-megatron-0.5", "vllm-0.11"),
+        ("0.3", "nemo-rl-megatron-0.3", "vllm-0.8"),
+    ],
+)
+def test_steps_and_engines_of_nemo_rl_are_those_of_the_version(number, framework, engine, tmp_path):
+    path = tmp_path / "grpo.yaml"
+    path.write_text(NEMO)
+    found = imported("nemo-rl", [str(path)], version(number))
+    assert (found.job.framework, found.draft.tasks["actor.generate"].engine) == (framework, engine)
 
 
 def test_every_version_has_sheets_that_there_are():
