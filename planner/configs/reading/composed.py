@@ -105,7 +105,9 @@ def read_composed(
     path = files.found(name)
     if path is None:
         return None
-    composer = _Composer(files, dict(over))
+    first = _Composer(files, dict(over), {})
+    first.compose(path)  # whatever changes a choice elsewhere may stand anywhere
+    composer = _Composer(files, dict(over), first.overrides)
     composer.compose(path)
     for key in removed:
         _taken(composer.data, key.split("."))
@@ -182,11 +184,14 @@ def _entry(listed: object) -> _Entry:
 class _Composer:
     """Compose a configuration as hydra does: files of groups under their packages, in the order of their lists."""
 
-    def __init__(self, files: HydraFiles, arguments: Flat) -> None:
+    def __init__(
+        self, files: HydraFiles, arguments: Flat, overrides: Mapping[str, tuple[str, ...]]
+    ) -> None:
         self.data: dict[str, Any] = {}
         self.places: dict[str, str] = {}
         self.choices: Flat = {}
         self.arguments = arguments
+        self.overrides = dict(overrides)
         self._files = files
 
     def compose(self, path: Path) -> None:
@@ -213,6 +218,8 @@ class _Composer:
         entries = list(_entries(own.pop(INHERITS, None)))
         self._search(own.pop("hydra", None))
         for entry in entries:
+            if entry.overrides:
+                self.overrides.setdefault(entry.key, entry.names)
             if entry.overrides and entry.key in self._files.telling:
                 self.choices.setdefault(entry.key, self._chosen(entry.names, path))
         for entry in entries:
@@ -282,8 +289,7 @@ class _Composer:
             if self._files.found(f"{group}/{given.value}") is not None:
                 del self.arguments[entry.key]
             return (str(given.value),)
-        chosen = self.choices.get(entry.key) if entry.group else None
-        return entry.names if chosen is None else (str(chosen.value),)
+        return self.overrides.get(entry.key, entry.names) if entry.group else entry.names
 
     def _chosen(self, names: tuple[str, ...], path: Path) -> Given:
         return Given(value=names[0] if names else None, where=str(path))
@@ -297,9 +303,8 @@ def _package(entry: _Entry, path: Path, parent: tuple[str, ...]) -> tuple[str, .
         named = None if header is None else header[1]
     if named is None:
         return (*parent, *(part for part in entry.group.split("/") if part))
-    if named == GLOBAL:
-        return ()
-    named = named.removeprefix(f"{GLOBAL}.") if named.startswith(f"{GLOBAL}.") else named
+    if named.partition(".")[0] == GLOBAL:
+        return tuple(named.split("."))[1:]
     return parent if named == HERE else (*parent, *named.split("."))
 
 
