@@ -226,3 +226,16 @@ def test_numbers_are_those_of_omegaconf(script):
     own = OWN.replace("    use_kl_loss: true\n", "    use_kl_loss: true\n    optim: {lr: 1e-6}\n")
     found = script("python3 -m verl.trainer.main_ppo --config-name=mine", {"config/mine.yaml": own})
     assert found.settings.flat["actor_rollout_ref.actor.optim.lr"].value == 1e-6
+
+
+def test_a_file_may_change_the_choice_of_another_ones_group(script):
+    files = {
+        "config/data/small.yaml": "train_batch_size: 32\nmax_prompt_length: 256\n",
+        "config/data/large.yaml": "train_batch_size: 512\nmax_prompt_length: 256\n",
+        "config/experiment/fast.yaml": "# @package _global_\ndefaults:\n  - override /data: large\n",
+        "config/mine.yaml": OWN.replace("  - _self_\n", "  - _self_\n  - data: small\n"),
+    }
+    start = "python3 -m verl.trainer.main_ppo --config-name=mine"
+    assert script(start, files).job.workload.prompts == 32
+    assert script(f"{start} +experiment=fast", files).job.workload.prompts == 512
+    assert script(f"{start} data=large", files).job.workload.prompts == 512
