@@ -184,7 +184,7 @@ def test_a_copy_of_verls_own_file_in_a_folder_that_is_not_there_is_missed(script
         f"python3 -m verl.trainer.main_ppo {flags.format('$VERL/verl/trainer/config')}", {}
     )
     copied = script(
-        f"python3 -m verl.trainer.main_ppo {flags.format('/home/me/project/config')}", {}
+        f"python3 -m verl.trainer.main_ppo {flags.format('/elsewhere/project/config')}", {}
     )
     assert (len(list(own.doubts())), len(list(copied.doubts()))) == (0, 1)
 
