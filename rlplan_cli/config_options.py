@@ -33,6 +33,13 @@ RunOption = Annotated[
         help="Run the script, with python3, ray, torchrun and other launchers replaced by a recorder.",
     ),
 ]
+VersionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--framework-version",
+        help="Version of the framework, such as 0.7.  [default: what the configuration says, else the newest known]",
+    ),
+]
 
 
 AsOption = Annotated[
@@ -110,6 +117,7 @@ class Given(NamedTuple):
     model: list[str] | None = None
     run: bool = False
     taken_as: str | None = None
+    version: str | None = None
 
 
 def import_options(
@@ -147,4 +155,5 @@ def import_options(
         job_path=job_path,
         evaluated=evaluated,
         taken_as=given.taken_as or "",
+        version=given.version,
     )

@@ -32,10 +32,11 @@ Check = Callable[[Settings], Iterable[Broken]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Hold a rule, and where the framework asks for it."""
+    """Hold a rule, where the framework asks for it, and since which version."""
 
     check: Check
     source: str
+    since: str | None = None
 
     @property
     def name(self) -> str:
@@ -43,8 +44,15 @@ class Rule:
         return self.check.__name__.replace("_", "-")
 
     def broken(self, settings: Settings) -> tuple[Broken, ...]:
-        """Return what breaks it; nothing where a value that it needs is not known."""
-        known = settings.sheet.settings
+        """Return what breaks it; nothing in versions without it, or where a value that it needs is not known."""
+        known, sheet = settings.sheet.settings, settings.sheet
+        order = sheet.versions.index
+        if (
+            self.since is not None
+            and sheet.version in sheet.versions
+            and order(sheet.version) < order(self.since)
+        ):
+            return ()
         try:
             found = tuple(self.check(settings))
         except FileError:

@@ -13,6 +13,7 @@ from planner.configs.reading.configuration import read_configuration
 from planner.configs.reading.given import Given
 from planner.configs.reading.settings import Keys, Settings, keys_of
 from planner.configs.reading.sheet import load_config_sheet
+from planner.configs.reading.versions import set_version
 from planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
 from planner.configs.shell.commands import Evaluated
 from profiles.catalog import load_model, model_names, resolve_job
@@ -66,6 +67,7 @@ class ImportOptions:
         evaluated: What a script does, if it was run already.
         taken_as: A module or script that is taken as what starts the framework's training; the framework's name takes
             whatever Python program is started.
+        version: Of the framework; None takes what the configuration says.
     """
 
     gpu: str
@@ -77,6 +79,7 @@ class ImportOptions:
     environment: Mapping[str, str] | None = None
     evaluated: Evaluated | None = None
     taken_as: str = ""
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,13 +171,15 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
 
     Raises:
         UnknownNameError: No such framework is known.
-        FileError: It cannot be read, or starts no training with RL.
+        FileError: It cannot be read, starts no training with RL, or its version is not known.
     """
     sheet = load_config_sheet(framework)
     environment = os.environ if options.environment is None else options.environment
+    given = list(words)
     settings = read_configuration(
-        sheet, words, environment, evaluated=options.evaluated, taken_as=options.taken_as
+        sheet, given, environment, evaluated=options.evaluated, taken_as=options.taken_as
     )
+    set_version(settings, options.version, Path(given[0]))
     settings.model = options.model
     _replace_models(settings, options)
     _check_fork(settings)
@@ -377,13 +382,15 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
 
 
 def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
+    for key in settings.has("defaults: *"):
+        yield from (f"{gap.source} {gap.reason}" for gap in settings.flat[key].gaps)
     yield from _of_fork(settings, keys)
     yield from _below_the_command(settings)
+    if settings.version_reason:
+        yield f"{settings.sheet.title} {settings.sheet.version}, {settings.version_reason}"
     yield from settings.notes
     yield from run.notes
     yield from _older_names(settings)
-    for key in settings.has("defaults: *"):
-        yield from (f"{gap.source} {gap.reason}" for gap in settings.flat[key].gaps)
 
 
 def _guesses(run: Run, options: ImportOptions) -> Iterator[str]:

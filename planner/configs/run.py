@@ -1,7 +1,7 @@
 """A framework's configured run as a job and a plan in which nothing is left open."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from planner.plans.trained import TrainerSizes, trainer_task
 from profiles.sheets import (
@@ -32,6 +32,7 @@ from rlplan.plan import BUCKET_BYTES, InFlight, Mode, PlanDraft, PoolDraft, Task
 from rlplan.specs import Specs
 from rlplan.workload.lengths import Lengths, Logged
 from rlplan.workload.work import Workload
+from simulator.workload.packing import packed_sequences
 
 USUAL_ENGINES, USUAL_LOSS = Engines(), Hyperparameters()
 TRAIN_POOL, ROLLOUT_POOL, REWARD_POOL = "train", "rollout", "reward"
@@ -224,13 +225,15 @@ def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
         for pool in run.pools
     )
     assert job.engines.train
-    engine = load_engine(job.engines.train)
     tasks = {}
     for task in tasks_of(load_algorithm(job.algorithm), job):
         if task.generates:
             tasks[task.name] = _pinned(run.generate, task)
         elif task.stage_kind.engine == "train":
             sizes = run.trainers[task.role]
+            engine = load_engine(sizes.engine or job.engines.train)
+            if engine.padding != "none":
+                sizes = _counted(sizes, job.workload)
             tasks[task.name] = _pinned(trainer_task(sizes, engine, trains=task.trains), task)
     return PlanDraft(
         job=path,
@@ -243,6 +246,17 @@ def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
         made_by=load_framework(run.framework).title,
         bucket_bytes=run.bucket_bytes or BUCKET_BYTES,
     )
+
+
+def _counted(sizes: TrainerSizes, workload: Workload) -> TrainerSizes:
+    """Return sizes whose micro-batches are counted: budgets are of what sequences have, not of their padding."""
+    trained, passed = sizes.token_budget, sizes.infer_token_budget
+    if trained is not None:
+        sizes = replace(sizes, token_budget=None, micro_batch=packed_sequences(trained, workload))
+    if passed is not None:
+        count = packed_sequences(passed, workload)
+        sizes = replace(sizes, infer_token_budget=None, infer_micro_batch=count)
+    return sizes
 
 
 def _pinned(layout: TaskPlan, task: Task) -> TaskDraft:

@@ -12,6 +12,7 @@ class TrainerSizes:
     """Hold the sizes of one role's model on its pool, as `rlplan.plan.TaskPlan` has them.
 
     Attributes:
+        engine: Its engine sheet, where that is not the job's.
         micro_batch, token_budget: Of updates; the budget is of all context-parallel ranks together.
         infer_micro_batch, infer_token_budget: Of passes without an update.
         offload: Whether states leave the GPUs between uses.
@@ -20,6 +21,7 @@ class TrainerSizes:
     """
 
     pool: str
+    engine: str | None = None
     tp: int = 1
     pp: int = 1
     dp: int = 1

@@ -29,7 +29,7 @@ PAIR_SEED = 2
 # Means of equal whole numbers come out a rounding error above them.
 ROUNDING = 1e-6
 
-Padding = Literal["none", "micro_batch", "batch"]
+Padding = Literal["none", "micro_batch", "batch", "limits"]
 
 
 class LengthStatistics:
@@ -154,8 +154,11 @@ def micro_batch_of(statistics: LengthStatistics, sequences: int, padding: Paddin
 def padded_tokens(statistics: LengthStatistics, sequences: int, padding: Padding) -> int:
     """Return the expected width in tokens of a micro-batch.
 
-    Padded to the batch, it has room for the longest prompt and the longest response of all.
+    Padded to the batch, it has room for the longest prompt and the longest response of all; to the limits, for
+    the longest that there may be.
     """
+    if padding == "limits":
+        return statistics.longest_tokens
     if padding == "batch":
         work = statistics.workload
         prompt, _ = statistics.longest_of(work.prompts, "prompts")
@@ -183,7 +186,7 @@ def straggler_fraction(
     The work of a rank is a sum of independent lengths, so nearly normal. Ranks that pad to the same width
     have the same work.
     """
-    if ranks == 1 or padding == "batch":
+    if ranks == 1 or padding in {"batch", "limits"}:
         return 0.0
     if padding == "none":
         mean, deviation, draws = statistics.mean_tokens, statistics.std_tokens, sequences

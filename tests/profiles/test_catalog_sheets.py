@@ -146,7 +146,8 @@ def test_every_constant_of_an_engine_has_a_source(name):
         field.name for field in dataclasses.fields(EngineSheet) if field.name not in ALWAYS_SAID
     ]
     wanted |= {name for name in names if getattr(sheet, name) != getattr(usual, name)}
-    assert set(sheet.sources) == wanted
+    # A variant may pad as is usual where what it is a variant of packs.
+    assert wanted <= set(sheet.sources) <= wanted | {"padding"}
 
 
 @pytest.mark.parametrize("name", engine_names())

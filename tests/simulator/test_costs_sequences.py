@@ -26,7 +26,7 @@ def statistics(prompt_tokens=100, response_tokens=50, **fields):
     return LengthStatistics(Workload(**({"prompts": 64} | lengths | fields)))
 
 
-@pytest.mark.parametrize("padding", ["none", "micro_batch", "batch"])
+@pytest.mark.parametrize("padding", ["none", "micro_batch", "batch", "limits"])
 def test_equal_lengths_need_no_padding(padding):
     batch = micro_batch_of(statistics(), 4, padding)
     assert (batch.tokens, batch.sequence_tokens, batch.head_tokens) == (600, 150, 600)
@@ -38,6 +38,13 @@ def test_a_micro_batch_is_padded_to_its_longest():
     # One in four pairs is short; the longest of two is 400 in three cases of four, else 200.
     assert padded_tokens(two_lengths, 2, "micro_batch") == pytest.approx(350, abs=3)
     assert padded_tokens(two_lengths, 64, "micro_batch") == 400
+
+
+def test_rows_are_padded_to_the_limits_however_short_their_sequences_are():
+    rare = statistics(prompt_tokens=100, response_tokens=Empirical(values=(*[10] * 999, 900)))
+    assert padded_tokens(rare, 1, "limits") == 1000
+    assert micro_batch_of(rare, 4, "limits").tokens == 4000
+    assert straggler_fraction(rare, 8, 4, 16, "limits") == 0
 
 
 def test_a_global_batch_is_padded_to_its_longest_prompt_and_its_longest_response():

@@ -8,6 +8,7 @@ from planner.configs.frameworks.verl import NO_DUAL_CLIP, NO_LIMIT
 from planner.configs.reading.sheet import Scalar
 from planner.configs.writing.export import UPDATE, Export, Variable
 from planner.configs.writing.launching import launch_script
+from profiles.catalog import load_engine
 from rlplan.job import Role
 from rlplan.plan import TaskPlan
 from rlplan.rules.layouts import FULLY_SHARDED
@@ -62,6 +63,30 @@ def _check(export: Export) -> None:
     for role in export.roles:
         if role != "reward":
             export.check_home(role, ": all that is trained or compared shares one pool")
+    _check_layouts(export)
+
+
+def _check_layouts(export: Export) -> None:
+    """Refuse layouts of their own for roles that share a process which has one."""
+    common, actor = export.sheet.trainers[export.trainer].in_common, export.layout("actor")
+    for task in export.tasks:
+        if task.kind == "generate" or task.role not in export.sheet.roles:
+            continue
+        layout = export.plan.tasks[task.name]
+        for name in common:
+            wanted, found = _cut(actor, name), _cut(layout, name)
+            if wanted != found and (name != "chunks" or task.kind == "train"):
+                problem = (
+                    f"is not the actor's {name} {wanted}, and Megatron has one layout a process"
+                )
+                raise export.refused(f"tasks.{task.name}.{name}", problem, f"{wanted}", found)
+
+
+def _cut(layout: TaskPlan, name: str) -> int:
+    """Return a size of a layout; experts that are cut as all else is are cut over its tensor ranks."""
+    if name == "expert_tp" and layout.ep > 1:
+        return layout.expert_tp or layout.tp
+    return int(getattr(layout, name) or 1)
 
 
 def _mode(export: Export) -> str:
@@ -149,6 +174,9 @@ def _role(export: Export, role: Role) -> None:
     layout = export.layout(role)
     export.put_fixed(role)
     export.put_cut(role)
+    if role != "reference":
+        packs = load_engine(layout.engine).padding == "none"
+        export.put("packs" if role == "actor" else "critic_packs", packs)
     export.put_size(role, "shard_ranks", layout.shard_ranks or -1)
     if trained is not None:
         export.put_size(role, "distributed", trained.zero > 0)

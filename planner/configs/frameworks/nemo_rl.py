@@ -412,6 +412,7 @@ def _engine(settings: Settings) -> str:
     """Return the engine's sheet; where there is none of it without CUDA graphs, that it has none is not counted."""
     backend = settings.word("backend")
     name, key = ENGINE_SHEETS[backend], f"{backend}_eager"
+    name = settings.sheet.engines.get(name, name)
     if EAGER.format(name) in engine_names():
         return eager_engine(name, eager=settings.on(key))
     settings.unmapped(key)

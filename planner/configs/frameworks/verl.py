@@ -1,7 +1,7 @@
 """verl: colocated roles on one pool, generation and reward models on pools of their own where configured."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -102,7 +102,11 @@ def run_of(settings: Settings) -> Run:
         adapter=_adapter(settings),
         dynamic_sampling=sampling,
         bucket_bytes=settings.whole("bucket_mebibytes") * MIB,
-        notes=(*algorithm_notes(settings, algorithm), *_notes(settings, mode)),
+        notes=(
+            *_without_effect(settings, trainer, models),
+            *algorithm_notes(settings, algorithm),
+            *_notes(settings, mode),
+        ),
         guesses=tuple(_guesses(settings, sampling)),
         mode=mode,
         **_async(settings, mode),
@@ -118,6 +122,54 @@ def trainer_of(settings: Settings) -> str:
     if named in {None, "fsdp"} and strategy is not None:
         return str(strategy)
     return str(named or "fsdp")
+
+
+def roles_of(settings: Settings) -> tuple[Role, ...]:
+    """Return the roles whose models the trainer holds, the actor first."""
+    compares = _compares(settings) and settings.whole("lora_rank") < 1
+    values = _algorithm(settings) == "ppo" and settings.value("critic_on") is not False
+    named: dict[Role, bool] = {"actor": True, "reference": compares, "critic": values}
+    return tuple(role for role, there in named.items() if there)
+
+
+def of_role(settings: Settings, trainer: str, role: Role) -> RoleSettings:
+    """Return what is set of a role's model; of Megatron's layout, what counts for all roles of the process."""
+    return settings.of(trainer, role, _layout_of(settings, trainer))
+
+
+def _layout_of(settings: Settings, trainer: str) -> Role | None:
+    """Return the role whose engine starts first, and lays out the process; None where each has its own layout."""
+    sheet = settings.sheet.trainers[trainer]
+    order, there = list(sheet.layout_of), roles_of(settings)
+    if settings.value("trainer_mode") == "separate_async" and "reference" in order:
+        order.remove("reference")  # a worker of its own there, which starts behind the actor's
+        order.append("reference")
+    for role in order:
+        own = settings.of(trainer, role)
+        follows = settings.sheet.role_follows.get(role) in there
+        if role in there and (not follows or any(map(own.is_given, sheet.in_common))):
+            return role
+    return None
+
+
+def _without_effect(settings: Settings, trainer: str, roles: Iterable[Role]) -> Iterator[str]:
+    """Yield a note where a role's sizes are not those of the process in which it runs."""
+    leader, sheet = _layout_of(settings, trainer), settings.sheet
+    if leader is None:
+        return
+    first = settings.of(trainer, leader)
+    lost = {
+        f"{own.key_of(name)}={own.value(name)}": f"{first.key_of(name)}={first.value(name)}"
+        for own in (settings.of(trainer, role) for role in roles if role in sheet.roles)
+        if own.role != leader
+        for name in sheet.trainers[trainer].in_common
+        if own.is_given(name) and own.value(name) != first.value(name)
+    }
+    if lost:
+        yield (
+            f"Megatron has one layout a process, and the {leader}'s counts ({', '.join(dict.fromkeys(lost.values()))}): "
+            f"{', '.join(lost)} {'has' if len(lost) == 1 else 'have'} no effect in {sheet.title} {sheet.version}"
+        )
 
 
 def _is_fully_async(settings: Settings) -> bool:
@@ -154,12 +206,8 @@ def _async(settings: Settings, mode: Mode) -> dict[str, Any]:
 
 
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
-    names: dict[Role, str] = {"actor": "model"}
-    enabled = settings.value("critic_on")
-    if _compares(settings) and settings.whole("lora_rank") < 1:
-        names["reference"] = "model"
-    if _algorithm(settings) == "ppo" and enabled is not False:
-        names["critic"] = "critic_model"
+    keys: dict[Role, str] = {"actor": "model", "reference": "model", "critic": "critic_model"}
+    names = {role: keys[role] for role in roles_of(settings)}
     if settings.on("reward_on"):
         names["reward"] = "reward_model"
     return models_of(settings, names)
@@ -197,8 +245,8 @@ def _pools(
 
 
 def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> TrainerSizes:
-    own = settings.of(trainer, role)
-    sizes = role_sizes(own, gpus, TRAIN_POOL)
+    own = of_role(settings, trainer, role)
+    sizes = replace(role_sizes(own, gpus, TRAIN_POOL), engine=_padded(settings, trainer, role))
     if own.value("reshards") is False:
         sizes = replace(sizes, zero=GRADIENTS)
     if role == "reference":
@@ -256,6 +304,12 @@ def _logit_way(settings: Settings, trainer: str, role: Role) -> str | None:
     if counts:
         return "entropy" if compiled else "entropy-eager"
     return "log-probs" if compiled else "old-entropy-eager"
+
+
+def _padded(settings: Settings, trainer: str, role: Role) -> str | None:
+    """Return the engine sheet of a role's trainer where it pads sequences; None where it packs them."""
+    packs = settings.on("critic_packs" if role == "critic" else "packs")
+    return None if packs else settings.sheet.trainers[trainer].padded
 
 
 def _valued(own: RoleSettings, sizes: TrainerSizes) -> TrainerSizes:

@@ -5,6 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from planner.configs.reading.composed import (
+    CONFIG_FLAGS,
+    composed,
+    composed_yaml,
+    config_option,
+)
 from planner.configs.reading.given import Flat, Given, leaves, place_of, scalar
 from planner.configs.reading.inherited import read_inherited
 from planner.configs.reading.settings import Lost, Settings, fits_any, is_on
@@ -29,7 +35,6 @@ from planner.configs.shell.text import Gap, Text
 from rlplan.errors import FileError, unreadable
 
 YAML_SUFFIXES = (".yaml", ".yml")
-CONFIG_FLAGS = ("--config", "--config-name", "--config-path", "--config-dir")
 # How many scripts start one another at most.
 MOST_SCRIPTS = 4
 # How deep commands stand in quotes in one another.
@@ -67,8 +72,11 @@ def read_configuration(
     if path.suffix in YAML_SUFFIXES:
         if not path.is_file():
             raise FileError(str(path), "no such file")
-        arguments = _arguments(sheet, [Text(word) for word in given[1:]], str(path))
-        return Settings(sheet, read_inherited(path, arguments), str(path))
+        arguments = [Text(word) for word in given[1:]]
+        flat = _arguments(sheet, arguments, str(path))
+        if sheet.own_files:
+            return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
+        return Settings(sheet, read_inherited(path, flat), str(path))
     if path.is_file():
         script = _Script(sheet, taken_as, environment)
         return script.settings(path, given[1:], evaluated)
@@ -292,9 +300,13 @@ def _of_start(
         FileError: A switch makes it something else than training with RL.
     """
     words = list(start.arguments)
-    arguments = _arguments(sheet, words, file)
-    flat = _beside(start, words, folder) | _over_file(words, folder, arguments)
-    settings = Settings(sheet, flat, file, start.name, gaps)
+    flat = _arguments(sheet, words, file)
+    doubts: dict[str, str] = {}
+    if sheet.own_files:
+        flat, doubts = composed(sheet, start.name, words, folder, flat)
+    else:
+        flat = _over_file(words, folder, flat)
+    settings = Settings(sheet, flat, file, start.name, gaps, doubts=doubts)
     for key, what in sheet.refused_switches.items():
         if key in flat and not flat[key].gaps and is_on(flat[key].value):
             raise settings.refused_key(key, what, "a configuration that trains")
@@ -376,7 +388,7 @@ def _check_arguments(
 
 def _over_file(words: list[Text], folder: Path, arguments: Flat) -> Flat:
     """Return a command line's arguments over the values of the YAML file that it names."""
-    named = _option(words, "--config")
+    named = config_option(words, "--config")
     if named is None:
         return arguments
     if named.gaps and not Path(named.value).is_file():
@@ -388,32 +400,6 @@ def _over_file(words: list[Text], folder: Path, arguments: Flat) -> Flat:
             if path.is_file():
                 return read_inherited(path, arguments)
     raise FileError(named.value, "no such file", field="--config")
-
-
-def _beside(start: Start, words: list[Text], folder: Path) -> Flat:
-    """Return the values of the YAML file that a fork's start takes from the folder `config` beside its module.
-
-    That is where `hydra.main(config_path="config")` of verl's own starts looks, and of those made from it.
-    """
-    named = _option(words, "--config-name")
-    if start.is_own or named is None or named.gaps or _option(words, "--config-path") is not None:
-        return {}
-    file = f"{named.value.removesuffix('.yaml')}.yaml"
-    parts = start.folder.parts
-    inner = [Path(*parts[at:]) / "config" / file for at in range(len(parts) + 1)]
-    bases = (Path(), folder, *folder.resolve().parents)
-    paths = (base / each for each in inner for base in bases)
-    found = next((path for path in paths if path.is_file()), None)
-    return {} if found is None else read_inherited(found)
-
-
-def _option(words: list[Text], name: str) -> Text | None:
-    for place, word in enumerate(words):
-        if word.value == name and place + 1 < len(words):
-            return words[place + 1]
-        if word.value.startswith(f"{name}="):
-            return word.with_value(word.value.partition("=")[2])
-    return None
 
 
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
@@ -430,14 +416,15 @@ def _overrides(words: list[Text], file: str) -> Flat:
     flag = ""
     for word in words:
         if flag or word.value in CONFIG_FLAGS:
-            if flag:
+            if flag and flag != "--config":
                 flat[flag] = _given(word, word.value, file)
-            flag = "" if flag else word.value
+            flag = "" if flag else CONFIG_FLAGS[word.value]
             continue
         found = OVERRIDE.match(word.value)
         if word.value.startswith("-"):
-            name, _, value = word.value.lstrip("-").partition("=")
-            flat[f"--{name}"] = _given(word, value or "true", file)
+            name, _, value = word.value.partition("=")
+            long = CONFIG_FLAGS.get(name, f"--{name.lstrip('-')}")
+            flat[long] = _given(word, value or "true", file)
         elif found is None:
             if word.value.startswith("~"):
                 flat.pop(word.value[1:], None)
@@ -447,7 +434,8 @@ def _overrides(words: list[Text], file: str) -> Flat:
             flat.pop(found[2], None)
         else:
             for key, leaf in leaves(found[2], found[3]):
-                flat[key] = replace(_given(word, "", file), value=leaf)
+                given = replace(_given(word, "", file), value=leaf)
+                flat[key] = replace(given, added=bool(found[1]))
     return flat
 
 

@@ -19,12 +19,14 @@ class Given:
         where: The file and line, or the argument.
         gaps: What of it could not be evaluated.
         older: The name by which an older version of the framework knows the key; empty where it is the key.
+        added: Whether it is given as a key that the framework's own configuration may not have.
     """
 
     value: object
     where: str
     gaps: tuple[Gap, ...] = ()
     older: str = ""
+    added: bool = False
 
 
 # A name in a mapping and its colon, where no space follows, as hydra allows.

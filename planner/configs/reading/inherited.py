@@ -20,6 +20,8 @@ MOST_ANCESTORS = 20
 # A key that stands in the tree: no flag, list's element or choice of a group.
 DOTTED = re.compile(r"^[A-Za-z_][\w-]*(\.[\w-]+)*$")
 
+EXPONENT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 # What NeMo-RL's and verl's configurations compute with.
@@ -49,12 +51,12 @@ def read_inherited(path: Path, over: Flat | None = None) -> Flat:
     over = over or {}
     for key, given in over.items():
         if DOTTED.match(key):
-            _put(data, key.split("."), given.value)
-    found = _resolved(data, places, over)
+            put_at(data, key.split("."), given.value)
+    found = resolved(data, places, over)
     return {**found, **{key: given for key, given in over.items() if key not in found}}
 
 
-def _put(data: dict[str, Any], path: list[str], value: object) -> None:
+def put_at(data: dict[str, Any], path: list[str], value: object) -> None:
     """Put an argument's value in its place; mappings that it needs are made."""
     *parents, last = path
     for each in parents:
@@ -69,7 +71,7 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[st
     """Return a file's mapping over those that it inherits from, and where each leaf stands."""
     if path.resolve() in seen or len(seen) > MOST_ANCESTORS:
         raise FileError(str(path), "inherits from itself", field=INHERITS)
-    own, places = _read(path)
+    own, places = read_marked(path)
     named = own.pop(INHERITS, None)
     data: dict[str, Any] = {}
     inherited: dict[str, str] = {}
@@ -82,12 +84,12 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[st
             inherited[f"{INHERITS}: {each}"] = str(path)
             continue
         more, where = _merged(parent, (*seen, path.resolve()))
-        data = _over(data, more)
+        data = laid_over(data, more)
         inherited |= where
-    return _over(data, own), inherited | places
+    return laid_over(data, own), inherited | places
 
 
-def _over(base: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+def laid_over(base: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a mapping merged into another."""
     merged = {} if data.get(REPLACES) else dict(base)
     for key, value in data.items():
@@ -96,14 +98,14 @@ def _over(base: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
         before = merged.get(key)
         both = isinstance(value, dict) and isinstance(before, dict)
         merged[key] = (
-            _over(cast(dict[str, Any], before) if both else {}, value)
+            laid_over(cast(dict[str, Any], before) if both else {}, value)
             if isinstance(value, dict)
             else value
         )
     return merged
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a file's mapping, and the file and line of each leaf."""
     try:
         loader = _Loader(path.read_text(encoding="utf-8"))
@@ -132,20 +134,35 @@ def _mark(node: Any, prefix: str, file: str, places: dict[str, str]) -> None:  #
             places[path] = f"{file}:{key.start_mark.line + 1}"
 
 
-def _resolved(data: dict[str, Any], places: dict[str, str], over: Flat) -> Flat:
-    """Return the leaves by their keys, references replaced by what they refer to."""
+def resolved(
+    data: dict[str, Any],
+    places: dict[str, str],
+    over: Flat,
+    usual: Mapping[str, object] | None = None,
+) -> Flat:
+    """Return the leaves by their keys, references replaced by what they refer to.
+
+    Args:
+        usual: What keys are that nobody gives.
+    """
     from omegaconf import OmegaConf  # noqa: PLC0415 -- only where YAML is read
     from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
 
     for name, function in RESOLVERS.items():
         if not OmegaConf.has_resolver(name):
             OmegaConf.register_resolver(name, function)
+    under: dict[str, Any] = {}
+    for key, value in (usual or {}).items():
+        put_at(under, key.split("."), value)
+    whole = laid_over(under, data) if under else data
     try:
-        tree = OmegaConf.create(data)
+        tree = OmegaConf.create(whole)
     except OmegaConfBaseException:
-        tree = OmegaConf.create(_readable(data))
+        tree = OmegaConf.create(_readable(whole))
     missing = (key for key in places if key.startswith(f"{INHERITS}: "))
-    flat: Flat = {key: _missing(key, places[key]) for key in missing}
+    flat: Flat = {
+        key: missing_file(key.removeprefix(f"{INHERITS}: "), places[key]) for key in missing
+    }
     for key, path, value in _leaves(data, "", ()):
         argument = over.get(key)
         if argument is not None and (argument.gaps or "${" not in str(value)):
@@ -164,6 +181,8 @@ def _resolved(data: dict[str, Any], places: dict[str, str], over: Flat) -> Flat:
                     reason="what it refers to is not known",
                 )
                 gaps = (gap,)
+        if isinstance(value, str) and EXPONENT.match(value):
+            value = float(value)  # as OmegaConf reads it, and YAML 1.1 does not
         flat[key] = Given(value=value, where=where, gaps=gaps)
     return flat
 
@@ -184,8 +203,8 @@ def _readable(data: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _missing(key: str, file: str) -> Given:
-    name = key.removeprefix(f"{INHERITS}: ")
+def missing_file(name: str, file: str) -> Given:
+    """Return what stands for a file's values where it is not there."""
     reason = "is not there; its values are taken to be the framework's usual ones"
     return Given(value=name, where=file, gaps=(Gap(line=1, source=name, reason=reason),))
 

@@ -48,6 +48,7 @@ class Settings:
         used: Keys whose values went into the job or plan.
         left_out: Keys whose values job and plan cannot hold: what is not counted.
         doubts: Keys that change how much is done in a step, in a way that job and plan do not hold: what of it.
+        version_reason: Why the sheet is of its version.
     """
 
     sheet: ConfigSheet
@@ -62,6 +63,7 @@ class Settings:
     used: set[str] = field(default_factory=set)
     left_out: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
+    version_reason: str = ""
 
     def value(self, name: str) -> object:
         """Return a setting's value; the framework's default where none is given."""
@@ -148,9 +150,13 @@ class Settings:
         """Yield the given keys that fit a pattern."""
         return (key for key in self.flat if fnmatchcase(key, pattern))
 
-    def of(self, trainer: str, role: str) -> "RoleSettings":
-        """Return what is set of a role's model, as its trainer has it."""
-        return RoleSettings(self, trainer, role)
+    def of(self, trainer: str, role: str, layout_of: str | None = None) -> "RoleSettings":
+        """Return what is set of a role's model, as its trainer has it.
+
+        Args:
+            layout_of: The role whose layout all of a process have.
+        """
+        return RoleSettings(self, trainer, role, layout_of)
 
     def key_of(self, name: str) -> str:
         """Return the key that gives a setting, or would give it."""
@@ -261,11 +267,16 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class RoleSettings:
-    """Answer what a configuration sets of one role's model, by the names of its trainer's sizes."""
+    """Answer what a configuration sets of one role's model, by the names of its trainer's sizes.
+
+    Attributes:
+        layout_of: The role whose keys count for sizes that all roles of a process have in common; None for none.
+    """
 
     settings: Settings
     trainer: str
     role: str
+    layout_of: str | None = None
 
     @property
     def names(self) -> Collection[str]:
@@ -277,9 +288,9 @@ class RoleSettings:
         if name not in self.names:
             return None
         setting, settings = self._setting(name), self.settings
-        followed = settings.sheet.role_follows.get(self.role)
+        followed = settings.sheet.role_follows.get(self._role(name))
         if followed is not None and not any(key in settings.flat for key in setting.keys):
-            return replace(self, role=followed).value(name)
+            return replace(self, role=followed, layout_of=None).value(name)
         return settings.value_of(setting)
 
     def optional_whole(self, name: str) -> int | None:
@@ -319,7 +330,12 @@ class RoleSettings:
 
     def _setting(self, name: str) -> Setting:
         sheet = self.settings.sheet
-        return sheet.trainers[self.trainer].sizes[name].of(sheet.roles[self.role])
+        return sheet.trainers[self.trainer].sizes[name].of(sheet.roles[self._role(name)])
+
+    def _role(self, name: str) -> str:
+        """Return the role whose keys give a size."""
+        common = self.settings.sheet.trainers[self.trainer].in_common
+        return self.layout_of if self.layout_of is not None and name in common else self.role
 
 
 def _remedy(gap: Gap) -> str:

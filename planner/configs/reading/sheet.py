@@ -10,6 +10,7 @@ from planner.configs.frameworks import FRAMEWORKS
 from planner.placements.arrangements import Arrangement, Fixed
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.job import Role
 from rlplan.plan import Recompute
 
 Scalar = bool | int | float | str | None
@@ -70,6 +71,9 @@ class TrainerSheet:
         recompute: What its backward passes may compute again; none means whatever the engine may.
         layouts: Fields of layouts that are fixed, by kind of task or by role; sizes that it has no key for are 1.
         fixed: Keys, and values, that an export gives every role of the actor's and critic's pool beside.
+        padded: Its engine sheet where sequences are padded; none where they never are.
+        in_common: Sizes that the roles of a process share, since it has one layout.
+        layout_of: Roles whose engines may start first in a process; the first that there is lays it out.
     """
 
     framework: str
@@ -80,6 +84,49 @@ class TrainerSheet:
     recompute: tuple[Recompute, ...] = ()
     layouts: Fixed = FrozenDict()
     fixed: FrozenDict[str, Scalar] = FrozenDict()
+    padded: str | None = None
+    in_common: tuple[str, ...] = ()
+    layout_of: tuple[Role, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """Say what a framework had otherwise up to a version, and with it.
+
+    Attributes:
+        defaults: Of settings and losses, by name.
+        sizes: Defaults of sizes, by trainer and name.
+        values: What words of settings meant, by setting and word.
+        frameworks: Framework sheets, by trainer.
+        engines: Sheets of generation engines, by those that are in their place today.
+        padded: Engine sheets where sequences are padded, by trainer.
+        layout_of: Whose layout a process had, by trainer.
+    """
+
+    defaults: FrozenDict[str, Scalar] = FrozenDict()
+    sizes: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
+    values: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
+    frameworks: FrozenDict[str, str] = FrozenDict()
+    engines: FrozenDict[str, str] = FrozenDict()
+    padded: FrozenDict[str, str | None] = FrozenDict()
+    layout_of: FrozenDict[str, tuple[Role, ...]] = FrozenDict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRange:
+    """Say in which versions a key, or its value, was there.
+
+    Attributes:
+        since, until: The first and the last version; none where it was there from the start, or still is.
+        values: The values that are meant; none means any.
+        usual: Whether later versions take it all the same, and what it was replaced by is usual there.
+    """
+
+    keys: tuple[str, ...]
+    since: str | None = None
+    until: str | None = None
+    values: tuple[Scalar, ...] = ()
+    usual: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +138,14 @@ class ConfigSheet:
 
     Attributes:
         version: The framework's, whose keys and defaults these are.
+        versions: Those that are known, the oldest first; the last is the one whose keys these are.
+        earlier: What earlier ones had otherwise, by the last version that had it.
+        ranges: Keys that only some versions have: by them a configuration says of which it is.
+        images: What says a version in names of container images and packages, as regular expressions: the group
+            `version` is of the framework, one with an engine's name of that, `NAME_minor` what follows its `0.`.
+        engines: Sheets of generation engines in this version, by those that are in their place today.
+        version_files: Files of a checkout that hold nothing but the version.
+        engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         arguments: How its command line is written: `hydra` overrides, or `flags` of argparse.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
         fork_starts: Those of frameworks that are built on it, as patterns; they are taken as its own.
@@ -98,6 +153,8 @@ class ConfigSheet:
         refused_starts: Those that train otherwise, and what they do.
         refused_switches: Keys that, where they are on, make it do otherwise, and what.
         refused_keys: Keys of configurations that train otherwise, as patterns, and what they do.
+        own_files: Configurations of the framework's own that hydra composes, as patterns; none where it composes none.
+        own_folders: Where they stand, as patterns.
         older: Keys by the names that they had in earlier versions.
         models: What stands in place of a model's name in the framework's own files, and the sheet that is meant.
         roles: Prefix of the keys of each role.
@@ -127,6 +184,13 @@ class ConfigSheet:
     name: str
     title: str
     version: str
+    versions: tuple[str, ...]
+    earlier: FrozenDict[str, Earlier] = FrozenDict()
+    ranges: tuple[VersionRange, ...] = ()
+    images: tuple[str, ...] = ()
+    engines: FrozenDict[str, str] = FrozenDict()
+    version_files: tuple[str, ...] = ()
+    engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     arguments: Literal["hydra", "flags"]
     starts: tuple[str, ...]
     fork_starts: tuple[str, ...] = ()
@@ -134,6 +198,8 @@ class ConfigSheet:
     refused_starts: FrozenDict[str, str] = FrozenDict()
     refused_switches: FrozenDict[str, str] = FrozenDict()
     refused_keys: FrozenDict[str, str] = FrozenDict()
+    own_files: tuple[str, ...] = ()
+    own_folders: tuple[str, ...] = ()
     older: FrozenDict[str, str] = FrozenDict()
     models: FrozenDict[str, str] = FrozenDict()
     roles: FrozenDict[str, str] = FrozenDict()
@@ -154,6 +220,59 @@ class ConfigSheet:
     usual: FrozenDict[str, Scalar] = FrozenDict()
     probes: FrozenDict[str, bool] = FrozenDict()
     sources: FrozenDict[str, str]
+
+    def of(self, version: str) -> "ConfigSheet":
+        """Return it as one of the known versions has it."""
+        if version == self.versions[-1]:
+            return self
+        place, sheet = self.versions.index(version), replace(self, version=version)
+        for until in reversed(self.versions[place:]):
+            if until in self.earlier:
+                sheet = _changed(sheet, self.earlier[until])
+        return sheet
+
+
+def _changed(sheet: ConfigSheet, earlier: Earlier) -> ConfigSheet:
+    """Return a sheet with what was otherwise earlier."""
+    settings, losses = (
+        {
+            name: replace(
+                each,
+                default=earlier.defaults.get(name, each.default),
+                values=FrozenDict({**each.values, **earlier.values.get(name, {})}),
+            )
+            for name, each in section.items()
+        }
+        for section in (sheet.settings, sheet.losses)
+    )
+    trainers = {
+        name: replace(
+            each,
+            framework=earlier.frameworks.get(name, each.framework),
+            sizes=_sized(each.sizes, earlier.sizes.get(name, FrozenDict())),
+            padded=earlier.padded.get(name, each.padded),
+            layout_of=earlier.layout_of.get(name, each.layout_of),
+        )
+        for name, each in sheet.trainers.items()
+    }
+    return replace(
+        sheet,
+        settings=FrozenDict(settings),
+        losses=FrozenDict(losses),
+        trainers=FrozenDict(trainers),
+        engines=FrozenDict({**sheet.engines, **earlier.engines}),
+    )
+
+
+def _sized(
+    sizes: Mapping[str, Setting], defaults: Mapping[str, Scalar]
+) -> FrozenDict[str, Setting]:
+    return FrozenDict(
+        {
+            name: replace(each, default=defaults.get(name, each.default))
+            for name, each in sizes.items()
+        }
+    )
 
 
 def spelled(key: str, roles: Mapping[str, str]) -> Iterator[str]:

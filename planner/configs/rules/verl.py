@@ -1,6 +1,7 @@
 """What verl asks for at run time, and its validator for the most part does not see.
 
-Sources are files of verl 0.9.1: `workers/` and `trainer/ppo/` as the rules name them.
+Sources are files of verl 0.9.1: `workers/` and `trainer/ppo/` as the rules name them. Rules that earlier versions did
+not have say since when there are.
 """
 
 from typing import Final
@@ -26,13 +27,17 @@ RULES: Final = (
     Rule(batches.batches_balance, "utils/seqlen_balancing.py:147"),
     Rule(batches.budgets_hold_the_longest, "utils/seqlen_balancing.py:384"),
     Rule(batches.log_prob_budgets_hold_the_longest, "utils/seqlen_balancing.py:384"),
-    Rule(batches.actor_and_log_probs_batch_alike, "workers/engine_workers.py:616"),
+    Rule(batches.actor_and_log_probs_batch_alike, "workers/engine_workers.py:616", since="0.8"),
     Rule(batches.sequences_fit_the_engine, "vLLM, at the start of the engine"),
     Rule(batches.sequences_fit_the_model, "vLLM, at the start of the engine"),
     Rule(ranks.sequence_ranks_divide_the_heads, "models/transformers/monkey_patch.py:344"),
     Rule(ranks.sequence_ranks_want_packing, "utils/config.py: validate_config"),
     Rule(ranks.shards_divide_the_gpus, "PyTorch, init_device_mesh"),
-    Rule(ranks.models_come_by_the_bridge, "workers/engine/megatron/transformer_impl.py:191"),
+    Rule(
+        ranks.models_come_by_the_bridge,
+        "workers/engine/megatron/transformer_impl.py:191",
+        since="0.8",
+    ),
     Rule(
         batches.interleaved_stages_take_whole_rounds,
         "workers/engine/megatron/transformer_impl.py:916",
@@ -59,7 +64,7 @@ RULES: Final = (
     ),
     Rule(modes.adapters_have_a_rank_of_the_engine, "utils/config.py: validate_config"),
     Rule(modes.losses_are_aggregated, "workers/config/actor.py"),
-    Rule(modes.generation_is_asynchronous, "workers/config/rollout.py"),
+    Rule(modes.generation_is_asynchronous, "workers/config/rollout.py", since="0.7"),
     Rule(modes.validation_samples_with_a_temperature, "utils/config.py: validate_config"),
     Rule(modes.dynamic_context_needs_a_length, "utils/config.py: validate_config"),
     Rule(modes.disaggregation_has_an_engine, "workers/config/rollout.py"),

@@ -10,6 +10,7 @@ from planner.configs.exports import EXPORTS
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.reading.settings import Settings
 from planner.configs.reading.sheet import load_config_sheet
+from planner.configs.reading.versions import is_newest
 from planner.configs.rules import RULES
 from planner.configs.run import Means, Run, draft_of, job_of
 from planner.configs.writing.export import OF_CRITICS, Export, Variable, family, losses_of
@@ -86,7 +87,7 @@ def exported(
             version are not known; or it takes no file.
     """
     sheet = load_config_sheet(target)
-    if version is not None and version != sheet.version:
+    if version is not None and not is_newest(sheet, version):
         problem = f"of {sheet.title} is not the one whose keys are known"
         raise FileError("--version", problem, value=version, allowed=sheet.version)
     module = EXPORTS.load(target)

@@ -222,7 +222,8 @@ class _Layouts:
 
     def _cut(self, role, model, engine, pool, fixed):
         """Return a role's sizes: those that are known already, or new ones."""
-        tied = next((each for each in self.way.shared if "tp" in each.fields), None)
+        mine = (each for each in self.way.shared if not each.trainers or self.name in each.trainers)
+        tied = next((each for each in mine if "tp" in each.fields), None)
         name = "all" if tied and (not tied.roles or role in tied.roles) else role
         known, stage = self.known.get(name), self._fixed("train", role)
         found = [

@@ -119,6 +119,43 @@ def test_what_a_framework_would_run_otherwise_is_refused():
         exported(plan, "verl", version="0.1")
 
 
+def _cut(layout):
+    return layout.tp, layout.pp, layout.cp, layout.ep
+
+
+def test_layouts_of_their_own_in_a_process_of_megatron_are_refused():
+    plan = next(
+        plan
+        for plan, _ in plans("verl", 60)
+        if plan.tasks["actor.update"].engine.startswith("megatron")
+        and "critic.update" in plan.tasks
+        and plan.tasks["critic.update"].dp % 2 == 0
+    )
+    layout = plan.tasks["critic.update"]
+    own = replace(layout, tp=layout.tp * 2, dp=layout.dp // 2)
+    changed = replace(plan, tasks=plan.tasks.with_item("critic.update", own))
+    message = rf"tasks.critic.update.tp: is not the actor's tp {layout.tp}, and Megatron has one layout a process"
+    with pytest.raises(FileError, match=message):
+        exported(changed, "verl")
+
+
+def test_a_search_for_verl_gives_all_roles_of_a_process_of_megatron_one_layout():
+    job = small_job()
+    models = FrozenDict({**job.models, "critic": job.models["actor"]})
+    job = replace(job, algorithm="ppo", models=models, framework="verl-megatron")
+    job = resolve_job(
+        replace(job, cluster=(replace(job.cluster[0], gpus_per_node=2),)), Path(), file="job"
+    )
+    found = best_plans_for("verl", job, load_facts, pinned=NOTHING_PINNED)
+    assert found.gap < 1
+    for each in found.plans:
+        written = exported(each.plan, "verl")
+        assert "model_engine=megatron" in written.text
+        tasks = each.plan.tasks.items()
+        cuts = {_cut(task) for name, task in tasks if task.engine.startswith("megatron")}
+        assert len(cuts) == 1, each.plan.placement
+
+
 def test_variables_stand_for_what_no_plan_says():
     _, written = next(plans("verl", 1))
     assert written.variables["TRAIN_FILES"] is None

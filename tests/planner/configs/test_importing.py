@@ -91,20 +91,6 @@ def test_context_parallel_ranks_share_a_larger_budget():
     assert (update.cp, update.dp, update.token_budget) == (2, 8, 32768)
 
 
-def test_a_reference_follows_the_actors_layout_and_a_critic_does_not():
-    more = (
-        "model_engine=megatron", "algorithm.adv_estimator=gae", "critic.model.path=Qwen/Qwen3-8B",
-        "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4",
-        "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2",
-    )  # fmt: skip
-    tasks = verl(*more).draft.tasks
-    assert (tasks["reference.compute_log_prob"].tp, tasks["reference.compute_log_prob"].pp) == (
-        4,
-        2,
-    )
-    assert (tasks["critic.update"].tp, tasks["critic.update"].dp) == (1, 16)
-
-
 def test_generation_on_nodes_of_its_own_is_asynchronous():
     more = (
         "trainer.v1.trainer_mode=separate_async", "actor_rollout_ref.rollout.nnodes=1",

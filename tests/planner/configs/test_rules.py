@@ -65,7 +65,7 @@ BREAKS_VERL = {
     "reward-models-have-a-path": ("reward.reward_model.enable=True",),
     "adapters-have-a-rank-of-the-engine": ("actor_rollout_ref.model.lora_rank=1024",),
     "losses-are-aggregated": (f"{A}.loss_agg_mode=token-sum",),
-    "generation-is-asynchronous": (f"{R}.mode=sync",),
+    "generation-is-asynchronous": (f"{R}.mode=sync", "trainer.use_v1=True"),
     "validation-samples-with-a-temperature": (f"{R}.val_kwargs.do_sample=True", f"{R}.val_kwargs.temperature=0"),
     "dynamic-context-needs-a-length": (MEGATRON, f"{A}.megatron.dynamic_context_parallel=True"),
     "disaggregation-has-an-engine": (f"{R}.name=trtllm", f"{R}.disaggregation.enabled=True"),

@@ -6,7 +6,7 @@ from math import prod
 from typing import Final
 
 from planner.configs.broken import divides
-from planner.configs.frameworks.verl import CUTS_EXPERTS, FULLY_ASYNC, trainer_of
+from planner.configs.frameworks.verl import CUTS_EXPERTS, FULLY_ASYNC, of_role, roles_of, trainer_of
 from planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.job import Role
 
@@ -29,21 +29,13 @@ def world_of(settings: Settings) -> int:
     return settings.whole("nodes") * settings.whole("gpus_per_node")
 
 
-def roles_of(settings: Settings) -> Iterator[Role]:
-    """Yield the roles that the trainer holds."""
-    yield "actor"
-    if settings.on("kl_loss") or settings.on("kl_reward"):
-        yield "reference"
-    if settings.word("estimator") == "ppo":
-        yield "critic"
-
-
 def sizes_of(settings: Settings, role: Role) -> Sizes:
     """Return the sizes of one role."""
     trainer, gpus = trainer_of(settings), world_of(settings)
-    tp, pp, cp = (settings.of(trainer, role).whole(name) for name in ("tp", "pp", "cp"))
+    own = of_role(settings, trainer, role)
+    tp, pp, cp = (own.whole(name) for name in ("tp", "pp", "cp"))
     dp = gpus // (tp * pp * cp) if divides(tp * pp * cp, gpus) else 0
-    return Sizes(settings, trainer, role, gpus=gpus, tp=tp, pp=pp, cp=cp, dp=dp)
+    return Sizes(settings, trainer, role, own.layout_of, gpus=gpus, tp=tp, pp=pp, cp=cp, dp=dp)
 
 
 def sizes_of_roles(settings: Settings) -> Iterator[Sizes]:

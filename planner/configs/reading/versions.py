@@ -1,0 +1,243 @@
+"""Which version of its framework a configuration is of: as somebody says, as files say, or by its keys."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from planner.configs.reading.configuration import script_text
+from planner.configs.reading.settings import Settings
+from planner.configs.reading.sheet import ConfigSheet, VersionRange, spelled
+from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
+
+OPTION: Final = "--framework-version"
+# Beside a script, and in the folders above it, up to its repository's root.
+REQUIREMENTS: Final = ("requirements*.txt", "setup.py", "pyproject.toml", "Dockerfile*")
+MOST_FOLDERS: Final = 4
+MINOR: Final = "_minor"
+NUMBER: Final = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.?(?:dev|post|rc)\d*)?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Hint:
+    """Hold what a file says of a version.
+
+    Attributes:
+        of: `version` of the framework, else an engine's name.
+        where: The file, with the line where it has several.
+    """
+
+    of: str
+    version: str
+    words: str
+    where: str
+
+
+def is_newest(sheet: ConfigSheet, word: str) -> bool:
+    """Tell whether a word names the newest version that is known, whose keys a sheet has."""
+    return word == sheet.version or _known(sheet, word) == sheet.versions[-1]
+
+
+def _wanted(sheet: ConfigSheet, word: str) -> str:
+    """Return the known version that a word names: itself, or the newest that begins so.
+
+    Raises:
+        FileError: None is known.
+    """
+    found = _known(sheet, word)
+    if found is None:
+        allowed = ", ".join(sheet.versions)
+        problem = f"is no version of {sheet.title} whose keys are known"
+        raise FileError(OPTION, problem, value=word, allowed=allowed)
+    return found
+
+
+def _known(sheet: ConfigSheet, word: str) -> str | None:
+    """Return the known version that a word names; None where none is."""
+    known = sheet.versions
+    if word == sheet.version:
+        return known[-1]
+    number = NUMBER.match(word.lower())
+    if number is None:
+        return None
+    parts = number[1].split(".")
+    whole = len(parts) > 2  # noqa: PLR2004 -- 0.8.0 is said whole, and is called 0.8
+    if whole and parts[-1] == "0":
+        del parts[-1]
+    name = ".".join(parts)
+    begins = (
+        each
+        for each in reversed(known)
+        if each == name or (each.startswith(f"{name}.") and not whole)
+    )
+    return next(begins, None)
+
+
+def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
+    """Let settings mean what they did in their configuration's version, and say which that is, and why.
+
+    Args:
+        script: What was named; another that it starts may hold the configuration.
+        wanted: What somebody says that it is; None looks for it.
+
+    Raises:
+        FileError: The wanted one is not known.
+    """
+    sheet = settings.sheet
+    if wanted is not None:
+        settings.sheet = sheet.of(_wanted(sheet, wanted))
+        settings.version_reason = f"as {OPTION} says"
+        return
+    if not (sheet.images or sheet.ranges):
+        return
+    files = dict.fromkeys((script, Path(settings.file)))
+    hints = [hint for file in files for hint in _hints(sheet, file)]
+    for hint in hints:
+        known = _known(sheet, hint.version) if hint.of == "version" else None
+        if known is not None:
+            settings.sheet = sheet.of(known)
+            settings.version_reason = f'by "{hint.words}" ({hint.where})'
+            break
+    else:
+        _by_keys(settings, hints)
+    for hint in reversed(hints):
+        if hint.of != "version":
+            settings.sheet = _with_engine(settings.sheet, hint)
+
+
+def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
+    """Take the newest version that has most of the keys, of those with an engine that files name."""
+    sheet, candidates, reason = settings.sheet, settings.sheet.versions, ""
+    for hint in hints:
+        wanted = _engine(sheet, hint)
+        has = tuple(
+            each
+            for each in candidates
+            if wanted in sheet.of(each).settings["rollout_engine"].values.values()
+        )
+        if wanted is not None and has:
+            candidates, reason = has, f'by "{hint.words}" ({hint.where})'
+            break
+    found = [(key, each) for each in sheet.ranges for key in _keys_of(settings, each)]
+    order = sheet.versions.index
+    missed = {
+        version: [key for key, each in found if not _holds(each, order(version), sheet)]
+        for version in candidates
+    }
+    best = min(reversed(candidates), key=lambda version: len(missed[version]))
+    settings.sheet = sheet.of(best)
+    newest = candidates[-1]
+    telling = [key for key in missed[newest] if key not in missed[best]]
+    if telling:
+        reason = _reason(
+            settings, telling[0], next(each for key, each in found if key == telling[0])
+        )
+    settings.version_reason = (
+        reason or f"the newest that is known, since nothing says which; {OPTION} does"
+    )
+
+
+def _reason(settings: Settings, key: str, versions: VersionRange) -> str:
+    """Return in words what a key says of the version."""
+    given = settings.flat[key]
+    shown = f"{key}={given.value}" if versions.values else key
+    said = "is usual up to" if versions.usual else "is a key of versions up to"
+    if versions.values and not versions.usual:
+        said = "is possible up to"
+    return f"since {shown} {said} {versions.until} ({given.where})"
+
+
+def _keys_of(settings: Settings, versions: VersionRange) -> Iterator[str]:
+    """Yield the given keys of which a range speaks."""
+    patterns = [name for each in versions.keys for name in spelled(each, settings.sheet.roles)]
+    for key, given in settings.flat.items():
+        if given.added or (versions.values and given.value not in versions.values):
+            continue
+        if any(fnmatchcase(key, pattern) for pattern in patterns):
+            yield key
+
+
+def _holds(versions: VersionRange, place: int, sheet: ConfigSheet) -> bool:
+    order = sheet.versions.index
+    first = 0 if versions.since is None else order(versions.since)
+    last = len(sheet.versions) if versions.until is None else order(versions.until)
+    return first <= place <= last
+
+
+def _hints(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
+    """Yield what a script, and files beside and above it, say of versions."""
+    if not path.is_file():
+        return
+    patterns = [re.compile(each) for each in sheet.images]
+    yield from _matches(patterns, path, comments=True)
+    for folder in _folders(path):
+        for name in sheet.version_files:
+            if (folder / name).is_file():
+                version = script_text(folder / name).strip()
+                yield _Hint(of="version", version=version, words=version, where=str(folder / name))
+        for pattern in REQUIREMENTS:
+            for file in sorted(folder.glob(pattern)):
+                yield from _matches(patterns, file)
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    """Yield a script's folder and those above it, up to its repository's root."""
+    for folder in path.resolve().parents[:MOST_FOLDERS]:
+        yield folder
+        if (folder / ".git").exists():
+            return
+
+
+def _matches(
+    patterns: Sequence[re.Pattern[str]], path: Path, *, comments: bool = False
+) -> Iterator[_Hint]:
+    """Yield what a file's lines say of versions.
+
+    Args:
+        comments: Whether lines that are comments count: a script's often say what it was run with.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    for number, line in enumerate(lines, start=1):
+        if line.lstrip().startswith("#") and not comments:
+            continue
+        for pattern in patterns:
+            for found in pattern.finditer(line):
+                for name, version in found.groupdict().items():
+                    if version is None:
+                        continue
+                    minor = name.endswith(MINOR)
+                    yield _Hint(
+                        of=name.removesuffix(MINOR),
+                        version=f"0.{int(version)}" if minor else version,
+                        words=found[0].strip(" :/-"),
+                        where=f"{path}:{number}",
+                    )
+
+
+def _engine(sheet: ConfigSheet, hint: _Hint) -> str | None:
+    """Return the engine sheet that an engine's version is of."""
+    firsts = sheet.engine_versions.get(hint.of, FrozenDict())
+    wanted = _parts(hint.version)
+    known = [first for first in firsts if _parts(first) <= wanted]
+    return firsts[max(known, key=_parts)] if known else None
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in re.findall(r"\d+", version))
+
+
+def _with_engine(sheet: ConfigSheet, hint: _Hint) -> ConfigSheet:
+    """Return a sheet whose engine is of the version that a file names."""
+    named, setting = _engine(sheet, hint), sheet.settings["rollout_engine"]
+    if named is None:
+        return sheet
+    family = set(sheet.engine_versions[hint.of].values())
+    values = {word: named if meant in family else meant for word, meant in setting.values.items()}
+    changed = replace(setting, values=FrozenDict(values))
+    return replace(sheet, settings=sheet.settings.with_item("rollout_engine", changed))

@@ -1,0 +1,241 @@
+"""Configurations that hydra composes: a file of one's own over verl's defaults, beneath the command line."""
+
+import pytest
+
+from planner.configs.importing import ImportOptions, imported
+
+OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
+OWN = """
+hydra: {searchpath: ["file://verl/trainer/config"]}
+defaults:
+  - ppo_trainer
+  - _self_
+algorithm: {adv_estimator: grpo}
+data:
+  train_batch_size: 64
+  max_prompt_length: 512
+  max_response_length: 1024
+actor_rollout_ref:
+  model: {path: Qwen/Qwen3-8B}
+  actor:
+    use_kl_loss: true
+    ppo_mini_batch_size: 32
+    ppo_micro_batch_size_per_gpu: 4
+  ref: {log_prob_micro_batch_size_per_gpu: "${actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu}"}
+  rollout: {name: vllm, n: 8, log_prob_micro_batch_size_per_gpu: 8}
+trainer: {nnodes: 1, n_gpus_per_node: 8}
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Return a function that writes a script and files beside it, and imports the script."""
+
+    def written(command, files, **options):
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        path = tmp_path / "run.sh"
+        path.write_text(command + "\n")
+        return imported("verl", [str(path)], OPTIONS)
+
+    return written
+
+
+NAMED = (
+    "--config-path=./config --config-name=mine",
+    "--config-path=$PROJECT/config --config-name='mine.yaml'",
+    "--config-path /elsewhere/config --config-name mine",
+    "-cp config -cn mine",
+    "--config-dir=config --config-name=mine",
+    "--config-name mine",
+)
+
+
+@pytest.mark.parametrize("flags", NAMED)
+def test_a_file_of_ones_own_is_read_whatever_way_it_is_named(script, flags):
+    found = script(f"python3 -m verl.trainer.main_ppo {flags}", {"config/mine.yaml": OWN})
+    assert (found.job.algorithm, dict(found.job.models)) == (
+        "grpo",
+        {"actor": "qwen3-8b", "reference": "qwen3-8b"},
+    )
+    assert (found.job.workload.prompts, found.job.workload.samples_per_prompt) == (64, 8)
+    assert not found.keys.unknown
+    assert not list(found.doubts())
+
+
+def test_a_value_says_in_which_line_of_its_file_it_stands(script, tmp_path):
+    found = script("python3 -m verl.trainer.main_ppo --config-name=mine", {"config/mine.yaml": OWN})
+    flat = found.settings.flat
+    assert flat["data.train_batch_size"].where == f"{tmp_path}/config/mine.yaml:8"
+
+
+def test_references_are_followed_after_the_command_line(script):
+    found = script(
+        "python3 -m verl.trainer.main_ppo --config-name=mine actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2",
+        {"config/mine.yaml": OWN},
+    )
+    assert found.draft.tasks["actor.update"].micro_batch == 2
+    assert found.draft.tasks["reference.compute_log_prob"].micro_batch == 2
+
+
+def test_an_argument_counts_before_a_files_other_key_of_the_same_setting(script):
+    more = OWN.replace(
+        "  actor:\n", "  actor:\n    fsdp_config: {ulysses_sequence_parallel_size: 1}\n"
+    )
+    found = script(
+        "python3 -m verl.trainer.main_ppo --config-name=mine actor_rollout_ref.actor.ulysses_sequence_parallel_size=4",
+        {"config/mine.yaml": more},
+    )
+    assert found.draft.tasks["actor.update"].cp == 4
+
+
+def test_what_stands_before_self_lies_beneath_a_files_own_values(script):
+    files = {
+        "config/base.yaml": "data: {train_batch_size: 128, max_prompt_length: 2048}\n",
+        "config/mine.yaml": OWN.replace("  - ppo_trainer\n", "  - ppo_trainer\n  - base\n"),
+        "config/yours.yaml": OWN.replace("  - _self_\n", "  - _self_\n  - base\n"),
+    }
+    mine = script("python3 -m verl.trainer.main_ppo --config-name=mine", files)
+    yours = script("python3 -m verl.trainer.main_ppo --config-name=yours", files)
+    assert mine.job.workload.prompts == 64
+    assert yours.job.workload.prompts == 128
+
+
+def test_groups_are_put_under_their_packages(script):
+    chosen = (
+        "  - data: small\n  - size@actor_rollout_ref.actor: tiny\n  - /shape/eight@trainer\n"
+        "  - experiment/fast\n"
+    )
+    files = {
+        "config/data/small.yaml": "train_batch_size: 16\nmax_prompt_length: 256\nmax_response_length: 512\n",
+        "config/size/tiny.yaml": "ppo_mini_batch_size: 8\nppo_micro_batch_size_per_gpu: 1\n",
+        "config/shape/eight.yaml": "nnodes: 2\n",
+        "config/experiment/fast.yaml": "# @package _global_\nactor_rollout_ref: {rollout: {n: 4}}\n",
+        "config/mine.yaml": OWN.replace("  - _self_\n", f"  - _self_\n{chosen}"),
+    }
+    found = script("python3 -m verl.trainer.main_ppo --config-name=mine", files)
+    work = found.job.workload
+    assert (work.prompts, work.updates, work.samples_per_prompt) == (16, 2, 4)
+    assert found.draft.tasks["actor.update"].micro_batch == 1
+    assert found.job.gpus == 16
+
+
+@pytest.mark.parametrize("choice", ["+experiment=fast", "experiment=fast"])
+def test_a_group_chosen_on_the_command_line_is_read(script, choice):
+    files = {
+        "config/experiment/fast.yaml": "# @package _global_\nactor_rollout_ref: {rollout: {n: 4}}\n",
+        "config/mine.yaml": OWN,
+    }
+    found = script(f"python3 -m verl.trainer.main_ppo --config-name=mine {choice}", files)
+    assert found.job.workload.samples_per_prompt == 4
+
+
+def test_the_defaults_of_megatron_take_its_trainer(script):
+    own = OWN.replace("- ppo_trainer", "- ppo_megatron_trainer")
+    found = script("python3 -m verl.trainer.main_ppo --config-name=mine", {"config/mine.yaml": own})
+    assert found.job.framework == "verl-megatron"
+    plain = script("python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer data.train_batch_size=256 "
+                   "actor_rollout_ref.model.path=Qwen/Qwen3-8B", {})  # fmt: skip
+    assert plain.job.framework == "verl-megatron"
+
+
+def test_what_is_taken_away_is_as_verl_has_it(script):
+    found = script(
+        "python3 -m verl.trainer.main_ppo --config-name=mine '~actor_rollout_ref.rollout.n'",
+        {"config/mine.yaml": OWN},
+    )
+    assert found.job.workload.samples_per_prompt == 1
+
+
+def test_a_started_module_says_which_file_is_its_own(script):
+    files = {
+        "recipe/mine/main_mine.py": '@hydra.main(config_path="settings", config_name="base", version_base=None)\n',
+        "recipe/mine/settings/base.yaml": OWN,
+    }
+    found = script("python3 -m recipe.mine.main_mine data.train_batch_size=96", files)
+    assert (found.job.algorithm, found.job.workload.prompts) == ("grpo", 96)
+
+
+def test_a_file_that_is_not_there_makes_the_answer_doubtful(script):
+    found = script("python3 -m verl.trainer.main_ppo --config-name=mine data.train_batch_size=256 "
+                   "actor_rollout_ref.model.path=Qwen/Qwen3-8B", {})  # fmt: skip
+    (doubt,) = found.doubts()
+    assert doubt.startswith("--config-name=mine changes the amount of work (its file is not found")
+    assert found.notes[0].startswith("mine is not there")
+
+
+def test_verls_own_files_are_not_missed(script):
+    for flags in (
+        "--config-path=config --config-name='ppo_megatron_trainer.yaml'",
+        "--config-name ppo_trainer",
+    ):
+        found = script(
+            f"python3 -m verl.trainer.main_ppo {flags} actor_rollout_ref.model.path=Qwen/Qwen3-8B",
+            {},
+        )
+        assert not list(found.doubts())
+
+
+def test_a_copy_of_verls_own_file_in_a_folder_that_is_not_there_is_missed(script):
+    flags = "--config-path={} --config-name=ppo_trainer actor_rollout_ref.model.path=Qwen/Qwen3-8B"
+    own = script(
+        f"python3 -m verl.trainer.main_ppo {flags.format('$VERL/verl/trainer/config')}", {}
+    )
+    copied = script(
+        f"python3 -m verl.trainer.main_ppo {flags.format('/elsewhere/project/config')}", {}
+    )
+    assert (len(list(own.doubts())), len(list(copied.doubts()))) == (0, 1)
+
+
+def test_a_files_choices_of_verls_own_groups_count(script):
+    own = OWN.replace(
+        "  - _self_\n",
+        "  - override model_engine: megatron\n  - ref@actor_rollout_ref.ref: dp_ref\n  - _self_\n",
+    )
+    found = script("python3 -m verl.trainer.main_ppo --config-name=mine", {"config/mine.yaml": own})
+    assert found.job.framework == "verl-megatron"
+    assert not found.keys.unknown
+    chosen = OWN.replace("- ppo_trainer", "- actor@actor_rollout_ref.actor: megatron_actor")
+    found = script(
+        "python3 -m verl.trainer.main_ppo --config-name=mine", {"config/mine.yaml": chosen}
+    )
+    assert found.job.framework == "verl-megatron"
+
+
+def test_what_has_to_be_given_elsewhere_is_not_given(script):
+    own = OWN.replace("name: vllm", "name: '???'")
+    found = script("python3 -m verl.trainer.main_ppo --config-name=mine", {"config/mine.yaml": own})
+    assert "actor_rollout_ref.rollout.name" not in found.settings.flat
+
+
+def test_files_are_looked_for_where_the_command_line_says(script, tmp_path):
+    files = {
+        "more/base.yaml": "data: {train_batch_size: 128}\n",
+        "config/mine.yaml": OWN.replace("  - _self_\n", "  - _self_\n  - base\n"),
+    }
+    found = script(
+        f"python3 -m verl.trainer.main_ppo --config-name=mine hydra.searchpath=[file://{tmp_path}/more]",
+        files,
+    )
+    assert found.job.workload.prompts == 128
+
+
+def test_numbers_are_those_of_omegaconf(script):
+    own = OWN.replace("    use_kl_loss: true\n", "    use_kl_loss: true\n    optim: {lr: 1e-6}\n")
+    found = script("python3 -m verl.trainer.main_ppo --config-name=mine", {"config/mine.yaml": own})
+    assert found.settings.flat["actor_rollout_ref.actor.optim.lr"].value == 1e-6
+
+
+def test_a_file_may_change_the_choice_of_another_ones_group(script):
+    files = {
+        "config/data/small.yaml": "train_batch_size: 32\nmax_prompt_length: 256\n",
+        "config/data/large.yaml": "train_batch_size: 512\nmax_prompt_length: 256\n",
+        "config/experiment/fast.yaml": "# @package _global_\ndefaults:\n  - override /data: large\n",
+        "config/mine.yaml": OWN.replace("  - _self_\n", "  - _self_\n  - data: small\n"),
+    }
+    start = "python3 -m verl.trainer.main_ppo --config-name=mine"
+    assert script(start, files).job.workload.prompts == 32
+    assert script(f"{start} +experiment=fast", files).job.workload.prompts == 512
+    assert script(f"{start} data=large", files).job.workload.prompts == 512

@@ -1,0 +1,315 @@
+"""Versions of frameworks: of which a configuration is, and what of its keys that version makes."""
+
+from dataclasses import replace
+
+import pytest
+
+from planner.answers.completion import complete
+from planner.configs.checking import check_config
+from planner.configs.importing import ImportOptions, imported
+from planner.configs.reading.sheet import load_config_sheet
+from profiles.facts import load_facts
+from profiles.sheets import load_engine, load_framework
+from rlplan.errors import FileError
+from simulator.simulate import simulate
+
+OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
+MODEL = "actor_rollout_ref.model"
+BASE = (
+    "algorithm.adv_estimator=grpo trainer.n_gpus_per_node=8 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct "
+    "actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 data.train_batch_size=256 "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=64 data.max_prompt_length=512 data.max_response_length=1024 "
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 "
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8"
+)
+START = f"python3 -m verl.trainer.main_ppo {BASE}"
+CRITIC = (
+    "algorithm.adv_estimator=gae", "critic.model.path=Qwen/Qwen2.5-7B-Instruct", "critic.ppo_micro_batch_size_per_gpu=4",
+)  # fmt: skip
+NEMO = """
+grpo: {num_prompts_per_step: 32, num_generations_per_prompt: 16}
+policy:
+  model_name: Qwen/Qwen2.5-1.5B
+  train_global_batch_size: 512
+  train_micro_batch_size: 4
+  logprob_batch_size: 4
+  max_total_sequence_length: 1024
+  precision: bfloat16
+  dtensor_cfg: {enabled: false}
+  megatron_cfg: {enabled: true, tensor_model_parallel_size: 1}
+  generation: {backend: vllm, vllm_cfg: {tensor_parallel_size: 1}}
+cluster: {gpus_per_node: 8, num_nodes: 1}
+"""
+TP = "megatron.tensor_model_parallel_size"
+MEGATRON = ("model_engine=megatron", f"actor_rollout_ref.actor.{TP}=4")
+
+
+def version(number):
+    return replace(OPTIONS, version=number)
+
+
+def verl(*more, options=OPTIONS):
+    return imported("verl", ["-m", "verl.trainer.main_ppo", *BASE.split(), *more], options)
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Return a function that writes a script with lines before its start, and files beside it, and imports it."""
+
+    def written(before="", more="", files=()):
+        for name, text in dict(files).items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        path = tmp_path / "run.sh"
+        path.write_text(f"{before}\n{START} {more}\n")
+        return imported("verl", [str(path)], OPTIONS)
+
+    return written
+
+
+SAID = {
+    "#SBATCH --container-image=verlai/verl:app-verl0.4-vllm0.8.5-mcore0.12.2-te2.2": ("0.4.1", "vllm-0.8-eager"),
+    "docker pull verlai/verl:app-verl0.5-transformers4.55.4-vllm0.10.0-mcore0.13.0-te2.2": ("0.5", "vllm-0.11-eager"),
+    "# image: hiyouga/verl:ngc-th2.6.0-cu126-vllm0.8.4-flashinfer0.2.2-cxx11abi0": ("0.5", "vllm-0.8-eager"),
+    "# verlai/verl:vllm012.latest": ("0.7", "vllm-0.11"),
+    "IMAGE=verlai/verl:vllm017.latest": ("0.9.1", "vllm-0.15"),
+    "pip install verl==0.6.0": ("0.6", "vllm-0.11"),
+    "pip install git+https://github.com/volcengine/verl@v0.3.0.post1": ("0.3", "vllm-0.6-eager"),
+    "apptainer pull docker://vllm/vllm-openai:v0.8.5": ("0.5", "vllm-0.8-eager"),
+    "pip install -U vllm==0.8.5": ("0.5", "vllm-0.8-eager"),
+    "echo": ("0.9.1", "vllm-0.15"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", SAID)
+def test_images_and_packages_say_the_version(script, line):
+    found = script(line)
+    engine = found.draft.tasks["actor.generate"].engine
+    assert (found.settings.sheet.version, engine) == SAID[line]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("requirements.txt", "torch\nverl==0.4.0\n", "0.4"),
+        ("requirements.txt", "torch\n# vllm==0.8.4\n", "0.9.1"),
+        ("verl/version/version", "0.5.0.dev\n", "0.5"),
+        ("verl/version/version", "0.5.0\n", "0.5"),
+        ("setup.py", "requires = ['verl==0.7.1']\n", "0.7.1"),
+    ],
+)
+def test_files_beside_a_script_say_the_version(script, name, text, wanted):
+    assert script(files={name: text}).settings.sheet.version == wanted
+
+
+KEYS = {
+    "critic.model.fsdp_config.param_offload=True": "0.7.1",
+    "trainer.use_legacy_worker_impl=disable": "0.7.1",
+    "actor_rollout_ref.rollout.mode=sync": "0.6.1",
+    "actor_rollout_ref.rollout.mode=async": "0.9.1",
+    "actor_rollout_ref.actor.checkpoint.contents=[model]": "0.4",
+    "actor_rollout_ref.actor.fsdp_config.grad_offload=False": "0.2",
+    "+actor_rollout_ref.actor.fsdp_config.grad_offload=False": "0.9.1",
+    "critic.fsdp.param_offload=True": "0.9.1",
+    # One stale key among newer ones does not count.
+    "actor_rollout_ref.actor.fsdp_config.grad_offload=False trainer.use_v1=True critic.fsdp.fsdp_size=-1": "0.9.1",
+}
+
+
+@pytest.mark.parametrize("more", KEYS)
+def test_keys_of_some_versions_say_the_version(script, more):
+    found = script(more=more)
+    assert found.settings.sheet.version == KEYS[more]
+    assert any(note.startswith(f"verl {KEYS[more]}, ") for note in found.notes)
+
+
+def test_the_version_says_why(script):
+    key = "critic.model.fsdp_config.param_offload=True"
+    (note,) = (each for each in script(more=key).notes if each.startswith("verl 0"))
+    assert note.startswith(
+        "verl 0.7.1, since critic.model.fsdp_config.param_offload is a key of versions up to 0.7.1 ("
+    )
+    assert note.endswith("run.sh:2)")
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted"),
+    [("0.7", "0.7.1"), ("0.7.0", "0.7"), ("v0.6.1", "0.6.1"), ("0.9", "0.9.1"), ("0.8.0", "0.8")],
+)
+def test_an_option_says_the_version(word, wanted):
+    found = verl("actor_rollout_ref.rollout.mode=sync", options=version(word))
+    assert found.settings.sheet.version == wanted
+    assert found.document()["version"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("framework", "word"), [("verl", "1.0"), ("nemo-rl", "0.1"), ("openrlhf", "0.8")]
+)
+def test_a_version_that_is_not_known_is_refused(framework, word):
+    words = {
+        "verl": ["-m", "verl.trainer.main_ppo"],
+        "nemo-rl": ["examples/run_grpo.py"],
+        "openrlhf": ["-m", "openrlhf.cli.train_ppo_ray"],
+    }
+    with pytest.raises(
+        FileError, match=r"--framework-version.*is no version of .* whose keys are known"
+    ):
+        imported(framework, words[framework], version(word))
+
+
+def test_defaults_are_those_of_the_version():
+    older, newer = verl(options=version("0.5")), verl(options=version("0.9.1"))
+    tasks = [each.draft.tasks["actor.generate"] for each in (older, newer)]
+    assert [(task.engine, task.max_running) for task in tasks] == [
+        ("vllm-0.8-eager", 1024),
+        ("vllm-0.15", 256),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "framework"),
+    [
+        ("0.2", "verl-fsdp-0.2"),
+        ("0.5", "verl-fsdp-0.6"),
+        ("0.6.1", "verl-fsdp"),
+        ("0.9.1", "verl-fsdp"),
+    ],
+)
+def test_steps_are_those_of_the_version(number, framework):
+    assert verl(options=version(number)).job.framework == framework
+
+
+@pytest.mark.parametrize(
+    ("number", "framework", "engine"),
+    [
+        ("0.7", "nemo-rl-megatron", "vllm-0.15-ray"),
+        ("0.6", "nemo-rl-megatron-0.6", "vllm-0.15-ray"),
+        ("0.4", "nemo-rl-megatron-0.5", "vllm-0.11"),
+        ("0.3", "nemo-rl-megatron-0.3", "vllm-0.8"),
+    ],
+)
+def test_steps_and_engines_of_nemo_rl_are_those_of_the_version(number, framework, engine, tmp_path):
+    path = tmp_path / "grpo.yaml"
+    path.write_text(NEMO)
+    found = imported("nemo-rl", [str(path)], version(number))
+    assert (found.job.framework, found.draft.tasks["actor.generate"].engine) == (framework, engine)
+
+
+def test_every_version_has_sheets_that_there_are():
+    for name in ("verl", "nemo-rl", "openrlhf"):
+        sheet = load_config_sheet(name)
+        assert set(sheet.earlier) <= set(sheet.versions)
+        for number in sheet.versions:
+            for trainer in sheet.of(number).trainers.values():
+                load_framework(trainer.framework)
+                assert trainer.padded is None or load_engine(trainer.padded).padding != "none"
+        for found in sheet.engine_versions.values():
+            list(map(load_engine, found.values()))
+
+
+def test_the_synchronous_mode_is_gone_only_where_it_is():
+    words = ["-m", "verl.trainer.main_ppo", *BASE.split(), "actor_rollout_ref.rollout.mode=sync"]
+    gone = {
+        number: [each.rule for each in check_config("verl", words, version(number)).findings]
+        for number in ("0.4", "0.6.1", "0.7", "0.9.1")
+    }
+    assert gone == {
+        "0.4": [],
+        "0.6.1": [],
+        "0.7": ["generation-is-asynchronous"],
+        "0.9.1": ["generation-is-asynchronous"],
+    }
+
+
+def update_seconds(found):
+    facts = load_facts(found.resolved)
+    forecast = simulate(complete(found.draft, found.resolved, facts, "test"), facts)
+    return next(each.seconds for each in forecast.costs if each.name == "actor.update")
+
+
+PADDED = {
+    "0.5": "fsdp2-hf-padded-to-limits",
+    "0.7": "fsdp2-hf-padded-to-limits",
+    "0.9.1": "fsdp2-hf-padded",
+}
+
+
+@pytest.mark.parametrize("number", PADDED)
+def test_padding_takes_seconds(number):
+    packed = verl(f"{MODEL}.use_remove_padding=True", options=version(number))
+    padded = verl(f"{MODEL}.use_remove_padding=False", options=version(number))
+    assert padded.draft.tasks["actor.update"].engine == PADDED[number]
+    assert packed.draft.tasks["actor.update"].engine == "fsdp2-hf"
+    before, after = map(update_seconds, (packed, padded))
+    assert after > 1.3 * before
+
+
+def test_padding_was_the_default_once():
+    assert verl(options=version("0.6.1")).draft.tasks["actor.update"].engine == PADDED["0.5"]
+    assert verl(options=version("0.7")).draft.tasks["actor.update"].engine == "fsdp2-hf"
+
+
+def test_a_critic_pads_by_a_key_of_its_own():
+    tasks = verl(*CRITIC, options=version("0.7")).draft.tasks
+    assert (tasks["actor.update"].engine, tasks["critic.update"].engine) == (
+        "fsdp2-hf",
+        PADDED["0.7"],
+    )
+    packed = verl(*CRITIC, "critic.model.use_remove_padding=True", options=version("0.7"))
+    assert packed.draft.tasks["critic.update"].engine == "fsdp2-hf"
+
+
+def test_budgets_of_padded_micro_batches_count_what_sequences_have():
+    more = (
+        "actor_rollout_ref.actor.use_dynamic_bsz=True", "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=6000",
+        f"{MODEL}.use_remove_padding=False",
+    )  # fmt: skip
+    update = verl(*more).draft.tasks["actor.update"]
+    assert (update.token_budget, update.micro_batch) == (None, 6000 // (256 + 300))
+
+
+def tensor_ranks(found):
+    return {name: task.tp for name, task in found.draft.tasks.items() if "generate" not in name}
+
+
+def test_the_first_engine_lays_out_megatrons_process():
+    found = verl(*MEGATRON, *CRITIC, "actor_rollout_ref.actor.use_kl_loss=True", f"critic.{TP}=2",
+                 "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4")  # fmt: skip
+    assert set(tensor_ranks(found).values()) == {2}
+    (note,) = (each for each in found.notes if each.startswith("Megatron has one layout"))
+    assert note == (
+        f"Megatron has one layout a process, and the critic's counts (critic.{TP}=2): actor_rollout_ref.actor.{TP}=4 "
+        "has no effect in verl 0.9.1"
+    )
+
+
+def test_the_actors_layout_counted_up_to_version_0_7():
+    found = verl(*MEGATRON, *CRITIC, f"critic.{TP}=1", "critic.megatron.pipeline_model_parallel_size=2",
+                 options=version("0.7"))  # fmt: skip
+    assert set(tensor_ranks(found).values()) == {4}
+    (note,) = (each for each in found.notes if each.startswith("Megatron has one layout"))
+    assert (
+        f"critic.{TP}=1, critic.megatron.pipeline_model_parallel_size=2 have no effect in verl 0.7.1"
+        in note
+    )
+
+
+def test_a_reference_that_gives_no_layout_leaves_it_to_the_actor():
+    compares = (
+        "actor_rollout_ref.actor.use_kl_loss=True",
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4",
+    )
+    found = verl(*MEGATRON, *compares)
+    assert set(tensor_ranks(found).values()) == {4}
+    assert not any(each.startswith("Megatron") for each in found.notes)
+    led = verl(*MEGATRON, *compares, f"actor_rollout_ref.ref.{TP}=2")
+    assert set(tensor_ranks(led).values()) == {2}
+    older = verl(*MEGATRON, *compares, f"actor_rollout_ref.ref.{TP}=2", options=version("0.7"))
+    assert set(tensor_ranks(older).values()) == {4}
+
+
+def test_meshes_of_fsdp_are_each_roles_own():
+    found = verl(*CRITIC, "critic.ulysses_sequence_parallel_size=2")
+    tasks = found.draft.tasks
+    assert (tasks["actor.update"].cp, tasks["critic.update"].cp) == (1, 2)
+    assert not any(each.startswith("Megatron") for each in found.notes)
