@@ -50,7 +50,23 @@ class HostUse:
     usable_fraction: Positive = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogitChoice:
+    """Name the ways in an engine's sheet (`memory.logit_ways`) in which log-probabilities and entropies are made.
+
+    Attributes:
+        usual: Where nothing below says another; None, and an engine that has no such way, takes the engine's own.
+        reference: In passes of a model that is compared with.
+        cut: Where tensor or context parallelism cuts what they are made of.
+    """
+
+    usual: str | None = None
+    reference: str | None = None
+    cut: str | None = None
+
+
 NO_HOST_TIME = HostTime()
+USUAL_LOGITS = LogitChoice()
 NO_HOST_USE = HostUse()
 USUAL_ENGINES = Engines()
 
@@ -71,8 +87,9 @@ class FrameworkSheet:
         to_host_bytes_per_second: The rate at which optimizer states reach the host's memory where that is neither
             pinned nor kept from step to step; None is the rate of the link, as into pinned memory.
         unpinned: What goes there at that rate.
-        logits: Name of the way in its engines' sheets (`memory.logit_ways`) in which it makes log-probabilities and
-            entropies, if a job leaves it open; engines without it, and None, take their own.
+        logits: How it makes log-probabilities and entropies, if a job leaves it open.
+        pads_counted: Whether micro-batches that are counted, and not packed up to a budget of tokens, are padded to
+            their longest sequence; counted in memory only.
         recompute: What its trainer computes again in the backward pass, if nobody says it.
         balances_tokens: Whether sequences are shared out to data-parallel ranks by their tokens.
         balances_updates: Whether those of each update are; else a rank has an equal share of the batch's tokens, and
@@ -106,7 +123,8 @@ class FrameworkSheet:
     offloads: tuple[State, ...] = ("optimizer",)
     to_host_bytes_per_second: Positive | None = None
     unpinned: tuple[Literal["weights", "optimizer"], ...] = ("optimizer",)
-    logits: str | None = None
+    logits: LogitChoice = USUAL_LOGITS
+    pads_counted: bool = False
     recompute: Recompute = "none"
     balances_tokens: bool = False
     balances_updates: bool = True

@@ -270,7 +270,6 @@ class TrainerOptions:
         logits: Name of a way in the engine's sheet (`memory.logit_ways`) in which log-probabilities and
             entropies are made; None takes the framework's or engine's usual one.
         logit_chunk_tokens: Tokens whose logits that way works on at a time; None takes the sheet's.
-        padding: What sequences are padded to; None takes the engine's own.
         offloads: States that leave the GPUs where a plan off-loads the model; None takes the framework's.
         host_optimizer: Share of the parameters whose optimizer states live in host memory for good, and are
             stepped there.
@@ -281,7 +280,6 @@ class TrainerOptions:
     weights: TrainingPrecision | None = None
     logits: str | None = None
     logit_chunk_tokens: AtLeastOne | None = None
-    padding: Literal["none", "micro_batch", "batch"] | None = None
     offloads: tuple[State, ...] | None = None
     host_optimizer: Share = 0.0
     host_states: bool = False

@@ -66,11 +66,8 @@ class PlacedTask:
 
     @cached_property
     def engine(self) -> EngineSheet:
-        """Return the sheet of the layout's engine, with what the job's trainer does otherwise."""
-        sheet, padding = self.facts.engine(self.layout.engine), self.options.padding
-        if padding is None or sheet.role != "train":
-            return sheet
-        return replace(sheet, padding=padding)
+        """Return the sheet of the layout's engine."""
+        return self.facts.engine(self.layout.engine)
 
     @cached_property
     def framework(self) -> FrameworkSheet:
@@ -118,8 +115,13 @@ class PlacedTask:
     @property
     def logit_way(self) -> str | None:
         """Return how the trainer makes log-probabilities; None is as its engine's copies of logits say."""
-        usual, ways = self.framework.logits, self.engine.memory.logit_ways
-        return self.options.logits or (usual if usual in ways else self.engine.memory.usual_way)
+        if self.options.logits is not None:
+            return self.options.logits
+        choice, memory = self.framework.logits, self.engine.memory
+        cut = choice.cut if self.layout.tp > 1 or self.layout.cp > 1 else None
+        compared = choice.reference if self.task.role == "reference" else None
+        way = cut or compared or choice.usual
+        return way if way in memory.logit_ways else memory.usual_way
 
     @property
     def logit_tensors(self) -> LogitTensors | None:
@@ -184,7 +186,8 @@ class PlacedTask:
         """
         longest, layout = self.statistics.longest_tokens, self.layout
         sequences = min(layout.micro_batch, self.local)
-        if self.engine.padding != "none" or self.engine.shares_prompts:
+        counted = layout.token_budget is None and self.framework.pads_counted
+        if self.engine.padding != "none" or self.engine.shares_prompts or counted:
             if layout.token_budget is not None:
                 return 1, max(longest, layout.token_budget)
             return sequences, longest

@@ -9,7 +9,7 @@ from planner.configs.reading.sheet import Scalar
 from planner.configs.writing.export import UPDATE, Export, Variable
 from planner.configs.writing.launching import launch_script
 from profiles.catalog import load_engine
-from rlplan.job import Role
+from rlplan.job import Role, TrainerOptions
 from rlplan.plan import TaskPlan
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.units import MIB
@@ -181,10 +181,16 @@ def _role(export: Export, role: Role) -> None:
     if trained is not None:
         export.put_size(role, "distributed", trained.zero > 0)
     export.put_size(role, "reshards", layout.zero == FULLY_SHARDED)
-    leaves = layout.offload and (trained is None or export.weights_leave)
+    options = export.plan.job.trainer(role)
+    weights_leave = (
+        export.weights_leave if options.offloads is None else "weights" in options.offloads
+    )
+    leaves = layout.offload and (trained is None or weights_leave)
     export.put_size(role, "param_offload", leaves)
+    _options(export, role, options)
     if trained is not None:
-        export.put_size(role, "optimizer_offload", layout.offload)
+        states_leave = options.offloads is None or "optimizer" in options.offloads
+        export.put_size(role, "optimizer_offload", layout.offload and states_leave)
         export.put_size(role, "max_gradient_norm", export.losses["max_gradient_norm"])
         _recomputation(export, role, trained)
         if trained.chunks > 1:
@@ -198,6 +204,31 @@ def _role(export: Export, role: Role) -> None:
         _batches(partial(export.put_size, role), passed)
     elif role == "actor":
         _batches(export.put, passed or trained or layout, "infer_")
+
+
+def _options(export: Export, role: Role, options: TrainerOptions) -> None:
+    """Write how a role's trainer keeps its states and makes its logits, where that is unusual."""
+    if options.weights is not None:
+        export.put_size(role, "model_dtype", options.weights)
+    if options.host_states:
+        export.put_size(role, "cpu_offload", True)
+    if options.host_optimizer:
+        export.put_size(role, "cpu_optimizer", True)
+        export.put_size(role, "host_fraction", options.host_optimizer)
+    way = options.logits or ""
+    if role != "actor" or not way:
+        return
+    if way == "fused":
+        export.put("fuses_head", True)
+    if way.startswith("entropy") and not export.losses["entropy_coefficient"]:
+        export.put("entropy_counts", True)
+    if way.endswith("eager"):
+        export.put("compiles", False)
+    if way.endswith(("chunked", "checkpointed")):
+        export.put("chunks_entropy", True)
+        export.put("checkpoints_entropy", way.endswith("checkpointed"))
+        if options.logit_chunk_tokens is not None:
+            export.put("entropy_chunk", options.logit_chunk_tokens)
 
 
 def _batches(put: Callable[[str, Scalar], None], layout: TaskPlan, prefix: str = "") -> None:
@@ -249,6 +280,8 @@ def _generation(export: Export) -> None:
         export.put("rollout_dp", max(1, layout.ep // layout.tp))
         export.put("rollout_ep", layout.ep)
     export.put("memory_fraction", layout.memory_fraction)
+    if not job.engines.sleeps:
+        export.put("frees_cache", False)
     export.put("max_running", layout.max_running)
     _low_precision(export)
     export.put("bucket_mebibytes", max(1, export.plan.bucket_bytes // MIB))

@@ -12,7 +12,7 @@ from planner.configs.losses import (
     kl_place,
     sampling_of,
 )
-from planner.configs.reading.settings import RoleSettings, Settings
+from planner.configs.reading.settings import Settings
 from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.sizes import (
     EAGER,
@@ -362,28 +362,22 @@ def _trained(
 
 def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states and makes its logits."""
-    own = settings.of(trainer, role)
-    options = trainer_options(own, None if role == "critic" else _logit_way(settings, trainer, own))
-    packs = own.on("packs") or own.on("dynamic")
-    chunk = "fused_chunk" if options.logits == "fused-linear" else "logprob_chunk"
-    return replace(
-        options,
-        logit_chunk_tokens=settings.optional_whole(chunk),
-        padding=None if packs else "micro_batch",
-    )
+    way = None if role == "critic" else _logit_way(settings, trainer)
+    options = trainer_options(settings.of(trainer, role), way)
+    chunk = "fused_chunk" if way == "fused-linear" else "logprob_chunk"
+    return replace(options, logit_chunk_tokens=settings.optional_whole(chunk) if way else None)
 
 
-def _logit_way(settings: Settings, trainer: str, own: RoleSettings) -> str:
-    """Return the way in which log-probabilities are made, by its engine's sheet (distributed/model_utils.py)."""
+def _logit_way(settings: Settings, trainer: str) -> str | None:
+    """Return the way in which log-probabilities are made where it is not the usual one (distributed/model_utils.py)."""
     chunks = settings.optional_whole("logprob_chunk")
-    if trainer == "megatron":
-        if settings.on("fuses_head"):
-            return "fused-linear"
-        if settings.on("defers_logits"):
-            return "deferred-chunked" if chunks else "deferred"
-        return "vocab-parallel-chunked" if chunks else "vocab-parallel"
-    cut = own.whole("tp") > 1 or own.whole("cp") > 1
-    return "vocab-parallel" if cut else "log-softmax"
+    if trainer != "megatron":
+        return None  # chunks of the DTensor worker are kept until all are there
+    if settings.on("fuses_head"):
+        return "fused-linear"
+    if settings.on("defers_logits"):
+        return "deferred-chunked" if chunks else "deferred"
+    return "vocab-parallel-chunked" if chunks else None
 
 
 def _work(settings: Settings) -> Work:

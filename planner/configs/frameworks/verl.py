@@ -283,7 +283,7 @@ def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
 
 
 def _logit_way(settings: Settings, trainer: str, role: Role) -> str | None:
-    """Return the way in which log-probabilities and entropies are made, by its engine's sheet.
+    """Return the way in which log-probabilities and entropies are made where it is not the usual one.
 
     Entropies of old log-probabilities are always made, those of an update where they count or are asked for
     (trainer/ppo/ray_trainer.py). FSDP's are fused by torch.compile where padding is removed; Megatron's never are.
@@ -291,19 +291,19 @@ def _logit_way(settings: Settings, trainer: str, role: Role) -> str | None:
     if settings.on("fuses_head"):
         return "fused"
     if role == "reference":
-        return "log-probs"
+        return None
     coefficient = settings.loss("entropy_coefficient")
     counts = bool(coefficient) or settings.on("entropy_counts")
     chunks = settings.on("chunks_entropy")
     if trainer in {"megatron", "mlite"}:
         usual = "entropy" if counts else "old-entropy"
-        return f"{usual}-{CHUNKED}" if chunks else usual
+        return f"{usual}-{CHUNKED}" if chunks else "entropy" if counts else None
     compiled = settings.on("compiles") and settings.on("packs")
     if chunks and not compiled:
         return "entropy-checkpointed" if settings.on("checkpoints_entropy") else "entropy-chunked"
     if counts:
         return "entropy" if compiled else "entropy-eager"
-    return "log-probs" if compiled else "old-entropy-eager"
+    return None if compiled else "old-entropy-eager"
 
 
 def _padded(settings: Settings, trainer: str, role: Role) -> str | None:
