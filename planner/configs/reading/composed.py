@@ -343,6 +343,10 @@ def composed(
         return arguments, {}
     wanted = (placed.value if placed is not None else usual_folder) or HYDRA_FOLDER
     folders = [] if module is None else [module.parent / wanted]
+    if module is None:  # beside where it would be, as far as that is at hand
+        parts = Path(start.removesuffix(".py").replace(".", "/")).parent.parts
+        beside = (Path(*parts[at:]) / wanted for at in range(len(parts)))
+        folders += [base / each for each in beside for base in bases if (base / each).is_dir()]
     folders += [] if more is None else _folders(more.value, bases)
     folders += _folders(wanted, bases)
     if placed is None:

@@ -154,7 +154,10 @@ def test_a_started_module_says_which_file_is_its_own(script):
         "recipe/mine/main_mine.py": '@hydra.main(config_path="settings", config_name="base", version_base=None)\n',
         "recipe/mine/settings/base.yaml": OWN,
     }
-    found = script("python3 -m recipe.mine.main_mine data.train_batch_size=96", files)
+    found = script(
+        "python3 -m recipe.mine.main_mine data.train_batch_size=96 actor_rollout_ref.rollout.n=4",
+        files,
+    )
     assert (found.job.algorithm, found.job.workload.prompts) == ("grpo", 96)
 
 
