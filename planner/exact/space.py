@@ -12,13 +12,20 @@ from planner.exact.generation.generations import GenerationTable
 from planner.exact.generation.least_responses import priced_job
 from planner.exact.generation.options import OptionRows
 from planner.exact.generation.stream_table import StreamTable
-from planner.exact.score import Score
+from planner.exact.score import HostWorkers, Score
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_options import PoolTable
 from planner.layouts.pool_rows import roles_of
 from planner.layouts.role_options import Tally
-from planner.placements.allocations import Share, devices_of, gpus_of, ideal_site, shares_of
+from planner.placements.allocations import (
+    Share,
+    devices_of,
+    gpus_of,
+    ideal_site,
+    rented_cores,
+    shares_of,
+)
 from planner.placements.partitions import GENERATION, ColocatedSet
 from planner.plans.assembly import host_layout, host_pool
 from planner.requests.pinned import NOTHING_PINNED, Pinned
@@ -29,7 +36,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import ResourcePool, TaskDraft
+from rlplan.plan import TaskDraft
 from rlplan.specs import NO_SPECS, Specs
 from rlplan.transfers import TransitionName
 from simulator.costs.traffic import data_bytes, transfer_cost
@@ -81,6 +88,7 @@ class Space:
     _sites: dict[Share, Site] = field(default_factory=dict)
     _set_shares: dict[ColocatedSet, tuple[Share, ...]] = field(default_factory=dict)
     _fetches: dict[str, float] = field(default_factory=dict)
+    _hosted: dict[int, dict[Task, float]] = field(default_factory=dict)
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -166,41 +174,53 @@ class Space:
     @cached_property
     def score(self) -> Score:
         """Return what iterations are worth."""
-        workers = self.host.gpus if self._host_seconds else 0
         return Score(
-            self.job,
-            self.facts,
-            self.objective,
-            self.specs,
-            self.devices,
-            workers,
-            sum(self._host_seconds.values()),
+            self.job, self.facts, self.objective, self.specs, self.devices, self.host_workers
         )
 
-    @property
-    def host(self) -> ResourcePool:
-        """Return the pool of tasks without a model."""
-        return self.pinned.host or host_pool(self.job)
-
     @cached_property
-    def _host_seconds(self) -> dict[Task, float]:
-        """Return the seconds of each task without a model on the host's workers."""
-        layout, site = host_layout(self.host), host_site(self.job, self.host.gpus)
-        hosted = (task for task in self.tasks if not task.has_model)
-        placed = (PlacedTask(task, layout, site, self.priced, self.facts) for task in hosted)
-        return {each.task: task_cost(each).total.seconds for each in placed}
+    def host_workers(self) -> HostWorkers | None:
+        """Return the processes of tasks without a model; None where there are no such tasks."""
+        if all(task.has_model for task in self.tasks):
+            return None
+        if self.pinned.host is not None:
+            counts = [np.full(gpus + 1, self.pinned.host.gpus) for gpus in self.limits[:1]]
+            counts += [np.zeros(gpus + 1, dtype=np.int64) for gpus in self.limits[1:]]
+            return HostWorkers(tuple(counts), self.pinned.host.gpus, self._host_total)
+        counts = [
+            np.array([rented_cores(self.job, {device: gpus}) for gpus in range(limit + 1)])
+            for device, limit in zip(self.devices, self.limits.tolist(), strict=True)
+        ]
+        return HostWorkers(tuple(counts), self.job.workload.sequences, self._host_total)
+
+    def _host_total(self, workers: int) -> float:
+        return sum(self._host_seconds(workers).values())
+
+    def _host_seconds(self, workers: int) -> dict[Task, float]:
+        """Return the seconds of each task without a model on so many workers."""
+        if workers not in self._hosted:
+            host = self.pinned.host or replace(host_pool(self.job), gpus=workers)
+            layout, site = host_layout(host), host_site(self.job, workers)
+            hosted = (task for task in self.tasks if not task.has_model)
+            placed = (PlacedTask(task, layout, site, self.priced, self.facts) for task in hosted)
+            self._hosted[workers] = {each.task: task_cost(each).total.seconds for each in placed}
+        return self._hosted[workers]
 
     @cached_property
     def _judging(self) -> tuple[Task, ...]:
         """Return the tasks without a model that wait for what is generated, and that updates wait for."""
         made = set(self.generations.task.outputs)
-        prepare = (task for task in self._host_seconds if task.stage == "preparation")
+        hosted = (task for task in self.tasks if not task.has_model)
+        prepare = (task for task in hosted if task.stage == "preparation")
         return tuple(task for task in prepare if made & set(task.inputs))
 
     @cached_property
     def judging_seconds(self) -> float:
-        """Return the seconds of what judges responses on the host's workers, one task after another."""
-        return sum(self._host_seconds[task] for task in self._judging)
+        """Return the least seconds of what judges responses, one task after another: on most workers."""
+        if self.host_workers is None:
+            return 0.0
+        seconds = self._host_seconds(self.host_workers.most)
+        return sum(seconds[task] for task in self._judging)
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:
