@@ -190,7 +190,6 @@ class RoleFront:
             groups,
             (pinned.first_stage_layers or 0, pinned.last_stage_layers or 0),
             pinned.shard_ranks or 0,
-            (draft.token_budget or 0) if draft is not None else 0,
         )
         cut = np.repeat(np.arange(len(groups)), [len(settings) for _, settings in groups])
         if space.arranged is not None and task.kind == "train":
