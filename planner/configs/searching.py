@@ -5,40 +5,47 @@ without that bounds the one with it: what is found then, with the parts of its w
 the gap from the best.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from planner.answers.best_plans import roomy
+from planner.answers.best_plans import best_plans, front_under_specs, solver, under_specs
+from planner.answers.infeasible_specs import infeasible_specs_error
+from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from planner.configs.writing.export import family
 from planner.configs.writing.exporting import exported
 from planner.objectives import load_objective
 from planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
-from planner.requests.pinned import Pinned
+from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.requests.schedules import AskedSchedules
 from planner.search import search
 from planner.searchers.exact import Progress, lost_seconds
 from profiles.catalog import resolve_job
 from profiles.facts import Facts
 from profiles.jobs.nodes import left_to_framework
+from profiles.sheets import canonical_name
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError, InfeasibleError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.plan import Mode, Plan, TaskDraft
+from rlplan.results.frontier import Frontier
 from rlplan.results.searched import Candidate, SearchResult
 from rlplan.rules.order import STALENESS
 from rlplan.specs import Specs
 from simulator.timeline.assemble import batch_tokens
 
 FactsOf = Callable[[Job], Facts]
-# Token budgets are multiples of it, so that context-parallel ranks, powers of two, have equal parts.
-BUDGET_STEP: Final = 64
+# Versions stand behind the names of framework sheets.
+VERSION: Final = re.compile(r"-\d+(\.\d+)*$")
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
 
 
@@ -56,6 +63,68 @@ class Way:
     job: Job
     pinned: Pinned
     shared: tuple[Shared, ...]
+
+
+def plans_of(
+    job: Job,
+    facts_of: FactsOf,
+    *,
+    target: str | None = None,
+    pinned: Pinned = NOTHING_PINNED,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """Return the best plans of a resolved job: those that its framework can run, where it names one that is exported to.
+
+    Args:
+        target: The framework that is to run them; None takes the job's own.
+
+    Raises:
+        UserError: As `best_plans_for`, or as `best_plans` where no framework is named.
+    """
+    named = target or target_of(job)
+    if named is not None:
+        return best_plans_for(
+            named, job, facts_of, pinned=pinned, seconds=seconds, progress=progress
+        )
+    return best_plans(job, facts_of(job), pinned=pinned, seconds=seconds, progress=progress)
+
+
+def front_of(
+    job: Job,
+    facts_of: FactsOf,
+    names: Sequence[str],
+    *,
+    target: str | None = None,
+    pinned: Pinned = NOTHING_PINNED,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Frontier:
+    """Return the front of the plans that `plans_of` chooses from.
+
+    Raises:
+        UserError: As there, or the names are not two or three different objectives.
+    """
+    named, facts = target or target_of(job), facts_of(job)
+    if named is None:
+        solve = solver(job, facts, seconds, pinned)
+    else:
+        solve = _FrameworkSearch(named, job, facts_of, pinned, seconds).plans
+    return front_under_specs(job, facts, names, solve, progress)
+
+
+def target_of(job: Job) -> str | None:
+    """Return the framework, of those that plans are exported to, that a job names; None where it names none."""
+    named = framework_of(job)
+    for target in FRAMEWORKS.names():
+        if any(each.framework == named for each in load_config_sheet(target).trainers.values()):
+            return target
+    return None
+
+
+def framework_of(job: Job) -> str:
+    """Return the framework sheet of a job's name without its version."""
+    return VERSION.sub("", canonical_name("frameworks", job.framework))
 
 
 def best_plans_for(
@@ -79,32 +148,67 @@ def best_plans_for(
         FileError: What is pinned, the framework does not have.
         InfeasibleError: None fits and keeps the limits.
     """
-    sheet = load_config_sheet(target)
-    ways = list(_ways(sheet, job, pinned))
-    if not ways:
-        raise InfeasibleError(f"{sheet.title} runs job {job.name!r} in none of its arrangements")
-    problem: UserError | None = None
-    for specs in dict.fromkeys((roomy(job), job.specs)):
+    within = _FrameworkSearch(target, job, facts_of, pinned, seconds, progress)
+    return under_specs(
+        job,
+        facts_of(job),
+        lambda specs: within.plans(job.objective, specs),
+        lambda specs, error: infeasible_specs_error(job, specs, within.plans, error),
+    )
+
+
+class _FrameworkSearch:
+    """Search what a framework can run of a job, by any objective under any limits.
+
+    Raises:
+        UnknownNameError: No such framework is known.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        job: Job,
+        facts_of: FactsOf,
+        pinned: Pinned,
+        seconds: float | None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.target, self.job, self.pinned = target, job, pinned
+        self.seconds, self.progress = seconds, progress
+        self.sheet = load_config_sheet(target)
+        self.ways = tuple(_ways(self.sheet, job, pinned))
+        self.facts_of = cache(facts_of)
+        self.plans = cache(self._plans)
+
+    def _plans(self, objective: str, specs: Specs) -> SearchResult:
+        """Return the best plans by an objective under limits.
+
+        Raises:
+            FileError: What is pinned, the framework does not have.
+            InfeasibleError: None fits and keeps the limits.
+        """
+        if not self.ways:
+            raise InfeasibleError(
+                f"{self.sheet.title} runs job {self.job.name!r} in none of its arrangements"
+            )
+        problem: UserError | None = None
         found: list[Bounded] = []
-        for way in ways:
+        part = None if self.seconds is None else self.seconds / len(self.ways)
+        for way in self.ways:
+            asked = Asked(way, self.facts_of(way.job), objective, specs, part, self.progress)
             try:
-                part = None if seconds is None else seconds / len(ways)
-                found.append(_searched(way, facts_of(way.job), specs, part, progress))
+                found.append(_searched(asked))
             except InfeasibleError as error:
                 problem = problem or error
         if not found:
-            continue
-        try:
-            return _merged(found, target, job)
-        except UserError as error:
-            problem = error
-    assert problem is not None, "without a plan there is a reason"
-    raise problem
+            assert problem is not None, "without a plan there is a reason"
+            raise problem
+        return _merged(found, self.sheet, self.job, objective)
 
 
 def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[Way]:
-    """Yield a framework's ways to run a job: by trainer, arrangement, and which roles' states leave the GPUs."""
-    own = {each.framework for each in sheet.trainers.values()}
+    """Yield a framework's ways to run a job: by trainer, arrangement, and whether micro-batches are packed."""
+    own, named = {each.framework for each in sheet.trainers.values()}, framework_of(job)
     runs = [way for way in sheet.arrangements if _runs(way, job, pinned.asked)]
     usual = {mode for way in runs if not way.otherwise for mode in _modes(way, job, pinned.asked)}
     for way in runs:
@@ -113,7 +217,7 @@ def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[Way]:
             continue
         for name in way.trainers:
             trainer = sheet.trainers[name]
-            if job.framework in own and job.framework != trainer.framework:
+            if named in own and named != trainer.framework:
                 continue
             for cluster in _clusters(job):
                 moved = _moved(replace(job, cluster=cluster), trainer)
@@ -151,7 +255,7 @@ def _modes(way: Arrangement, job: Job, asked: AskedSchedules) -> tuple[Mode, ...
 
 def _moved(job: Job, trainer: TrainerSheet) -> Job:
     """Return a job whose steps are those of a trainer's framework, with its engines."""
-    if job.framework == trainer.framework:
+    if framework_of(job) == trainer.framework:
         return job
     named = job.engines.generate or ""
     usual = family(named) == "vllm"
@@ -176,7 +280,6 @@ def _pinned_ways(
     modes: tuple[Mode, ...],
 ) -> Iterator[Way]:
     tasks = [task for task in tasks_of(load_algorithm(job.algorithm), job) if task.has_model]
-    trained = tuple(dict.fromkeys(task.role for task in tasks if task.kind == "train"))
     asked = replace(
         pinned.asked,
         modes=modes,
@@ -184,27 +287,15 @@ def _pinned_ways(
         in_flight=pinned.asked.in_flight or next(iter(way.in_flight), None),
     )
     shared = tuple(each for each in way.shared if not each.trainers or name in each.trainers)
-    leaving = product(way.offload, repeat=len(trained))
-    ways = product(leaving, way.choices or (FrozenDict(),), way.packs or (0,))
-    for leaves, chosen, tokens in ways:
-        offload = dict(zip(trained, leaves, strict=True))
+    packs: tuple[bool | None, ...] = way.packs or (None,)
+    for chosen, packed in product(way.choices or (FrozenDict(),), packs):
         drafts = dict(pinned.tasks)
         for task in tasks:
             fixed = _fixed((trainer.layouts, way.layouts, chosen), trainer, task)
-            if task.kind != "generate" and task.role in offload:
-                fixed["offload"] = offload[task.role]
-            if tokens and task.kind != "generate" and task.role not in way.layouts:
-                fixed["token_budget"] = _budget(tokens, job)
             drafts[task.name] = _joined(task, drafts.get(task.name, TaskDraft()), fixed)
-        arranged = Arranged(arrangement=way, recompute=trainer.recompute)
+        arranged = Arranged(arrangement=way, recompute=trainer.recompute, packs=packed)
         kept = replace(pinned, tasks=FrozenDict(drafts), asked=asked, arranged=arranged)
         yield Way(job=job, pinned=kept, shared=shared)
-
-
-def _budget(tokens: int, job: Job) -> int:
-    """Return the tokens of a micro-batch, which hold the longest sequence and divide over context-parallel ranks."""
-    tokens = max(tokens, job.workload.longest_sequence_tokens)
-    return -(-tokens // BUDGET_STEP) * BUDGET_STEP
 
 
 def _fixed(every: tuple[Fixed, ...], trainer: TrainerSheet, task: Task) -> dict[str, Any]:
@@ -242,22 +333,45 @@ def _joined(task: Task, draft: TaskDraft, fixed: Mapping[str, Any]) -> TaskDraft
     return replace(draft, **kept)
 
 
-def _searched(
-    way: Way, facts: Facts, specs: Specs, seconds: float | None, progress: Progress | None
-) -> Bounded:
+class Asked(NamedTuple):
+    """Hold a way that is to be searched, and what for."""
+
+    way: Way
+    facts: Facts
+    objective: str
+    specs: Specs
+    seconds: float | None
+    progress: Progress | None
+
+    def found(self, pinned: Pinned) -> SearchResult:
+        """Return the best plans that keep what is pinned.
+
+        Raises:
+            InfeasibleError: None fits and keeps the limits.
+        """
+        return search(
+            self.way.job,
+            self.facts,
+            pinned=pinned,
+            objective=self.objective,
+            specs=self.specs,
+            seconds=self.seconds,
+            progress=self.progress,
+        )
+
+
+def _searched(asked: Asked) -> Bounded:
     """Return the plans of one way, none where none is found whose tasks have in common what they must.
 
     Its bound is that of the best without.
     """
-    free = search(
-        way.job, facts, pinned=way.pinned, specs=specs, seconds=seconds, progress=progress
-    )
-    value = _value_of(way.job)
+    way, value = asked.way, _value_of(asked.way.job, asked.objective)
+    free = asked.found(way.pinned)
     bound = value(free.plans[0]) * (1 - free.gap)
     keeping = tuple(each for each in free.plans if _shares(way, each.plan))
     if keeping and keeping[0] == free.plans[0]:
         return Bounded(replace(free, plans=keeping), bound)
-    repaired = _repaired(way, free.plans[0].plan, facts, specs)
+    repaired = _repaired(asked, free.plans[0].plan)
     plans = (*keeping, *(each for result in repaired for each in result.plans))
     return Bounded(replace(free, plans=tuple(sorted(plans, key=value))), bound)
 
@@ -282,8 +396,9 @@ def _groups(way: Way) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from ((field, names) for field in each.fields if len(names) > 1)
 
 
-def _repaired(way: Way, plan: Plan, facts: Facts, specs: Specs) -> Iterator[SearchResult]:
+def _repaired(asked: Asked, plan: Plan) -> Iterator[SearchResult]:
     """Yield searches in which tasks share what one of them has in a plan: the first, or the last."""
+    way = asked.way
     tried: set[FrozenDict[str, TaskDraft]] = set()
     for place in (0, -1):
         drafts = dict(way.pinned.tasks)
@@ -295,30 +410,30 @@ def _repaired(way: Way, plan: Plan, facts: Facts, specs: Specs) -> Iterator[Sear
         if kept in tried:
             continue
         tried.add(kept)
-        try:
-            yield search(way.job, facts, pinned=replace(way.pinned, tasks=kept), specs=specs)
-        except InfeasibleError:
-            continue
+        with suppress(InfeasibleError):
+            yield asked.found(replace(way.pinned, tasks=kept))
 
 
-def _value_of(job: Job) -> Callable[[Candidate], float]:
-    objective, tokens = load_objective(job.objective), batch_tokens(job)
-    return lambda each: objective.value(each.forecast, tokens)
+def _value_of(job: Job, objective: str) -> Callable[[Candidate], float]:
+    minimised, tokens = load_objective(objective), batch_tokens(job)
+    return lambda each: minimised.value(each.forecast, tokens)
 
 
-def _merged(bounded: Sequence[Bounded], target: str, job: Job) -> SearchResult:
+def _merged(
+    bounded: Sequence[Bounded], sheet: ConfigSheet, job: Job, objective: str
+) -> SearchResult:
     """Return several searches as one: the best plans that the framework takes, under the lowest bound.
 
     Raises:
         UserError: It takes none of them.
     """
-    value, found = _value_of(job), [each.result for each in bounded]
+    value, found = _value_of(job, objective), [each.result for each in bounded]
     bound = min(each.bound for each in bounded)
     best: dict[str, Candidate] = {}
     problem: UserError | None = None
     for each in sorted((each for result in found for each in result.plans), key=value):
         try:
-            exported(each.plan, target)
+            exported(each.plan, sheet.name)
         except UserError as error:
             problem = problem or error
             continue

@@ -134,8 +134,7 @@ class Score:
         self.gpu_rates = [pool_rates(job, facts, device, 1) for device in devices]
         self.host_rates = pool_rates(job, facts, HOST_DEVICE, 1) if workers else None
         self.figures = tuple(
-            self._figure(load_objective(name))
-            for name in dict.fromkeys((objective, *limited))
+            self._figure(load_objective(name)) for name in dict.fromkeys((objective, *limited))
         )
         counted = [figure for figure in self.figures if figure.counts_work]
         self.computing, self.moving = (

@@ -118,16 +118,18 @@ def infer_settings(
     draft: TaskDraft | None = None,
     *,
     trains: bool = False,
+    alike: bool = False,
 ) -> tuple[Setting, ...]:
     """Return micro-batches and offloading for an inference layout.
 
     Args:
         trains: Whether the role trains too: its weights then are where they are trained, and leave the GPUs if the
             framework moves them with the states.
+        alike: Whether a framework has one setting for all tasks of a role that trains, whatever it moves.
     """
     local = rank_sequences(sizes.dp, job.workload, trains=False)
     leaves = load_framework(job.framework).offloads if trains else engine.offloads
-    offloads = (0, 1) if "weights" in leaves else (0,)
+    offloads = (0, 1) if "weights" in leaves or (trains and alike) else (0,)
     draft = draft or TaskDraft()
     sizes_tried = _micro_batches(draft, local, job, engine)
     kept = offloads if draft.offload is None else (int(draft.offload),)
