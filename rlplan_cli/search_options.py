@@ -57,7 +57,15 @@ ForOption = Annotated[
     typer.Option(
         "--for",
         metavar="FRAMEWORK",
-        help="Search only what verl, nemo-rl or openrlhf can run; `rlplan export` then writes its configuration.",
+        help="Search only what verl, nemo-rl or openrlhf can run; `rlplan export` then writes its configuration.  "
+        "[default: the job's framework, if it is one of them]",
+    ),
+]
+BeyondOption = Annotated[
+    bool,
+    typer.Option(
+        "--beyond",
+        help="Look further than what the job's framework can run, and say what that would bring.",
     ),
 ]
 ModeOption = Annotated[

@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from planner.answers.best_plans import best_plans, front_under_specs, solver, under_specs
+from planner.answers.best_plans import best_front, best_plans, front_under_specs, under_specs
 from planner.answers.infeasible_specs import infeasible_specs_error
 from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
@@ -49,13 +49,6 @@ VERSION: Final = re.compile(r"-\d+(\.\d+)*$")
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
 
 
-class Bounded(NamedTuple):
-    """Hold the plans of one of a framework's ways, and what the objective is at least in any of them."""
-
-    result: SearchResult
-    bound: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
     """Hold one of a framework's ways to run a job: what is searched, and what its tasks have in common."""
@@ -63,6 +56,14 @@ class Way:
     job: Job
     pinned: Pinned
     shared: tuple[Shared, ...]
+
+
+class Bounded(NamedTuple):
+    """Hold the plans of one of a framework's ways, and what the objective is at least in any of them."""
+
+    way: Way
+    result: SearchResult
+    bound: float
 
 
 def plans_of(
@@ -83,11 +84,9 @@ def plans_of(
         UserError: As `best_plans_for`, or as `best_plans` where no framework is named.
     """
     named = target or target_of(job)
-    if named is not None:
-        return best_plans_for(
-            named, job, facts_of, pinned=pinned, seconds=seconds, progress=progress
-        )
-    return best_plans(job, facts_of(job), pinned=pinned, seconds=seconds, progress=progress)
+    if named is None:
+        return best_plans(job, facts_of(job), pinned=pinned, seconds=seconds, progress=progress)
+    return best_plans_for(named, job, facts_of, pinned=pinned, seconds=seconds, progress=progress)
 
 
 def front_of(
@@ -107,10 +106,74 @@ def front_of(
     """
     named, facts = target or target_of(job), facts_of(job)
     if named is None:
-        solve = solver(job, facts, seconds, pinned)
-    else:
-        solve = _FrameworkSearch(named, job, facts_of, pinned, seconds).plans
-    return front_under_specs(job, facts, names, solve, progress)
+        return best_front(job, facts, names, pinned=pinned, seconds=seconds, progress=progress)
+    within = _FrameworkSearch(named, job, facts_of, pinned, seconds)
+    return front_under_specs(job, facts, names, within.plans, progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """Hold the best plans of a job whatever its framework can run, beside those that it can.
+
+    Attributes:
+        title: The framework's.
+        within: None where it can run none.
+        gain: Share of the objective's value that the best plan saves.
+        needs: What the framework lacks for it; None where it lacks nothing.
+    """
+
+    title: str
+    result: SearchResult
+    within: SearchResult | None
+    gain: float
+    needs: str | None
+
+
+def plans_beyond(
+    job: Job,
+    facts_of: FactsOf,
+    *,
+    pinned: Pinned = NOTHING_PINNED,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Beyond | None:
+    """Return what plans would bring that a job's framework cannot run; None where the job names none.
+
+    Raises:
+        InfeasibleError: No plan fits and keeps the limits.
+    """
+    target = target_of(job)
+    if target is None:
+        return None
+    options: dict[str, Any] = {"pinned": pinned, "seconds": seconds, "progress": progress}
+    wide, within = best_plans(job, facts_of(job), **options), None
+    with suppress(UserError):
+        within = best_plans_for(target, job, facts_of, **options)
+    value = _value_of(job, job.objective)
+    gain = 0.0
+    if within is not None:
+        wide = _with_plan(wide, within.plans[0], value)
+        gain = 1 - value(wide.plans[0]) / value(within.plans[0])
+    needs = None
+    try:
+        exported(wide.plans[0].plan, target)
+    except UserError as error:
+        needs = str(error)
+    title = load_config_sheet(target).title
+    return Beyond(title=title, result=wide, within=within, gain=gain, needs=needs)
+
+
+def _with_plan(
+    result: SearchResult, plan: Candidate, value: Callable[[Candidate], float]
+) -> SearchResult:
+    """Return a search whose plans are no worse than one that another search found in a part of its space."""
+    first = result.plans[0]
+    if value(plan) >= value(first):
+        return result
+    gap = max(0.0, 1 - value(first) * (1 - result.gap) / value(plan))
+    others = tuple(_beside(each, plan) for each in result.plans)
+    bound = plan.forecast.iteration_seconds * (1 - gap)
+    return replace(result, plans=(plan, *others), gap=gap, bound_seconds=bound)
 
 
 def target_of(job: Job) -> str | None:
@@ -370,10 +433,10 @@ def _searched(asked: Asked) -> Bounded:
     bound = value(free.plans[0]) * (1 - free.gap)
     keeping = tuple(each for each in free.plans if _shares(way, each.plan))
     if keeping and keeping[0] == free.plans[0]:
-        return Bounded(replace(free, plans=keeping), bound)
+        return Bounded(way, replace(free, plans=keeping), bound)
     repaired = _repaired(asked, free.plans[0].plan)
     plans = (*keeping, *(each for result in repaired for each in result.plans))
-    return Bounded(replace(free, plans=tuple(sorted(plans, key=value))), bound)
+    return Bounded(way, replace(free, plans=tuple(sorted(plans, key=value))), bound)
 
 
 def _shares(way: Way, plan: Plan) -> bool:
@@ -454,7 +517,16 @@ def _merged(
         gap=gap,
         search_seconds=sum(result.search_seconds for result in found),
         profile=found[0].profile,
+        space=_space(bounded, sheet),
     )
+
+
+def _space(bounded: Sequence[Bounded], sheet: ConfigSheet) -> str:
+    """Return in words what of a job a framework runs, and what of that was searched."""
+    arranged = [each.way.pinned.arranged for each in bounded]
+    names = dict.fromkeys(each.arrangement.name for each in arranged if each is not None)
+    spaces = dict.fromkeys(each.result.space for each in bounded)
+    return f"what {sheet.title} runs ({', '.join(names)}): {' or '.join(spaces)}"
 
 
 def _beside(each: Candidate, first: Candidate) -> Candidate:

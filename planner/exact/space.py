@@ -1,7 +1,7 @@
 """What a search looks through: a job's models, the shares that they can get, tables of costs."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_options import PoolTable
 from planner.layouts.pool_rows import roles_of
 from planner.layouts.role_options import Tally
+from planner.layouts.settings import packs
 from planner.placements.allocations import (
     Share,
     devices_of,
@@ -56,8 +57,8 @@ class Tables:
     streams: StreamTable
 
 
-# Fronts over several objectives and limits search one job again and again.
-REMEMBERED_JOBS = 4
+# Fronts over several objectives and limits search one job again and again, a framework's in each of its ways.
+REMEMBERED_JOBS = 8
 _remembered: OrderedDict[Hashable, Tables] = OrderedDict()
 
 
@@ -131,6 +132,33 @@ class Space:
             if len(_remembered) > REMEMBERED_JOBS:
                 _remembered.popitem(last=False)
         return _remembered[key]
+
+    def words(self, schedules: Iterable[Schedule]) -> str:
+        """Return in words what is searched: every answer says of it that its plan is the best one.
+
+        Args:
+            schedules: How iterations may follow each other.
+        """
+        engines, framework = self.job.engines, self.facts.framework(self.job.framework)
+        trained = self.facts.engine(engines.train or "")
+        modes = ", ".join(dict.fromkeys(each.mode for each in schedules))
+        chosen = ["placements", "pool sizes", "TP", "PP", "CP", "EP", "ZeRO", "micro-batches"]
+        if packs(trained, self.job):
+            chosen.append("token budgets")
+        chosen += ["recomputation", "off-loading", "running sequences", "orders"]
+        named = f"{engines.train} and {engines.generate}"
+        free, unsaid = (
+            self.specs.memory_headroom_fraction,
+            {"memory_headroom_fraction", "staleness"},
+        )
+        limits = [name for name in self.specs.given if name not in unsaid]
+        parts = [
+            f"{modes} plans of {framework.title} with {named} on up to {self.job.gpus} GPUs: {', '.join(chosen)}",
+            *(["what is pinned kept"] if self.pinned.given else []),
+            *([f"the limit of {', '.join(limits)} kept"] if limits else []),
+            f"at least {free:.0%} of memory free" if free else "memory filled to the last byte",
+        ]
+        return "; ".join(parts)
 
     @property
     def priced(self) -> Job:

@@ -145,8 +145,12 @@ def _micro_batches(
         return (MicroBatch(packed_sequences(draft.token_budget, work), draft.token_budget),)
     if draft.micro_batch is not None:
         return (MicroBatch(draft.micro_batch),)
-    packs = engine.padding == "none" and load_framework(job.framework).token_budgets
-    return micro_batches(local) + (token_budgets(local, work) if packs else ())
+    return micro_batches(local) + (token_budgets(local, work) if packs(engine, job) else ())
+
+
+def packs(engine: EngineSheet, job: Job) -> bool:
+    """Tell whether micro-batches may be packed up to token budgets: the engine packs, and the framework has a key."""
+    return engine.padding == "none" and load_framework(job.framework).token_budgets
 
 
 @lru_cache(maxsize=4096)
