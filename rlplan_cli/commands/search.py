@@ -123,8 +123,15 @@ def command(  # noqa: PLR0917 -- one parameter an option
     )
     if names is not None:
         with progress_bar("front") as progress:
-            options = {"pinned": pinned, "seconds": seconds, "progress": progress}
-            front = front_of(resolved, asked.facts_of, names, target=target, **options)
+            front = front_of(
+                resolved,
+                asked.facts_of,
+                names,
+                target=target,
+                pinned=pinned,
+                seconds=seconds,
+                progress=progress,
+            )
         _tell_front(front, files, as_json=as_json)
     else:
         best = _tell_best(asked, files, beyond=beyond, shows_all=all_placements, as_json=as_json)
