@@ -25,6 +25,7 @@ from planner.objectives import load_objective
 from planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
 from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.requests.schedules import AskedSchedules
+from planner.requests.specs import violations
 from planner.search import search
 from planner.searchers.exact import Progress, lost_seconds
 from profiles.catalog import resolve_job
@@ -41,6 +42,7 @@ from rlplan.results.frontier import Frontier
 from rlplan.results.searched import Candidate, SearchResult
 from rlplan.rules.order import STALENESS
 from rlplan.specs import Specs
+from simulator.simulate import simulate
 from simulator.timeline.assemble import batch_tokens
 
 FactsOf = Callable[[Job], Facts]
@@ -74,19 +76,58 @@ def plans_of(
     pinned: Pinned = NOTHING_PINNED,
     seconds: float | None = None,
     progress: Progress | None = None,
+    as_it_stands: Plan | None = None,
 ) -> SearchResult:
     """Return the best plans of a resolved job: those that its framework can run, where it names one that is exported to.
 
     Args:
         target: The framework that is to run them; None takes the job's own.
+        as_it_stands: A plan of the job that is one of the candidates, whatever its sizes, if it fits and keeps the
+            job's limits.
 
     Raises:
         UserError: As `best_plans_for`, or as `best_plans` where no framework is named.
     """
     named = target or target_of(job)
-    if named is None:
-        return best_plans(job, facts_of(job), pinned=pinned, seconds=seconds, progress=progress)
-    return best_plans_for(named, job, facts_of, pinned=pinned, seconds=seconds, progress=progress)
+    options: dict[str, Any] = {"seconds": seconds, "progress": progress}
+    stands = _standing(job, facts_of, as_it_stands) if as_it_stands is not None else None
+    try:
+        if named is None:
+            found = best_plans(job, facts_of(job), pinned=pinned, **options)
+        else:
+            found = best_plans_for(named, job, facts_of, pinned=pinned, **options)
+    except InfeasibleError:
+        if stands is None:
+            raise
+        return _alone(stands, facts_of(job))
+    if stands is None:
+        return found
+    found = replace(found, space=f"the plan as it stands and {found.space}")
+    return _with_plan(found, stands, _value_of(job, job.objective))
+
+
+def _standing(job: Job, facts_of: FactsOf, plan: Plan) -> Candidate | None:
+    """Return a plan of a job as a candidate; None where it does not fit, or breaks a limit."""
+    own = replace(plan, job=job)
+    forecast = simulate(own, facts_of(job))
+    if not forecast.feasible or violations(own, forecast, job.specs):
+        return None
+    return Candidate(plan=own, forecast=forecast, loses_seconds=0.0, loses_to=FrozenDict())
+
+
+def _alone(stands: Candidate, facts: Facts) -> SearchResult:
+    """Return a plan as the one of a search that found no other."""
+    return SearchResult(
+        plans=(_beside(stands, stands),),
+        infeasible=(),
+        considered=FrozenDict({"simulated plans": 1}),
+        pruned=FrozenDict(),
+        bound_seconds=stands.forecast.iteration_seconds,
+        gap=0.0,
+        search_seconds=0.0,
+        profile=facts.label,
+        space="the plan as it stands: no other was found",
+    )
 
 
 def front_of(
@@ -172,6 +213,7 @@ def _with_plan(
         return result
     gap = max(0.0, 1 - value(first) * (1 - result.gap) / value(plan))
     others = tuple(_beside(each, plan) for each in result.plans)
+    plan = _beside(plan, plan)
     bound = plan.forecast.iteration_seconds * (1 - gap)
     return replace(result, plans=(plan, *others), gap=gap, bound_seconds=bound)
 

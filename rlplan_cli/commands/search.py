@@ -21,6 +21,7 @@ from rlplan_cli.search_options import (
     ParetoOption,
     SecondsOption,
     SpecOption,
+    StandsOption,
     named_modes,
     objectives_of,
     requested_job,
@@ -82,6 +83,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     mode: ModeOption = None,
     target: ForOption = None,
     beyond: BeyondOption = False,
+    stands: StandsOption = None,
     spec: SpecOption = None,
     max_gpus: MaxGpusOption = None,
     max_iteration_seconds: MaxSecondsOption = None,
@@ -118,9 +120,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_folder("--report", report)
     _check_pages(report, plot, names)
     _check_target(target, pareto, beyond=beyond)
-    asked = Asked(
-        resolved, pinned, target, seconds, partial(load_facts, profile=profile, site=site)
-    )
+    own = _standing(stands, profile, site) if stands is not None else None
+    facts_of = partial(load_facts, profile=profile, site=site)
+    asked = Asked(resolved, pinned, target, seconds, facts_of, own)
     if names is not None:
         with progress_bar("front") as progress:
             front = front_of(
@@ -148,6 +150,14 @@ class Asked(NamedTuple):
     target: str | None
     seconds: float | None
     facts_of: Callable[[Job], Facts]
+    own: Plan | None
+
+
+def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
+    """Return the plan of a file as it stands."""
+    from planner.answers.completion import load_plan
+
+    return load_plan(path, profile, site=site, misfits=True)[0]
 
 
 def _tell_best(
@@ -166,7 +176,9 @@ def _tell_best(
         }
         further = plans_beyond(job, facts_of, **options) if beyond else None
         wide = None if further is None else further.result
-        found = wide or plans_of(job, facts_of, target=asked.target, **options)
+        found = wide or plans_of(
+            job, facts_of, target=asked.target, as_it_stands=asked.own, **options
+        )
     _write(found, files)
     if as_json:
         echo_json(search_document(found))

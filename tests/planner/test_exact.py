@@ -40,7 +40,11 @@ from tests.planner.brute_force import (
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ROUNDING = 1e-9
 EXPERTS = replace(
-    load_model("qwen2.5-0.5b"), family="qwen3_moe", num_experts=8, experts_per_token=2, moe_ffn_size=512
+    load_model("qwen2.5-0.5b"),
+    family="qwen3_moe",
+    num_experts=8,
+    experts_per_token=2,
+    moe_ffn_size=512,
 )
 # Jobs of one seed.
 JOBS = draws(4, 12)
@@ -136,10 +140,21 @@ def test_the_best_plan_is_the_best_of_all_plans_of_a_framework(framework, drafts
     engines = load_framework(framework).engines
     group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=1, cpu_cores=2, inter_node_gbps=200.0)
     for _ in range(draws(1, 4)):
-        changes = {"algorithm": "grpo", "precision": "bf16", "engines": engines, "cluster": (group,)}
+        changes = {
+            "algorithm": "grpo",
+            "precision": "bf16",
+            "engines": engines,
+            "cluster": (group,),
+        }
         models = FrozenDict(dict.fromkeys(("actor", "reference"), load_model("qwen2.5-0.5b")))
         check_space(
-            generator, drafts, 300, framework=framework, old_log_prob="trainer", models=models, **changes
+            generator,
+            drafts,
+            300,
+            framework=framework,
+            old_log_prob="trainer",
+            models=models,
+            **changes,
         )
 
 
