@@ -96,10 +96,13 @@ def plans_of(
             found = best_plans(job, facts_of(job), pinned=pinned, **options)
         else:
             found = best_plans_for(named, job, facts_of, pinned=pinned, **options)
-    except InfeasibleError:
-        if stands is None:
+    except UserError as error:
+        if stands is not None and isinstance(error, InfeasibleError):
+            return _alone(stands, facts_of(job))
+        if named is None or target is not None:
             raise
-        return _alone(stands, facts_of(job))
+        title = load_config_sheet(named).title
+        raise InfeasibleError(f"{error} (of what {title} runs; --beyond looks further)") from error
     if stands is None:
         return found
     found = replace(found, space=f"the plan as it stands and {found.space}")

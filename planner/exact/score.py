@@ -164,13 +164,14 @@ class Score:
         least = []
         for figure in self.figures:
             rate = used @ figure.held if figure.counts_gpus else 0.0
-            value = seconds * (rate + figure.host_held)
-            if figure.counts_work:
-                value = value + work[..., next(columns)]
+            rate, worked = rate + figure.host_held, 0.0
             if figure.counts_workers and self.workers is not None:
                 workers = self.workers.of(used)
-                value = value + seconds * figure.worker_held * (workers - self.workers.least)
-                value = value + figure.worker_computing * self.workers.work_seconds(workers)
+                rate = rate + figure.worker_held * (workers - self.workers.least)
+                worked = figure.worker_computing * self.workers.work_seconds(workers)
+            value = seconds * rate + worked
+            if figure.counts_work:
+                value = value + work[..., next(columns)]
             least.append((figure.limit, value))
         found = least[0][1]
         if self.specs.gpus is not None:

@@ -15,7 +15,7 @@ from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.requests.schedules import AskedSchedules
 from profiles.catalog import resolve_job
 from profiles.facts import load_facts
-from rlplan.errors import InfeasibleError
+from rlplan.errors import UserError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
@@ -79,7 +79,7 @@ class Found:
     def __init__(self, job, find):
         try:
             self.result = find(job)
-        except InfeasibleError:
+        except UserError:
             self.result, self.value, self.bound = None, math.inf, math.inf
             return
         self.best = self.result.plans[0]
