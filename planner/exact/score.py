@@ -163,11 +163,13 @@ class Score:
         columns = iter(range(work.shape[-1]))
         least = []
         for figure in self.figures:
-            rate = used @ figure.held if figure.counts_gpus else 0.0
-            rate, worked = rate + figure.host_held, 0.0
+            rate: Floats = np.asarray(used @ figure.held if figure.counts_gpus else 0.0)
+            rate = np.asarray(rate + figure.host_held)
+            worked: Floats | float = 0.0
             if figure.counts_workers and self.workers is not None:
                 workers = self.workers.of(used)
-                rate = rate + figure.worker_held * (workers - self.workers.least)
+                more = figure.worker_held * (workers - self.workers.least)
+                rate = np.asarray(rate + more)
                 worked = figure.worker_computing * self.workers.work_seconds(workers)
             value = seconds * rate + worked
             if figure.counts_work:
