@@ -303,7 +303,9 @@ class _FrameworkSearch:
         found: list[Bounded] = []
         part = None if self.seconds is None else self.seconds / len(self.ways)
         for way in self.ways:
-            asked = Asked(way, self.facts_of(way.job), objective, specs, part, self.progress)
+            asked = Asked(
+                self.target, way, self.facts_of(way.job), objective, specs, part, self.progress
+            )
             try:
                 found.append(_searched(asked))
             except InfeasibleError as error:
@@ -442,8 +444,9 @@ def _joined(task: Task, draft: TaskDraft, fixed: Mapping[str, Any]) -> TaskDraft
 
 
 class Asked(NamedTuple):
-    """Hold a way that is to be searched, and what for."""
+    """Hold a way of a framework that is to be searched, and what for."""
 
+    target: str
     way: Way
     facts: Facts
     objective: str
@@ -476,11 +479,12 @@ def _searched(asked: Asked) -> Bounded:
     way, value = asked.way, _value_of(asked.way.job, asked.objective)
     free = asked.found(way.pinned)
     bound = value(free.plans[0]) * (1 - free.gap)
-    keeping = tuple(each for each in free.plans if _shares(way, each.plan))
-    if keeping and keeping[0] == free.plans[0]:
-        return Bounded(way, replace(free, plans=keeping), bound)
-    repaired = _repaired(asked, free.plans[0].plan)
-    plans = (*keeping, *(each for result in repaired for each in result.plans))
+    plans = tuple(each for each in free.plans if _shares(way, each.plan))
+    if not plans or plans[0] != free.plans[0]:
+        repaired = _repaired(asked, way.pinned, free.plans[0].plan)
+        plans = (*plans, *(each for result in repaired for each in result.plans))
+    if not plans or not _is_told(min(plans, key=value).plan, asked.target):
+        plans = (*plans, *_without_chunks(asked))
     return Bounded(way, replace(free, plans=tuple(sorted(plans, key=value))), bound)
 
 
@@ -504,12 +508,40 @@ def _groups(way: Way) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from ((field, names) for field in each.fields if len(names) > 1)
 
 
-def _repaired(asked: Asked, plan: Plan) -> Iterator[SearchResult]:
+def _is_told(plan: Plan, target: str) -> bool:
+    """Tell whether a framework's keys can say a plan."""
+    with suppress(UserError):
+        exported(plan, target)
+        return True
+    return False
+
+
+def _without_chunks(asked: Asked) -> Iterator[Candidate]:
+    """Yield plans whose pipelines do not interleave, which not every framework tells role by role."""
+    way = asked.way
+    drafts = dict(way.pinned.tasks)
+    for name in (name for name, draft in drafts.items() if name.endswith(".update")):
+        drafts[name] = replace(drafts[name], chunks=drafts[name].chunks or 1)
+    pinned = replace(way.pinned, tasks=FrozenDict(drafts))
+    if pinned == way.pinned:
+        return
+    try:
+        found = asked.found(pinned)
+    except InfeasibleError:
+        return
+    if _shares(way, found.plans[0].plan):
+        yield from (each for each in found.plans if _shares(way, each.plan))
+    else:
+        for result in _repaired(asked, pinned, found.plans[0].plan):
+            yield from result.plans
+
+
+def _repaired(asked: Asked, pinned: Pinned, plan: Plan) -> Iterator[SearchResult]:
     """Yield searches in which tasks share what one of them has in a plan: the first, or the last."""
     way = asked.way
     tried: set[FrozenDict[str, TaskDraft]] = set()
     for place in (0, -1):
-        drafts = dict(way.pinned.tasks)
+        drafts = dict(pinned.tasks)
         for field, names in _groups(way):
             value = getattr(plan.tasks[names[place]], field)
             for name in names:
@@ -519,7 +551,7 @@ def _repaired(asked: Asked, plan: Plan) -> Iterator[SearchResult]:
             continue
         tried.add(kept)
         with suppress(InfeasibleError):
-            yield asked.found(replace(way.pinned, tasks=kept))
+            yield asked.found(replace(pinned, tasks=kept))
 
 
 def _value_of(job: Job, objective: str) -> Callable[[Candidate], float]:
