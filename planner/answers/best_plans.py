@@ -35,7 +35,7 @@ def best_plans(
 ) -> SearchResult:
     """Return plans of a resolved job by its objective under its specs, best first.
 
-    They leave some memory free, unless the specs say how much or the job has only fuller ones.
+    They leave the usual share of memory free, unless the specs say how much.
 
     Args:
         pinned: What the user pinned.
@@ -53,19 +53,18 @@ def best_plans(
             found = _pinned_error(job, facts, pinned, none_fits)
         return found
 
-    return under_specs(job, facts, lambda specs: solve(job.objective, specs), why_none)
+    return under_specs(job, lambda specs: solve(job.objective, specs), why_none)
 
 
 def under_specs(
     job: Job,
-    facts: Facts,
     find: Callable[[Specs], Found],
     why_none: Callable[[Specs, InfeasibleError], InfeasibleError],
 ) -> Found:
     """Return what is found under a job's specs, with the usual share of memory free where they say nothing of it.
 
-    Whether that share is asked for hangs on the job and its cluster alone: where limits, pins, modes or a framework
-    leave fuller plans only, these are not taken, or a narrower search might find better plans than a wider one.
+    Fuller plans are not taken where there are no others: a narrower search, which has those alone, might find better
+    plans than a wider one. The error names the share that a plan can leave free.
 
     Raises:
         InfeasibleError: Nothing is found.
@@ -74,24 +73,7 @@ def under_specs(
     try:
         return find(specs)
     except InfeasibleError as error:
-        none_fits = error
-    if specs != job.specs and not _has_room(job, facts):
-        specs = job.specs
-        try:
-            return find(specs)
-        except InfeasibleError as error:
-            none_fits = error
-    raise why_none(specs, none_fits) from None
-
-
-def _has_room(job: Job, facts: Facts) -> bool:
-    """Tell whether any plan of a job leaves the usual share of memory free, whatever limits there are."""
-    specs = Specs(memory_headroom_fraction=USUAL_HEADROOM)
-    try:
-        search(job, facts, objective="throughput", specs=specs, seconds=0.0)
-    except InfeasibleError:
-        return False
-    return True
+        raise why_none(specs, error) from None
 
 
 def _pinned_error(
@@ -131,11 +113,11 @@ def best_front(
         InfeasibleError: As `best_plans`.
     """
     solve = solver(job, facts, seconds, pinned)
-    return front_under_specs(job, facts, names, solve, progress)
+    return front_under_specs(job, names, solve, progress)
 
 
 def front_under_specs(
-    job: Job, facts: Facts, names: Sequence[str], solve: Solve, progress: Progress | None = None
+    job: Job, names: Sequence[str], solve: Solve, progress: Progress | None = None
 ) -> Frontier:
     """Return the front of what a search finds, under a job's specs as `under_specs` has them.
 
@@ -145,7 +127,6 @@ def front_under_specs(
     """
     return under_specs(
         job,
-        facts,
         lambda specs: find_frontier(job, solve, names, specs=specs, progress=progress),
         lambda specs, error: infeasible_specs_error(job, specs, solve, error),
     )

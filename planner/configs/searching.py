@@ -148,11 +148,13 @@ def front_of(
     Raises:
         UserError: As there, or the names are not two or three different objectives.
     """
-    named, facts = target or target_of(job), facts_of(job)
+    named = target or target_of(job)
     if named is None:
-        return best_front(job, facts, names, pinned=pinned, seconds=seconds, progress=progress)
+        return best_front(
+            job, facts_of(job), names, pinned=pinned, seconds=seconds, progress=progress
+        )
     within = _FrameworkSearch(named, job, facts_of, pinned, seconds)
-    return front_under_specs(job, facts, names, within.plans, progress)
+    return front_under_specs(job, names, within.plans, progress)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +261,6 @@ def best_plans_for(
     within = _FrameworkSearch(target, job, facts_of, pinned, seconds, progress)
     return under_specs(
         job,
-        facts_of(job),
         lambda specs: within.plans(job.objective, specs),
         lambda specs, error: infeasible_specs_error(job, specs, within.plans, error),
     )

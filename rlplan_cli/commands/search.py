@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from reports.tables.plans import Table
     from rlplan.job import Job
     from rlplan.plan import Plan
-    from rlplan.results.forecast import Forecast
     from rlplan.results.frontier import Frontier
     from rlplan.results.searched import SearchResult
     from rlplan.units import ShownAs
@@ -320,26 +319,21 @@ def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
     say(_certificate(found, job))
     if misfits and not all_placements:
         say(f"{misfits} placements have no plan that fits (--all says why)")
-    for assumption in _asked_by_default(job, best.forecast):
+    for assumption in _asked_by_default(job):
         say(f"assumed: {assumption}")
     print_remarks(best.forecast)
 
 
-def _asked_by_default(job: Job, forecast: Forecast) -> list[str]:
+def _asked_by_default(job: Job) -> list[str]:
     """Return what the search took as asked for where the job and the options say nothing."""
     from planner.answers.best_plans import USUAL_HEADROOM
-    from planner.requests.specs import is_kept
 
     found = []
     if not job.specs.staleness:
         found.append("iterations follow one another; --mode lets generation run ahead")
     if job.specs.memory_headroom_fraction is None:
-        free = forecast.free_fraction
-        roomy = is_kept("memory_headroom_fraction", USUAL_HEADROOM, free)
-        kept = f"{USUAL_HEADROOM:.0%} of every GPU's memory stays free"
-        full = f"plans that leave {USUAL_HEADROOM:.0%} of the memory free were looked for, and none fits"
         found.append(
-            f"{kept if roomy else full}; --spec memory_headroom_fraction=... says otherwise"
+            f"{USUAL_HEADROOM:.0%} of every GPU's memory stays free; --spec memory_headroom_fraction=... says otherwise"
         )
     return found
 

@@ -55,6 +55,9 @@ def test_a_limit_that_only_fuller_plans_keep_finds_none_of_them():
         best_plans(replace(job, specs=limit), facts)
 
 
-def test_fuller_plans_are_taken_where_a_job_has_no_others(monkeypatch):
+def test_where_only_fuller_plans_fit_the_share_that_they_leave_free_is_named(monkeypatch):
     monkeypatch.setattr("planner.answers.best_plans.USUAL_HEADROOM", 0.999)
-    assert best_plans(JOB, load_facts(JOB)).plans[0].forecast.feasible
+    with pytest.raises(
+        InfeasibleError, match=r"memory_headroom_fraction .* would have to be 0\.\d"
+    ):
+        best_plans(JOB, load_facts(JOB))
