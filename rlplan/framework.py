@@ -92,6 +92,7 @@ class FrameworkSheet:
             their longest sequence; counted in memory only.
         recompute: What its trainer computes again in the backward pass, if nobody says it.
         balances_tokens: Whether sequences are shared out to data-parallel ranks by their tokens.
+        token_budgets: Whether micro-batches can be packed up to a number of tokens.
         balances_updates: Whether those of each update are; else a rank has an equal share of the batch's tokens, and
             of an update's what comes.
         pads_packs: Whether a pipeline's packed micro-batches are padded to the fullest of a rank's batch.
@@ -127,6 +128,7 @@ class FrameworkSheet:
     pads_counted: bool = False
     recompute: Recompute = "none"
     balances_tokens: bool = False
+    token_budgets: bool = False
     balances_updates: bool = True
     pads_packs: bool = False
     keeps_domains: bool = True

@@ -8,14 +8,15 @@ found.to_pandas()
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
-from planner.answers.best_plans import best_plans
 from planner.answers.completion import complete
 from planner.answers.completion import load_plan as load_plan_and_facts
 from planner.answers.explain import with_nearest_fit
 from planner.configs.checking import Checked, check_config, check_plan
+from planner.configs.searching import plans_of
 from planner.objectives import load_objective
 from planner.requests.drafts import load_request, read_draft
 from planner.requests.pinned import NOTHING_PINNED
@@ -65,7 +66,7 @@ def search(
     limits: Mapping[str, float] | None = None,
     seconds: float | None = None,
 ) -> SearchResult:
-    """Return plans of a job (or of what a partial plan leaves open), best first.
+    """Return plans of a job (or of what a partial plan leaves open) that its framework can run, best first.
 
     Args:
         profile: A folder of `rlplan profile`; without it costs come from data sheets.
@@ -86,8 +87,8 @@ def search(
     load_objective(name)
     specs = decode(Specs, {**given.specs.given, **(limits or {})}, "limits")
     asked = replace(given, objective=name, specs=specs)
-    facts = load_facts(asked, _path(profile), _path(site))
-    return best_plans(asked, facts, pinned=pinned, seconds=seconds)
+    facts_of = partial(load_facts, profile=_path(profile), site=_path(site))
+    return plans_of(asked, facts_of, pinned=pinned, seconds=seconds)
 
 
 def simulate(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -57,7 +58,22 @@ ForOption = Annotated[
     typer.Option(
         "--for",
         metavar="FRAMEWORK",
-        help="Search only what verl, nemo-rl or openrlhf can run; `rlplan export` then writes its configuration.",
+        help="Search only what verl, nemo-rl or openrlhf can run; `rlplan export` then writes its configuration.  "
+        "[default: the job's framework, if it is one of them]",
+    ),
+]
+BeyondOption = Annotated[
+    bool,
+    typer.Option(
+        "--beyond",
+        help="Look further than what the job's framework can run, and say what that would bring.",
+    ),
+]
+StandsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan",
+        help="The job's plan as it stands, such as `rlplan import --plan` writes: one of the candidates, whatever its sizes.",
     ),
 ]
 ModeOption = Annotated[

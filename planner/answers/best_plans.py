@@ -1,9 +1,9 @@
 """Search for what a user asks: an objective under specs, or a front; and say which specs bind."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import TypeVar
 
 from planner.answers.frontier import Progress, Solve, find_frontier
 from planner.answers.infeasible_specs import infeasible_specs_error
@@ -17,6 +17,8 @@ from rlplan.plan import Plan
 from rlplan.results.frontier import Frontier
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
+
+Found = TypeVar("Found")
 
 # Share of every GPU's memory that plans leave free where the user asks for nothing: what frameworks keep
 # beside the terms that are counted, and longer batches than expected, need some.
@@ -33,7 +35,7 @@ def best_plans(
 ) -> SearchResult:
     """Return plans of a resolved job by its objective under its specs, best first.
 
-    They leave some memory free, unless the specs say how much or only fuller ones are there.
+    They leave the usual share of memory free, unless the specs say how much.
 
     Args:
         pinned: What the user pinned.
@@ -43,22 +45,35 @@ def best_plans(
         InfeasibleError: No plan fits and keeps the specs; the message says which spec binds and what
             the nearest value is that a plan can keep.
     """
+    solve = solver(job, facts, seconds, pinned, progress)
+
+    def why_none(specs: Specs, none_fits: InfeasibleError) -> InfeasibleError:
+        found = infeasible_specs_error(job, specs, solve, none_fits)
+        if found is none_fits and pinned != NOTHING_PINNED:
+            found = _pinned_error(job, facts, pinned, none_fits)
+        return found
+
+    return under_specs(job, lambda specs: solve(job.objective, specs), why_none)
+
+
+def under_specs(
+    job: Job,
+    find: Callable[[Specs], Found],
+    why_none: Callable[[Specs, InfeasibleError], InfeasibleError],
+) -> Found:
+    """Return what is found under a job's specs, with the usual share of memory free where they say nothing of it.
+
+    Fuller plans are not taken where there are no others: a narrower search, which has those alone, might find better
+    plans than a wider one. The error names the share that a plan can leave free.
+
+    Raises:
+        InfeasibleError: Nothing is found.
+    """
+    specs = roomy(job)
     try:
-        return search(
-            job, facts, pinned=pinned, specs=roomy(job), seconds=seconds, progress=progress
-        )
+        return find(specs)
     except InfeasibleError as error:
-        none_fits = error
-    if roomy(job) != job.specs:
-        try:
-            return search(job, facts, pinned=pinned, seconds=seconds, progress=progress)
-        except InfeasibleError as error:
-            none_fits = error
-    solve = _solver(job, facts, seconds, pinned)
-    found = infeasible_specs_error(job, job.specs, solve, none_fits)
-    if found is none_fits and pinned != NOTHING_PINNED:
-        found = _pinned_error(job, facts, pinned, none_fits)
-    raise found
+        raise why_none(specs, error) from None
 
 
 def _pinned_error(
@@ -97,14 +112,24 @@ def best_front(
         UserError: The names are not two or three different objectives.
         InfeasibleError: As `best_plans`.
     """
-    solve = _solver(job, facts, seconds, pinned)
-    try:
-        return find_frontier(job, solve, names, specs=roomy(job), progress=progress)
-    except InfeasibleError as error:
-        if roomy(job) != job.specs:
-            with suppress(InfeasibleError):
-                return find_frontier(job, solve, names, specs=job.specs, progress=progress)
-        raise infeasible_specs_error(job, job.specs, solve, error) from None
+    solve = solver(job, facts, seconds, pinned)
+    return front_under_specs(job, names, solve, progress)
+
+
+def front_under_specs(
+    job: Job, names: Sequence[str], solve: Solve, progress: Progress | None = None
+) -> Frontier:
+    """Return the front of what a search finds, under a job's specs as `under_specs` has them.
+
+    Raises:
+        UserError: The names are not two or three different objectives.
+        InfeasibleError: As `best_plans`.
+    """
+    return under_specs(
+        job,
+        lambda specs: find_frontier(job, solve, names, specs=specs, progress=progress),
+        lambda specs, error: infeasible_specs_error(job, specs, solve, error),
+    )
 
 
 def roomy(job: Job) -> Specs:
@@ -114,9 +139,25 @@ def roomy(job: Job) -> Specs:
     return replace(job.specs, memory_headroom_fraction=USUAL_HEADROOM)
 
 
-def _solver(job: Job, facts: Facts, seconds: float | None, pinned: Pinned) -> Solve:
+def solver(
+    job: Job,
+    facts: Facts,
+    seconds: float | None,
+    pinned: Pinned,
+    progress: Progress | None = None,
+) -> Solve:
+    """Return the search of a job's plans by an objective under specs, each asked for once."""
+
     @cache
     def solve(objective: str, specs: Specs) -> SearchResult:
-        return search(job, facts, pinned=pinned, objective=objective, specs=specs, seconds=seconds)
+        return search(
+            job,
+            facts,
+            pinned=pinned,
+            objective=objective,
+            specs=specs,
+            seconds=seconds,
+            progress=progress,
+        )
 
     return solve

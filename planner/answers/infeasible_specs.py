@@ -133,8 +133,10 @@ def show_value(name: str, value: float) -> str:
     """Return a spec's value for people, with its unit, rounded to the side on which it is kept."""
     if value > 0 and name != "gpus":
         step = 10 ** (math.floor(math.log10(value)) - SHOWN_DIGITS + 1)
-        towards = math.floor if name == "memory_headroom_fraction" else math.ceil
-        value = towards(value / step * (1 - ROUNDING)) * step
+        if name == "memory_headroom_fraction":
+            value = math.floor(value / step * (1 + ROUNDING)) * step
+        else:
+            value = math.ceil(value / step * (1 - ROUNDING)) * step
     objective = limited_objectives().get(name)
     unit = load_objective(objective).limit_unit if objective else UNITS[name]
     return f"{value:,.{SHOWN_DIGITS}g} {unit}".strip()

@@ -1,6 +1,6 @@
 """What a page shows of a plan beside its forecast; other jobs are played anew or searched."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from planner.answers.best_plans import best_plans
@@ -11,6 +11,7 @@ from rlplan.errors import UserError
 from rlplan.job import Job
 from rlplan.plan import STREAMED_MODES, Plan
 from rlplan.results.plan_details import MemoryMoment, PlanDetails, ResponsesUnderWay, WhatIf
+from rlplan.results.searched import SearchResult
 from rlplan.workload.lengths import stretched
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
@@ -18,17 +19,29 @@ from simulator.timeline.agenda import response_end_seconds
 from simulator.timeline.assemble import device_pools
 from simulator.timeline.pool_memory import memory_moments
 
-# Of each search; a plan that more time would find is little faster (`reports/published/search.md`).
-SEARCH_SECONDS = 10.0
+# Of each search; one that is cut short says how far its plan may be from the best.
+SEARCH_SECONDS = 60.0
 MORE_NODES = 2
 # Points of a curve, which a page shows in so many pixels.
 MOST_POINTS = 240
 
 
-def plan_details(plan: Plan, facts: Facts, *, asks: bool = True) -> PlanDetails:
+# Finds the best plans of a job by its facts, keeping what is pinned, in so many seconds.
+Find = Callable[[Job, Facts, Pinned, float], SearchResult]
+
+
+def best_of_job(job: Job, facts: Facts, pinned: Pinned, seconds: float) -> SearchResult:
+    """Return the best plans of a job, whatever its framework can run."""
+    return best_plans(job, facts, pinned=pinned, seconds=seconds)
+
+
+def plan_details(
+    plan: Plan, facts: Facts, *, asks: bool = True, find: Find = best_of_job
+) -> PlanDetails:
     """Return what a page shows of a plan beside its forecast.
 
     Args:
+        find: The search of other jobs.
         asks: Whether other jobs are played too, which takes up to a search or two.
     """
     placed = PlacedPlan(plan, facts)
@@ -43,13 +56,13 @@ def plan_details(plan: Plan, facts: Facts, *, asks: bool = True) -> PlanDetails:
         for name, terms in memory_moments(placed, pool).items()
     )
     return PlanDetails(
-        what_ifs=tuple(what_ifs(plan, facts)) if asks else (),
+        what_ifs=tuple(what_ifs(plan, facts, find)) if asks else (),
         under_way=responses_under_way(plan, facts),
         memory=memory,
     )
 
 
-def what_ifs(plan: Plan, facts: Facts) -> Iterator[WhatIf]:
+def what_ifs(plan: Plan, facts: Facts, find: Find = best_of_job) -> Iterator[WhatIf]:
     """Yield what a plan comes to with other jobs, each played anew.
 
     Layouts and pools stay as they are; where they cannot run the changed job, and where it has more nodes, a
@@ -62,35 +75,42 @@ def what_ifs(plan: Plan, facts: Facts) -> Iterator[WhatIf]:
         response_tokens=stretched(work.response_tokens, 2),
         max_total_tokens=None if room is None else 2 * room,
     )
-    yield _played("responses twice as long", plan, replace(job, workload=longer), facts)
+    yield _played("responses twice as long", plan, replace(job, workload=longer), facts, find)
     if work.prompts > 1:
         half = replace(work, prompts=work.prompts // 2)
-        yield _played("half the batch", plan, replace(job, workload=half), facts)
+        yield _played("half the batch", plan, replace(job, workload=half), facts, find)
     largest = max(job.cluster, key=lambda group: group.nodes * group.gpus_per_node)
     more = tuple(
         replace(group, nodes=group.nodes + MORE_NODES) if group is largest else group
         for group in job.cluster
     )
-    yield _searched(f"{MORE_NODES} more nodes", plan, replace(job, cluster=more), facts)
+    yield _searched(f"{MORE_NODES} more nodes", plan, replace(job, cluster=more), facts, find)
 
 
-def _played(change: str, plan: Plan, job: Job, facts: Facts) -> WhatIf:
+def _played(change: str, plan: Plan, job: Job, facts: Facts, find: Find) -> WhatIf:
     """Return the same plan of another job; one that is searched where it cannot run it."""
     changed = replace(plan, job=job)
     try:
         return WhatIf(change=change, plan=changed, forecast=simulate(changed, facts))
     except UserError:
-        return _searched(change, plan, job, facts)
+        return _searched(change, plan, job, facts, find)
 
 
-def _searched(change: str, plan: Plan, job: Job, facts: Facts) -> WhatIf:
+def _searched(change: str, plan: Plan, job: Job, facts: Facts, find: Find) -> WhatIf:
     """Return the best plan of another job whose iterations follow each other as the plan's do."""
     alike = Pinned(asked=AskedSchedules(modes=(plan.mode,)))
     try:
-        found = best_plans(job, facts, pinned=alike, seconds=SEARCH_SECONDS).plans[0]
+        result = find(job, facts, alike, SEARCH_SECONDS)
     except UserError as error:
         return WhatIf(change=change, is_same_plan=False, reason=str(error))
-    return WhatIf(change=change, plan=found.plan, is_same_plan=False, forecast=found.forecast)
+    best = result.plans[0]
+    return WhatIf(
+        change=change,
+        plan=best.plan,
+        is_same_plan=False,
+        forecast=best.forecast,
+        gap=result.gap,
+    )
 
 
 def responses_under_way(plan: Plan, facts: Facts) -> ResponsesUnderWay | None:

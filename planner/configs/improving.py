@@ -374,12 +374,15 @@ def overflow(plan: Plan, facts: Facts) -> float:
 
 
 def passes_too_full(plan: Plan, facts: Facts) -> frozenset[str]:
-    """Return the moments at which too much lies on a device, and not by what lies there all the time alone."""
+    """Return the moments at which too much lies on a device, and not by what lies there all the time alone.
+
+    Nothing tells the two apart on a pool of one moment, as that of a reference: it is taken for the pass's own.
+    """
     placed, full = PlacedPlan(plan, facts), set[str]()
     for pool in device_pools(plan):
         capacity_bytes = facts.device(pool.device).sheet.memory_bytes
         sizes = {name: sum(each.values()) for name, each in memory_moments(placed, pool).items()}
-        least = min(sizes.values(), default=0) + OWN_SHARE * capacity_bytes
+        least = min(sizes.values()) + OWN_SHARE * capacity_bytes if len(sizes) > 1 else 0.0
         full |= {name for name, size in sizes.items() if size > max(least, capacity_bytes)}
     return frozenset(full)
 

@@ -5,48 +5,50 @@ without that bounds the one with it: what is found then, with the parts of its w
 the gap from the best.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from planner.answers.best_plans import roomy
+from planner.answers.best_plans import best_front, best_plans, front_under_specs, under_specs
+from planner.answers.infeasible_specs import infeasible_specs_error
+from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from planner.configs.writing.export import family
 from planner.configs.writing.exporting import exported
 from planner.objectives import load_objective
 from planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
-from planner.requests.pinned import Pinned
+from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.requests.schedules import AskedSchedules
+from planner.requests.specs import violations
 from planner.search import search
 from planner.searchers.exact import Progress, lost_seconds
 from profiles.catalog import resolve_job
 from profiles.facts import Facts
 from profiles.jobs.nodes import left_to_framework
+from profiles.sheets import canonical_name
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError, InfeasibleError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.plan import Mode, Plan, TaskDraft
+from rlplan.results.frontier import Frontier
 from rlplan.results.searched import Candidate, SearchResult
 from rlplan.rules.order import STALENESS
 from rlplan.specs import Specs
+from simulator.simulate import simulate
 from simulator.timeline.assemble import batch_tokens
 
 FactsOf = Callable[[Job], Facts]
-# Token budgets are multiples of it, so that context-parallel ranks, powers of two, have equal parts.
-BUDGET_STEP: Final = 64
+# Versions stand behind the names of framework sheets.
+VERSION: Final = re.compile(r"-\d+(\.\d+)*$")
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
-
-
-class Bounded(NamedTuple):
-    """Hold the plans of one of a framework's ways, and what the objective is at least in any of them."""
-
-    result: SearchResult
-    bound: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,183 @@ class Way:
     job: Job
     pinned: Pinned
     shared: tuple[Shared, ...]
+
+
+class Bounded(NamedTuple):
+    """Hold the plans of one of a framework's ways, and what the objective is at least in any of them."""
+
+    way: Way
+    result: SearchResult
+    bound: float
+
+
+def plans_of(
+    job: Job,
+    facts_of: FactsOf,
+    *,
+    target: str | None = None,
+    pinned: Pinned = NOTHING_PINNED,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+    as_it_stands: Plan | None = None,
+) -> SearchResult:
+    """Return the best plans of a resolved job: those that its framework can run, where it names one that is exported to.
+
+    Args:
+        target: The framework that is to run them; None takes the job's own.
+        as_it_stands: A plan of the job that is one of the candidates, whatever its sizes, if it fits and keeps the
+            job's limits.
+
+    Raises:
+        UserError: As `best_plans_for`, or as `best_plans` where no framework is named.
+    """
+    named = target or target_of(job)
+    options: dict[str, Any] = {"seconds": seconds, "progress": progress}
+    stands = _standing(job, facts_of, as_it_stands) if as_it_stands is not None else None
+    try:
+        if named is None:
+            found = best_plans(job, facts_of(job), pinned=pinned, **options)
+        else:
+            found = best_plans_for(named, job, facts_of, pinned=pinned, **options)
+    except UserError as error:
+        if stands is not None and isinstance(error, InfeasibleError):
+            return _alone(stands, facts_of(job))
+        if named is None or target is not None:
+            raise
+        title = load_config_sheet(named).title
+        raise InfeasibleError(f"{error} (of what {title} runs; --beyond looks further)") from error
+    if stands is None:
+        return found
+    found = replace(found, space=f"the plan as it stands and {found.space}")
+    return _with_plan(found, stands, _value_of(job, job.objective))
+
+
+def _standing(job: Job, facts_of: FactsOf, plan: Plan) -> Candidate | None:
+    """Return a plan of a job as a candidate; None where it does not fit, or breaks a limit."""
+    own = replace(plan, job=job)
+    forecast = simulate(own, facts_of(job))
+    if not forecast.feasible or violations(own, forecast, job.specs):
+        return None
+    return Candidate(plan=own, forecast=forecast, loses_seconds=0.0, loses_to=FrozenDict())
+
+
+def _alone(stands: Candidate, facts: Facts) -> SearchResult:
+    """Return a plan as the one of a search that found no other."""
+    return SearchResult(
+        plans=(_beside(stands, stands),),
+        infeasible=(),
+        considered=FrozenDict({"simulated plans": 1}),
+        pruned=FrozenDict(),
+        bound_seconds=stands.forecast.iteration_seconds,
+        gap=0.0,
+        search_seconds=0.0,
+        profile=facts.label,
+        space="the plan as it stands: no other was found",
+    )
+
+
+def front_of(
+    job: Job,
+    facts_of: FactsOf,
+    names: Sequence[str],
+    *,
+    target: str | None = None,
+    pinned: Pinned = NOTHING_PINNED,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Frontier:
+    """Return the front of the plans that `plans_of` chooses from.
+
+    Raises:
+        UserError: As there, or the names are not two or three different objectives.
+    """
+    named = target or target_of(job)
+    if named is None:
+        return best_front(
+            job, facts_of(job), names, pinned=pinned, seconds=seconds, progress=progress
+        )
+    within = _FrameworkSearch(named, job, facts_of, pinned, seconds)
+    return front_under_specs(job, names, within.plans, progress)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """Hold the best plans of a job whatever its framework can run, beside those that it can.
+
+    Attributes:
+        title: The framework's.
+        within: None where it can run none.
+        gain: Share of the objective's value that the best plan saves.
+        needs: What the framework lacks for it; None where it lacks nothing.
+    """
+
+    title: str
+    result: SearchResult
+    within: SearchResult | None
+    gain: float
+    needs: str | None
+
+
+def plans_beyond(
+    job: Job,
+    facts_of: FactsOf,
+    *,
+    pinned: Pinned = NOTHING_PINNED,
+    seconds: float | None = None,
+    progress: Progress | None = None,
+) -> Beyond | None:
+    """Return what plans would bring that a job's framework cannot run; None where the job names none.
+
+    Raises:
+        InfeasibleError: No plan fits and keeps the limits.
+    """
+    target = target_of(job)
+    if target is None:
+        return None
+    options: dict[str, Any] = {"pinned": pinned, "seconds": seconds, "progress": progress}
+    wide, within = best_plans(job, facts_of(job), **options), None
+    with suppress(UserError):
+        within = best_plans_for(target, job, facts_of, **options)
+    value = _value_of(job, job.objective)
+    gain = 0.0
+    if within is not None:
+        wide = _with_plan(wide, within.plans[0], value)
+        gain = 1 - value(wide.plans[0]) / value(within.plans[0])
+    needs = None
+    try:
+        exported(wide.plans[0].plan, target)
+    except UserError as error:
+        needs = str(error)
+    title = load_config_sheet(target).title
+    return Beyond(title=title, result=wide, within=within, gain=gain, needs=needs)
+
+
+def _with_plan(
+    result: SearchResult, plan: Candidate, value: Callable[[Candidate], float]
+) -> SearchResult:
+    """Return a search whose plans are no worse than one that another search found in a part of its space."""
+    first = result.plans[0]
+    if value(plan) >= value(first):
+        return result
+    gap = max(0.0, 1 - value(first) * (1 - result.gap) / value(plan))
+    others = tuple(_beside(each, plan) for each in result.plans)
+    plan = _beside(plan, plan)
+    bound = plan.forecast.iteration_seconds * (1 - gap)
+    return replace(result, plans=(plan, *others), gap=gap, bound_seconds=bound)
+
+
+def target_of(job: Job) -> str | None:
+    """Return the framework, of those that plans are exported to, that a job names; None where it names none."""
+    named = framework_of(job)
+    for target in FRAMEWORKS.names():
+        if any(each.framework == named for each in load_config_sheet(target).trainers.values()):
+            return target
+    return None
+
+
+def framework_of(job: Job) -> str:
+    """Return the framework sheet of a job's name without its version."""
+    return VERSION.sub("", canonical_name("frameworks", job.framework))
 
 
 def best_plans_for(
@@ -79,32 +258,68 @@ def best_plans_for(
         FileError: What is pinned, the framework does not have.
         InfeasibleError: None fits and keeps the limits.
     """
-    sheet = load_config_sheet(target)
-    ways = list(_ways(sheet, job, pinned))
-    if not ways:
-        raise InfeasibleError(f"{sheet.title} runs job {job.name!r} in none of its arrangements")
-    problem: UserError | None = None
-    for specs in dict.fromkeys((roomy(job), job.specs)):
+    within = _FrameworkSearch(target, job, facts_of, pinned, seconds, progress)
+    return under_specs(
+        job,
+        lambda specs: within.plans(job.objective, specs),
+        lambda specs, error: infeasible_specs_error(job, specs, within.plans, error),
+    )
+
+
+class _FrameworkSearch:
+    """Search what a framework can run of a job, by any objective under any limits.
+
+    Raises:
+        UnknownNameError: No such framework is known.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        job: Job,
+        facts_of: FactsOf,
+        pinned: Pinned,
+        seconds: float | None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.target, self.job, self.pinned = target, job, pinned
+        self.seconds, self.progress = seconds, progress
+        self.sheet = load_config_sheet(target)
+        self.ways = tuple(_ways(self.sheet, job, pinned))
+        self.facts_of = cache(facts_of)
+        self.plans = cache(self._plans)
+
+    def _plans(self, objective: str, specs: Specs) -> SearchResult:
+        """Return the best plans by an objective under limits.
+
+        Raises:
+            FileError: What is pinned, the framework does not have.
+            InfeasibleError: None fits and keeps the limits.
+        """
+        if not self.ways:
+            raise InfeasibleError(
+                f"{self.sheet.title} runs job {self.job.name!r} in none of its arrangements"
+            )
+        problem: UserError | None = None
         found: list[Bounded] = []
-        for way in ways:
+        part = None if self.seconds is None else self.seconds / len(self.ways)
+        for way in self.ways:
+            asked = Asked(
+                self.target, way, self.facts_of(way.job), objective, specs, part, self.progress
+            )
             try:
-                part = None if seconds is None else seconds / len(ways)
-                found.append(_searched(way, facts_of(way.job), specs, part, progress))
+                found.append(_searched(asked))
             except InfeasibleError as error:
                 problem = problem or error
         if not found:
-            continue
-        try:
-            return _merged(found, target, job)
-        except UserError as error:
-            problem = error
-    assert problem is not None, "without a plan there is a reason"
-    raise problem
+            assert problem is not None, "without a plan there is a reason"
+            raise problem
+        return _merged(found, self.sheet, self.job, objective)
 
 
 def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[Way]:
-    """Yield a framework's ways to run a job: by trainer, arrangement, and which roles' states leave the GPUs."""
-    own = {each.framework for each in sheet.trainers.values()}
+    """Yield a framework's ways to run a job: by trainer, arrangement, and whether micro-batches are packed."""
+    own, named = {each.framework for each in sheet.trainers.values()}, framework_of(job)
     runs = [way for way in sheet.arrangements if _runs(way, job, pinned.asked)]
     usual = {mode for way in runs if not way.otherwise for mode in _modes(way, job, pinned.asked)}
     for way in runs:
@@ -113,7 +328,7 @@ def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[Way]:
             continue
         for name in way.trainers:
             trainer = sheet.trainers[name]
-            if job.framework in own and job.framework != trainer.framework:
+            if named in own and named != trainer.framework:
                 continue
             for cluster in _clusters(job):
                 moved = _moved(replace(job, cluster=cluster), trainer)
@@ -151,7 +366,7 @@ def _modes(way: Arrangement, job: Job, asked: AskedSchedules) -> tuple[Mode, ...
 
 def _moved(job: Job, trainer: TrainerSheet) -> Job:
     """Return a job whose steps are those of a trainer's framework, with its engines."""
-    if job.framework == trainer.framework:
+    if framework_of(job) == trainer.framework:
         return job
     named = job.engines.generate or ""
     usual = family(named) == "vllm"
@@ -176,7 +391,6 @@ def _pinned_ways(
     modes: tuple[Mode, ...],
 ) -> Iterator[Way]:
     tasks = [task for task in tasks_of(load_algorithm(job.algorithm), job) if task.has_model]
-    trained = tuple(dict.fromkeys(task.role for task in tasks if task.kind == "train"))
     asked = replace(
         pinned.asked,
         modes=modes,
@@ -184,27 +398,15 @@ def _pinned_ways(
         in_flight=pinned.asked.in_flight or next(iter(way.in_flight), None),
     )
     shared = tuple(each for each in way.shared if not each.trainers or name in each.trainers)
-    leaving = product(way.offload, repeat=len(trained))
-    ways = product(leaving, way.choices or (FrozenDict(),), way.packs or (0,))
-    for leaves, chosen, tokens in ways:
-        offload = dict(zip(trained, leaves, strict=True))
+    packs: tuple[bool | None, ...] = way.packs or (None,)
+    for chosen, packed in product(way.choices or (FrozenDict(),), packs):
         drafts = dict(pinned.tasks)
         for task in tasks:
             fixed = _fixed((trainer.layouts, way.layouts, chosen), trainer, task)
-            if task.kind != "generate" and task.role in offload:
-                fixed["offload"] = offload[task.role]
-            if tokens and task.kind != "generate" and task.role not in way.layouts:
-                fixed["token_budget"] = _budget(tokens, job)
             drafts[task.name] = _joined(task, drafts.get(task.name, TaskDraft()), fixed)
-        arranged = Arranged(arrangement=way, recompute=trainer.recompute)
+        arranged = Arranged(arrangement=way, recompute=trainer.recompute, packs=packed)
         kept = replace(pinned, tasks=FrozenDict(drafts), asked=asked, arranged=arranged)
         yield Way(job=job, pinned=kept, shared=shared)
-
-
-def _budget(tokens: int, job: Job) -> int:
-    """Return the tokens of a micro-batch, which hold the longest sequence and divide over context-parallel ranks."""
-    tokens = max(tokens, job.workload.longest_sequence_tokens)
-    return -(-tokens // BUDGET_STEP) * BUDGET_STEP
 
 
 def _fixed(every: tuple[Fixed, ...], trainer: TrainerSheet, task: Task) -> dict[str, Any]:
@@ -242,24 +444,49 @@ def _joined(task: Task, draft: TaskDraft, fixed: Mapping[str, Any]) -> TaskDraft
     return replace(draft, **kept)
 
 
-def _searched(
-    way: Way, facts: Facts, specs: Specs, seconds: float | None, progress: Progress | None
-) -> Bounded:
+class Asked(NamedTuple):
+    """Hold a way of a framework that is to be searched, and what for."""
+
+    target: str
+    way: Way
+    facts: Facts
+    objective: str
+    specs: Specs
+    seconds: float | None
+    progress: Progress | None
+
+    def found(self, pinned: Pinned) -> SearchResult:
+        """Return the best plans that keep what is pinned.
+
+        Raises:
+            InfeasibleError: None fits and keeps the limits.
+        """
+        return search(
+            self.way.job,
+            self.facts,
+            pinned=pinned,
+            objective=self.objective,
+            specs=self.specs,
+            seconds=self.seconds,
+            progress=self.progress,
+        )
+
+
+def _searched(asked: Asked) -> Bounded:
     """Return the plans of one way, none where none is found whose tasks have in common what they must.
 
     Its bound is that of the best without.
     """
-    free = search(
-        way.job, facts, pinned=way.pinned, specs=specs, seconds=seconds, progress=progress
-    )
-    value = _value_of(way.job)
+    way, value = asked.way, _value_of(asked.way.job, asked.objective)
+    free = asked.found(way.pinned)
     bound = value(free.plans[0]) * (1 - free.gap)
-    keeping = tuple(each for each in free.plans if _shares(way, each.plan))
-    if keeping and keeping[0] == free.plans[0]:
-        return Bounded(replace(free, plans=keeping), bound)
-    repaired = _repaired(way, free.plans[0].plan, facts, specs)
-    plans = (*keeping, *(each for result in repaired for each in result.plans))
-    return Bounded(replace(free, plans=tuple(sorted(plans, key=value))), bound)
+    plans = tuple(each for each in free.plans if _shares(way, each.plan))
+    if not plans or plans[0] != free.plans[0]:
+        repaired = _repaired(asked, way.pinned, free.plans[0].plan)
+        plans = (*plans, *(each for result in repaired for each in result.plans))
+    if not plans or not _is_told(min(plans, key=value).plan, asked.target):
+        plans = (*plans, *_without_chunks(asked))
+    return Bounded(way, replace(free, plans=tuple(sorted(plans, key=value))), bound)
 
 
 def _shares(way: Way, plan: Plan) -> bool:
@@ -282,11 +509,40 @@ def _groups(way: Way) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from ((field, names) for field in each.fields if len(names) > 1)
 
 
-def _repaired(way: Way, plan: Plan, facts: Facts, specs: Specs) -> Iterator[SearchResult]:
+def _is_told(plan: Plan, target: str) -> bool:
+    """Tell whether a framework's keys can say a plan."""
+    with suppress(UserError):
+        exported(plan, target)
+        return True
+    return False
+
+
+def _without_chunks(asked: Asked) -> Iterator[Candidate]:
+    """Yield plans whose pipelines do not interleave, which not every framework tells role by role."""
+    way = asked.way
+    drafts = dict(way.pinned.tasks)
+    for name in (name for name, draft in drafts.items() if name.endswith(".update")):
+        drafts[name] = replace(drafts[name], chunks=drafts[name].chunks or 1)
+    pinned = replace(way.pinned, tasks=FrozenDict(drafts))
+    if pinned == way.pinned:
+        return
+    try:
+        found = asked.found(pinned)
+    except InfeasibleError:
+        return
+    if _shares(way, found.plans[0].plan):
+        yield from (each for each in found.plans if _shares(way, each.plan))
+    else:
+        for result in _repaired(asked, pinned, found.plans[0].plan):
+            yield from result.plans
+
+
+def _repaired(asked: Asked, pinned: Pinned, plan: Plan) -> Iterator[SearchResult]:
     """Yield searches in which tasks share what one of them has in a plan: the first, or the last."""
+    way = asked.way
     tried: set[FrozenDict[str, TaskDraft]] = set()
     for place in (0, -1):
-        drafts = dict(way.pinned.tasks)
+        drafts = dict(pinned.tasks)
         for field, names in _groups(way):
             value = getattr(plan.tasks[names[place]], field)
             for name in names:
@@ -295,30 +551,30 @@ def _repaired(way: Way, plan: Plan, facts: Facts, specs: Specs) -> Iterator[Sear
         if kept in tried:
             continue
         tried.add(kept)
-        try:
-            yield search(way.job, facts, pinned=replace(way.pinned, tasks=kept), specs=specs)
-        except InfeasibleError:
-            continue
+        with suppress(InfeasibleError):
+            yield asked.found(replace(pinned, tasks=kept))
 
 
-def _value_of(job: Job) -> Callable[[Candidate], float]:
-    objective, tokens = load_objective(job.objective), batch_tokens(job)
-    return lambda each: objective.value(each.forecast, tokens)
+def _value_of(job: Job, objective: str) -> Callable[[Candidate], float]:
+    minimised, tokens = load_objective(objective), batch_tokens(job)
+    return lambda each: minimised.value(each.forecast, tokens)
 
 
-def _merged(bounded: Sequence[Bounded], target: str, job: Job) -> SearchResult:
+def _merged(
+    bounded: Sequence[Bounded], sheet: ConfigSheet, job: Job, objective: str
+) -> SearchResult:
     """Return several searches as one: the best plans that the framework takes, under the lowest bound.
 
     Raises:
         UserError: It takes none of them.
     """
-    value, found = _value_of(job), [each.result for each in bounded]
+    value, found = _value_of(job, objective), [each.result for each in bounded]
     bound = min(each.bound for each in bounded)
     best: dict[str, Candidate] = {}
     problem: UserError | None = None
     for each in sorted((each for result in found for each in result.plans), key=value):
         try:
-            exported(each.plan, target)
+            exported(each.plan, sheet.name)
         except UserError as error:
             problem = problem or error
             continue
@@ -339,7 +595,16 @@ def _merged(bounded: Sequence[Bounded], target: str, job: Job) -> SearchResult:
         gap=gap,
         search_seconds=sum(result.search_seconds for result in found),
         profile=found[0].profile,
+        space=_space(bounded, sheet),
     )
+
+
+def _space(bounded: Sequence[Bounded], sheet: ConfigSheet) -> str:
+    """Return in words what of a job a framework runs, and what of that was searched."""
+    arranged = [each.way.pinned.arranged for each in bounded]
+    names = dict.fromkeys(each.arrangement.name for each in arranged if each is not None)
+    spaces = dict.fromkeys(each.result.space for each in bounded)
+    return f"what {sheet.title} runs ({', '.join(names)}): {' or '.join(spaces)}"
 
 
 def _beside(each: Candidate, first: Candidate) -> Candidate:

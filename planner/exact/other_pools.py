@@ -84,6 +84,8 @@ def joined(
     own = np.concatenate([left.own[first], right.own[second]], axis=1)
     kept = np.flatnonzero(score.values(seconds, used, work) < cutoff)
     keys = [used[kept], stages[kept], own[kept], work[kept], sending[kept]]
+    if score.workers is not None and score.workers.least < score.workers.most:
+        keys.append(-score.workers.gaining(used[kept]))  # more GPUs come with more workers
     kept = kept[front_rows(np.concatenate(keys, axis=1))]
     picks = np.concatenate([left.picks[first[kept]], right.picks[second[kept]]], axis=1)
     return OtherPools(used[kept], stages[kept], own[kept], work[kept], sending[kept], picks)

@@ -5,11 +5,12 @@ top of the seconds in which a pool computes or moves bytes, its work. Seconds co
 added up pool by pool, in a column for every figure that counts it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from planner.objectives import Objective, limited_objectives, load_objective
+from planner.objectives import Objective, SecondRates, limited_objectives, load_objective
 from planner.requests.specs import ROUNDING
 from profiles.facts import Facts
 from rlplan.job import Job
@@ -19,15 +20,64 @@ from simulator.placed.columns import Floats, Ints
 from simulator.timeline.expenses import SECONDS_PER_HOUR, pool_rates
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HostWorkers:
+    """Say how many processes the tasks without a model have in plans of so many GPUs, and what they work.
+
+    Attributes:
+        cores: By device, those of the nodes on which so many of its GPUs stand. Shape (GPUs + 1,), each.
+        limit: No plan has more.
+        seconds: What so many processes work in an iteration.
+    """
+
+    cores: tuple[Ints, ...]
+    limit: int
+    seconds: Callable[[int], float]
+
+    def of(self, used: Ints) -> Ints:
+        """Return the processes of plans.
+
+        Args:
+            used: GPUs by device; any shape and one more for devices.
+        """
+        cores = sum(
+            own[np.minimum(used[..., place], len(own) - 1)] for place, own in enumerate(self.cores)
+        )
+        return np.asarray(np.clip(cores, 1, self.limit))
+
+    def gaining(self, used: Ints) -> Ints:
+        """Return what GPUs count for as long as more of them bring more processes. Shape as `used`."""
+        every = np.array([len(own) for own in self.cores])
+        return np.where((self.of(used) >= self.limit)[..., None], every, used)
+
+    @property
+    def least(self) -> int:
+        """Return the processes of the plan with fewest."""
+        least = min(int(own[min(1, len(own) - 1)]) for own in self.cores)
+        return max(1, min(least, self.limit))
+
+    @property
+    def most(self) -> int:
+        """Return the processes of a plan on all GPUs."""
+        return max(1, min(sum(int(own[-1]) for own in self.cores), self.limit))
+
+    def work_seconds(self, workers: Ints) -> Floats:
+        """Return what all processes of plans work together. Shape as `workers`."""
+        numbers, places = np.unique(workers, return_inverse=True)
+        each = np.array([number * self.seconds(int(number)) for number in numbers])
+        return np.asarray(each[places.reshape(workers.shape)])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Figure:
     """Hold what seconds add to one figure of an iteration.
 
     Attributes:
         held, computing, moving: For one GPU of each device. Shape (devices,).
-        host_held: For every second of the iteration, whatever the GPUs are; workers of the reward
-            function included.
-        host_work: Of the reward function's own work, the whole iteration's.
+        host_held: For every second of the iteration, whatever the GPUs are; the fewest workers of the
+            reward function included.
+        worker_held: For every second, for each worker of the reward function.
+        worker_computing: On top, for every second that one of them works.
         limit: The most that the figure may be; None sets none.
     """
 
@@ -35,13 +85,19 @@ class Figure:
     computing: Floats
     moving: Floats
     host_held: float
-    host_work: float
+    worker_held: float
+    worker_computing: float
     limit: float | None
 
     @property
     def counts_work(self) -> bool:
         """Tell whether it matters how long pools work, not only how long they are held."""
         return bool(self.computing.any() or self.moving.any())
+
+    @property
+    def counts_workers(self) -> bool:
+        """Tell whether it matters how many processes reward functions have."""
+        return self.worker_held > 0 or self.worker_computing > 0
 
     @property
     def counts_gpus(self) -> bool:
@@ -56,8 +112,7 @@ class Score:
 
     Args:
         devices: Of the cluster, in the order of `OtherPools.used`.
-        workers: Processes of tasks without a model.
-        host_seconds: What they work.
+        workers: Processes of tasks without a model; None where there are none.
 
     Attributes:
         figures: The objective's first, then those that the specs limit.
@@ -71,16 +126,15 @@ class Score:
         objective: str,
         specs: Specs,
         devices: tuple[str, ...],
-        workers: int,
-        host_seconds: float,
+        workers: HostWorkers | None,
     ) -> None:
         self.objective, self.specs, self.devices = load_objective(objective), specs, devices
+        self.workers = workers
         limited = [name for spec, name in limited_objectives().items() if spec in specs.given]
         self.gpu_rates = [pool_rates(job, facts, device, 1) for device in devices]
-        self.host_rates = pool_rates(job, facts, HOST_DEVICE, workers) if workers else None
+        self.host_rates = pool_rates(job, facts, HOST_DEVICE, 1) if workers else None
         self.figures = tuple(
-            self._figure(load_objective(name), host_seconds)
-            for name in dict.fromkeys((objective, *limited))
+            self._figure(load_objective(name)) for name in dict.fromkeys((objective, *limited))
         )
         counted = [figure for figure in self.figures if figure.counts_work]
         self.computing, self.moving = (
@@ -109,10 +163,17 @@ class Score:
         columns = iter(range(work.shape[-1]))
         least = []
         for figure in self.figures:
-            rate = used @ figure.held if figure.counts_gpus else 0.0
-            value = seconds * (rate + figure.host_held)
+            rate: Floats = np.asarray(used @ figure.held if figure.counts_gpus else 0.0)
+            rate = np.asarray(rate + figure.host_held)
+            worked: Floats | float = 0.0
+            if figure.counts_workers and self.workers is not None:
+                workers = self.workers.of(used)
+                more = figure.worker_held * (workers - self.workers.least)
+                rate = np.asarray(rate + more)
+                worked = figure.worker_computing * self.workers.work_seconds(workers)
+            value = seconds * rate + worked
             if figure.counts_work:
-                value = value + work[..., next(columns)] + figure.host_work
+                value = value + work[..., next(columns)]
             least.append((figure.limit, value))
         found = least[0][1]
         if self.specs.gpus is not None:
@@ -125,17 +186,17 @@ class Score:
                 found = np.where(value > limit * (1 + ROUNDING), np.inf, found)
         return np.asarray(found)
 
-    def _figure(self, objective: Objective, host_seconds: float) -> Figure:
+    def _figure(self, objective: Objective) -> Figure:
         rates = [objective.pool_rates(each) for each in self.gpu_rates]
-        held = work = 0.0
-        if self.host_rates is not None:
-            host = objective.pool_rates(self.host_rates)
-            held, work = host.held, host.computing * host_seconds
+        host, least = SecondRates(), 0
+        if self.host_rates is not None and self.workers is not None:
+            host, least = objective.pool_rates(self.host_rates), self.workers.least
         return Figure(
             held=np.array([each.held for each in rates]),
             computing=np.array([each.computing for each in rates]),
             moving=np.array([each.moving for each in rates]),
-            host_held=objective.seconds_rate + held,
-            host_work=work,
+            host_held=objective.seconds_rate + host.held * least,
+            worker_held=host.held,
+            worker_computing=host.computing,
             limit=self.specs.given.get(objective.limit or ""),
         )

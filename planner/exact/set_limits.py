@@ -117,7 +117,7 @@ class SetLimits:
         others = [uses[number] for place, uses in enumerate(self._least_uses) if place != index]
         generates = index == self.generating
         return Budget(
-            most - figure.host_work - sum(each.work for each in others),
+            most - sum(each.work for each in others),
             float(figure.held[device]) * site.gpus
             + figure.host_held
             + sum(each.held for each in others),

@@ -1,7 +1,7 @@
 """What a search looks through: a job's models, the shares that they can get, tables of costs."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,13 +12,21 @@ from planner.exact.generation.generations import GenerationTable
 from planner.exact.generation.least_responses import priced_job
 from planner.exact.generation.options import OptionRows
 from planner.exact.generation.stream_table import StreamTable
-from planner.exact.score import Score
+from planner.exact.score import HostWorkers, Score
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_options import PoolTable
 from planner.layouts.pool_rows import roles_of
 from planner.layouts.role_options import Tally
-from planner.placements.allocations import Share, devices_of, gpus_of, ideal_site, shares_of
+from planner.layouts.settings import packs
+from planner.placements.allocations import (
+    Share,
+    devices_of,
+    gpus_of,
+    ideal_site,
+    rented_cores,
+    shares_of,
+)
 from planner.placements.partitions import GENERATION, ColocatedSet
 from planner.plans.assembly import host_layout, host_pool
 from planner.requests.pinned import NOTHING_PINNED, Pinned
@@ -29,7 +37,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import ResourcePool, TaskDraft
+from rlplan.plan import TaskDraft
 from rlplan.specs import NO_SPECS, Specs
 from rlplan.transfers import TransitionName
 from simulator.costs.traffic import data_bytes, transfer_cost
@@ -49,8 +57,8 @@ class Tables:
     streams: StreamTable
 
 
-# Fronts over several objectives and limits search one job again and again.
-REMEMBERED_JOBS = 4
+# Fronts over several objectives and limits search one job again and again, a framework's in each of its ways.
+REMEMBERED_JOBS = 8
 _remembered: OrderedDict[Hashable, Tables] = OrderedDict()
 
 
@@ -81,6 +89,7 @@ class Space:
     _sites: dict[Share, Site] = field(default_factory=dict)
     _set_shares: dict[ColocatedSet, tuple[Share, ...]] = field(default_factory=dict)
     _fetches: dict[str, float] = field(default_factory=dict)
+    _hosted: dict[int, dict[Task, float]] = field(default_factory=dict)
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
@@ -124,6 +133,33 @@ class Space:
                 _remembered.popitem(last=False)
         return _remembered[key]
 
+    def words(self, schedules: Iterable[Schedule]) -> str:
+        """Return in words what is searched: every answer says of it that its plan is the best one.
+
+        Args:
+            schedules: How iterations may follow each other.
+        """
+        engines, framework = self.job.engines, self.facts.framework(self.job.framework)
+        trained = self.facts.engine(engines.train or "")
+        modes = ", ".join(dict.fromkeys(each.mode for each in schedules))
+        chosen = ["placements", "pool sizes", "TP", "PP", "CP", "EP", "ZeRO", "micro-batches"]
+        if packs(trained, self.job):
+            chosen.append("token budgets")
+        chosen += ["recomputation", "off-loading", "running sequences", "orders"]
+        named = f"{engines.train} and {engines.generate}"
+        free, unsaid = (
+            self.specs.memory_headroom_fraction,
+            {"memory_headroom_fraction", "staleness"},
+        )
+        limits = [name for name in self.specs.given if name not in unsaid]
+        parts = [
+            f"{modes} plans of {framework.title} with {named} on up to {self.job.gpus} GPUs: {', '.join(chosen)}",
+            *(["what is pinned kept"] if self.pinned.given else []),
+            *([f"the limit of {', '.join(limits)} kept"] if limits else []),
+            f"at least {free:.0%} of memory free" if free else "memory filled to the last byte",
+        ]
+        return "; ".join(parts)
+
     @property
     def priced(self) -> Job:
         """Return the job whose work costs are of: that which no plan undercuts."""
@@ -166,41 +202,53 @@ class Space:
     @cached_property
     def score(self) -> Score:
         """Return what iterations are worth."""
-        workers = self.host.gpus if self._host_seconds else 0
         return Score(
-            self.job,
-            self.facts,
-            self.objective,
-            self.specs,
-            self.devices,
-            workers,
-            sum(self._host_seconds.values()),
+            self.job, self.facts, self.objective, self.specs, self.devices, self.host_workers
         )
 
-    @property
-    def host(self) -> ResourcePool:
-        """Return the pool of tasks without a model."""
-        return self.pinned.host or host_pool(self.job)
-
     @cached_property
-    def _host_seconds(self) -> dict[Task, float]:
-        """Return the seconds of each task without a model on the host's workers."""
-        layout, site = host_layout(self.host), host_site(self.job, self.host.gpus)
-        hosted = (task for task in self.tasks if not task.has_model)
-        placed = (PlacedTask(task, layout, site, self.priced, self.facts) for task in hosted)
-        return {each.task: task_cost(each).total.seconds for each in placed}
+    def host_workers(self) -> HostWorkers | None:
+        """Return the processes of tasks without a model; None where there are no such tasks."""
+        if all(task.has_model for task in self.tasks):
+            return None
+        if self.pinned.host is not None:
+            counts = [np.full(gpus + 1, self.pinned.host.gpus) for gpus in self.limits[:1]]
+            counts += [np.zeros(gpus + 1, dtype=np.int64) for gpus in self.limits[1:]]
+            return HostWorkers(tuple(counts), self.pinned.host.gpus, self._host_total)
+        counts = [
+            np.array([rented_cores(self.job, {device: gpus}) for gpus in range(limit + 1)])
+            for device, limit in zip(self.devices, self.limits.tolist(), strict=True)
+        ]
+        return HostWorkers(tuple(counts), self.job.workload.sequences, self._host_total)
+
+    def _host_total(self, workers: int) -> float:
+        return sum(self._host_seconds(workers).values())
+
+    def _host_seconds(self, workers: int) -> dict[Task, float]:
+        """Return the seconds of each task without a model on so many workers."""
+        if workers not in self._hosted:
+            host = self.pinned.host or replace(host_pool(self.job), gpus=workers)
+            layout, site = host_layout(host), host_site(self.job, workers)
+            hosted = (task for task in self.tasks if not task.has_model)
+            placed = (PlacedTask(task, layout, site, self.priced, self.facts) for task in hosted)
+            self._hosted[workers] = {each.task: task_cost(each).total.seconds for each in placed}
+        return self._hosted[workers]
 
     @cached_property
     def _judging(self) -> tuple[Task, ...]:
         """Return the tasks without a model that wait for what is generated, and that updates wait for."""
         made = set(self.generations.task.outputs)
-        prepare = (task for task in self._host_seconds if task.stage == "preparation")
+        hosted = (task for task in self.tasks if not task.has_model)
+        prepare = (task for task in hosted if task.stage == "preparation")
         return tuple(task for task in prepare if made & set(task.inputs))
 
     @cached_property
     def judging_seconds(self) -> float:
-        """Return the seconds of what judges responses on the host's workers, one task after another."""
-        return sum(self._host_seconds[task] for task in self._judging)
+        """Return the least seconds of what judges responses, one task after another: on most workers."""
+        if self.host_workers is None:
+            return 0.0
+        seconds = self._host_seconds(self.host_workers.most)
+        return sum(seconds[task] for task in self._judging)
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:

@@ -115,6 +115,10 @@ class RoleFront:
         for each in tables[1:]:
             left, right = _pairs(chosen[0][0].cut[chosen[0][1]], each.cut)
             chosen = [(rows, places[left]) for rows, places in chosen] + [(each, right)]
+        if self._moves_alike:
+            kept = self._moved_alike(chosen)
+            self.tally.prune("not of the framework", int(np.sum(~kept)))
+            chosen = [(rows, places[kept]) for rows, places in chosen]
         if not len(chosen[0][1]):
             return None
         prepare, train = self._stage(chosen, "preparation"), self._stage(chosen, "training")
@@ -130,6 +134,19 @@ class RoleFront:
             axis=0,
         )
         return chosen, (prepare, train, weights + beside, transient)
+
+    @property
+    def _moves_alike(self) -> bool:
+        """Tell whether one setting off-loads states in all tasks of the role: as frameworks have it."""
+        return self.space.arranged is not None and self.trains
+
+    def _moved_alike(self, chosen: Joint) -> Flags:
+        """Tell in which choices all tasks of the role off-load alike, and as its framework can."""
+        assert self.space.arranged is not None, "a framework runs them"
+        offload = np.stack([rows.columns.offload[places] for rows, places in chosen])
+        choices = self.space.arranged.arrangement.offload
+        allowed = np.isin(offload[0], [int(each) for each in choices])
+        return np.asarray(allowed & np.all(offload == offload[0], axis=0))
 
     def _stage(self, chosen: Joint, stage: Stage) -> Floats:
         seconds = np.zeros(len(chosen[0][1]))
@@ -159,7 +176,8 @@ class RoleFront:
         priced = replace(first, job=space.priced)
         seconds = layout_seconds(PlacedTasks(columns, priced)) if len(columns) else np.zeros(0)
         resident, transient = resident[places], transient[places]
-        kept = front_of_groups(np.stack([seconds, resident, transient], axis=1), cut)
+        group = 2 * cut + columns.offload if self._moves_alike else cut
+        kept = front_of_groups(np.stack([seconds, resident, transient], axis=1), group)
         tally.prune("another layout of the task is better in time and memory", len(cut) - len(kept))
         return _TaskRows(
             task,
@@ -183,18 +201,24 @@ class RoleFront:
                 settings = train_settings(sizes, self.model, engine, space.job, draft)
                 groups.append((sizes, settings))
             else:
-                settings = infer_settings(sizes, engine, space.job, draft, trains=self.trains)
+                settings = infer_settings(
+                    sizes,
+                    engine,
+                    space.job,
+                    draft,
+                    trains=self.trains,
+                    alike=space.arranged is not None,
+                )
                 groups.append((infer_cut(sizes), settings))
         columns = columns_for(
             engine,
             groups,
             (pinned.first_stage_layers or 0, pinned.last_stage_layers or 0),
             pinned.shard_ranks or 0,
-            (draft.token_budget or 0) if draft is not None else 0,
         )
         cut = np.repeat(np.arange(len(groups)), [len(settings) for _, settings in groups])
-        if space.arranged is not None and task.kind == "train":
-            kept = np.flatnonzero(_arranged_rows(columns, space.arranged, space.job))
+        if space.arranged is not None:
+            kept = np.flatnonzero(_arranged_rows(columns, task, space.arranged, space.job))
             self.tally.prune("not of the framework", len(columns) - len(kept))
             columns, cut = columns.rows(kept), cut[kept]
         if draft is None:
@@ -242,10 +266,17 @@ class RoleFront:
         return sharding_of(layout, leaves=self.space.weights_leave)
 
 
-def _arranged_rows(columns: LayoutColumns, arranged: Arranged, job: Job) -> Flags:
-    """Tell which rows of an update a framework runs: whole micro-batches, and its kinds of recomputation."""
+def _arranged_rows(columns: LayoutColumns, task: Task, arranged: Arranged, job: Job) -> Flags:
+    """Tell which rows a framework runs: packed or counted; of an update whole micro-batches, and its recomputation."""
+    packed = columns.token_budget > 0
+    is_fixed = task.role in arranged.arrangement.layouts
+    alike: Flags = np.ones_like(packed)
+    if arranged.packs is not None and not is_fixed:
+        alike = packed == arranged.packs
+    if task.kind != "train":
+        return alike
     local = np.array([rank_sequences(int(dp), job.workload, trains=True) for dp in columns.dp])
-    kept: Flags = (columns.token_budget > 0) | (local % columns.micro_batch == 0)
+    kept: Flags = alike & (packed | (local % columns.micro_batch == 0))
     if arranged.recompute:
         kept &= np.isin(columns.recompute, [RECOMPUTES.index(each) for each in arranged.recompute])
     return kept

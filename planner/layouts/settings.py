@@ -12,12 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.layouts.sizes import PoolCuts, Sizes, infer_cut, powers_of_two
+from profiles.sheets import load_framework
 from rlplan.job import Job
 from rlplan.layout import layers_of_stages
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import TaskDraft, TaskPlan
 from rlplan.rules.batches import fills_rounds, rank_sequences
 from rlplan.sheets.hardware import EngineSheet
+from rlplan.workload.work import Workload
 from simulator.placed.columns import RECOMPUTES, LayoutColumns
 from simulator.workload.packing import packed_sequences
 
@@ -31,10 +33,26 @@ RUNNING_LIMITS = (64, 256, 1024)
 CHUNK_NUMBERS = (1, 2, 4, 8)
 
 
+# Token budgets are multiples of it, so that context-parallel ranks, powers of two, have equal parts.
+BUDGET_STEP = 64
+
+# Budgets beyond the longest sequence are powers of two up to this one, 16 times the frameworks' usual 8,192 or 16,384
+# (verl 0.9, ppo_max_token_len_per_gpu; OpenRLHF 0.9, train.max_tokens_per_gpu): passes of more tokens are no faster.
+MOST_BUDGET_TOKENS = 2**17
+
+
+class MicroBatch(NamedTuple):
+    """Hold how a rank's sequences are put together: so many, or up to a budget of tokens; 0 counts sequences."""
+
+    sequences: int
+    token_budget: int = 0
+
+
 class Setting(NamedTuple):
     """Hold what a layout has beside its sizes; `recompute` is a place in `RECOMPUTES`."""
 
     micro_batch: int
+    token_budget: int = 0
     chunks: int = 1
     recompute: int = 0
     offload: int = 0
@@ -54,7 +72,7 @@ def train_settings(
     draft = draft or TaskDraft()
     most = _most_chunks(sizes, model, engine, draft)
     return _train_settings(
-        _micro_batches(draft, local, job),
+        _micro_batches(draft, local, job, engine),
         local,
         sizes.pp,
         most,
@@ -65,7 +83,7 @@ def train_settings(
 
 @lru_cache(maxsize=4096)
 def _train_settings(
-    sizes: tuple[int, ...],
+    sizes: tuple[MicroBatch, ...],
     local: int,
     stages: int,
     most_chunks: int,
@@ -73,10 +91,11 @@ def _train_settings(
     offloads: tuple[int, ...],
 ) -> tuple[Setting, ...]:
     return tuple(
-        Setting(size, chunks, recompute, offload)
+        Setting(*size, chunks, recompute, offload)
         for size in sizes
         for chunks in CHUNK_NUMBERS
-        if chunks == 1 or (most_chunks % chunks == 0 and fills_rounds(-(-local // size), stages))
+        if chunks == 1
+        or (most_chunks % chunks == 0 and fills_rounds(-(-local // size.sequences), stages))
         for recompute in recomputes
         for offload in offloads
     )
@@ -99,31 +118,58 @@ def infer_settings(
     draft: TaskDraft | None = None,
     *,
     trains: bool = False,
+    alike: bool = False,
 ) -> tuple[Setting, ...]:
     """Return micro-batches and offloading for an inference layout.
 
     Args:
-        trains: Whether the role trains too: its weights then stay where they are trained.
+        trains: Whether the role trains too: its weights then are where they are trained, and leave the GPUs if the
+            framework moves them with the states.
+        alike: Whether a framework has one setting for all tasks of a role that trains, whatever it moves.
     """
     local = rank_sequences(sizes.dp, job.workload, trains=False)
-    offloads = (0, 1) if "weights" in engine.offloads and not trains else (0,)
+    leaves = load_framework(job.framework).offloads if trains else engine.offloads
+    offloads = (0, 1) if "weights" in leaves or (trains and alike) else (0,)
     draft = draft or TaskDraft()
-    sizes_tried = _micro_batches(draft, local, job)
+    sizes_tried = _micro_batches(draft, local, job, engine)
     kept = offloads if draft.offload is None else (int(draft.offload),)
-    return tuple(Setting(size, offload=offload) for size in sizes_tried for offload in kept)
+    return tuple(Setting(*size, offload=offload) for size in sizes_tried for offload in kept)
 
 
-def _micro_batches(draft: TaskDraft, local: int, job: Job) -> tuple[int, ...]:
+def _micro_batches(
+    draft: TaskDraft, local: int, job: Job, engine: EngineSheet
+) -> tuple[MicroBatch, ...]:
     """Return the micro-batches that a draft leaves to a rank's sequences."""
+    work = job.workload
     if draft.token_budget is not None:
-        return (packed_sequences(draft.token_budget, job.workload),)
-    return micro_batches(local) if draft.micro_batch is None else (draft.micro_batch,)
+        return (MicroBatch(packed_sequences(draft.token_budget, work), draft.token_budget),)
+    if draft.micro_batch is not None:
+        return (MicroBatch(draft.micro_batch),)
+    return micro_batches(local) + (token_budgets(local, work) if packs(engine, job) else ())
+
+
+def packs(engine: EngineSheet, job: Job) -> bool:
+    """Tell whether micro-batches may be packed up to token budgets: the engine packs, and the framework has a key."""
+    return engine.padding == "none" and load_framework(job.framework).token_budgets
 
 
 @lru_cache(maxsize=4096)
-def micro_batches(local: int) -> tuple[int, ...]:
+def micro_batches(local: int) -> tuple[MicroBatch, ...]:
     """Return the micro-batches to try for a rank's sequences: powers of two, and all at once."""
-    return powers_of_two(local)
+    return tuple(map(MicroBatch, powers_of_two(local)))
+
+
+@lru_cache(maxsize=4096)
+def token_budgets(local: int, work: Workload) -> tuple[MicroBatch, ...]:
+    """Return the token budgets to try for a rank's sequences: of the longest, and powers of two beyond it.
+
+    The first that holds all of a rank's sequences is the last.
+    """
+    least = -(-work.longest_sequence_tokens // BUDGET_STEP) * BUDGET_STEP
+    budgets = [least]
+    while packed_sequences(budgets[-1], work) < local and budgets[-1] < MOST_BUDGET_TOKENS:
+        budgets.append(1 << budgets[-1].bit_length())
+    return tuple(MicroBatch(packed_sequences(each, work), each) for each in budgets)
 
 
 def columns_for(
@@ -131,14 +177,12 @@ def columns_for(
     groups: Sequence[tuple[Sizes, tuple[Setting, ...]]],
     ends: tuple[int, int] = (0, 0),
     shard_ranks: int = 0,
-    token_budget: int = 0,
 ) -> LayoutColumns:
     """Return the layouts of all groups of one size, each with its settings, as columns.
 
     Args:
         ends: Layers of the first and of the last pipeline stage; 0 shares layers out evenly.
         shard_ranks: Ranks that shard states among themselves; 0 is all copies.
-        token_budget: Of all micro-batches; 0 counts their sequences.
     """
     counts = [len(settings) for _, settings in groups]
     cuts = np.array(
@@ -150,10 +194,10 @@ def columns_for(
     ).reshape(len(groups), 7)
     cuts = np.repeat(cuts, counts, axis=0)
     blocks = [_block(settings) for _, settings in groups]
-    rest = np.concatenate(blocks) if blocks else np.zeros((0, 4), dtype=np.int64)
+    rest = np.concatenate(blocks) if blocks else np.zeros((0, 5), dtype=np.int64)
     tp, pp, dp, cp, ep, expert_tp, zero = cuts.T
     first, last = (np.full_like(tp, layers) for layers in ends)
-    micro_batch, chunks, recompute, offload = rest.T
+    micro_batch, token_budget, chunks, recompute, offload = rest.T
     return LayoutColumns(
         engine=engine.name,
         tp=tp,
@@ -167,7 +211,7 @@ def columns_for(
         zero=zero,
         shard_ranks=np.where((zero > 0) & (dp * cp % max(1, shard_ranks) == 0), shard_ranks, 0),
         micro_batch=micro_batch,
-        token_budget=np.full_like(tp, token_budget),
+        token_budget=token_budget,
         chunks=chunks,
         recompute=recompute,
         offload=offload,
@@ -176,7 +220,7 @@ def columns_for(
 
 @lru_cache(maxsize=4096)
 def _block(settings: tuple[Setting, ...]) -> "np.typing.NDArray[np.int64]":
-    return np.array(settings, dtype=np.int64).reshape(len(settings), 4)
+    return np.array(settings, dtype=np.int64).reshape(len(settings), 5)
 
 
 def train_layouts(

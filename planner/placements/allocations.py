@@ -1,6 +1,6 @@
 """Allocations: how many GPUs, of which device, each colocated set gets, and where they stand."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rlplan.job import Job, NodeGroup
@@ -34,6 +34,19 @@ def gpus_of(job: Job) -> tuple[int, ...]:
         sum(group.gpus for group in job.cluster if group.gpu == device)
         for device in devices_of(job)
     )
+
+
+def rented_cores(job: Job, gpus: Mapping[str, int]) -> int:
+    """Return the host cores of the nodes on which so many GPUs of each device stand, from its first node on.
+
+    A cluster may be a catalogue, of which a plan rents a part.
+    """
+    cores, left = 0, dict(gpus)
+    for group in job.cluster:
+        taken = min(left.get(group.gpu, 0), group.gpus)
+        cores += (group.cpu_cores or 0) * -(-taken // group.gpus_per_node)
+        left[group.gpu] = left.get(group.gpu, 0) - taken
+    return cores
 
 
 def pool_sizes(group: NodeGroup) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from planner.placements.partitions import GENERATION, Placement
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt
+from rlplan.files.limits import AtLeastOne, NonNegative
 from rlplan.job import Role
 from rlplan.plan import InFlight, Mode, Recompute, TaskDraft, TaskPlan
 
@@ -44,8 +44,8 @@ class Arrangement:
         shared: What tasks have in common.
         updates: Of a global batch; None leaves it open.
         otherwise: Whether it is for jobs that none of the others runs as asked.
-        packs: Token budgets of micro-batches that are tried, or the longest sequence where that is more, for roles
-            without a fixed layout; 0 counts sequences, and none leaves them open.
+        packs: Whether micro-batches of roles without a fixed layout are packed up to token budgets, in all of their
+            tasks alike; none leaves that open.
         least_staleness: Of mode async.
         sync_every: Iterations between two syncs of weights in mode async; None leaves it open.
         in_flight: What may become of responses under way in mode async, the usual first; none leaves it open.
@@ -63,7 +63,7 @@ class Arrangement:
     shared: tuple[Shared, ...] = ()
     updates: AtLeastOne | None = None
     otherwise: bool = False
-    packs: tuple[NonNegativeInt, ...] = ()
+    packs: tuple[bool, ...] = ()
     least_staleness: NonNegative = 0.0
     sync_every: AtLeastOne | None = None
     in_flight: tuple[InFlight, ...] = ()
@@ -84,10 +84,12 @@ class Arranged:
 
     Attributes:
         recompute: What backward passes may compute again; none means whatever the engine may.
+        packs: Whether micro-batches of roles without a fixed layout are packed; None leaves that open.
     """
 
     arrangement: Arrangement
     recompute: tuple[Recompute, ...] = ()
+    packs: bool | None = None
 
     def generates_with(self, layout: TaskPlan) -> bool:
         """Tell whether generation runs in a layout: experts that are spread out are whole, over TP groups."""

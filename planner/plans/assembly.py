@@ -1,9 +1,10 @@
 """Plans from pools and layouts: what everything that makes a plan goes through."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.placements.allocations import Allocation, packing_order
+from planner.placements.allocations import Allocation, packing_order, rented_cores
 from planner.placements.orders import Orders
 from planner.placements.partitions import GENERATION, ColocatedSet, Placement
 from planner.requests.pinned import NOTHING_PINNED, Pinned
@@ -50,7 +51,7 @@ def assemble(
     hosted = [task.name for task in tasks if not task.has_model and task.name not in known]
     if hosted:
         if not any(pool.is_host for pool in held):
-            held.append(host or host_pool(job))
+            held.append(host or host_pool(job, gpus_by_device(held)))
         known |= dict.fromkeys(hosted, host_layout(next(pool for pool in held if pool.is_host)))
     ordered = {task.name: known[task.name] for task in tasks}
     orders = {
@@ -76,9 +77,23 @@ def assemble(
     )
 
 
-def host_pool(job: Job) -> ResourcePool:
-    """Return the pool of CPU workers: one for each core of all nodes, but no more than responses."""
-    workers = max(1, min(job.host_cores or 0, job.workload.sequences))
+def gpus_by_device(pools: Iterable[ResourcePool]) -> Counter[str]:
+    """Return how many GPUs of each device pools have together."""
+    held: Counter[str] = Counter()
+    for pool in pools:
+        if not pool.is_host:
+            held[pool.device] += pool.gpus
+    return held
+
+
+def host_pool(job: Job, gpus: Mapping[str, int] | None = None) -> ResourcePool:
+    """Return the pool of CPU workers: one for each core of a plan's own nodes, but no more than responses.
+
+    Args:
+        gpus: Those of the plan, by device; None is all of the cluster.
+    """
+    cores = (job.host_cores or 0) if gpus is None else rented_cores(job, gpus)
+    workers = max(1, min(cores, job.workload.sequences))
     tasks = tasks_of(load_algorithm(job.algorithm), job)
     roles = tuple(dict.fromkeys(task.role for task in tasks if not task.has_model))
     return ResourcePool(name=HOST_POOL, device=HOST_DEVICE, gpus=workers, roles=roles)

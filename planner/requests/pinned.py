@@ -1,6 +1,6 @@
 """What a user pinned of a plan, as a search reads it: pools, parts of layouts, mode and transition."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.placements.allocations import Share, devices_of, gpus_of
 from planner.placements.arrangements import Arranged
@@ -48,6 +48,13 @@ class Pinned:
     asked: AskedSchedules = field(default_factory=AskedSchedules)
     transition: TransitionName | None = None
     arranged: Arranged | None = None
+
+    @property
+    def given(self) -> bool:
+        """Tell whether a user pinned more than a mode; what a framework fixes aside."""
+        if self.arranged is not None:
+            return bool(self.pools)
+        return replace(self, asked=AskedSchedules()) != NOTHING_PINNED
 
     @property
     def pool_gpus(self) -> frozenset[int]:

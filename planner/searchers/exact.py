@@ -228,6 +228,7 @@ class _Campaign:
             gap=gap,
             search_seconds=seconds,
             profile=self.space.facts.label,
+            space=self.space.words(self.schedules),
         )
 
 

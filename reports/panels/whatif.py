@@ -3,6 +3,7 @@
 from reports.panels import Part, Section, Subject
 from reports.tables.answers import fit_words, gpus_of
 from reports.tables.plans import Table, columns
+from reports.tables.wording import percent
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.units import show_seconds, show_usd
@@ -21,7 +22,7 @@ def section(subject: Subject) -> Section | None:
         words=(
             (
                 "The same plan simulated anew with one change of its job; where it cannot run that, and with "
-                "more nodes, the best plan that a short search finds."
+                "more nodes, the best plan that a search finds, of the same plans as `rlplan search`."
             ),
         ),
         parts=(Part(table=what_if_table(subject)),),
@@ -36,6 +37,8 @@ def what_if_table(subject: Subject) -> Table:
             rows.append((each.change, "no plan", "", "", "", "", "", each.reason))
             continue
         how = "this plan" if each.is_same_plan else f"searched: {each.plan.placement}"
+        if each.gap > 0:
+            how += f", at most {percent(each.gap)} from the best"
         rows.append(_row(each.change, each.plan, each.forecast, how))
     return Table(
         columns=columns(

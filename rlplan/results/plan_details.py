@@ -18,6 +18,7 @@ class WhatIf:
             searched anew.
         forecast: Of the plan.
         reason: Why there is no plan; empty where there is one.
+        gap: How far a plan that was searched may be from the best; 0 is proven.
     """
 
     change: str
@@ -25,6 +26,7 @@ class WhatIf:
     is_same_plan: bool = True
     forecast: Forecast | None = None
     reason: str = ""
+    gap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ class SearchResult(Shown):
         pruned: Candidates dropped, by rule.
         bound_seconds: No plan in the space is faster than this.
         gap: (best - bound) / best; 0 means proven optimal under the cost model.
+        space: In words, the plans of which the best is meant.
     """
 
     version: int = SEARCH_VERSION
@@ -56,3 +57,4 @@ class SearchResult(Shown):
     gap: float
     search_seconds: float
     profile: str
+    space: str = ""

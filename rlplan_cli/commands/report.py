@@ -10,7 +10,9 @@ import typer
 from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, say
 
 if TYPE_CHECKING:
+    from planner.requests.pinned import Pinned
     from profiles.facts import Facts
+    from rlplan.job import Job
     from rlplan.plan import Plan
     from rlplan.results.forecast import Forecast
     from rlplan.results.searched import SearchResult
@@ -104,5 +106,12 @@ def report_run(
             metrics=read_metrics(run_folder),
         )
     # Last, for it takes longest: what is wrong with a run's files is told at once.
-    details = plan_details(plan, facts, asks=asks)
+    details = plan_details(plan, facts, asks=asks, find=_found)
     return write_report(out, replace(subject, details=details))
+
+
+def _found(job: Job, facts: Facts, pinned: Pinned, seconds: float) -> SearchResult:
+    """Return what `rlplan search` finds of a job on devices whose facts are known."""
+    from planner.configs.searching import plans_of
+
+    return plans_of(job, lambda _: facts, pinned=pinned, seconds=seconds)

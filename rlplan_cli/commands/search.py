@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from rlplan_cli.search_options import (
+    BeyondOption,
     ForOption,
     MaxCostOption,
     MaxGpusOption,
@@ -20,6 +21,7 @@ from rlplan_cli.search_options import (
     ParetoOption,
     SecondsOption,
     SpecOption,
+    StandsOption,
     named_modes,
     objectives_of,
     requested_job,
@@ -39,12 +41,12 @@ from rlplan_cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from planner.configs.searching import Beyond
     from planner.requests.pinned import Pinned
     from profiles.facts import Facts
     from reports.tables.plans import Table
     from rlplan.job import Job
     from rlplan.plan import Plan
-    from rlplan.results.forecast import Forecast
     from rlplan.results.frontier import Frontier
     from rlplan.results.searched import SearchResult
     from rlplan.units import ShownAs
@@ -79,6 +81,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     seconds: SecondsOption = None,
     mode: ModeOption = None,
     target: ForOption = None,
+    beyond: BeyondOption = False,
+    stands: StandsOption = None,
     spec: SpecOption = None,
     max_gpus: MaxGpusOption = None,
     max_iteration_seconds: MaxSecondsOption = None,
@@ -92,12 +96,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
 ) -> None:
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
     from executor.learning.rules import check_rule_names
-    from planner.answers.best_plans import best_plans
+    from planner.configs.searching import front_of
     from planner.requests.drafts import load_request
     from planner.search import check_searched
     from profiles.facts import load_facts
-    from rlplan.results.stored import search_document
-    from rlplan_cli.commands.report import report_run
     from rlplan_cli.outputs import check_files, check_folder
 
     limits: dict[str, float | None] = {
@@ -116,26 +118,81 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_files(files, inputs=(job,))
     check_folder("--report", report)
     _check_pages(report, plot, names)
+    _check_target(target, pareto, beyond=beyond)
+    own = _standing(stands, profile, site) if stands is not None else None
     facts_of = partial(load_facts, profile=profile, site=site)
-    facts = facts_of(resolved)
-    if names is not None and target is None:
-        _search_front(resolved, facts, pinned, names, seconds, files, as_json=as_json)
+    asked = Asked(resolved, pinned, target, seconds, facts_of, own)
+    if names is not None:
+        with progress_bar("front") as progress:
+            front = front_of(
+                resolved,
+                asked.facts_of,
+                names,
+                target=target,
+                pinned=pinned,
+                seconds=seconds,
+                progress=progress,
+            )
+        _tell_front(front, files, as_json=as_json)
     else:
-        if target is not None:
-            found, own, facts = _search_for(target, resolved, facts_of, pinned, seconds, pareto)
-        else:
-            own, find = resolved, partial(best_plans, pinned=pinned, seconds=seconds)
-            with progress_bar("search") as progress:
-                found = find(resolved, facts, progress=progress)
-        _write(found, files)
-        if as_json:
-            echo_json(search_document(found))
-        else:
-            _print(found, own, facts, all_placements=all_placements)
+        best = _tell_best(asked, files, beyond=beyond, shows_all=all_placements, as_json=as_json)
         if report is not None:
-            best = found.plans[0]
-            files["--report"] = report_run(report, best.plan, best.forecast, None, found, facts)
+            files["--report"] = _report(best, report, asked)
     say_written(*files.values())
+
+
+class Asked(NamedTuple):
+    """Hold what is searched: a job, what is pinned of its plans, for which framework, and with which facts."""
+
+    job: Job
+    pinned: Pinned
+    target: str | None
+    seconds: float | None
+    facts_of: Callable[[Job], Facts]
+    own: Plan | None
+
+
+def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
+    """Return the plan of a file as it stands."""
+    from planner.answers.completion import load_plan
+
+    return load_plan(path, profile, site=site, misfits=True)[0]
+
+
+def _tell_best(
+    asked: Asked, files: dict[str, Path | None], *, beyond: bool, shows_all: bool, as_json: bool
+) -> SearchResult:
+    """Search the best plan, write and print it."""
+    from planner.configs.searching import plans_beyond, plans_of
+    from rlplan.results.stored import search_document
+
+    job, facts_of = asked.job, asked.facts_of
+    with progress_bar("search") as progress:
+        options: dict[str, Any] = {
+            "pinned": asked.pinned,
+            "seconds": asked.seconds,
+            "progress": progress,
+        }
+        further = plans_beyond(job, facts_of, **options) if beyond else None
+        wide = None if further is None else further.result
+        found = wide or plans_of(
+            job, facts_of, target=asked.target, as_it_stands=asked.own, **options
+        )
+    _write(found, files)
+    if as_json:
+        echo_json(search_document(found))
+    else:
+        _print(found, facts_of(found.plans[0].plan.job), all_placements=shows_all)
+        _print_target(found, job, further)
+    return found
+
+
+def _report(found: SearchResult, folder: Path, asked: Asked) -> Path:
+    from rlplan_cli.commands.report import report_run
+
+    best = found.plans[0]
+    facts = asked.facts_of(best.plan.job)
+    return report_run(folder, best.plan, best.forecast, None, found, facts)
 
 
 def _check_pages(report: Path | None, plot: Path | None, names: tuple[str, ...] | None) -> None:
@@ -156,26 +213,45 @@ def _check_pages(report: Path | None, plot: Path | None, names: tuple[str, ...] 
         raise FileError("--plot", "is no SVG file", value=str(plot), allowed=allowed)
 
 
-def _search_for(
-    target: str,
-    job: Job,
-    facts_of: Callable[[Job], Facts],
-    pinned: Pinned,
-    seconds: float | None,
-    pareto: str | None,
-) -> tuple[SearchResult, Job, Facts]:
-    """Return what a framework can run, with the job as it stands there and that job's facts."""
-    from planner.configs.searching import best_plans_for
+def _check_target(target: str | None, pareto: str | None, *, beyond: bool) -> None:
+    """Refuse to look beyond a framework that is named, or for a front.
+
+    Raises:
+        FileError: Names the option.
+    """
     from rlplan.errors import FileError
 
-    if pareto is not None:
-        raise FileError("--for", "is for one objective", value=target, allowed="without --pareto")
-    with progress_bar("search") as progress:
-        found = best_plans_for(
-            target, job, facts_of, pinned=pinned, seconds=seconds, progress=progress
+    if beyond and target is not None:
+        raise FileError("--beyond", "looks further than --for", value=target, allowed="one of them")
+    if beyond and pareto is not None:
+        raise FileError(
+            "--beyond", "is for one objective", value=pareto, allowed="without --pareto"
         )
-    own = found.plans[0].plan.job
-    return found, own, facts_of(own)
+
+
+def _print_target(found: SearchResult, job: Job, further: Beyond | None) -> None:
+    """Say for which framework the plan is, or what one beyond it brings."""
+    from planner.configs.searching import target_of
+    from rlplan.units import show_seconds
+
+    if further is None:
+        target = target_of(job)
+        if target is not None:
+            say(
+                f"searched what {target} can run: --beyond looks further; `rlplan export` writes its configuration"
+            )
+        return
+    seconds = show_seconds(found.plans[0].forecast.iteration_seconds)
+    if further.within is None:
+        say(f"beyond {further.title}: {seconds} a step; {further.title} itself can run no plan")
+    elif further.gain <= 0:
+        say(f"beyond {further.title}: nothing better than what it can run")
+    else:
+        own = show_seconds(further.within.plans[0].forecast.iteration_seconds)
+        say(
+            f"beyond {further.title}: {seconds} a step, {further.gain:.1%} better in {job.objective} than its best "
+            f"({own}): needs {further.needs or 'nothing that it lacks'}"
+        )
 
 
 def _write(found: SearchResult, files: dict[str, Path | None]) -> None:
@@ -188,23 +264,11 @@ def _write(found: SearchResult, files: dict[str, Path | None]) -> None:
         write_json(result, search_document(found))
 
 
-def _search_front(
-    job: Job,
-    facts: Facts,
-    pinned: Pinned,
-    names: tuple[str, ...],
-    seconds: float | None,
-    files: dict[str, Path | None],
-    *,
-    as_json: bool,
-) -> None:
-    from planner.answers.best_plans import best_front
+def _tell_front(found: Frontier, files: dict[str, Path | None], *, as_json: bool) -> None:
     from reports.pictures.frontier import frontier_picture
     from rlplan.files.writing import write_json, write_text
     from rlplan.results.stored import write_plan
 
-    with progress_bar("front") as progress:
-        found = best_front(job, facts, names, pinned=pinned, seconds=seconds, progress=progress)
     if (out := files["--out"]) is not None:
         write_plan(out, found.points[0].candidate.plan)
     if (result := files["--result"]) is not None:
@@ -237,11 +301,12 @@ def _shown_as(found: Frontier) -> dict[str, ShownAs]:
     return {name: load_objective(name).shown_as for name in found.objectives}
 
 
-def _print(found: SearchResult, job: Job, facts: Facts, *, all_placements: bool) -> None:
+def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
     from reports.tables.searches import best_of_placements, infeasible_table, short_runners_up_table
     from rlplan_cli.answering import print_answer, print_remarks
 
     best = found.plans[0]
+    job = best.plan.job
     print_answer(best.plan, best.forecast, facts)
     number, misfits = len(best_of_placements(found)), len(found.infeasible)
     most = None if all_placements else SHOWN_PLACEMENTS
@@ -254,26 +319,21 @@ def _print(found: SearchResult, job: Job, facts: Facts, *, all_placements: bool)
     say(_certificate(found, job))
     if misfits and not all_placements:
         say(f"{misfits} placements have no plan that fits (--all says why)")
-    for assumption in _asked_by_default(job, best.forecast):
+    for assumption in _asked_by_default(job):
         say(f"assumed: {assumption}")
     print_remarks(best.forecast)
 
 
-def _asked_by_default(job: Job, forecast: Forecast) -> list[str]:
+def _asked_by_default(job: Job) -> list[str]:
     """Return what the search took as asked for where the job and the options say nothing."""
     from planner.answers.best_plans import USUAL_HEADROOM
-    from planner.requests.specs import is_kept
 
     found = []
     if not job.specs.staleness:
         found.append("iterations follow one another; --mode lets generation run ahead")
     if job.specs.memory_headroom_fraction is None:
-        free = forecast.free_fraction
-        roomy = is_kept("memory_headroom_fraction", USUAL_HEADROOM, free)
-        kept = f"{USUAL_HEADROOM:.0%} of every GPU's memory stays free"
-        full = f"plans that leave {USUAL_HEADROOM:.0%} of the memory free were looked for, and none fits"
         found.append(
-            f"{kept if roomy else full}; --spec memory_headroom_fraction=... says otherwise"
+            f"{USUAL_HEADROOM:.0%} of every GPU's memory stays free; --spec memory_headroom_fraction=... says otherwise"
         )
     return found
 
@@ -318,5 +378,6 @@ def _certificate(found: SearchResult, job: Job) -> str:
     return (
         f"best: {best.plan.placement}, {_schedule(best.plan)}{worth}"
         f"{show_seconds(best.forecast.iteration_seconds)} a step; {proof} under the cost model; "
-        f"searched in {show_seconds(found.search_seconds)}"
+        f"searched in {show_seconds(found.search_seconds)}\n"
+        f"best of {found.space}"
     )

@@ -1,7 +1,7 @@
 """Every plan of a small job, one by one, and small jobs whose plans are few enough for that."""
 
 import itertools
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -18,6 +18,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.plan import TaskDraft
 from rlplan.rules.transition import transitions
 from rlplan.workload.lengths import Uniform
 from rlplan.workload.work import Workload
@@ -27,6 +28,7 @@ from tests.strategies import architectures
 
 PLENTY_BYTES = 2**40
 RULE_SECONDS = 0.01
+NO_DRAFT = TaskDraft()
 
 # Large models are where layouts trade memory and time against each other.
 models = st.one_of(
@@ -54,8 +56,12 @@ def allocations(job, sets):
     return extended(())
 
 
-def every_plan(job, facts):
-    """Yield every plan, nothing left out and nothing judged."""
+def every_plan(job, facts, drafts=FrozenDict()):
+    """Yield every plan, nothing left out and nothing judged.
+
+    Args:
+        drafts: Fields of tasks' layouts that all of them have.
+    """
     tasks = tasks_of(load_algorithm(job.algorithm), job)
     for placement in all_placements(job):
         apart = any(GENERATION in members for members in placement)
@@ -64,7 +70,7 @@ def every_plan(job, facts):
             if sites is None:
                 continue
             choices = [
-                list(_set_layouts(members, apart, tasks, site, job, facts))
+                list(_set_layouts(members, apart, tasks, site, job, facts, drafts))
                 for members, site in zip(placement, sites, strict=True)
             ]
             for layouts in itertools.product(*choices):
@@ -100,7 +106,7 @@ def every_order(plan):
             yield replace(plan, order=order)
 
 
-def _set_layouts(members, apart, tasks, site, job, facts):
+def _set_layouts(members, apart, tasks, site, job, facts, drafts):
     """Yield layouts of all tasks of a set, by name."""
     choices = []
     for unit in members:
@@ -109,12 +115,18 @@ def _set_layouts(members, apart, tasks, site, job, facts):
             own = [task for task in own if task.kind == "generate"]
         elif apart:
             own = [task for task in own if task.kind != "generate"]
-        choices.append(list(_unit_layouts(own, site, job, facts)))
+        choices.append(list(_unit_layouts(own, site, job, facts, drafts)))
     for chosen in itertools.product(*choices):
         yield {name: layout for some in chosen for name, layout in some.items()}
 
 
-def _unit_layouts(own, site, job, facts):
+def _keeps(layout, draft):
+    names = (each.name for each in fields(draft))
+    given = {name: getattr(draft, name) for name in names if getattr(draft, name) is not None}
+    return all(getattr(layout, name) == value for name, value in given.items())
+
+
+def _unit_layouts(own, site, job, facts, drafts):
     model = job.architecture(own[0].role)
     train, generate = facts.engine(job.engines.train), facts.engine(job.engines.generate)
     place = (site.gpus, site.gpus_per_node)
@@ -133,7 +145,11 @@ def _unit_layouts(own, site, job, facts):
             "infer": lambda size=size: infer_layouts(size, train, job, trains="train" in kinds),
             "generate": lambda: generate_layouts(PoolCuts(model, generate, job, *place)),
         }
-        for layouts in itertools.product(*[of_task[task.kind]() for task in own]):
+        kept = (
+            [each for each in of_task[task.kind]() if _keeps(each, drafts.get(task.name, NO_DRAFT))]
+            for task in own
+        )
+        for layouts in itertools.product(*kept):
             yield {task.name: layout for task, layout in zip(own, layouts, strict=True)}
 
 
@@ -210,19 +226,21 @@ def small_jobs(draw):
     )
 
 
-def random_space(generator, most_plans, **changes):
+def random_space(generator, most_plans, drafts=FrozenDict(), **changes):
     """Draw a job of few plans, all of them, and facts by which not all of them may fit.
 
     Args:
+        drafts: Fields of tasks' layouts that all plans have.
         changes: Fields that every job gets.
     """
-    while True:
+    for _ in range(1000):
         job = replace(_random_job(generator), **changes)
         share = generator.choice([0.0, 0.1, 0.3, 0.5, 0.7, 1.0])
         roomy = facts_with(job, PLENTY_BYTES)
-        plans = list(itertools.islice(every_plan(job, roomy), most_plans + 1))
+        plans = list(itertools.islice(every_plan(job, roomy, drafts), most_plans + 1))
         if 0 < len(plans) <= most_plans:
             return job, plans, tight_facts(job, plans, share)
+    raise AssertionError(f"no job of at most {most_plans} plans")
 
 
 def _random_job(generator):

@@ -112,9 +112,3 @@ def test_winners_leave_a_tenth_of_memory_free_where_nothing_says_how_much():
     best = best_plans(JOB, load_facts(JOB)).plans[0]
     assert best.forecast.free_fraction >= USUAL_HEADROOM - 1e-9
     assert best.plan.job.specs == JOB.specs  # what was not asked for is not written into the plan
-
-
-@pytest.mark.full
-def test_a_job_that_fits_without_that_tenth_only_is_planned_all_the_same(monkeypatch):
-    monkeypatch.setattr("planner.answers.best_plans.USUAL_HEADROOM", 0.999)
-    assert best_plans(JOB, load_facts(JOB)).plans[0].forecast.feasible

@@ -8,17 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.objectives import load_objective, objective_names
+from planner.objectives import limited_objectives, load_objective, objective_names
 from planner.placements.partitions import all_placements, placed_roles, show_placement
 from planner.placements.strategies import place, strategy_names
+from planner.requests.pinned import Pinned
 from planner.search import search
-from profiles.catalog import ENGINES, load_job
+from profiles.catalog import ENGINES, load_job, load_model
 from profiles.facts import load_facts
 from profiles.sheets import load_framework
 from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import NodeGroup
+from rlplan.job import Engines, NodeGroup
 from rlplan.models.adapter import Adapter
+from rlplan.plan import TaskDraft
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
 from rlplan.workload.lengths import Uniform
@@ -37,6 +39,13 @@ from tests.planner.brute_force import (
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ROUNDING = 1e-9
+EXPERTS = replace(
+    load_model("qwen2.5-0.5b"),
+    family="qwen3_moe",
+    num_experts=8,
+    experts_per_token=2,
+    moe_ffn_size=512,
+)
 # Jobs of one seed.
 JOBS = draws(4, 12)
 
@@ -51,10 +60,10 @@ def found_by(job, facts, **wanted):
         return None
 
 
-def check_against(forecasts, job, facts, name):
+def check_against(forecasts, job, facts, name, **wanted):
     """Hold a search by one objective to all plans that fit, by placement; return its excess."""
     objective = load_objective(name)
-    result = found_by(job, facts, objective=name)
+    result = found_by(job, facts, objective=name, **wanted)
     if result is None:
         assert not forecasts
         return 0.0
@@ -73,16 +82,29 @@ def check_against(forecasts, job, facts, name):
     return value / least - 1
 
 
-def check_space(generator, **changes):
-    """Hold a search by every objective to all plans of a random job of few."""
-    job, plans, facts = random_space(generator, most_plans=100, **changes)
-    forecasts = {}
+def check_space(generator, drafts=FrozenDict(), most_plans=100, **changes):
+    """Hold a search by every objective, and under a random limit, to all plans of a random job of few."""
+    job, plans, facts = random_space(generator, most_plans, drafts, **changes)
+    pinned, forecasts = Pinned(tasks=drafts), {}
     for plan in itertools.chain.from_iterable(map(every_order, plans)):
         forecast = simulate(plan, facts)
         if forecast.feasible:
             forecasts.setdefault(placed(plan), []).append(forecast)
     for name in objective_names():
-        assert check_against(forecasts, job, facts, name) <= ROUNDING
+        assert check_against(forecasts, job, facts, name, pinned=pinned) <= ROUNDING
+    every = [forecast for some in forecasts.values() for forecast in some]
+    if not every:
+        return
+    spec, name = generator.choice(sorted(limited_objectives().items()))
+    limit = load_objective(name).figure(generator.choice(every))
+    kept = {
+        sets: found
+        for sets, some in forecasts.items()
+        if (found := [each for each in some if load_objective(name).figure(each) <= limit])
+    }
+    specs = Specs(**{spec: limit})
+    for each in objective_names():
+        assert check_against(kept, job, facts, each, pinned=pinned, specs=specs) <= ROUNDING
 
 
 @pytest.mark.full
@@ -93,12 +115,76 @@ def test_the_best_plan_is_the_best_of_all_plans_by_every_objective_with_adapters
         check_space(generator, adapters=FrozenDict({"actor": adapter}))
 
 
+# What plans of frameworks have in common where there would be too many: states that stay, or that leave.
+STAYS = FrozenDict(
+    {
+        "actor.update": TaskDraft(recompute="none", offload=False),
+        "actor.compute_log_prob": TaskDraft(offload=False),
+        "reference.compute_log_prob": TaskDraft(offload=False),
+    }
+)
+LEAVES = FrozenDict(
+    {
+        "actor.update": TaskDraft(recompute="full", micro_batch=1),
+        "actor.compute_log_prob": TaskDraft(micro_batch=1),
+        "reference.compute_log_prob": TaskDraft(micro_batch=1),
+    }
+)
+
+
+@pytest.mark.parametrize("drafts", [STAYS, LEAVES], ids=["stays", "leaves"])
 @pytest.mark.parametrize("framework", first(1, ["nemo-rl-megatron", "verl-fsdp"]))
-def test_the_best_plan_is_the_best_of_all_plans_of_a_framework(framework):
+def test_the_best_plan_is_the_best_of_all_plans_of_a_framework(framework, drafts):
+    """Token budgets are among them where states stay, and off-loading of passes where they leave."""
     generator = random.Random(framework)
     engines = load_framework(framework).engines
-    for _ in range(draws(1, 2)):
-        check_space(generator, framework=framework, old_log_prob="trainer", engines=engines)
+    group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=1, cpu_cores=2, inter_node_gbps=200.0)
+    for _ in range(draws(1, 4)):
+        changes = {
+            "algorithm": "grpo",
+            "precision": "bf16",
+            "engines": engines,
+            "cluster": (group,),
+        }
+        models = FrozenDict(dict.fromkeys(("actor", "reference"), load_model("qwen2.5-0.5b")))
+        check_space(
+            generator,
+            drafts,
+            300,
+            framework=framework,
+            old_log_prob="trainer",
+            models=models,
+            **changes,
+        )
+
+
+LONG = Workload(prompts=2, samples_per_prompt=2, prompt_tokens=4000, response_tokens=6000)
+
+
+@pytest.mark.parametrize("seed", first(1, range(4)))
+def test_the_best_plan_is_the_best_of_all_plans_where_context_is_parallel(seed):
+    drafts = LEAVES
+    group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, cpu_cores=2, inter_node_gbps=200.0)
+    models = FrozenDict(dict.fromkeys(("actor", "reference"), load_model("qwen2.5-1.5b")))
+    engines = Engines(train="megatron-core", generate="vllm")
+    check_space(
+        random.Random(seed), drafts, 1000, cluster=(group,), models=models, workload=LONG, engines=engines,
+        algorithm="grpo", precision="bf16",
+    )  # fmt: skip
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(2))
+def test_the_best_plan_is_the_best_of_all_plans_where_experts_are_spread_out(seed):
+    small = {"micro_batch": 1, "recompute": "full", "offload": False}
+    drafts = LEAVES.with_item("actor.update", TaskDraft(**small))
+    group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, cpu_cores=2, inter_node_gbps=200.0)
+    models = FrozenDict(dict.fromkeys(("actor", "reference"), EXPERTS))
+    work = replace(LONG, prompt_tokens=50, response_tokens=200)
+    check_space(
+        random.Random(seed), drafts, 2000, cluster=(group,), models=models, workload=work, algorithm="grpo",
+        precision="bf16", engines=Engines(train="megatron-core", generate="vllm"),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", first(1, HYBRIDS))

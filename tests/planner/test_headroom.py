@@ -1,11 +1,16 @@
 """The memory that searches leave free: an engine that fills its share of a GPU leaves the rest, to the byte."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from planner.answers.best_plans import best_plans
 from planner.requests.specs import usable_fraction
 from planner.search import search
-from profiles.catalog import resolve_job
+from profiles.catalog import load_job, resolve_job
 from profiles.facts import load_facts
+from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import decode
 from rlplan.job import Job
 from rlplan.specs import Specs
@@ -35,3 +40,24 @@ def test_an_engine_may_fill_its_usual_share_where_just_the_rest_is_to_stay_free(
         assert best.forecast.memory[0].terms.get("KV cache", 0) > 0
         assert 1 - best.forecast.free_fraction <= usable_fraction(Specs()) - headroom + 1e-9
     assert found[0.1] == found[0.0999]
+
+
+def test_a_limit_that_only_fuller_plans_keep_finds_none_of_them():
+    job = load_job(Path(__file__).resolve().parents[2] / "examples" / "grpo-qwen2.5-7b-8xh100.yaml")
+    facts = load_facts(job)
+    roomy, full = (
+        search(job, facts, specs=Specs(memory_headroom_fraction=free)).plans[0].forecast
+        for free in (0.1, None)
+    )
+    assert full.iteration_seconds < roomy.iteration_seconds
+    limit = Specs(iteration_seconds=(full.iteration_seconds + roomy.iteration_seconds) / 2)
+    with pytest.raises(InfeasibleError, match=r"memory_headroom_fraction \(at least 0\.1\) would"):
+        best_plans(replace(job, specs=limit), facts)
+
+
+def test_where_only_fuller_plans_fit_the_share_that_they_leave_free_is_named(monkeypatch):
+    monkeypatch.setattr("planner.answers.best_plans.USUAL_HEADROOM", 0.999)
+    with pytest.raises(
+        InfeasibleError, match=r"memory_headroom_fraction .* would have to be 0\.\d"
+    ):
+        best_plans(JOB, load_facts(JOB))

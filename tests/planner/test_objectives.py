@@ -28,7 +28,7 @@ TOKENS = 8 * (16 + 16)
 
 def bound(name, length, share=1.0, pools=2, specs=NO_SPECS):
     """Return the search's bound from shares of the plan's own seconds, of some of its pools."""
-    score = Score(PLAN.job, FACTS, name, specs, devices_of(PLAN.job), 0, 0.0)
+    score = Score(PLAN.job, FACTS, name, specs, devices_of(PLAN.job), None)
     used = np.zeros(1, dtype=np.int64)
     work = np.zeros(score.computing.shape[1])
     for pool in PLAN.pools[:pools]:

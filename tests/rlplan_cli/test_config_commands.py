@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
-from tests.planner.configs.test_improving import micro_batches
+from tests.planner.configs.test_improving import PADS, micro_batches
 
 GPU = ("--gpu", "h100-80gb-sxm", "--mean-response", "300")
 
@@ -126,7 +126,7 @@ def test_wrong_words_get_one_complaint(script, rlplan, words, complaint):
 
 
 def test_a_check_names_what_runs_out_first_and_what_to_type(script, rlplan):
-    crowded = micro_batches(64, 32, 1)
+    crowded = (*micro_batches(64, 16, 1), PADS)
     answer = rlplan("check", "verl", script, *crowded, *GPU)
     first, fullest = (
         answer.out.index("runs out first during"),
@@ -158,4 +158,4 @@ def test_memory_is_told_beside_a_rule_of_batches_that_is_broken(script, rlplan):
     answer = rlplan("check", "verl", script, "actor_rollout_ref.actor.ppo_mini_batch_size=7", *GPU)
     assert answer.code == 1
     assert answer.out.startswith("run.sh: will not run; memory: fits\n")
-    assert "32 updates in place of 37" in answer.out
+    assert "ppo_mini_batch_size=7 changes the amount of work" in answer.out
