@@ -256,10 +256,9 @@ class CandidateTable:
         generations = self.generations
         resident = way.rows.staying[places].astype(np.float64)
         fits = generations.fits(way.replicas, resident, way.move)
-        if self.apart:
-            space = self.space.options.space
-            usable = space.capacity_bytes(way.site) - space.beside_bytes
-            fits &= resident + way.rows.transient[places] + way.move.extra_bytes <= usable
+        beside = generations.beside_bytes(way.replicas)
+        beside += way.move.extra_bytes if self.apart else 0  # a copy stays beside what runs there
+        fits &= way.rows.peak[places] + beside <= self.space.options.space.capacity_bytes(way.site)
         places = places[fits]
         if not len(places):
             return None

@@ -93,8 +93,8 @@ class Join:
         self.apart = GENERATION in members
         self.generates = self.apart or table.space.generate_task().role in members
         self.capacity = table.space.capacity_bytes(site)
-        if self.generates:
-            self.capacity -= table.space.beside_bytes
+        # An engine may stay there asleep, or generate on another pool.
+        self.beside_bytes = 0 if self.apart else table.space.most_beside_bytes
         self.options = tuple(table.role_options(role, site) for role in self.roles)
         shardings = {
             each.sharding for some in self.options for each in some if each.sharding is not None
@@ -213,7 +213,9 @@ class Join:
         Beside a copy that generates, all picks of fewest resident bytes under a limit on transients.
         """
         mets = np.unique(np.concatenate([part.met for part in self.parts]))
-        picks, staying = zip(*(self._leanest_under(sharding, int(met)) for met in mets), strict=True)
+        picks, staying = zip(
+            *(self._leanest_under(sharding, int(met)) for met in mets), strict=True
+        )
         if not self.apart:
             picks = picks[int(np.argmin([least.min(initial=np.inf) for least in staying])) :][:1]
         return np.concatenate(picks)
@@ -277,6 +279,8 @@ class Join:
             keys.append(rows.staying.astype(np.float64))
         if self.apart:  # beside a copy's weights, transients may be what does not fit
             keys.append(rows.transient.astype(np.float64))
+        elif self.generates and self.beside_bytes:  # and so beside an engine that sleeps
+            keys.append(np.maximum(0.0, rows.peak + self.beside_bytes - self.capacity))
         return rows.rows(front_of_groups(np.stack(keys, axis=1), rows.sharding))
 
     def _nothing(self) -> PoolRows:
