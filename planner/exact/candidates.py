@@ -194,7 +194,7 @@ class CandidateTable:
         least = np.array([whole[each].min() for each in places.values()])
         if not len(least):
             return
-        resident = np.array([rows.resident[each].min() for each in places.values()], dtype=float)
+        resident = np.array([rows.staying[each].min() for each in places.values()], dtype=float)
         every, lowest = generations.replicas(site), float(least.min())
         limit = min(cutoff, float(np.finfo(float).max))
         # A cut's bound stands for its layouts until they may be next: most of them never are.
@@ -222,7 +222,7 @@ class CandidateTable:
             name = self.generations.ways.copied
             peak = self.generations.ways.copied_peak_bytes(replicas)
             return [Move(name, self._sync_seconds(replicas, site), copy, peak)]
-        resident = float(rows.resident[places].min(initial=rows.resident.max()))
+        resident = float(rows.staying[places].min(initial=rows.staying.max()))
         return self.generations.moves(rows.shardings[sharding], replicas, resident)
 
     def _sync_seconds(self, replicas: Replicas, site: Site) -> float:
@@ -254,16 +254,15 @@ class CandidateTable:
         self, way: GenerationOption, places: Ints, cutoff: float
     ) -> tuple[Ints, Floats, Floats] | None:
         generations = self.generations
-        resident = way.rows.resident[places].astype(np.float64)
+        resident = way.rows.staying[places].astype(np.float64)
         fits = generations.fits(way.replicas, resident, way.move)
-        if self.apart:
-            space = self.space.options.space
-            usable = space.capacity_bytes(way.site) - space.beside_bytes
-            fits &= resident + way.rows.transient[places] + way.move.extra_bytes <= usable
+        beside = generations.beside_bytes(way.replicas)
+        beside += way.move.extra_bytes if self.apart else 0  # a copy stays beside what runs there
+        fits &= way.rows.peak[places] + beside <= self.space.options.space.capacity_bytes(way.site)
         places = places[fits]
         if not len(places):
             return None
-        resident = way.rows.resident[places].astype(np.float64)
+        resident = way.rows.staying[places].astype(np.float64)
         cache = generations.cache_bytes(way.replicas, resident, way.move.extra_bytes)
         bounds = generations.bounds(way.replicas, cache) + way.move.seconds
         kept = bounds + way.rows.prepare[places] + way.rows.train[places] < cutoff

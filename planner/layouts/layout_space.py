@@ -43,9 +43,10 @@ class LayoutSpace:
         return round(self.usable_fraction * self.facts.device(site.device).sheet.memory_bytes)
 
     @property
-    def beside_bytes(self) -> int:
-        """Return what the generation engine has on each of its GPUs as long as it lives, beyond its share."""
-        return self.facts.engine(self.engine_of(self.generate_task())).share.beside_bytes
+    def most_beside_bytes(self) -> int:
+        """Return the most that the generation engine has on a GPU as long as it lives, beyond its share."""
+        share = self.facts.engine(self.engine_of(self.generate_task())).share
+        return max(share.lasting_bytes(gpus) for gpus in (1, 2))
 
     @property
     def weights_leave(self) -> bool:

@@ -1,7 +1,8 @@
 """Level 1, second half: what a colocated set can do on a pool, its roles' memories together.
 
 Roles of a pool run by turns, so their stage times add up, their resident bytes add up, and of their
-transient bytes the largest counts. What generation may fill with its KV cache is what is left.
+transient bytes the largest counts, as of the buffers of their groups. What generation may fill with its KV
+cache is what is left.
 """
 
 import math
@@ -39,6 +40,7 @@ class LeastAlone(NamedTuple):
     whole_seconds: float
     resident_bytes: float
     transient_bytes: float
+    met_bytes: float
 
 
 class PoolTable:
@@ -78,11 +80,12 @@ class PoolTable:
         each = [self._alone(role, site) for role in roles]
         resident = sum(least.resident_bytes for least in each)
         transient = max((least.transient_bytes for least in each), default=0)
+        met = max((least.met_bytes for least in each), default=0)
         return Least(
             sum(least.prepare_seconds for least in each),
             sum(least.train_seconds for least in each),
             sum(least.whole_seconds for least in each),
-            resident + transient <= self.options.space.capacity_bytes(site),
+            resident + transient + met <= self.options.space.capacity_bytes(site),
         )
 
     def _alone(self, role: Role, site: Site) -> LeastAlone:
@@ -94,11 +97,12 @@ class PoolTable:
 
 def _least_of(options: list[RoleOption]) -> LeastAlone:
     if not options:
-        return LeastAlone(*[math.inf] * 5)
+        return LeastAlone(*[math.inf] * 6)
     return LeastAlone(
         min(each.preparation_seconds for each in options),
         min(each.training_seconds for each in options),
         min(each.preparation_seconds + each.training_seconds for each in options),
         min(each.resident_bytes for each in options),
         min(each.transient_bytes for each in options),
+        min(each.met_bytes for each in options),
     )

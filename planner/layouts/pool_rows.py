@@ -27,7 +27,8 @@ class PoolRows:
         members: Roles whose tasks are laid out, generation aside.
         options: By role, what `picks` are places of.
         prepare, train: Seconds of the stages.
-        resident: Bytes that stay on each GPU.
+        resident: Bytes that stay on each GPU, buffers of groups of ranks left out.
+        met: Those: of the role that meets in most.
         sharding: Places in `shardings`, -1 without a role that generates.
         picks: Shape (rows, members).
     """
@@ -39,8 +40,19 @@ class PoolRows:
     train: Floats
     resident: Ints
     transient: Ints
+    met: Ints
     sharding: Ints
     picks: Ints
+
+    @property
+    def staying(self) -> Ints:
+        """Return all bytes that stay on each GPU once all roles have run."""
+        return self.resident + self.met
+
+    @property
+    def peak(self) -> Ints:
+        """Return the bytes of each GPU while its hungriest task runs."""
+        return self.staying + self.transient
 
     def __len__(self) -> int:
         return len(self.prepare)
@@ -62,6 +74,7 @@ class PoolRows:
             self.train[chosen],
             self.resident[chosen],
             self.transient[chosen],
+            self.met[chosen],
             self.sharding[chosen],
             self.picks[chosen],
         )
@@ -80,8 +93,8 @@ class Join:
         self.apart = GENERATION in members
         self.generates = self.apart or table.space.generate_task().role in members
         self.capacity = table.space.capacity_bytes(site)
-        if self.generates:
-            self.capacity -= table.space.beside_bytes
+        # An engine may stay there asleep, or generate on another pool.
+        self.beside_bytes = 0 if self.apart else table.space.most_beside_bytes
         self.options = tuple(table.role_options(role, site) for role in self.roles)
         shardings = {
             each.sharding for some in self.options for each in some if each.sharding is not None
@@ -96,7 +109,7 @@ class Join:
         leanest = [self._leanest(sharding) for sharding in (range(len(self.shardings)) or (-1,))]
         picks = np.unique(np.concatenate([self._priced(), *leanest]), axis=0)
         rows = self._rows(picks)
-        fits = rows.resident + rows.transient <= self.capacity
+        fits = rows.peak <= self.capacity
         return self._front(rows.rows(np.flatnonzero(fits)))
 
     def exact(self, limit_seconds: float) -> PoolRows:
@@ -111,10 +124,10 @@ class Join:
             spared = np.flatnonzero(whole[place] - whole[place].min() < slack)
             some = part.rows(spared)
             joined = some if joined is None else self._pairs(joined, some, slack)
-            fits = joined.resident + joined.transient + sum(lean[place + 1 :]) <= self.capacity
+            fits = joined.peak + sum(lean[place + 1 :]) <= self.capacity
             joined = joined.rows(np.flatnonzero(fits))
             last = place + 1 == len(self.parts)
-            joined = self._front(joined) if last else joined.rows(_four(joined))
+            joined = self._front(joined) if last else joined.rows(_unbeaten(joined))
         assert joined is not None, "there are roles"
         return joined
 
@@ -134,6 +147,7 @@ class Join:
             left.resident[first]
             + right.resident[second]
             + np.maximum(left.transient[first], right.transient[second])
+            + np.maximum(left.met[first], right.met[second])
             <= self.capacity
         )
         first, second = first[fits], second[fits]
@@ -145,6 +159,7 @@ class Join:
             left.train[first] + right.train[second],
             left.resident[first] + right.resident[second],
             np.maximum(left.transient[first], right.transient[second]),
+            np.maximum(left.met[first], right.met[second]),
             np.maximum(left.sharding[first], right.sharding[second]),
             np.concatenate([left.picks[first], right.picks[second]], axis=1),
         )
@@ -156,7 +171,7 @@ class Join:
         shape = (len(prices), max(1, len(self.shardings)))
         room = np.full(shape, float(self.capacity))
         picks = np.zeros((*shape, len(self.parts)), dtype=np.int64)
-        costs = [part.prepare + part.train + prices[:, None] * part.resident for part in self.parts]
+        costs = [part.prepare + part.train + prices[:, None] * part.staying for part in self.parts]
         for _ in range(3):
             for place, part in enumerate(self.parts):
                 picks[..., place] = self._cheapest(part, costs[place], room)
@@ -171,15 +186,16 @@ class Join:
             costs: At every price. Shape (prices, rows).
             room: For transients. Shape (prices, shardings).
         """
+        taken = part.transient + part.met
         if part.sharding.max() < 0:
-            fitting = np.where(part.transient > room[..., None], np.inf, costs[:, None])
+            fitting = np.where(taken > room[..., None], np.inf, costs[:, None])
             best = np.argmin(fitting, axis=2)
             least = np.take_along_axis(fitting, best[..., None], axis=2)[..., 0]
         else:  # each of its rows is of one sharding
             order = np.argsort(part.sharding, kind="stable")
             own = part.sharding[order]
             starts = np.searchsorted(own, np.arange(room.shape[1]))
-            fitting = np.where(part.transient[order] > room[:, own], np.inf, costs[:, order])
+            fitting = np.where(taken[order] > room[:, own], np.inf, costs[:, order])
             least = np.minimum.reduceat(fitting, starts, axis=1)
             best = np.where(fitting == least[:, own], order, len(order))
             best = np.minimum.reduceat(best, starts, axis=1)
@@ -196,10 +212,23 @@ class Join:
 
         Beside a copy that generates, all picks of fewest resident bytes under a limit on transients.
         """
+        mets = np.unique(np.concatenate([part.met for part in self.parts]))
+        picks, staying = zip(
+            *(self._leanest_under(sharding, int(met)) for met in mets), strict=True
+        )
+        if not self.apart:
+            picks = picks[int(np.argmin([least.min(initial=np.inf) for least in staying])) :][:1]
+        return np.concatenate(picks)
+
+    def _leanest_under(self, sharding: int, met: int) -> tuple[Ints, Floats]:
+        """Return such picks of roles that meet in no more than these bytes, and the bytes that stay of each."""
         limits = np.unique(np.concatenate([part.transient for part in self.parts]))
-        picks, resident = [], np.zeros(len(limits))
+        picks, resident = [], np.full(len(limits), float(met))
         for part in self.parts:
             allowed = self._of_sharding(part, sharding)
+            allowed = allowed[part.met[allowed] <= met]
+            if not len(allowed):
+                return np.zeros((0, len(self.parts)), dtype=np.int64), np.zeros(0)
             order = allowed[np.argsort(part.transient[allowed], kind="stable")]
             ranked = part.resident[order].astype(np.float64)
             leanest = np.minimum.accumulate(ranked)
@@ -210,7 +239,7 @@ class Join:
         kept = np.flatnonzero(resident + limits <= self.capacity)
         if not self.apart and len(kept):
             kept = kept[[int(np.argmin(resident[kept]))]]
-        return np.stack(picks, axis=1)[kept]
+        return np.stack(picks, axis=1)[kept], resident[kept]
 
     def _part(self, place: int) -> PoolRows:
         some = self.options[place]
@@ -223,6 +252,7 @@ class Join:
             np.array([each.training_seconds for each in some], dtype=np.float64),
             np.array([each.resident_bytes for each in some], dtype=np.int64),
             np.array([each.transient_bytes for each in some], dtype=np.int64),
+            np.array([each.met_bytes for each in some], dtype=np.int64),
             np.array([numbers[each.sharding] for each in some], dtype=np.int64),
             np.arange(len(some))[:, None],
         )
@@ -237,6 +267,7 @@ class Join:
             np.sum([part.train[pick] for part, pick in columns], axis=0),
             np.sum([part.resident[pick] for part, pick in columns], axis=0),
             np.max([part.transient[pick] for part, pick in columns], axis=0),
+            np.max([part.met[pick] for part, pick in columns], axis=0),
             np.max([part.sharding[pick] for part, pick in columns], axis=0),
             picks,
         )
@@ -245,9 +276,11 @@ class Join:
         """Return what no row beats: in time, and on a pool that generates in residents too."""
         keys = [rows.prepare, rows.train]
         if self.generates:
-            keys.append(rows.resident.astype(np.float64))
+            keys.append(rows.staying.astype(np.float64))
         if self.apart:  # beside a copy's weights, transients may be what does not fit
             keys.append(rows.transient.astype(np.float64))
+        elif self.generates and self.beside_bytes:  # and so beside an engine that sleeps
+            keys.append(np.maximum(0.0, rows.peak + self.beside_bytes - self.capacity))
         return rows.rows(front_of_groups(np.stack(keys, axis=1), rows.sharding))
 
     def _nothing(self) -> PoolRows:
@@ -255,7 +288,7 @@ class Join:
         zero = np.zeros(1, dtype=np.int64)
         picks = np.zeros((1, 0), dtype=np.int64)
         seconds = np.zeros(1)
-        return PoolRows((), (), (), seconds, seconds, zero, zero, zero - 1, picks)
+        return PoolRows((), (), (), seconds, seconds, zero, zero, zero, zero - 1, picks)
 
     def _empty(self, members: Sequence[Role] | None = None) -> PoolRows:
         none = np.zeros(0, dtype=np.int64)
@@ -263,11 +296,11 @@ class Join:
         picks = np.zeros((0, len(roles)), dtype=np.int64)
         seconds = np.zeros(0)
         return PoolRows(
-            roles, self.options, self.shardings, seconds, seconds, none, none, none, picks
+            roles, self.options, self.shardings, seconds, seconds, none, none, none, none, picks
         )
 
 
-def _four(rows: PoolRows) -> Places:
+def _unbeaten(rows: PoolRows) -> Places:
     """Return what no row of the same sharding beats in time and in memory."""
-    keys = np.stack([rows.prepare, rows.train, rows.resident, rows.transient], axis=1)
+    keys = np.stack([rows.prepare, rows.train, rows.resident, rows.transient, rows.met], axis=1)
     return front_of_groups(keys, rows.sharding)

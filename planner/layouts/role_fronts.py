@@ -21,7 +21,7 @@ from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.stages import Stage
 from simulator.costs.layouts import layout_seconds
-from simulator.memory.task_memory import layout_memory
+from simulator.memory.task_memory import COMMUNICATORS, layout_memory
 from simulator.placed.columns import (
     COLUMNS,
     RECOMPUTES,
@@ -41,6 +41,7 @@ class _TaskRows:
     Attributes:
         weights: Those that are resident.
         passing: Those that are there while the task runs, a part of what is transient.
+        met: Buffers of groups of ranks, which no other bytes contain.
     """
 
     task: Task
@@ -51,6 +52,7 @@ class _TaskRows:
     passing: Ints
     resident: Ints
     transient: Ints
+    met: Ints
 
 
 Joint = list[tuple[_TaskRows, Ints]]
@@ -63,7 +65,8 @@ class RoleFront:
         tally: Counts what is looked at and dropped.
 
     Attributes:
-        least: Resident and transient bytes of the leanest layout of the role's hungriest task.
+        least: Resident and transient bytes of the leanest layout of the role's hungriest task, buffers of groups
+            among the latter.
     """
 
     def __init__(self, space: LayoutSpace, role: Role, site: Site, tally: Tally) -> None:
@@ -83,11 +86,11 @@ class RoleFront:
         joined = self._joined()
         if joined is None:
             return []
-        rows, (prepare, train, resident, transient) = joined
-        fits = resident + transient <= self.space.capacity_bytes(self.site)
+        rows, (prepare, train, resident, transient, met) = joined
+        fits = resident + transient + met <= self.space.capacity_bytes(self.site)
         tally.prune("a role alone does not fit", int(np.sum(~fits)))
         places = np.flatnonzero(fits)
-        keys = np.stack([prepare, train, resident, transient], axis=1)[places]
+        keys = np.stack([prepare, train, resident, transient, met], axis=1)[places]
         shardings = self._sharding_numbers(rows)[places]
         kept = front_of_groups(keys, shardings)
         tally.prune("another layout is better in time and memory", len(places) - len(kept))
@@ -106,7 +109,7 @@ class RoleFront:
 
     def _joined(
         self,
-    ) -> tuple[Joint, tuple[Floats, Floats, Ints, Ints]] | None:
+    ) -> tuple[Joint, tuple[Floats, Floats, Ints, Ints, Ints]] | None:
         """Return every choice of one layout a task within a cut, with its times and bytes."""
         tables = [self._task_rows(task) for task in self.tasks]
         if not tables or any(not len(each.cut) for each in tables):
@@ -133,7 +136,8 @@ class RoleFront:
             ],
             axis=0,
         )
-        return chosen, (prepare, train, weights + beside, transient)
+        met = np.max([rows.met[places] for rows, places in chosen], axis=0)
+        return chosen, (prepare, train, weights + beside, transient, met)
 
     @property
     def _moves_alike(self) -> bool:
@@ -162,10 +166,11 @@ class RoleFront:
         tally.consider("layouts of tasks", len(columns))
         if not len(columns):
             nothing = np.zeros(0, dtype=np.int64)
-            return _TaskRows(task, columns, cut, np.zeros(0), *[nothing] * 4)
+            return _TaskRows(task, columns, cut, np.zeros(0), *[nothing] * 5)
         first = PlacedTask(task, columns.layout(0), self.site, space.job, space.facts)
         memory = layout_memory(PlacedTasks(columns, first))
         resident, transient = memory.resident_bytes, memory.transient_bytes
+        met = memory.transient[COMMUNICATORS]
         fits = resident + transient <= space.capacity_bytes(self.site)
         leanest = int(np.argmin(resident + transient))
         if self.least is None or resident[leanest] + transient[leanest] > sum(self.least):
@@ -175,9 +180,10 @@ class RoleFront:
         columns, cut = columns.rows(places), cut[places]
         priced = replace(first, job=space.priced)
         seconds = layout_seconds(PlacedTasks(columns, priced)) if len(columns) else np.zeros(0)
-        resident, transient = resident[places], transient[places]
+        resident, met = resident[places], met[places]
+        transient = transient[places] - met
         group = 2 * cut + columns.offload if self._moves_alike else cut
-        kept = front_of_groups(np.stack([seconds, resident, transient], axis=1), group)
+        kept = front_of_groups(np.stack([seconds, resident, transient, met], axis=1), group)
         tally.prune("another layout of the task is better in time and memory", len(cut) - len(kept))
         return _TaskRows(
             task,
@@ -188,6 +194,7 @@ class RoleFront:
             memory.passing_weights_bytes[places][kept],
             resident[kept],
             transient[kept],
+            met[kept],
         )
 
     def _columns(self, task: Task) -> tuple[LayoutColumns, Ints]:
@@ -253,8 +260,10 @@ class RoleFront:
         each = [[(name, columns, row) for row in at] for name, columns, at in tasks]
         found = zip(zip(*each, strict=True), keys.tolist(), shardings.tolist(), strict=True)
         return [
-            RoleOption(layouts, prepare, train, int(resident), int(transient), known[number])
-            for layouts, (prepare, train, resident, transient), number in found
+            RoleOption(
+                layouts, prepare, train, int(resident), int(transient), int(met), known[number]
+            )
+            for layouts, (prepare, train, resident, transient, met), number in found
         ]
 
     def _sharding(self, chosen: Joint, place: int) -> WeightSharding | None:

@@ -40,6 +40,7 @@ class RoleOption:
         training_seconds: Sum over its training tasks.
         resident_bytes: What stays on each GPU while other roles of the pool run.
         transient_bytes: What the hungriest of its tasks takes on top.
+        met_bytes: Buffers of groups of ranks, which stay once its tasks have met, but are a pool's only once.
         sharding: Of the weights of a role that generates; None for other roles.
     """
 
@@ -48,6 +49,7 @@ class RoleOption:
     training_seconds: float
     resident_bytes: int
     transient_bytes: int
+    met_bytes: int = 0
     sharding: WeightSharding | None = None
 
     @property

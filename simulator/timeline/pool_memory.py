@@ -5,7 +5,7 @@ its own fullest pipeline stage, which for tasks of different pipelines need not 
 upper bound then, exact elsewhere.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rlplan.files.frozen import FrozenDict
@@ -38,6 +38,8 @@ TRANSITION = "transition"
 BESIDE = "generation engine beside its share"
 WEIGHTS = ("weights", "adapters")
 
+Memories = list[tuple[PlacedTask, TaskMemory]]
+
 
 def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
     """Return the fullest GPU of a pool at its peak, in bytes by term."""
@@ -45,13 +47,13 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
         return MemoryForecast(
             pool=pool.name, gpu_peak_bytes=0, capacity_bytes=0, terms=FrozenDict(), peak_task=""
         )
-    moments = memory_moments(placed, pool)
+    memories = _memories(placed, pool)
+    moments = _moments(placed, pool, memories)
     name = max(moments, key=lambda moment: sum(moments[moment].values()), default="")
     terms = moments.get(name, FrozenDict())
     sheet = placed.facts.device(pool.device).sheet
-    memories = [(task, task_memory(task)) for task in placed.tasks_on(pool)]
     away, use = host_terms(memories), placed.facts.framework(placed.plan.job.framework).host
-    generating = (task for task in placed.tasks_on(pool) if task.task.kind == "generate")
+    held = [memory for _, memory in memories]
     return MemoryForecast(
         pool=pool.name,
         gpu_peak_bytes=sum(terms.values()),
@@ -63,7 +65,12 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
             0 if sheet.kind == "cpu" else host_capacity_bytes(placed.plan.job, pool.device, use)
         ),
         cache_shortage_bytes=max(
-            (cache_shortage_bytes(placed, task) for task in generating), default=0
+            (
+                _cache_shortage_bytes(placed, task, held)
+                for task, _ in memories
+                if task.task.kind == "generate"
+            ),
+            default=0,
         ),
     )
 
@@ -84,17 +91,24 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
 
     Generation and syncs of weights have names of their own among the moments.
     """
-    tasks = placed.tasks_on(pool)
-    memories = [(task, task_memory(task)) for task in tasks]
-    resident = residents(memory.resident for _, memory in memories)
-    generating = [task for task in tasks if task.task.kind == "generate"]
+    return _moments(placed, pool, _memories(placed, pool))
+
+
+def _memories(placed: PlacedPlan, pool: ResourcePool) -> Memories:
+    return [(task, task_memory(task)) for task in placed.tasks_on(pool)]
+
+
+def _moments(
+    placed: PlacedPlan, pool: ResourcePool, memories: Memories
+) -> dict[str, FrozenDict[str, int]]:
+    resident = staying([memory for _, memory in memories])
+    generating = [task for task, _ in memories if task.task.kind == "generate"]
     moments = {
         task.task.name: dict(memory.transient)
         for task, memory in memories
         if task.task.kind != "generate"
     }
     generation: dict[str, Terms] = {}
-    resident |= _met(memory for _, memory in memories)
     for task in generating:
         resident |= _beside_terms(task)
         generation |= _generation_moments(placed, task, resident)
@@ -115,13 +129,17 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
     }
 
 
-def residents(each: Iterable[FrozenDict[str, int]]) -> Terms:
-    """Return the resident terms of a pool: tasks of one role share terms of one name."""
+def staying(memories: Sequence[TaskMemory]) -> Terms:
+    """Return what stays of a pool's tasks once all have run: tasks of one role share terms of one name.
+
+    Buffers of groups of ranks stay once they have met: of the task that meets in most.
+    """
     found: Terms = {}
-    for terms in each:
-        for term, size in terms.items():
+    for memory in memories:
+        for term, size in memory.resident.items():
             found[term] = max(found.get(term, 0), size)
-    return found
+    met = max((memory.transient.get(COMMUNICATORS, 0) for memory in memories), default=0)
+    return found | ({COMMUNICATORS: met} if met else {})
 
 
 def kv_bytes_left(placed: PlacedPlan) -> float:
@@ -153,16 +171,8 @@ def memory_fraction_left(
 
 def _others(placed: PlacedPlan, generate: PlacedTask) -> Terms:
     """Return what stays on the generating pool while its engine generates, its own weights left out."""
-    beside = placed.tasks_on(placed.plan.pool(generate.layout.pool))
-    memories = [task_memory(task) for task in beside]
-    held = residents(memory.resident for memory in memories)
-    return held | _met(memories) | _beside_terms(generate)
-
-
-def _met(memories: Iterable[TaskMemory]) -> Terms:
-    """Return the buffers of groups of ranks, which stay once they have met: of the task that meets in most."""
-    most = max((memory.transient.get(COMMUNICATORS, 0) for memory in memories), default=0)
-    return {COMMUNICATORS: most} if most else {}
+    memories = _memories(placed, placed.plan.pool(generate.layout.pool))
+    return staying([memory for _, memory in memories]) | _beside_terms(generate)
 
 
 def _room(placed: PlacedPlan, generate: PlacedTask, others: Terms) -> Room:
@@ -192,9 +202,11 @@ def _generation_moments(
     return moments
 
 
-def cache_shortage_bytes(placed: PlacedPlan, generate: PlacedTask) -> int:
+def _cache_shortage_bytes(
+    placed: PlacedPlan, generate: PlacedTask, held: Sequence[TaskMemory]
+) -> int:
     """Return by how much an engine's share is too small for the cache of one longest sequence; 0 if it is not."""
-    others = _others(placed, generate)
+    others = staying(held) | _beside_terms(generate)
     left = _room(placed, generate, others).cache_bytes(
         generate.engine, generate.layout.memory_fraction
     )

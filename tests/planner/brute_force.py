@@ -10,7 +10,7 @@ from planner.layouts.settings import generate_layouts, infer_layouts, train_layo
 from planner.layouts.sizes import PoolCuts
 from planner.placements.allocations import devices_of, gpus_of, shares_of, sites_for
 from planner.placements.partitions import GENERATION, all_placements
-from planner.plans.assembly import Choice, plan_of
+from planner.plans.assembly import Choice, plan_of, with_largest_share
 from planner.requests.schedules import ONE_STEP_OFF, SYNC
 from profiles.catalog import load_device, load_model
 from profiles.facts import DeviceFacts, Facts
@@ -22,8 +22,9 @@ from rlplan.plan import TaskDraft
 from rlplan.rules.transition import transitions
 from rlplan.workload.lengths import Uniform
 from rlplan.workload.work import Workload
+from simulator.memory.task_memory import KV_CACHE, least_kv_bytes
 from simulator.placed.plan import PlacedPlan
-from simulator.timeline.pool_memory import pool_memory
+from simulator.timeline.pool_memory import memory_moments
 from tests.strategies import architectures
 
 PLENTY_BYTES = 2**40
@@ -179,14 +180,25 @@ def facts_with(job, memory_bytes):
     return Facts(devices, "datasheet")
 
 
+def least_bytes(plan, facts):
+    """Return what a plan needs of its fullest GPU, with a cache of one sequence."""
+    placed_plan = PlacedPlan(plan, facts)
+    generating = placed_plan.generate
+    return max(
+        sum(terms.values())
+        - (terms[KV_CACHE] - least_kv_bytes(generating) if KV_CACHE in terms else 0)
+        for pool in plan.pools
+        if not pool.is_host
+        for terms in memory_moments(placed_plan, pool).values()
+    )
+
+
 def tight_facts(job, plans, share):
     """Return facts of devices on which the share of a sample of the plans with least memory fits."""
     roomy = facts_with(job, PLENTY_BYTES)
-    peaks = sorted(
-        max(pool_memory(PlacedPlan(plan, roomy), pool).gpu_peak_bytes for pool in plan.pools)
-        for plan in plans[:: max(1, len(plans) // 20)]
-    )
-    return facts_with(job, peaks[round(share * (len(peaks) - 1))])
+    peaks = sorted(least_bytes(plan, roomy) for plan in plans[:: max(1, len(plans) // 20)])
+    # An engine's share is of whole hundredths.
+    return facts_with(job, round(peaks[round(share * (len(peaks) - 1))] / 0.985))
 
 
 # So slow that calls are waiting when the last response ends.
@@ -239,7 +251,8 @@ def random_space(generator, most_plans, drafts=FrozenDict(), **changes):
         roomy = facts_with(job, PLENTY_BYTES)
         plans = list(itertools.islice(every_plan(job, roomy, drafts), most_plans + 1))
         if 0 < len(plans) <= most_plans:
-            return job, plans, tight_facts(job, plans, share)
+            facts = tight_facts(job, plans, share)
+            return job, [with_largest_share(plan, facts) for plan in plans], facts
     raise AssertionError(f"no job of at most {most_plans} plans")
 
 

@@ -56,7 +56,10 @@ def split_ppo(job):
         job,
         {"p0": (8, ("actor", "reference")), "p1": (8, ("critic", "reward"))},
         {
-            "actor.generate": ("p0", {"tp": 2, "pp": 1, "dp": 4, "max_running": 256}),
+            "actor.generate": (
+                "p0",
+                {"tp": 2, "pp": 1, "dp": 4, "max_running": 256, "memory_fraction": 0.65},
+            ),
             "critic.compute_values": ("p1", infer),
             "reference.compute_log_prob": ("p0", infer),
             "reward.compute_reward": ("p1", infer),

@@ -39,7 +39,10 @@ def colocated(job, *, micro_batch=1, recompute="full", zero=1, tp=8, dp=1, infer
         job,
         {"p0": (8, ROLES)},
         {
-            "actor.generate": ("p0", {"tp": 2, "dp": 4, "max_running": 256}),
+            "actor.generate": (
+                "p0",
+                {"tp": 2, "dp": 4, "max_running": 256, "memory_fraction": 0.5},
+            ),
             "critic.compute_values": ("p0", infer),
             "reference.compute_log_prob": ("p0", infer),
             "reward.compute_reward": ("p0", infer),

@@ -58,7 +58,7 @@ def test_quick_rows_are_among_what_exact_rows_match_or_beat(job):
     quick, exact = table.quick(members, site), table.exact(members, site, np.inf)
     assert bool(len(quick)) == bool(len(exact))
     for row in range(len(quick)):
-        assert quick.resident[row] + quick.transient[row] <= capacity_bytes
+        assert quick.peak[row] <= capacity_bytes
         alike = [
             h
             for h, sharding in enumerate(exact.shardings)
@@ -67,7 +67,7 @@ def test_quick_rows_are_among_what_exact_rows_match_or_beat(job):
         beaten = (
             (exact.prepare <= quick.prepare[row])
             & (exact.train <= quick.train[row])
-            & (exact.resident <= quick.resident[row])
+            & (exact.staying <= quick.staying[row])
             & np.isin(exact.sharding, alike)
         )
         assert beaten.any()

@@ -27,7 +27,7 @@ from rlplan.workload.lengths import longest, mean_length
 from rlplan.workload.work import Workload
 from simulator.placed.plan import PlacedPlan
 from simulator.stages import task_memory
-from simulator.timeline.pool_memory import residents
+from simulator.timeline.pool_memory import staying
 
 # Where a configuration says nothing of it: a plan's, and what an import makes of the configuration, may differ.
 UNSAID: Final = frozenset({
@@ -149,7 +149,7 @@ def _of_memory(export: Export, facts: Facts) -> Iterator[str]:
         return
     placed = PlacedPlan(plan, facts)
     beside = placed.tasks_on(plan.pool(export.generate.pool))
-    kept = sum(residents(task_memory(task).resident for task in beside).values())
+    kept = sum(staying([task_memory(task) for task in beside]).values())
     left = 1 - kept / facts.device(plan.pool(export.generate.pool).device).sheet.memory_bytes
     if export.generate.memory_fraction > left:
         yield (

@@ -130,9 +130,9 @@ class GenerationTable:
         layout, site = replicas.layout, replicas.site
         # Weights that generate are at most spared what the trained shard has of them.
         added = max(0, replicas.weight_bytes - self.ways.trained_bytes(sharding, site))
-        if resident_bytes + self._beside_bytes(
-            replicas
-        ) + added > self.options.space.capacity_bytes(site):
+        if resident_bytes + self.beside_bytes(replicas) + added > self.options.space.capacity_bytes(
+            site
+        ):
             return []
         key = (sharding, cut_of(layout), site)
         if key not in self._brought:
@@ -152,7 +152,7 @@ class GenerationTable:
 
     def _leaves_room(self, brought: Bringing, replicas: Replicas, resident_bytes: float) -> bool:
         """Tell whether one generates after it beside residents; where not, nor beside more of them."""
-        others = resident_bytes + self._beside_bytes(replicas)
+        others = resident_bytes + self.beside_bytes(replicas)
         if others + brought.peak_bytes > self.options.space.capacity_bytes(replicas.site):
             return False
         cache = self.cache_bytes(replicas, np.float64(resident_bytes), brought.extra_bytes)
@@ -189,7 +189,7 @@ class GenerationTable:
             return 0
         return self.facts.device(replicas.site.device).context_bytes
 
-    def _beside_bytes(self, replicas: Replicas) -> int:
+    def beside_bytes(self, replicas: Replicas) -> int:
         """Return what the engine has on each GPU beyond its share, asleep or awake."""
         return self.engine.share.lasting_bytes(replicas.layout.tp * replicas.layout.pp)
 
@@ -200,7 +200,7 @@ class GenerationTable:
 
         What lay there when the engine started is not told apart from what came later: as if nothing had.
         """
-        others = resident_bytes + self._beside_bytes(replicas)
+        others = resident_bytes + self.beside_bytes(replicas)
         room = Room(
             capacity_bytes=self.facts.device(replicas.site.device).sheet.memory_bytes,
             weights_bytes=extra_bytes,
@@ -218,7 +218,7 @@ class GenerationTable:
     def fits(self, replicas: Replicas, resident_bytes: Floats, move: Move) -> Flags:
         """Tell which residents leave room for a transition, and for generation at its fullest."""
         usable = self.options.space.capacity_bytes(replicas.site)
-        share, others = self.engine.share, resident_bytes + self._beside_bytes(replicas)
+        share, others = self.engine.share, resident_bytes + self.beside_bytes(replicas)
         cache = self.cache_bytes(replicas, resident_bytes, move.extra_bytes)
         filled = self._left(replicas, resident_bytes, move.extra_bytes) if share.fills else cache
         own = replicas.working_bytes + move.extra_bytes + share.awake_bytes
