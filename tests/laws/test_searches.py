@@ -87,16 +87,16 @@ class Found:
         self.bound = self.value * (1 - self.result.gap)
 
 
-def plain(job, asked=(), pinned=NOTHING_PINNED):
-    """Search whatever a job's framework can run."""
+def plain(job, asked=(), pinned=NOTHING_PINNED, **options):
+    """Search whatever the cost model knows, whether a framework runs it or not."""
     pinned = replace(pinned, asked=AskedSchedules(modes=asked))
     facts = load_facts(job)
-    return Found(job, partial(best_plans, facts=facts, pinned=pinned))
+    return Found(job, partial(best_plans, facts=facts, pinned=pinned, **options))
 
 
-def for_framework(job, asked=(), **options):
+def for_framework(job, asked=(), pinned=NOTHING_PINNED, **options):
     """Search what a job's framework can run."""
-    pinned = replace(NOTHING_PINNED, asked=AskedSchedules(modes=asked))
+    pinned = replace(pinned, asked=AskedSchedules(modes=asked))
     return Found(job, partial(plans_of, facts_of=load_facts, pinned=pinned, **options))
 
 

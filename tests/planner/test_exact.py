@@ -17,6 +17,7 @@ from profiles.catalog import ENGINES, load_job, load_model
 from profiles.facts import load_facts
 from profiles.sheets import load_framework
 from rlplan.errors import InfeasibleError, UnknownNameError
+from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, NodeGroup
 from rlplan.models.adapter import Adapter
@@ -102,7 +103,7 @@ def check_space(generator, drafts=FrozenDict(), most_plans=100, **changes):
         for sets, some in forecasts.items()
         if (found := [each for each in some if load_objective(name).figure(each) <= limit])
     }
-    specs = Specs(**{spec: limit})
+    specs = decode(Specs, {spec: limit}, "specs")
     for each in objective_names():
         assert check_against(kept, job, facts, each, pinned=pinned, specs=specs) <= ROUNDING
 
@@ -176,8 +177,8 @@ def test_the_best_plan_is_the_best_of_all_plans_where_context_is_parallel(seed):
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(2))
 def test_the_best_plan_is_the_best_of_all_plans_where_experts_are_spread_out(seed):
-    small = {"micro_batch": 1, "recompute": "full", "offload": False}
-    drafts = LEAVES.with_item("actor.update", TaskDraft(**small))
+    small = TaskDraft(micro_batch=1, recompute="full", offload=False)
+    drafts = LEAVES.with_item("actor.update", small)
     group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, cpu_cores=2, inter_node_gbps=200.0)
     models = FrozenDict(dict.fromkeys(("actor", "reference"), EXPERTS))
     work = replace(LONG, prompt_tokens=50, response_tokens=200)
