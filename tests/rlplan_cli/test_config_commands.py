@@ -126,8 +126,9 @@ def test_wrong_words_get_one_complaint(script, rlplan, words, complaint):
 
 
 def test_a_check_names_what_runs_out_first_and_what_to_type(script, rlplan):
-    crowded = micro_batches(64, 32, 1)
-    answer = rlplan("check", "verl", script, *crowded, *GPU)
+    whole = "actor_rollout_ref.actor.ppo_mini_batch_size=128"
+    crowded, gpu = (*micro_batches(64, 64, 1), whole), (*GPU[:-1], "1500")
+    answer = rlplan("check", "verl", script, *crowded, *gpu)
     first, fullest = (
         answer.out.index("runs out first during"),
         answer.out.index("during actor.update"),
@@ -136,12 +137,12 @@ def test_a_check_names_what_runs_out_first_and_what_to_type(script, rlplan):
         "runs out first during actor.compute_log_prob on pool train: "
     )
     assert fullest < first
-    found = json.loads(rlplan("check", "verl", script, *crowded, *GPU, "--json").out)
+    found = json.loads(rlplan("check", "verl", script, *crowded, *gpu, "--json").out)
     assert found["runs_out_first"]["during"] == "actor.compute_log_prob"
     assert found["better"]
     for each in found["better"]:
         again = json.loads(
-            rlplan("check", "verl", script, *crowded, *each["arguments"], *GPU, "--json").out
+            rlplan("check", "verl", script, *crowded, *each["arguments"], *gpu, "--json").out
         )
         assert again["forecast"]["feasible"]
         assert again["step_seconds"] == pytest.approx(each["seconds"], rel=1e-9)
@@ -158,4 +159,4 @@ def test_memory_is_told_beside_a_rule_of_batches_that_is_broken(script, rlplan):
     answer = rlplan("check", "verl", script, "actor_rollout_ref.actor.ppo_mini_batch_size=7", *GPU)
     assert answer.code == 1
     assert answer.out.startswith("run.sh: will not run; memory: fits\n")
-    assert "32 updates in place of 37" in answer.out
+    assert "x rollout.n = 56 samples do not divide over the actor's 16 data-parallel ranks" in answer.out
