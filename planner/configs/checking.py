@@ -151,7 +151,9 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
         broken += [] if told else [_of_error(error)]
         return Checked(file=settings.file, imported=None, findings=tuple(broken))
     typed = Typed.of(given, options, found, plan, facts)
-    checked = check_plan(plan, facts, settings.file, typed)
+    # What a rule stops gets no faster by other settings; what fits may keep the rule as well.
+    improves = not any(each.stops for each in broken)
+    checked = check_plan(plan, facts, settings.file, typed, improves=improves)
     return _with_findings(settings, checked, broken, found)
 
 
@@ -185,11 +187,12 @@ def check_plan(
 
     Args:
         typed: The configuration that it is of.
-        improves: Whether better settings are looked for.
+        improves: Whether faster settings are looked for. What would make a configuration fit always is.
     """
     check_played(plan, file)
     forecast = simulate(plan, facts)
     verdict, remarks = _verdict(forecast)
+    sought = improves or (typed is not None and not forecast.feasible)
     return Checked(
         file=file,
         imported=None if typed is None else typed.found,
@@ -199,7 +202,7 @@ def check_plan(
         facts=facts,
         verdict=verdict,
         remarks=remarks,
-        better=improvements(plan, facts, forecast, typed) if improves else (),
+        better=improvements(plan, facts, forecast, typed) if sought else (),
         first=first_shortage(plan, facts),
     )
 

@@ -40,6 +40,7 @@ class Room:
             "started": self.started_bytes,
             "nothing": 0.0,
         }[share.counts_others]
+        counted = counted + np.zeros(np.shape(self.others_bytes))
         if share.of == "static":
             return np.maximum(0.0, fraction * (self.capacity_bytes - counted) - self.weights_bytes)
         return np.maximum(0.0, fraction * self.capacity_bytes - counted - own)

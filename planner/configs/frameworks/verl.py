@@ -363,8 +363,9 @@ def _updates(settings: Settings, rows: int) -> int:
     prompts `n_agent` times before. A last update that is smaller is none of a job's: the nearest number is taken.
     """
     mini = settings.whole("mini_prompts")
-    if mini < 1:
-        raise settings.refused("mini_prompts", "is no batch", "at least 1")
+    for key, size in (("mini_prompts", mini), ("prompts", rows)):
+        if size < 1:
+            raise settings.refused(key, "is no batch", "at least 1")
     if rows % mini:
         settings.doubt("mini_prompts", f"updates that do not divide a step's {rows:,} prompts")
     samples, wanted = rows * settings.whole("copies"), rows / mini

@@ -11,7 +11,7 @@ from rlplan.errors import FileError
 from simulator.placed.plan import PlacedPlan
 from simulator.timeline.pool_memory import memory_moments
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
-from tests.planner.configs.test_improving import PADS, micro_batches
+from tests.planner.configs.test_improving import SLEEPING, micro_batches
 from tests.planner.configs.test_rules import (
     ASYNC,
     ASYNC_START,
@@ -25,7 +25,6 @@ from tests.planner.configs.test_rules import (
 # What breaks a rule of batches or lengths, and what the memory is that of.
 BATCHES = {
     "mini-batches-divide": "32 updates in place of 37",
-    "batches-balance": "768 prompts in place of 255, 4 updates in place of",
     "interleaved-stages-take-whole-rounds": "stages that are not interleaved",
     "sequences-fit-the-model": "positions for its longest sequences",
 }
@@ -50,7 +49,18 @@ def test_batches_that_do_not_divide_change_nothing_of_what_a_micro_batch_holds()
         for each in (sound, odd)
     )
     assert dict(ours) == dict(theirs)
-    assert any("updates" in doubt for doubt in odd.imported.doubts())
+    assert any("ppo_mini_batch_size=7" in each for each in odd.document()["doubtful"])
+    assert odd.better == ()
+
+
+def test_batches_that_ranks_cannot_share_alike_are_taken_as_they_are():
+    checked = check_config("verl", [*VERL, *BREAKS_VERL["batches-balance"]], OPTIONS)
+    assert not checked.will_run
+    assert checked.verdict == "fits"
+    assert {each.rule for each in checked.findings if each.stops} == {"batches-balance"}
+    assert (checked.plan.job.workload.prompts, checked.plan.job.workload.sequences) == (255, 765)
+    assert checked.remarks == ()
+    assert checked.better == ()
 
 
 def test_a_micro_batch_that_does_not_divide_leaves_memory_known():
@@ -75,7 +85,8 @@ def test_what_has_no_layout_is_not_relaxed():
 
 
 def test_the_first_moment_in_time_that_is_too_full_is_named_beside_the_fullest():
-    checked = check_config("verl", [*VERL, *micro_batches(64, 32, 1), PADS], OPTIONS)
+    whole = (*micro_batches(64, 64, 1), f"{A}.ppo_mini_batch_size=128")
+    checked = check_config("verl", [*VERL, *whole], SLEEPING)
     moments = memory_moments(PlacedPlan(checked.plan, checked.facts), checked.plan.pool("train"))
     sizes = {name: sum(terms.values()) for name, terms in moments.items()}
     capacity = checked.forecast.memory[0].capacity_bytes
@@ -118,6 +129,8 @@ def nemo(tmp_path):
             ("policy.max_total_sequence_length=99999", "policy.generation.max_new_tokens=90000"),
             "policy.generation.max_new_tokens",
         ),
+        ("verl", (f"{A}.ppo_mini_batch_size=0",), "ppo_mini_batch_size"),
+        ("verl", ("data.train_batch_size=0",), "data.train_batch_size"),
     ],
 )
 def test_what_is_refused_is_named_by_the_key_that_gives_it(framework, more, key, nemo):

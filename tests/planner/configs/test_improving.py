@@ -28,7 +28,7 @@ WAITING = (
     f"{A}.ppo_mini_batch_size=256",
 )
 REFERENCE = "actor_rollout_ref.ref"
-SLEEPING = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
+SLEEPING = ImportOptions(gpu="h100-80gb-sxm", mean_response=1500, environment={"HOME": "~"})
 
 
 # Sequences are padded to their limits then: large micro-batches take much memory.
@@ -214,7 +214,7 @@ def test_a_script_that_hands_no_words_on_is_changed_in_its_settings(tmp_path):
 def test_keys_that_a_whole_file_lacks_are_added(tmp_path):
     path = tmp_path / "grpo.yaml"
     path.write_text(NEMO)
-    _, better = proposed("nemo-rl", [str(path)])
+    _, better = proposed("nemo-rl", [str(path)], replace(SLEEPING, mean_response=300))
     assert any(each.startswith("++policy.sequence_packing.logprob_mb_tokens=") for each in better)
     assert any(each.startswith("policy.sequence_packing.train_mb_tokens=") for each in better)
 
