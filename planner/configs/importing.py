@@ -66,6 +66,7 @@ class ImportOptions:
         evaluated: What a script does, if it was run already.
         taken_as: A module or script that is taken as what starts the framework's training; the framework's name takes
             whatever Python program is started.
+        host_memory_bytes: Of a node; None is the usual node's of its GPUs.
     """
 
     gpu: str
@@ -77,6 +78,7 @@ class ImportOptions:
     environment: Mapping[str, str] | None = None
     evaluated: Evaluated | None = None
     taken_as: str = ""
+    host_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +277,7 @@ def imported_run(
     means = Means(response=options.mean_response, prompt=options.mean_prompt)
     file = Path(settings.file)
     name = file.stem if file.suffix else settings.sheet.name
-    job = job_of(replace(run, models=models), name, options.gpu, means)
+    job = job_of(replace(run, models=models), name, options.gpu, means, options.host_memory_bytes)
     known = {**job.models, **_positions(models, settings)}
     for role, model in known.items() if least_positions else ():
         whole = load_model(model) if isinstance(model, str) else model
