@@ -33,7 +33,14 @@ RunOption = Annotated[
         help="Run the script, with python3, ray, torchrun and other launchers replaced by a recorder.",
     ),
 ]
-
+HostMemoryOption = Annotated[
+    float | None,
+    typer.Option(
+        "--host-memory-gb",
+        min=1.0,
+        help="GB of host memory of a node.  [default: the usual node's of its GPUs]",
+    ),
+]
 
 AsOption = Annotated[
     str | None,
@@ -110,6 +117,7 @@ class Given(NamedTuple):
     model: list[str] | None = None
     run: bool = False
     taken_as: str | None = None
+    host_memory: float | None = None
 
 
 def import_options(
@@ -126,6 +134,7 @@ def import_options(
     from profiles.catalog import device_names
     from rlplan.errors import FileError
     from rlplan.files.frozen import FrozenDict
+    from rlplan.units import GB
 
     load_config_sheet(framework)
     if given.gpu is None:
@@ -147,4 +156,5 @@ def import_options(
         job_path=job_path,
         evaluated=evaluated,
         taken_as=given.taken_as or "",
+        host_memory_bytes=None if given.host_memory is None else round(given.host_memory * GB),
     )

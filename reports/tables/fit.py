@@ -27,7 +27,7 @@ ROW_COLUMNS = (
 def totals_by_group(rows: Sequence[FitRow]) -> dict[str, FitTotals]:
     """Return the totals of each group whose answers count, and of all of them."""
     counted = [row for row in rows if row.case.group in COUNTED]
-    found = {
+    found: dict[str, FitTotals] = {
         group: totals_of([row for row in counted if row.case.group == group])
         for group in COUNTED
         if any(row.case.group == group for row in counted)
