@@ -148,6 +148,8 @@ def test_reported_runs_of_ones_own_are_checked_and_written_as_a_page(rlplan, tmp
         "actor_rollout_ref.actor.ppo_mini_batch_size=64 algorithm.adv_estimator=grpo",
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 trainer.n_gpus_per_node=1",
         "actor_rollout_ref.rollout.name=vllm trainer.nnodes=1",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
     )
     (folder / "small" / "run.sh").write_text(" ".join(words) + "\n")
     table = folder / "cases.csv"

@@ -115,7 +115,14 @@ def test_a_row_shows_the_peak_of_what_there_is_and_its_error():
         capacity_bytes=80 * GIB,
     )
     (cells,) = fit_table([shown]).rows
-    assert cells[1:7] == ("ran", "fits", "right", "40.0 of 80.0 GiB", "50.0 GiB", "−20.0 %")
+    assert cells[1:7] == (
+        "ran",
+        "fits",
+        "right",
+        "40.0 of 80.0 GiB",
+        "50.0 GiB",
+        "\N{MINUS SIGN}20.0 %",
+    )
 
 
 def table(folder: Path, *lines: str) -> Path:
