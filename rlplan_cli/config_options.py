@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -33,12 +34,28 @@ RunOption = Annotated[
         help="Run the script, with python3, ray, torchrun and other launchers replaced by a recorder.",
     ),
 ]
+
+
+def _host_bytes(given: str) -> int:
+    """Return the bytes of so many GB."""
+    from rlplan.units import GB
+
+    try:
+        size = float(given)
+    except ValueError:
+        size = 0.0
+    if not 1 <= size < math.inf:
+        raise typer.BadParameter(f"found {given!r}; allowed: GB, 1 or more")
+    return round(size * GB)
+
+
 HostMemoryOption = Annotated[
-    float | None,
+    int | None,
     typer.Option(
         "--host-memory-gb",
-        min=1.0,
-        help="GB of host memory of a node.  [default: the usual node's of its GPUs]",
+        metavar="GB",
+        parser=_host_bytes,
+        help="Host memory of a node.  [default: that of the usual node of its GPUs]",
     ),
 ]
 
@@ -117,7 +134,7 @@ class Given(NamedTuple):
     model: list[str] | None = None
     run: bool = False
     taken_as: str | None = None
-    host_memory: float | None = None
+    host_memory_bytes: int | None = None
 
 
 def import_options(
@@ -134,7 +151,6 @@ def import_options(
     from profiles.catalog import device_names
     from rlplan.errors import FileError
     from rlplan.files.frozen import FrozenDict
-    from rlplan.units import GB
 
     load_config_sheet(framework)
     if given.gpu is None:
@@ -156,5 +172,5 @@ def import_options(
         job_path=job_path,
         evaluated=evaluated,
         taken_as=given.taken_as or "",
-        host_memory_bytes=None if given.host_memory is None else round(given.host_memory * GB),
+        host_memory_bytes=given.host_memory_bytes,
     )

@@ -47,7 +47,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     model: ModelOption = None,
     run: RunOption = False,
     taken_as: AsOption = None,
-    host_memory: HostMemoryOption = None,
+    host_memory_bytes: HostMemoryOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the job here, for rlplan search.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -61,7 +61,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_files({"--out": out}, inputs=[Path(word) for word in words[:2]])
     with resting_collector():  # imports, and an answer that the process ends with
         checked = _checked(
-            words, Given(gpu, mean_response, mean_prompt, model, run, taken_as, host_memory)
+            words, Given(gpu, mean_response, mean_prompt, model, run, taken_as, host_memory_bytes)
         )
         if as_json:
             echo_json(checked.document())

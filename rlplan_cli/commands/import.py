@@ -45,7 +45,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     model: ModelOption = None,
     run: RunOption = False,
     taken_as: AsOption = None,
-    host_memory: HostMemoryOption = None,
+    host_memory_bytes: HostMemoryOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the job here.")] = None,
     plan: Annotated[Path | None, typer.Option(help="Write the plan here.")] = None,
     as_json: JsonOption = False,
@@ -56,7 +56,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan_cli.outputs import check_files
 
     check_files({"--out": out, "--plan": plan}, inputs=[Path(words[0])])
-    given = Given(gpu, mean_response, mean_prompt, model, run, taken_as, host_memory)
+    given = Given(gpu, mean_response, mean_prompt, model, run, taken_as, host_memory_bytes)
     options = import_options(framework, words, given, _job_path(out, plan))
     found = imported(framework, words, options)
     if out is not None:
