@@ -45,7 +45,7 @@ def _host_bytes(given: str) -> int:
     except ValueError:
         size = 0.0
     if not 1 <= size < math.inf:
-        raise typer.BadParameter(f"found {given!r}; allowed: GB, 1 or more")
+        raise typer.BadParameter("allowed: GB, 1 or more")
     return round(size * GB)
 
 

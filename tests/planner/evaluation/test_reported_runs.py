@@ -8,9 +8,11 @@ import pytest
 
 from planner.evaluation.reported_runs import HELD_CASES, check_cases, checked_row, read_cases
 from reports.tables.fit import fit_table, fit_totals_table, totals_by_group
+from reports.tables.plans import markdown_lines
 from rlplan.errors import FileError
 from rlplan.results.fit import FitRow, totals_of
 from rlplan.units import GB, GIB
+from tests.house.tree import ROOT
 
 CASES = read_cases(HELD_CASES)
 FOLDER = HELD_CASES.parent
@@ -75,9 +77,11 @@ def test_every_folder_of_cases_is_in_the_table_and_no_script_has_comments():
 
 
 @pytest.mark.full
-def test_every_case_is_read_and_answered():
+def test_every_case_is_answered_and_the_published_page_has_their_totals():
     rows = check_cases(CASES, FOLDER, lambda *_: None)
     assert [each.case.label for each in rows if each.said == "no answer"] == []
+    page = (ROOT / "reports" / "published" / "fit.md").read_text(encoding="utf-8")
+    assert "\n".join(markdown_lines(fit_totals_table(totals_by_group(rows)))) in page
 
 
 def test_answers_are_counted_as_right_unsure_and_wrong():
