@@ -9,6 +9,7 @@ from dataclasses import dataclass
 KIB = 1024
 MIB = 1024**2
 GIB = 1024**3
+GB = 10**9
 
 
 def gib_from_bytes(num_bytes: float) -> float:

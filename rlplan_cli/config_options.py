@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -41,6 +42,29 @@ VersionOption = Annotated[
     ),
 ]
 
+
+def _host_bytes(given: str) -> int:
+    """Return the bytes of so many GB."""
+    from rlplan.units import GB
+
+    try:
+        size = float(given)
+    except ValueError:
+        size = 0.0
+    if not 1 <= size < math.inf:
+        raise typer.BadParameter("allowed: GB, 1 or more")
+    return round(size * GB)
+
+
+HostMemoryOption = Annotated[
+    int | None,
+    typer.Option(
+        "--host-memory-gb",
+        metavar="GB",
+        parser=_host_bytes,
+        help="Host memory of a node.  [default: that of the usual node of its GPUs]",
+    ),
+]
 
 AsOption = Annotated[
     str | None,
@@ -118,6 +142,7 @@ class Given(NamedTuple):
     run: bool = False
     taken_as: str | None = None
     version: str | None = None
+    host_memory_bytes: int | None = None
 
 
 def import_options(
@@ -156,4 +181,5 @@ def import_options(
         evaluated=evaluated,
         taken_as=given.taken_as or "",
         version=given.version,
+        host_memory_bytes=given.host_memory_bytes,
     )

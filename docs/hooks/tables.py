@@ -164,6 +164,17 @@ def errors() -> str:
     return _table(("what", "table", "rows", "median error", "p90", "within p10 to p90"), rows)
 
 
+def fit() -> str:
+    """Return how many reported runs are called right, as the page of them has it."""
+    page = (PUBLISHED / "fit.md").read_text(encoding="utf-8")
+    rows = []
+    for group in ("shown", "collected", "both"):
+        cells = _cells(page, f"| {group} |")
+        rows.append((group, *cells[1:4], cells[6], cells[8], cells[9]))
+    heads = ("rows", "number", "right", "right or may not fit", "OOM reports seen", "median error of peaks", "worst")
+    return _table(heads, rows)
+
+
 def _cells(page: str, start: str) -> list[str]:
     """Return the cells of the first line of a page that starts so."""
     line = next(line for line in page.splitlines() if line.startswith(start))
@@ -172,5 +183,5 @@ def _cells(page: str, start: str) -> list[str]:
 
 TABLES: dict[str, Callable[[], str]] = {
     each.__name__: each
-    for each in (models, families, devices, frameworks, configurations, engines, algorithms, features, errors)
+    for each in (models, families, devices, frameworks, configurations, engines, algorithms, features, errors, fit)
 }

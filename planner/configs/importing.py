@@ -68,6 +68,7 @@ class ImportOptions:
         taken_as: A module or script that is taken as what starts the framework's training; the framework's name takes
             whatever Python program is started.
         version: Of the framework; None takes what the configuration says.
+        host_memory_bytes: Of a node; None is the usual node's of its GPUs.
     """
 
     gpu: str
@@ -80,6 +81,7 @@ class ImportOptions:
     evaluated: Evaluated | None = None
     taken_as: str = ""
     version: str | None = None
+    host_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +282,7 @@ def imported_run(
     means = Means(response=options.mean_response, prompt=options.mean_prompt)
     file = Path(settings.file)
     name = file.stem if file.suffix else settings.sheet.name
-    job = job_of(replace(run, models=models), name, options.gpu, means)
+    job = job_of(replace(run, models=models), name, options.gpu, means, options.host_memory_bytes)
     known = {**job.models, **_positions(models, settings)}
     for role, model in known.items() if least_positions else ():
         whole = load_model(model) if isinstance(model, str) else model

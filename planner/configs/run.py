@@ -133,8 +133,14 @@ class Means:
     prompt: float | None = None
 
 
-def job_of(run: Run, name: str, gpu: str, means: Means) -> Job:
-    """Return a run's job, with names for its models and devices."""
+def job_of(
+    run: Run, name: str, gpu: str, means: Means, host_memory_bytes: int | None = None
+) -> Job:
+    """Return a run's job, with names for its models and devices.
+
+    Args:
+        host_memory_bytes: Of a node; None is the usual node's of its GPUs.
+    """
     return Job(
         name=name,
         algorithm=run.algorithm,
@@ -150,6 +156,7 @@ def job_of(run: Run, name: str, gpu: str, means: Means) -> Job:
                 gpu=gpu,
                 gpus_per_node=per_node,
                 nodes=nodes,
+                host_memory_bytes=host_memory_bytes,
                 nvlink_domain_gpus=_domain_gpus(run, gpu, per_node),
             )
             for per_node, nodes in run.groups

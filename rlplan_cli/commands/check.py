@@ -12,6 +12,7 @@ from rlplan_cli.config_options import (
     AsOption,
     Given,
     GpuOption,
+    HostMemoryOption,
     ModelOption,
     PromptOption,
     ResponseOption,
@@ -48,6 +49,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     run: RunOption = False,
     taken_as: AsOption = None,
     framework_version: VersionOption = None,
+    host_memory_bytes: HostMemoryOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the job here, for rlplan search.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -60,7 +62,16 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     check_files({"--out": out}, inputs=[Path(word) for word in words[:2]])
     with resting_collector():  # imports, and an answer that the process ends with
-        given = Given(gpu, mean_response, mean_prompt, model, run, taken_as, framework_version)
+        given = Given(
+            gpu,
+            mean_response,
+            mean_prompt,
+            model,
+            run,
+            taken_as,
+            framework_version,
+            host_memory_bytes,
+        )
         checked = _checked(words, given)
         if as_json:
             echo_json(checked.document())

@@ -12,6 +12,7 @@ from rlplan_cli.config_options import (
     AsOption,
     Given,
     GpuOption,
+    HostMemoryOption,
     ModelOption,
     PromptOption,
     ResponseOption,
@@ -46,6 +47,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     run: RunOption = False,
     taken_as: AsOption = None,
     framework_version: VersionOption = None,
+    host_memory_bytes: HostMemoryOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the job here.")] = None,
     plan: Annotated[Path | None, typer.Option(help="Write the plan here.")] = None,
     as_json: JsonOption = False,
@@ -56,7 +58,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan_cli.outputs import check_files
 
     check_files({"--out": out, "--plan": plan}, inputs=[Path(words[0])])
-    given = Given(gpu, mean_response, mean_prompt, model, run, taken_as, framework_version)
+    given = Given(
+        gpu, mean_response, mean_prompt, model, run, taken_as, framework_version, host_memory_bytes
+    )
     options = import_options(framework, words, given, _job_path(out, plan))
     found = imported(framework, words, options)
     if out is not None:

@@ -137,3 +137,33 @@ def test_a_table_is_a_regular_file(rlplan, tmp_path):
         answer = rlplan("accuracy", path)
         assert answer.code == 2
         assert "is a device, pipe or socket" in answer.err
+
+
+def test_reported_runs_of_ones_own_are_checked_and_written_as_a_page(rlplan, tmp_path):
+    folder = tmp_path / "mine"
+    (folder / "small").mkdir(parents=True)
+    words = (
+        "python3 -m verl.trainer.main_ppo data.train_batch_size=256 data.max_prompt_length=512",
+        "data.max_response_length=512 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=64 algorithm.adv_estimator=grpo",
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 trainer.n_gpus_per_node=1",
+        "actor_rollout_ref.rollout.name=vllm trainer.nnodes=1",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
+    )
+    (folder / "small" / "run.sh").write_text(" ".join(words) + "\n")
+    table = folder / "cases.csv"
+    table.write_text(
+        "case,framework,file,arguments,outcome,source\n"
+        "small,verl,run.sh,--gpu a100-40gb-sxm --mean-response 200 --mean-prompt 100,oom,mine\n"
+    )
+    answer = rlplan("accuracy", "--fit", table, "--report", tmp_path / "out", "--json")
+    assert answer.code == 0
+    assert answer.json["totals"]["collected"] == {
+        "rows": 1, "right": 1, "may": 0, "wrong": 0, "oom": 1, "oom_seen": 1, "peaks": 0,
+    }  # fmt: skip
+    page = (tmp_path / "out" / "fit.md").read_text()
+    assert "| collected | 1 | 1 (100%) | 1 (100%) | 0 | 1 | 1 (100%) | 0 | - | - |" in page
+    assert "| small run.sh | ran out | does not fit | right |" in page
+    printed = rlplan("accuracy", "--fit", table)
+    assert "What is said of reported runs" in printed.out

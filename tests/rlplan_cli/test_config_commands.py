@@ -159,4 +159,25 @@ def test_memory_is_told_beside_a_rule_of_batches_that_is_broken(script, rlplan):
     assert answer.code == 1
     assert answer.out.startswith("run.sh: will not run; memory: fits\n")
     assert "ppo_mini_batch_size=7 changes the amount of work" in answer.out
-    assert "x rollout.n = 56 samples do not divide over the actor's 16 data-parallel ranks" in answer.out
+    assert (
+        "x rollout.n = 56 samples do not divide over the actor's 16 data-parallel ranks"
+        in answer.out
+    )
+
+
+def test_a_nodes_host_memory_is_what_is_said_of_it(script, rlplan):
+    job = json.loads(
+        rlplan("import", "verl", script, *GPU, "--host-memory-gb", "512", "--json").out
+    )
+    assert job["job"]["cluster"][0]["host_memory_bytes"] == 512 * 10**9
+    small = rlplan("check", "verl", script, *GPU, "--host-memory-gb", "60")
+    assert (small.code, "memory: does not fit" in small.out) == (1, True)
+    assert "host memory" in small.out
+
+
+@pytest.mark.parametrize("given", ["lots", "0", "inf"])
+def test_a_host_memory_that_is_none_is_told(script, rlplan, given):
+    answer = rlplan("check", "verl", script, *GPU, "--host-memory-gb", given)
+    assert answer.code == 2
+    assert f"found '{given}'" in answer.err
+    assert "allowed: GB, 1 or more" in answer.err

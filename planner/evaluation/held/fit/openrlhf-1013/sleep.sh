@@ -1,0 +1,28 @@
+python3 -m openrlhf.cli.train_ppo_ray \
+   --ref_num_nodes 2 \
+   --ref_num_gpus_per_node 8 \
+   --remote_rm_url http://127.0.0.1:5000/get_reward \
+   --actor_num_nodes 2 \
+   --actor_num_gpus_per_node 8 \
+   --vllm_num_engines 16 \
+   --vllm_tensor_parallel_size 1 \
+   --colocate_all_models \
+   --vllm_enable_sleep \
+   --vllm_gpu_memory_utilization 0.5 \
+   --vllm_sync_backend nccl \
+   --pretrain Qwen/Qwen2.5-7B-Instruct \
+   --micro_train_batch_size 2 \
+   --train_batch_size 128 \
+   --micro_rollout_batch_size 2 \
+   --rollout_batch_size 128 \
+   --n_samples_per_prompt 8 \
+   --max_epochs 1 \
+   --prompt_max_len 3000 \
+   --generate_max_len 4096 \
+   --advantage_estimator group_norm \
+   --zero_stage 1 \
+   --bf16 \
+   --actor_learning_rate 1e-6 \
+   --init_kl_coef 0.0 \
+   --gradient_checkpointing \
+   --flash_attn

@@ -1,0 +1,28 @@
+python3 -m openrlhf.cli.train_ppo_ray \
+   --advantage_estimator group_norm \
+   --n_samples_per_prompt 8 \
+   --max_epochs 1 \
+   --remote_rm_url http://127.0.0.1:5000/query \
+   --ref_num_nodes 3 \
+   --ref_num_gpus_per_node 6 \
+   --actor_num_nodes 3 \
+   --actor_num_gpus_per_node 1 \
+   --vllm_num_engines 3 \
+   --vllm_tensor_parallel_size 1 \
+   --enable_prefix_caching \
+   --pretrain deepseek-ai/DeepSeek-R1-Distill-Qwen-7B \
+   --micro_train_batch_size 1 \
+   --train_batch_size 576 \
+   --micro_rollout_batch_size 1 \
+   --rollout_batch_size 72 \
+   --prompt_max_len 1024 \
+   --generate_max_len 36864 \
+   --zero_stage 3 \
+   --bf16 \
+   --grad_accum_dtype bf16 \
+   --actor_learning_rate 1e-6 \
+   --init_kl_coef 0.001 \
+   --adam_offload \
+   --flash_attn \
+   --gradient_checkpointing \
+   --packing_samples

@@ -1,0 +1,27 @@
+python3 -m openrlhf.cli.train_ppo_ray \
+   --ref_num_nodes 1 \
+   --ref_num_gpus_per_node 2 \
+   --actor_num_nodes 1 \
+   --actor_num_gpus_per_node 2 \
+   --pretrain Qwen/Qwen2.5-7B-Instruct \
+   --remote_rm_url reward_func.py \
+   --colocate_actor_ref \
+   --vllm_num_engines 2 \
+   --vllm_tensor_parallel_size 1 \
+   --micro_train_batch_size 2 \
+   --train_batch_size 64 \
+   --micro_rollout_batch_size 2 \
+   --rollout_batch_size 256 \
+   --n_samples_per_prompt 8 \
+   --max_epochs 1 \
+   --prompt_max_len 1024 \
+   --generate_max_len 1 \
+   --init_kl_coef 0.01 \
+   --use_kl_loss \
+   --advantage_estimator group_norm \
+   --zero_stage 2 \
+   --bf16 \
+   --actor_learning_rate 5e-7 \
+   --normalize_reward \
+   --flash_attn \
+   --gradient_checkpointing
