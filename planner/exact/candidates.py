@@ -226,9 +226,9 @@ class CandidateTable:
         return self.generations.moves(rows.shardings[sharding], replicas, resident)
 
     def _sync_seconds(self, replicas: Replicas, site: Site) -> float:
-        """Return the least seconds of bringing weights from any layout on the smallest of pools.
+        """Return the least seconds of bringing weights from any layout on any of the pools.
 
-        Of iterations that sync now and then, each has its share.
+        More ranks may send faster than fewer, and slower. Of iterations that sync now and then, each has its share.
         """
         layout = replicas.layout
         key = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp, site)
@@ -243,12 +243,15 @@ class CandidateTable:
         shares = self.space.set_shares(("actor",))
         if not shares:  # of what the user pinned, no share that others may get too can hold it
             return 0.0
-        smallest = self.space.site(shares[0])
         fastest = max(
             s.inter_node_bytes_per_second for s in map(self.space.site, self.space.shares)
         )
-        source = Site(smallest.device, smallest.gpus, smallest.gpus_per_node, fastest)
-        return self.generations.ways.sync_seconds(replicas.layout, source, site)
+        sources = {
+            Site(each.device, each.gpus, each.gpus_per_node, fastest)
+            for each in map(self.space.site, shares)
+        }
+        ways = self.generations.ways
+        return min(ways.sync_seconds(replicas.layout, source, site) for source in sources)
 
     def _of_way(
         self, way: GenerationOption, places: Ints, cutoff: float
