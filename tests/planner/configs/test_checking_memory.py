@@ -20,7 +20,6 @@ from tests.planner.configs.test_rules import (
     MEGATRON,
     OPTIONS,
     A,
-    R,
 )
 
 # What breaks a rule of batches or lengths, and what the memory is that of.

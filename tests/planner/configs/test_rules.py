@@ -1,5 +1,7 @@
 """Rules that frameworks find broken at run time: each broken on purpose, and none by sound configurations."""
 
+from dataclasses import replace
+
 import pytest
 
 from planner.configs.checking import check_config
@@ -222,6 +224,19 @@ def test_an_optimizer_that_steps_on_the_host_is_counted_there():
     assert pool.host_terms["actor optimizer on the host"] == pytest.approx(
         16 * 30.53e9 / 8, rel=0.01
     )
+
+
+def test_what_the_configuration_keeps_off_the_gpus_is_not_held_against_it():
+    words = [
+        *VERL, "actor_rollout_ref.model.enable_gradient_checkpointing=false",
+        f"{A}.ppo_max_token_len_per_gpu=30000",
+    ]  # fmt: skip
+    longer = replace(OPTIONS, mean_response=1500)
+    away = "actor_rollout_ref.model.enable_activation_offload=True"
+    assert check_config("verl", words, longer).verdict == "does not fit"
+    spared = check_config("verl", [*words, away], longer)
+    assert spared.verdict == "may not fit"
+    assert any("enable_activation_offload" in remark for remark in spared.remarks)
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the frameworks' examples are not here")
