@@ -17,7 +17,7 @@ from profiles.facts import load_facts
 from profiles.sheets import load_framework
 from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import NodeGroup
+from rlplan.job import Engines, NodeGroup
 from rlplan.models.adapter import Adapter
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
@@ -99,6 +99,13 @@ def test_the_best_plan_is_the_best_of_all_plans_of_a_framework(framework):
     engines = load_framework(framework).engines
     for _ in range(draws(1, 2)):
         check_space(generator, framework=framework, old_log_prob="trainer", engines=engines)
+
+
+@pytest.mark.parametrize("engine", first(1, ["vllm-0.6", "vllm-0.8", "sglang-0.4"]))
+def test_the_best_plan_is_the_best_of_all_plans_however_an_engine_counts_its_share(engine):
+    generator = random.Random(engine)
+    for train in ("fsdp2", "megatron-core"):
+        check_space(generator, engines=Engines(train=train, generate=engine))
 
 
 @pytest.mark.parametrize("kind", first(1, HYBRIDS))

@@ -159,4 +159,7 @@ def test_memory_is_told_beside_a_rule_of_batches_that_is_broken(script, rlplan):
     answer = rlplan("check", "verl", script, "actor_rollout_ref.actor.ppo_mini_batch_size=7", *GPU)
     assert answer.code == 1
     assert answer.out.startswith("run.sh: will not run; memory: fits\n")
-    assert "x rollout.n = 56 samples do not divide over the actor's 16 data-parallel ranks" in answer.out
+    assert (
+        "x rollout.n = 56 samples do not divide over the actor's 16 data-parallel ranks"
+        in answer.out
+    )
