@@ -188,6 +188,13 @@ def test_the_best_plan_is_the_best_of_all_plans_where_experts_are_spread_out(see
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("engine", first(1, ["vllm-0.6", "vllm-0.8", "sglang-0.4"]))
+def test_the_best_plan_is_the_best_of_all_plans_however_an_engine_counts_its_share(engine):
+    generator = random.Random(engine)
+    for train in ("fsdp2", "megatron-core"):
+        check_space(generator, engines=Engines(train=train, generate=engine))
+
+
 @pytest.mark.parametrize("kind", first(1, HYBRIDS))
 def test_the_best_plan_is_the_best_of_all_plans_for_layers_of_unlike_kinds(kind):
     generator = random.Random(kind)

@@ -2,12 +2,21 @@
 
 from dataclasses import replace
 
+import pytest
+
+from profiles.catalog import load_model
 from rlplan.files.frozen import FrozenDict
-from rlplan.plan import Plan
+from rlplan.framework import HostUse
+from rlplan.parts import num_parameters
+from rlplan.plan import Plan, TaskPlan
 from rlplan.results.forecast import MemoryForecast
+from simulator.memory.host_memory import host_capacity_bytes, host_terms
 from simulator.placed.plan import PlacedPlan
+from simulator.placed.task import PlacedTask
+from simulator.stages import task_memory
 from simulator.timeline.assemble import memory_shortage
 from simulator.timeline.pool_memory import pool_memory
+from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of, site_of
 from tests.simulator.test_memory import FACTS, JOB, colocated, memory_of
 
 GPUS = JOB.cluster[0].gpus_per_node
@@ -50,3 +59,63 @@ def test_a_host_that_is_too_small_is_said_with_both_numbers():
 
 def test_a_plan_that_off_loads_nothing_asks_nothing_of_the_host():
     assert not memory_forecast(colocated()).host_terms
+
+
+GIGA = 10**9
+
+
+def host_of(framework, model, *, zero, sleeps=True, tasks=("actor.generate", "actor.update")):
+    """Return what lies in host memory for one of eight GPUs, by a framework's ways."""
+    base = job_of(model=model, nodes=1)
+    engines = replace(base.engines, sleeps=sleeps)
+    job = replace(base, framework=framework, engines=engines)
+    layouts = {
+        "generate": TaskPlan(pool="p0", engine="vllm", dp=8),
+        "update": TaskPlan(pool="p0", engine="fsdp2-hf", dp=8, zero=zero),
+        "compute_log_prob": TaskPlan(pool="p0", engine="fsdp2-hf", dp=8, zero=zero),
+    }
+    placed = [
+        PlacedTask(PPO[name], layouts[name.split(".")[1]], site_of(job, 8), job, facts_of(job))
+        for name in tasks
+    ]
+    return host_terms([(each, task_memory(each)) for each in placed])
+
+
+def test_openrlhf_reads_whole_models_on_every_rank_beside_a_sleeping_engine():
+    """A process of 11 GB and a model of 2 bytes a parameter for each role, unless ZeRO stage 3 reads parts."""
+    roles = ("actor.generate", "actor.update", "reference.compute_log_prob")
+    parameters = num_parameters(load_model("qwen2.5-7b"))
+    asleep = host_of("openrlhf", "qwen2.5-7b", zero=1, tasks=roles)
+    lasting = {"trainers' processes": 22 * GIGA, "engines' processes": 13_500_000_000}
+    read = {"models that are being loaded": 2 * 2 * parameters}
+    held = {"weights of the sleeping engine": round(1.4 * 2 * parameters)}
+    assert asleep == lasting | read | held
+    assert 85 * GIGA < sum(asleep.values()) < 90 * GIGA
+    awake = host_of("openrlhf", "qwen2.5-7b", zero=1, sleeps=False, tasks=roles)
+    assert {term: size for term, size in awake.items() if size} == lasting | read
+    parts = host_of("openrlhf", "qwen2.5-7b", zero=3, tasks=roles)
+    assert parts["models that are being loaded"] == pytest.approx(2 * 2 * parameters / 8, rel=1e-6)
+
+
+def test_verl_reads_models_with_tied_embeddings_on_every_rank_and_others_on_one():
+    tied, single = load_model("qwen2.5-1.5b"), load_model("qwen2.5-7b")
+    assert tied.tied_embeddings
+    assert not single.tied_embeddings
+    loading = "models that are being loaded"
+    assert host_of("verl-fsdp", "qwen2.5-1.5b", zero=3)[loading] == 4 * num_parameters(tied)
+    assert host_of("verl-fsdp", "qwen2.5-7b", zero=3)[loading] == -(
+        -4 * num_parameters(single) // 8
+    )
+
+
+def test_an_engine_of_gpus_of_its_own_does_not_sleep():
+    alone = host_of("openrlhf", "qwen2.5-7b", zero=1, tasks=("actor.generate",))
+    assert "weights of the sleeping engine" not in alone
+    assert alone["engines' processes"] == 13_500_000_000
+
+
+def test_a_gpus_share_of_the_host_is_of_what_processes_may_take():
+    group = replace(JOB.cluster[0], host_memory_bytes=2**40)
+    job = replace(JOB, cluster=(group,))
+    assert host_capacity_bytes(job, A100, HostUse(usable_fraction=0.75)) == 3 * 2**38 // 8
+    assert host_capacity_bytes(JOB, A100, HostUse()) == 0

@@ -22,10 +22,10 @@ from tests.planner.configs.test_rules import ASYNC, ASYNC_START, MEGATRON, A, R
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=60, environment={"HOME": "~"})
 # Of short responses on many GPUs, so that generation waits for training.
 WAITING = (
-    "rollout.nnodes=4",
+    "rollout.nnodes=8",
     "data.max_response_length=512",
-    f"{R}.n=2",
-    f"{A}.ppo_mini_batch_size=256",
+    f"{R}.n=8",
+    f"{A}.ppo_mini_batch_size=128",
 )
 REFERENCE = "actor_rollout_ref.ref"
 SLEEPING = ImportOptions(gpu="h100-80gb-sxm", mean_response=1500, environment={"HOME": "~"})

@@ -1,0 +1,150 @@
+"""How a role's trainer keeps its states and makes its logits: formats, the host's part, ways of their own."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.catalog import load_model
+from rlplan.errors import MissingFactError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import TrainerOptions
+from rlplan.parts import num_parameters
+from rlplan.plan import TaskPlan
+from rlplan.sheets.hardware import LogitTensors
+from simulator.memory.host_memory import host_terms
+from simulator.memory.states import gathers_weights
+from simulator.placed.task import PlacedTask, PlacedTasks
+from simulator.stages import task_memory
+from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
+
+JOB = job_of(model="qwen2.5-7b", nodes=1)
+PARAMETERS = num_parameters(load_model("qwen2.5-7b"))
+VOCABULARY = load_model("qwen2.5-7b").vocab_size
+SHARDED = TaskPlan(pool="p0", engine="fsdp2-hf", dp=8, zero=3, micro_batch=1, recompute="full")
+MEGATRON = TaskPlan(
+    pool="p0", engine="megatron-core-2025", tp=2, dp=4, zero=1, micro_batch=1, recompute="full"
+)
+
+
+def placed(layout, job=JOB, task="actor.update", **options):
+    trainers = FrozenDict({"actor": TrainerOptions(**options)})
+    chosen = replace(job, trainers=trainers)
+    return PlacedTask(PPO[task], layout, site_of(chosen, 8), chosen, facts_of(chosen))
+
+
+def terms_of(layout, **options):
+    memory = task_memory(placed(layout, **options))
+    return memory.resident | memory.transient
+
+
+@pytest.mark.parametrize(
+    ("weights", "sizes"),
+    [(None, (4, 4, 8)), ("fp32", (4, 4, 8)), ("bf16", (2, 2, 4)), ("fp16", (2, 2, 4))],
+)
+def test_states_are_of_the_format_in_which_weights_are_kept(weights, sizes):
+    terms = terms_of(SHARDED, weights=weights)
+    kept = ("actor weights", "actor gradients", "actor optimizer states")
+    for term, size in zip(kept, sizes, strict=True):
+        assert terms[term] == pytest.approx(size * PARAMETERS / 8, rel=1e-6)
+
+
+def test_weights_in_the_format_of_products_are_gathered_from_shards_but_not_cast():
+    assert not placed(SHARDED, weights="bf16").casts_weights
+    assert placed(SHARDED).casts_weights
+    alone = replace(SHARDED, dp=1)
+    shards = [(SHARDED, "fp32"), (SHARDED, "bf16"), (alone, "fp32"), (alone, "bf16")]
+    tables = [PlacedTasks.of(placed(layout, weights=weights)) for layout, weights in shards]
+    assert [bool(gathers_weights(table)[0]) for table in tables] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+def test_a_share_of_an_optimizer_steps_on_the_host_and_keeps_its_states_there(share):
+    chosen = placed(MEGATRON, host_optimizer=share)
+    memory = task_memory(chosen)
+    stepped = chosen.trained_parameters / 4
+    on_gpu = (memory.resident | memory.transient).get("actor optimizer states", 0)
+    assert on_gpu == pytest.approx((1 - share) * 12 * stepped, rel=1e-6)
+    on_host = host_terms([(chosen, memory)]).get("actor optimizer on the host", 0)
+    # Master weights, both moments, and gradients in fp32.
+    assert on_host == pytest.approx(share * 16 * stepped, rel=1e-6)
+
+
+def test_states_that_live_on_the_host_leave_what_passes_need_on_the_gpu():
+    chosen = placed(SHARDED, host_states=True)
+    memory = task_memory(chosen)
+    terms = memory.resident | memory.transient
+    assert not any(size for term, size in terms.items() if term.startswith("actor"))
+    assert terms["gathered weights"] == terms_of(SHARDED)["gathered weights"] > 0
+    assert "optimizer step" not in terms
+    found = host_terms([(chosen, memory)])
+    assert found["actor weights"] == pytest.approx(4 * PARAMETERS / 8, rel=1e-6)
+    assert found["actor optimizer on the host"] == pytest.approx(12 * PARAMETERS / 8, rel=1e-6)
+
+
+def test_nothing_is_gathered_and_no_gradient_is_whole_while_the_optimizer_steps():
+    """Of 7.6 billion parameters on one GPU the step's 4 bytes are more than a short micro-batch works on."""
+    alone = replace(SHARDED, dp=1)
+    job = job_of(model="qwen2.5-7b", nodes=1, prompt_tokens=16, response_tokens=16)
+    memory = task_memory(placed(alone, job=job))
+    assert memory.transient["optimizer step"] == 4 * PARAMETERS
+    for term in ("gathered weights", "gradients before they are reduced", "activations", "logits"):
+        assert not memory.transient.get(term)
+    halved = task_memory(placed(alone, job=job, weights="bf16")).transient
+    assert halved["optimizer step"] == 2 * PARAMETERS
+
+
+def test_what_passes_hold_is_there_where_it_is_more_than_the_step():
+    terms = terms_of(SHARDED)
+    assert "optimizer step" not in terms
+    assert terms["gathered weights"] > 0
+
+
+logit_bytes = st.sampled_from([0.0, 2.0, 4.0, 6.0, 14.0])
+ways = st.builds(
+    LogitTensors,
+    infer_bytes=logit_bytes,
+    train_bytes=logit_bytes,
+    chunk_tokens=st.integers(0, 4096),
+    chunk_infer_bytes=logit_bytes,
+    chunk_train_bytes=logit_bytes,
+)
+
+
+@given(ways, st.integers(0, 10**5), st.integers(0, 10**5), st.integers(1, 2 * 10**5), st.booleans())
+def test_more_tokens_never_hold_fewer_logits(way, tokens, more, width, trains):
+    held, all_held = (
+        way.logits_bytes(count, width, trains=trains) for count in (tokens, tokens + more)
+    )
+    assert 0 <= held <= all_held
+
+
+def test_chunks_hold_logits_of_some_tokens_beside_those_of_all():
+    way = LogitTensors(
+        infer_bytes=4, train_bytes=14, chunk_tokens=2048, chunk_infer_bytes=12, chunk_train_bytes=8
+    )
+    assert way.logits_bytes(10_000, 1000, trains=False) == 1000 * (10_000 * 4 + 2048 * 12)
+    assert way.logits_bytes(10_000, 1000, trains=True) == 1000 * (10_000 * 14 + 2048 * 8)
+    assert way.logits_bytes(100, 1000, trains=True) == 1000 * 100 * (14 + 8)
+
+
+@pytest.mark.parametrize(
+    ("way", "chunk", "each_bytes", "chunk_bytes"),
+    [
+        ("log-probs", None, 4, 0),
+        ("entropy", None, 6, 0),
+        ("entropy-eager", None, 16, 0),
+        ("fused", 1024, 0, 1024 * 24),
+        ("entropy-chunked", 256, 14, 256 * 8),
+    ],
+)
+def test_logits_are_held_as_the_trainers_way_makes_them(way, chunk, each_bytes, chunk_bytes):
+    whole = replace(SHARDED, micro_batch=8)  # of 1,024 tokens each
+    terms = terms_of(whole, logits=way, logit_chunk_tokens=chunk)
+    assert terms["logits"] == VOCABULARY * (8192 * each_bytes + chunk_bytes)
+
+
+def test_a_way_that_a_sheet_does_not_have_is_refused_with_those_it_has():
+    with pytest.raises(MissingFactError, match=r"no way 'magic' .* its sheet has: log-probs, "):
+        terms_of(SHARDED, logits="magic")
