@@ -172,7 +172,7 @@ def test_a_nodes_host_memory_is_what_is_said_of_it(script, rlplan):
     assert job["job"]["cluster"][0]["host_memory_bytes"] == 512 * 10**9
     small = rlplan("check", "verl", script, *GPU, "--host-memory-gb", "60")
     assert (small.code, "memory: does not fit" in small.out) == (1, True)
-    assert "engines' processes" in small.out
+    assert "Host memory" in small.out
 
 
 @pytest.mark.parametrize("given", ["lots", "0", "inf"])

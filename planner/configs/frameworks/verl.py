@@ -76,14 +76,14 @@ def run_of(settings: Settings) -> Run:
     algorithm = _algorithm(settings)
     _doubt(settings, models, algorithm)
     sampling = _sampling(settings, algorithm)
-    engine = sheet.engine
-    if engine is not None and all(each.ep == 1 for each in trains.values()):
-        engine = None
+    spread = any(each.ep > 1 for each in trains.values())
     return Run(
         framework=sheet.framework,
         trainer=trainer,
         engines=Engines(
-            train=engine, generate=_engine(settings), sleeps=settings.on("frees_cache")
+            train=sheet.engine if spread else None,
+            generate=_engine(settings),
+            sleeps=settings.on("frees_cache"),
         ),
         algorithm=algorithm,
         models=models,
