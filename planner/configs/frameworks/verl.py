@@ -1,7 +1,7 @@
 """verl: colocated roles on one pool, generation and reward models on pools of their own where configured."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -76,15 +76,10 @@ def run_of(settings: Settings) -> Run:
     algorithm = _algorithm(settings)
     _doubt(settings, models, algorithm)
     sampling = _sampling(settings, algorithm)
-    spread = any(each.ep > 1 for each in trains.values())
     return Run(
         framework=sheet.framework,
         trainer=trainer,
-        engines=Engines(
-            train=sheet.engine if spread else None,
-            generate=_engine(settings),
-            sleeps=settings.on("frees_cache"),
-        ),
+        engines=_engines(settings, sheet.engine, trains),
         algorithm=algorithm,
         models=models,
         model_keys=keys,
@@ -110,6 +105,15 @@ def run_of(settings: Settings) -> Run:
         guesses=tuple(_guesses(settings, sampling)),
         mode=mode,
         **_async(settings, mode),
+    )
+
+
+def _engines(settings: Settings, spread: str | None, trains: Mapping[str, TrainerSizes]) -> Engines:
+    """Return the engines of a run; where experts are spread out, that of the trainer's sheet."""
+    return Engines(
+        train=spread if any(each.ep > 1 for each in trains.values()) else None,
+        generate=_engine(settings),
+        sleeps=settings.on("frees_cache"),
     )
 
 
