@@ -40,7 +40,7 @@ Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 # of nine that were forecast at 93 to 100 % of a GPU nine ran.
 UNSURE: Final = 0.03
 # An engine that wakes beside trainers fills its share, and what their allocators keep is known least: where less than
-# what searches leave free is left, about as many ran as ran out too.
+# what searches leave free is left, seven of ten ran out.
 LEFT_BESIDE_ENGINE: Final = USUAL_HEADROOM
 # A limit of steps that no training reaches stands for none.
 MOST_STEPS: Final = 100_000
@@ -287,7 +287,7 @@ def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
             if during == GENERATE and trains and full > 1 - LEFT_BESIDE_ENGINE:
                 yield (
                     f"{during} leaves less than {LEFT_BESIDE_ENGINE:.0%} of a GPU to an engine and trainers that "
-                    "share it, where of reported runs about as many ran as ran out"
+                    "share it, where of reported runs more ran out than ran"
                 )
             elif full > (1 if trains else 1 - UNSURE):
                 yield f"its peak {near}"

@@ -1,7 +1,7 @@
 """verl: colocated roles on one pool, generation and reward models on pools of their own where configured."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -79,7 +79,7 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=sheet.framework,
         trainer=trainer,
-        engines=_engines(settings, sheet.engine, trains),
+        engines=_engines(settings, sheet.engine, trains.values()),
         algorithm=algorithm,
         models=models,
         model_keys=keys,
@@ -108,10 +108,10 @@ def run_of(settings: Settings) -> Run:
     )
 
 
-def _engines(settings: Settings, spread: str | None, trains: Mapping[str, TrainerSizes]) -> Engines:
+def _engines(settings: Settings, spread: str | None, trains: Iterable[TrainerSizes]) -> Engines:
     """Return the engines of a run; where experts are spread out, that of the trainer's sheet."""
     return Engines(
-        train=spread if any(each.ep > 1 for each in trains.values()) else None,
+        train=spread if any(each.ep > 1 for each in trains) else None,
         generate=_engine(settings),
         sleeps=settings.on("frees_cache"),
     )
