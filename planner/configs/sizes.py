@@ -79,12 +79,14 @@ def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
 def trainer_options(own: RoleSettings, logits: str | None = None) -> TrainerOptions:
     """Return how a role's trainer keeps its states: formats, and what of them is on the host when.
 
+    What only reads its weights has no other states that could leave without them.
+
     Args:
         logits: The way in which it makes log-probabilities; None is the framework's usual one.
     """
     weights, states = own.on("param_offload"), own.on("optimizer_offload")
     offloads: tuple[State, ...] | None = None
-    if weights != states:
+    if weights != states and own.role != "reference":
         offloads = ("weights", "gradients") if weights else ("optimizer",)
     fraction = 0.0
     if own.on("cpu_optimizer"):

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -154,6 +155,19 @@ def test_a_search_for_verl_gives_all_roles_of_a_process_of_megatron_one_layout()
         tasks = each.plan.tasks.items()
         cuts = {_cut(task) for name, task in tasks if task.engine.startswith("megatron")}
         assert len(cuts) == 1, each.plan.placement
+
+
+@pytest.mark.parametrize("engine", ["megatron", "fsdp2"])
+def test_a_reference_whose_weights_leave_has_no_states_that_stay(engine):
+    name = "reference.compute_log_prob"
+    plan = next(
+        plan
+        for plan, _ in plans("verl", 60)
+        if name in plan.tasks and plan.tasks[name].engine.startswith(engine)
+    )
+    leaves = replace(plan.tasks[name], offload=True)
+    changed = replace(plan, tasks=plan.tasks.with_item(name, leaves))
+    assert re.search(r"ref\.\S*param_offload=true", exported(changed, "verl").text, re.IGNORECASE)
 
 
 def test_variables_stand_for_what_no_plan_says():
