@@ -3,15 +3,16 @@
 import pytest
 
 from planner.answers.explain import first_shortage
-from planner.configs.checking import check_config
+from planner.configs.checking import check_config, check_plan
 from planner.configs.importing import imported
 from planner.configs.reading.sheet import load_config_sheet
 from planner.configs.relaxed import relaxed
 from rlplan.errors import FileError
 from simulator.placed.plan import PlacedPlan
 from simulator.timeline.pool_memory import memory_moments
+from tests.planner.brute_force import facts_with
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
-from tests.planner.configs.test_improving import SLEEPING, micro_batches
+from tests.planner.configs.test_improving import PADS, SLEEPING, micro_batches
 from tests.planner.configs.test_rules import (
     ASYNC,
     ASYNC_START,
@@ -20,6 +21,7 @@ from tests.planner.configs.test_rules import (
     MEGATRON,
     OPTIONS,
     A,
+    R,
 )
 
 # What breaks a rule of batches or lengths, and what the memory is that of.
@@ -166,3 +168,26 @@ def test_only_nemo_rls_files_hold_all_keys():
 def test_a_broken_layout_of_megatron_stays_unknown():
     words = [*VERL, MEGATRON, f"{A}.megatron.tensor_model_parallel_size=5"]
     assert check_config("verl", words, OPTIONS).verdict == "not known"
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(0.6, "fits"), (0.85, "may not fit")])
+def test_an_engine_and_trainers_on_one_gpu_need_what_searches_leave_free(share, verdict):
+    checked = check_config("verl", [*VERL, f"{R}.gpu_memory_utilization={share}"], OPTIONS)
+    assert checked.verdict == verdict
+    (pool,) = checked.forecast.memory
+    assert (pool.gpu_peak_bytes > 0.9 * pool.capacity_bytes) == (verdict == "may not fit")
+    assert any("leaves less than 10%" in each for each in checked.remarks) == (verdict != "fits")
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(0.99, "fits"), (1.02, "may not fit"), (1.04, "does not fit")]
+)
+def test_what_only_trains_is_no_doubt_below_what_there_is(factor, verdict):
+    words = [*VERL, *micro_batches(8, 4, 1), PADS, f"{R}.gpu_memory_utilization=0.5"]
+    checked = check_config("verl", words, OPTIONS)
+    plan = checked.plan
+    large = PlacedPlan(plan, facts_with(plan.job, 10**12))
+    peak = sum(memory_moments(large, plan.pool("train"))["actor.update"].values())
+    again = check_plan(plan, facts_with(plan.job, round(peak / factor)), "plan")
+    assert again.forecast.memory[0].peak_task == "actor.update"
+    assert again.verdict == verdict
