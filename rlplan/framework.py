@@ -5,7 +5,14 @@ from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import NonNegative, NonNegativeInt, Positive, Updates
-from rlplan.job import USUAL_WEIGHT_SYNC, Engines, OldLogProb, State, WeightSync
+from rlplan.job import (
+    USUAL_WEIGHT_SYNC,
+    Engines,
+    OldLogProb,
+    State,
+    TrainerOptions,
+    WeightSync,
+)
 from rlplan.plan import InFlight, Recompute
 
 
@@ -141,6 +148,10 @@ class FrameworkSheet:
     host: HostUse = NO_HOST_USE
     stages: FrozenDict[str, Positive] = FrozenDict()
     sources: FrozenDict[str, str]
+
+    def leaving(self, options: TrainerOptions) -> tuple[State, ...]:
+        """Return which states of a model that is trained leave the GPUs where a layout off-loads them."""
+        return self.offloads if options.offloads is None else options.offloads
 
     def call(self, kind: str) -> HostTime:
         """Return the host time of a stage of one kind."""

@@ -1,6 +1,7 @@
 """Sizes that frameworks have in common: copies of a model, micro-batches, off-loading, engines without graphs."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final, cast
 
 from planner.configs.reading.settings import RoleSettings, Settings
@@ -11,6 +12,8 @@ from rlplan.models.adapter import Adapter
 from rlplan.models.precision import TrainingPrecision
 from rlplan.rules.layouts import divisors
 
+# Roles whose models are read and not trained: they have weights alone.
+ONLY_READ: Final = ("reference", "reward")
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
 EAGER: Final = "{}-eager"
 
@@ -38,8 +41,12 @@ def updates_of(settings: Settings, samples: int) -> int:
         raise settings.refused("update_sequences", "is no batch", "at least 1")
     if samples % update:
         settings.doubt("update_sequences", f"updates that do not divide a step's {samples} samples")
-    wanted = samples / update
-    return min(divisors(samples), key=lambda count: (abs(count - wanted), count))
+    return nearest_divisor(samples, samples / update)
+
+
+def nearest_divisor(number: int, wanted: float) -> int:
+    """Return the divisor of a number that is nearest to what is wanted; of two the smaller."""
+    return min(divisors(number), key=lambda each: (abs(each - wanted), each))
 
 
 def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
@@ -79,26 +86,25 @@ def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
 def trainer_options(own: RoleSettings, logits: str | None = None) -> TrainerOptions:
     """Return how a role's trainer keeps its states: formats, and what of them is on the host when.
 
-    What only reads its weights has no other states that could leave without them.
-
     Args:
         logits: The way in which it makes log-probabilities; None is the framework's usual one.
     """
+    options = TrainerOptions(
+        weights=cast(TrainingPrecision | None, own.value("model_dtype")),
+        logits=logits,
+        host_states=own.on("cpu_offload"),
+    )
+    if own.role in ONLY_READ:
+        return options
     weights, states = own.on("param_offload"), own.on("optimizer_offload")
     offloads: tuple[State, ...] | None = None
-    if weights != states and own.role != "reference":
+    if weights != states:
         offloads = ("weights", "gradients") if weights else ("optimizer",)
     fraction = 0.0
     if own.on("cpu_optimizer"):
         fraction = own.share("host_fraction", 1.0)
         offloads = offloads if weights or states else ("optimizer",)
-    return TrainerOptions(
-        weights=cast(TrainingPrecision | None, own.value("model_dtype")),
-        logits=logits,
-        offloads=offloads,
-        host_optimizer=fraction,
-        host_states=own.on("cpu_offload"),
-    )
+    return replace(options, offloads=offloads, host_optimizer=fraction)
 
 
 def models_of(

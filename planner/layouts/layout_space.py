@@ -51,9 +51,8 @@ class LayoutSpace:
     @property
     def weights_leave(self) -> bool:
         """Tell whether weights that are trained leave the GPUs where a layout off-loads their states."""
-        own = self.job.trainer("actor").offloads
-        states = self.facts.framework(self.job.framework).offloads if own is None else own
-        return "weights" in states
+        framework = self.facts.framework(self.job.framework)
+        return "weights" in framework.leaving(self.job.trainer("actor"))
 
     def engine_of(self, task: Task) -> str:
         """Return the engine that runs a task."""

@@ -3,7 +3,7 @@
 from typing import Final
 
 from planner.configs.frameworks.openrlhf import ENGINE
-from planner.configs.writing.export import UPDATE, Export, Variable
+from planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
 from planner.configs.writing.launching import launch_script
 from profiles.sheets import load_engine
 from rlplan.job import Role
@@ -127,7 +127,7 @@ def _trainer(export: Export) -> None:
     )
     export.put("checkpoints", trained.recompute != "none")
     _batches(export, trained, passed)
-    leaves = trained.offload and export.weights_leave
+    leaves = trained.offload and "weights" in states_leaving(export.plan.job, "actor")
     export.put("trainer_sleeps", leaves)
     export.put_size("actor", "cpu_optimizer", trained.offload and not leaves)
     for role in ("reference", "reward"):

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from planner.configs.frameworks.verl import NO_DUAL_CLIP, NO_LIMIT
+from planner.configs.frameworks.verl import NO_DUAL_CLIP
+from planner.configs.losses import NO_LIMIT
 from planner.configs.reading.sheet import Scalar
-from planner.configs.writing.export import UPDATE, Export, Variable
+from planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
 from planner.configs.writing.launching import launch_script
 from profiles.catalog import load_engine
 from rlplan.job import Role, TrainerOptions
@@ -181,16 +182,12 @@ def _role(export: Export, role: Role) -> None:
     if trained is not None:
         export.put_size(role, "distributed", trained.zero > 0)
     export.put_size(role, "reshards", layout.zero == FULLY_SHARDED)
-    options = export.plan.job.trainer(role)
-    weights_leave = (
-        export.weights_leave if options.offloads is None else "weights" in options.offloads
-    )
-    leaves = layout.offload and (trained is None or weights_leave)
+    leaving = states_leaving(export.plan.job, role)
+    leaves = layout.offload and (trained is None or "weights" in leaving)
     export.put_size(role, "param_offload", leaves)
-    _options(export, role, options)
+    _options(export, role, export.plan.job.trainer(role))
     if trained is not None:
-        states_leave = options.offloads is None or "optimizer" in options.offloads
-        export.put_size(role, "optimizer_offload", layout.offload and states_leave)
+        export.put_size(role, "optimizer_offload", layout.offload and "optimizer" in leaving)
         export.put_size(role, "max_gradient_norm", export.losses["max_gradient_norm"])
         _recomputation(export, role, trained)
         if trained.chunks > 1:

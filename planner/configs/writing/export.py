@@ -13,7 +13,7 @@ from profiles.sheets import hugging_face_ids, load_framework, load_model, model_
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
-from rlplan.job import Job, KlPlace, Role
+from rlplan.job import Job, KlPlace, Role, State
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.workload.lengths import longest
 
@@ -169,11 +169,6 @@ class Export:
         """Tell whether groups of equal rewards are sampled again."""
         job = self.plan.job
         return load_algorithm(job.algorithm).resamples or job.dynamic_sampling is not None
-
-    @property
-    def weights_leave(self) -> bool:
-        """Tell whether weights that are trained leave the GPUs where states do."""
-        return "weights" in load_framework(self.plan.job.framework).offloads
 
     def prefix(self, key: str) -> str:
         """Return what hydra wants before a key that its configuration may not have."""
@@ -353,6 +348,11 @@ class Export:
                 raise self.refused(key, "has no word for what the plan has", allowed, value)
             value = scalar(word)  # type: ignore[assignment]
         self.values[key] = value
+
+
+def states_leaving(job: Job, role: Role) -> tuple[State, ...]:
+    """Return which states of a trained role leave the GPUs where its layout off-loads them."""
+    return load_framework(job.framework).leaving(job.trainer(role))
 
 
 def family(engine: str) -> str:

@@ -13,14 +13,21 @@ from planner.configs.reading.sheet import load_config_sheet
 from planner.configs.reading.versions import is_newest
 from planner.configs.rules import RULES
 from planner.configs.run import Means, Run, draft_of, job_of
-from planner.configs.writing.export import OF_CRITICS, Export, Variable, family, losses_of
+from planner.configs.writing.export import (
+    OF_CRITICS,
+    Export,
+    Variable,
+    family,
+    losses_of,
+    states_leaving,
+)
 from profiles.catalog import resolve_job
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
+from rlplan.job import Job, Role, State, TrainerOptions
 from rlplan.plan import Plan, PlanDraft, TaskDraft
 from rlplan.units import show_bytes
 from rlplan.workload.lengths import longest, mean_length
@@ -33,7 +40,7 @@ from simulator.timeline.pool_memory import staying
 UNSAID: Final = frozenset({
     "version", "name", "models", "workload", "cluster", "devices", "engines", "framework", "weight_sync",
     "rewards", "hyperparameters", "failures", "prompts_file", "prompt_data", "tokenizer", "seed", "objective",
-    "specs", "adapters", "quantised_at", "dynamic_sampling",
+    "specs", "adapters", "quantised_at", "dynamic_sampling", "trainers",
 })  # fmt: skip
 # Fields of a layout that only some kinds of tasks have: an import leaves them out of the others.
 OPEN: Final = frozenset({
@@ -149,7 +156,7 @@ def _of_memory(export: Export, facts: Facts) -> Iterator[str]:
         return
     placed = PlacedPlan(plan, facts)
     beside = placed.tasks_on(plan.pool(export.generate.pool))
-    kept = sum(staying([task_memory(task) for task in beside]).values())
+    kept = sum(staying(map(task_memory, beside)).values())
     left = 1 - kept / facts.device(plan.pool(export.generate.pool).device).sheet.memory_bytes
     if export.generate.memory_fraction > left:
         yield (
@@ -188,6 +195,7 @@ def _played(own: Workload, found: Workload, run: Run) -> Workload:
 def _differences(plan: Plan, job: Job, draft: PlanDraft) -> Iterator[tuple[str, object, object]]:
     """Yield fields in which a plan is not what was imported, with both values."""
     yield from _of_jobs(plan.job, job)
+    yield from _of_trainers(plan, job)
     for name in ("mode", "staleness", "sync_every", "in_flight"):
         wanted, found = getattr(plan, name), getattr(draft, name)
         if found is None or (name in {"sync_every", "in_flight"} and plan.mode != "async"):
@@ -262,6 +270,23 @@ def _of_jobs(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
         old is not None and new is not None and old.rank != new.rank
     ):
         yield "job.adapters.actor", old, new
+
+
+def _of_trainers(plan: Plan, job: Job) -> Iterator[tuple[str, object, object]]:
+    """Yield how trainers keep states and make logits where that differs; which states leave, only where they do."""
+    for role in plan.job.models:
+        update = plan.tasks.get(f"{role}.update")
+        moves = update is not None and update.offload
+        wanted, found = (_options(each, role, moves=moves) for each in (plan.job, job))
+        if wanted != found:
+            yield f"job.trainers.{role}", wanted, found
+
+
+def _options(job: Job, role: Role, *, moves: bool) -> TrainerOptions:
+    """Return a role's options with the states that leave, whoever says so; gradients go with the weights."""
+    leaving = states_leaving(job, role) if moves else ()
+    told: tuple[State, ...] = ("weights", "optimizer")
+    return replace(job.trainer(role), offloads=tuple(state for state in told if state in leaving))
 
 
 def _of_work(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
