@@ -91,7 +91,7 @@ def test_an_installed_wheel_lives_beside_a_users_own_folders(tmp_path):
     python = tmp_path / "venv" / "bin" / "python"
     paths = f"{installed}:{sysconfig.get_paths()['purelib']}"
     assert str(installed) in run([python, "-c", NOTEBOOK], user, paths)
-    assert "fits" in run([python, "-m", "rlplan", "check", "job.yaml"], user, paths)
+    assert "memory: " in run([python, "-m", "rlplan", "check", "job.yaml"], user, paths)
     search = ["search", "job.yaml", "--seconds", "2", "--out", "plan.yaml"]
     assert "fits" in run([python, "-m", "rlplan", *search], user, paths)
     run([python, "-m", "rlplan", "report", "plan.yaml", "--out", "page"], user, paths)

@@ -11,6 +11,7 @@ import pytest
 from planner.configs.importing import ImportOptions, imported
 from planner.configs.reading.sheet import load_config_sheet, spelled
 from rlplan.errors import UserError
+from tests.planner.configs.fates import outcome
 
 CATALOGUE = Path(__file__).parent / "data" / "keys_of_nemo_rl.txt"
 OPTIONS = ImportOptions(
@@ -77,6 +78,7 @@ OF_SAMPLES = {
     "Megatron": MOE,
     "Megatron, packed": f"{MOE} {PACKED.format('policy')}",
     "Megatron, FP8": f"{MOE} {M}.fp8_cfg.enabled=true",
+    "Megatron, stepped on the host": f"{MEGATRON} {M}.optimizer.optimizer_cpu_offload=true",
     "asynchronous": f"{APART} {AHEAD.format('grpo.async_grpo')}",
     "on one node": f"{APART} cluster.num_nodes=1 {G}.colocated.resources.gpus_per_node=4",
     "ahead": f"{APART} async_rl.enabled=true async_rl.sampler.max_staleness_versions=2",
@@ -112,6 +114,7 @@ WITH_CRITICS = {
     "a critic, by length": BY_LENGTH.format("value"),
     "a critic of experts": f"{D}.expert_parallel_size=4 {EXPERTS}",
     "a critic of experts, by Megatron": MOE,
+    "a critic of Megatron, stepped on the host": f"{MEGATRON} {V}.optimizer.optimizer_cpu_offload=true",
     "a critic of Megatron, asynchronous": f"{MEGATRON} {APART} {AHEAD.format('ppo.async_ppo')}",
     "asynchronous with a critic": f"{APART} {AHEAD.format('ppo.async_ppo')}",
     "asynchronous with a critic, by its older name": f"{APART} {AHEAD.format('ppo.async_grpo')}",
@@ -189,35 +192,13 @@ def told(key, value, name, bases):
     except UserError as error:
         said = str(error)
         return "refused" if key in said and "is no whole number" not in said else ""
-    keys = found.keys
-    lists = (
-        keys.mapped, keys.without_influence, keys.not_modelled, keys.changes_work, keys.unknown,
-    )  # fmt: skip
-    assert any(key in each for each in lists), f"{key} is in no list"
-    if any(key in each for each in lists[2:]):
-        return "reported"
-    if (found.job, found.draft) != before:
-        return "acts"
-    return "" if key in keys.mapped else "idle"
-
-
-def harmless():
-    """Return the keys that have no influence by their own names."""
-    return {
-        each
-        for keys in SHEET.without_influence.values()
-        for name in keys
-        for each in spelled(name, SHEET.roles)
-    }
+    return outcome(found, key, before)
 
 
 @cache
 def mapped():
     """Return the keys that the sheet maps."""
-    sizes = (setting for trainer in SHEET.trainers.values() for setting in trainer.sizes.values())
-    of_roles = (setting.of(prefix) for setting in sizes for prefix in SHEET.roles.values())
-    settings = (*of_roles, *SHEET.settings.values(), *SHEET.losses.values())
-    return {key for setting in settings for key in setting.keys}
+    return {key for setting in SHEET.every_setting() for key in setting.keys}
 
 
 def is_told(key):
@@ -230,7 +211,7 @@ def is_told(key):
 
 def fate(key, values, bases):
     """Return what becomes of a key in the first configuration and with the first value that show it."""
-    if key in harmless():
+    if key in SHEET.harmless():
         return "named"
     seen = "swallowed"
     for name in BASES:
@@ -258,7 +239,7 @@ def test_every_key_that_the_sheet_maps_acts(bases):
 
 
 def test_nothing_is_ignored_by_a_pattern():
-    assert [name for name in harmless() if "*" in name] == []
+    assert [name for name in SHEET.harmless() if "*" in name] == []
 
 
 def test_patterns_stand_only_where_keys_are_free_and_are_reported():

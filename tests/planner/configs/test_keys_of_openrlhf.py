@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from planner.configs.importing import ImportOptions, imported
-from planner.configs.reading.sheet import load_config_sheet, spelled
+from planner.configs.reading.sheet import load_config_sheet
 from rlplan.errors import UserError
+from tests.planner.configs.fates import outcome
 
 CATALOGUE = Path(__file__).parent / "data" / "flags_of_openrlhf.txt"
 OPTIONS = ImportOptions(
@@ -84,32 +85,13 @@ def told(flag, words, name, before):
     except UserError as error:
         said = str(error)
         return "refused" if flag in said and "is no " not in said else ""
-    keys = found.keys
-    lists = (
-        keys.mapped, keys.without_influence, keys.not_modelled, keys.changes_work, keys.unknown,
-    )  # fmt: skip
-    assert any(key in each for each in lists), f"{key} is in no list"
-    if any(key in each for each in lists[2:]):
-        return "reported"
-    if (found.job, found.draft) != before[name]:
-        return "acts"
-    return "" if key in keys.mapped else "idle"
-
-
-def harmless():
-    """Return the keys that have no influence by their own names."""
-    return {
-        each
-        for keys in SHEET.without_influence.values()
-        for name in keys
-        for each in spelled(name, SHEET.roles)
-    }
+    return outcome(found, key, before[name])
 
 
 def fate(flag, described, before):
     """Return what becomes of a flag in the first configuration and with the first words that show it."""
     kind, default = described
-    if SHEET.older.get(flag, flag) in harmless():
+    if SHEET.older.get(flag, flag) in SHEET.harmless():
         return "named"
     seen = "swallowed"
     for name in BASES:
@@ -132,7 +114,7 @@ def test_every_flag_that_was_renamed_is_still_known():
 
 
 def test_nothing_is_said_or_ignored_by_a_pattern():
-    names = (*harmless(), *SHEET.not_modelled, *SHEET.changes_work)
+    names = (*SHEET.harmless(), *SHEET.not_modelled, *SHEET.changes_work)
     assert [name for name in names if "*" in name] == []
 
 

@@ -15,6 +15,7 @@ from planner.configs.reading.sheet import load_config_sheet, spelled
 from planner.configs.writing.exporting import exported
 from profiles.facts import load_facts
 from rlplan.errors import UserError
+from tests.planner.configs.fates import outcome
 
 CATALOGUES = Path(__file__).parent / "data"
 OPTIONS = ImportOptions(
@@ -60,6 +61,10 @@ BASES = {
     " actor_rollout_ref.actor.use_kl_loss=False",
     "Megatron": f"{COMMON} {COUNTED} {MOE} algorithm.adv_estimator=gae",
     "Megatron, packed": f"{COMMON} {PACKED} {MOE} algorithm.adv_estimator=gae",
+    # Whose process is laid out by the actor, or by a reference that has sizes of its own.
+    "Megatron without a critic": f"{COMMON} {COUNTED} {MOE} algorithm.adv_estimator=grpo",
+    "entropies in chunks": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.actor.use_torch_compile=False"
+    " actor_rollout_ref.actor.entropy_from_logits_with_chunking=True",
     "turbo": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.actor.strategy=fsdp_turbo",
     "what is off otherwise": f"{COMMON} {PACKED} algorithm.adv_estimator=gae"
     " actor_rollout_ref.rollout.disaggregation.enabled=True reward.reward_model.rollout.disaggregation.enabled=True"
@@ -103,6 +108,8 @@ OTHERS = {
     " +actor_rollout_ref.model.override_config.rope_scaling.factor=4.0"
     " +actor_rollout_ref.model.override_config.rope_scaling.original_max_position_embeddings=32768",
 }
+# What says which file is read, and what a file says of those beneath it: no key of a command line.
+OF_FILES = {"--config-name", "defaults"}
 # Of passes that are only the reference's, or only of those that learn.
 OF_ONE_ROLE = r"\.(log_prob|ppo_micro|ppo_max|use_dynamic)_"
 WORDS = ("actually_other", "Qwen/Qwen2.5-7B")
@@ -161,31 +168,12 @@ def told(key, value, name):
     except UserError as error:
         said = str(error)
         return "refused" if key in said and "is no whole number" not in said else ""
-    keys = found.keys
-    lists = (
-        keys.mapped,
-        keys.without_influence,
-        keys.not_modelled,
-        keys.changes_work,
-        keys.unknown,
-    )
-    assert any(key in each for each in lists), f"{key} is in no list"
-    if key in keys.not_modelled or key in keys.changes_work or key in keys.unknown:
-        return "reported"
-    if (found.job, found.draft) != (job, draft):
-        return "acts"
-    return "" if key in keys.mapped else "not read"
+    return outcome(found, key, (job, draft))
 
 
 def fate(key, default, bases=tuple(BASES)):
     """Return what becomes of a key in the first configuration and with the first value that show it."""
-    harmless = {
-        each
-        for keys in SHEET.without_influence.values()
-        for name in keys
-        for each in spelled(name, SHEET.roles)
-    }
-    if key in harmless:
+    if key in SHEET.harmless():
         return "named"
     seen = "swallowed"
     for name in bases:
@@ -193,7 +181,7 @@ def fate(key, default, bases=tuple(BASES)):
             found = told(key, value, name)
             if found in {"acts", "reported"}:
                 return found
-            if found == "not read" and not reportable(key):  # whatever its value
+            if found == "idle" and not reportable(key):  # whatever its value
                 break
             seen = found if found == "refused" else seen
     return seen
@@ -210,7 +198,7 @@ def own_keys():
         if (".log_prob_" in key) == (role == "reference") or not re.search(OF_ONE_ROLE, key)
     }
     alone = {key for setting in SHEET.settings.values() for key in (*setting.keys, *setting.over)}
-    return sorted((of_roles | alone) - {"--config-name"})
+    return sorted((of_roles | alone) - OF_FILES)
 
 
 @pytest.mark.full
