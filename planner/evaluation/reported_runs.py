@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.answers.completion import complete
-from planner.configs.checking import UNSURE, Checked, check_config, check_plan
+from planner.configs.checking import Checked, Verdict, check_config, check_plan, verdict_at
 from planner.configs.importing import ImportOptions
 from planner.requests.drafts import read_draft
 from profiles.facts import load_facts
@@ -106,15 +106,18 @@ def checked_row(case: FitCase, folder: Path) -> FitRow:
     fullest = max(
         checked.forecast.memory, key=lambda each: each.gpu_peak_bytes / max(1, each.capacity_bytes)
     )
-    said: Said = "no answer" if checked.verdict == "not known" else checked.verdict
     first = checked.first
     return FitRow(
         case=case,
-        said=said,
+        said=_said(checked.verdict),
         forecast_bytes=fullest.gpu_peak_bytes,
         capacity_bytes=fullest.capacity_bytes,
         during="" if first is None else first.during,
     )
+
+
+def _said(verdict: Verdict) -> Said:
+    return "no answer" if verdict == "not known" else verdict
 
 
 def _host_row(case: FitCase, checked: Checked) -> FitRow:
@@ -124,10 +127,9 @@ def _host_row(case: FitCase, checked: Checked) -> FitRow:
     per_node = max(group.gpus_per_node for group in checked.plan.job.cluster)
     fullest = max(checked.forecast.memory, key=lambda each: each.host_peak_bytes)
     share = fullest.host_peak_bytes / max(1, fullest.host_capacity_bytes)
-    said: Said = "fits" if share <= 1 - UNSURE else "may not fit"
     return FitRow(
         case=case,
-        said="does not fit" if share > 1 + UNSURE else said,
+        said=_said(verdict_at(share)),
         forecast_bytes=fullest.host_peak_bytes * per_node,
         capacity_bytes=fullest.host_capacity_bytes * per_node,
         during="" if share <= 1 else max(fullest.host_terms, key=fullest.host_terms.__getitem__),
@@ -173,5 +175,6 @@ def _options(case: FitCase, folder: Path) -> tuple[list[str], ImportOptions]:
         mean_prompt=numbers.get("mean_prompt"),
         environment=FrozenDict(),
         taken_as=names.get("taken_as", ""),
+        version=names.get("version"),
         host_memory_bytes=case.host_memory_bytes,
     )
