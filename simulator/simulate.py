@@ -12,7 +12,7 @@ from simulator.placed.plan import PlacedPlan
 from simulator.timeline.agenda import agenda_of, learnt_plan
 from simulator.timeline.assemble import assemble, batch_tokens, device_pools
 from simulator.timeline.engine import play
-from simulator.timeline.pool_memory import peak_at_limits_bytes, pool_memory
+from simulator.timeline.pool_memory import pool_memory
 from simulator.timeline.steady import (
     EMPTYING_ITERATIONS,
     ITERATIONS_PLAYED,
@@ -46,10 +46,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     assert iterations >= 1
     check_played(plan)
     placed = PlacedPlan(plan, facts)
-    memory = [
-        replace(pool_memory(placed, pool), limit_peak_bytes=peak_at_limits_bytes(placed, pool))
-        for pool in device_pools(plan)
-    ]
+    memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
     if plan.mode in STREAMED_MODES:
         from simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
 

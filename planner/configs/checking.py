@@ -31,7 +31,7 @@ from rlplan.units import show_bytes
 from simulator.capabilities import check_played
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
-from simulator.timeline.pool_memory import TRANSITION, memory_moments
+from simulator.timeline.pool_memory import TRANSITION, memory_moments, peak_at_limits_bytes
 
 Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 
@@ -211,7 +211,7 @@ def check_plan(
         verdict=verdict,
         remarks=remarks,
         better=improvements(plan, facts, forecast, typed) if sought else (),
-        first=first_shortage(plan, facts),
+        first=None if forecast.feasible else first_shortage(plan, facts),
     )
 
 
@@ -266,11 +266,18 @@ def _of_error(error: FileError) -> Finding:
 def _verdict(forecast: Forecast, placed: PlacedPlan) -> tuple[Verdict, tuple[str, ...]]:
     """Return whether the fullest GPU, and host, has room, with what that rests on where it is neither yes nor no."""
     share = max((_least_share(each) for each in forecast.memory), default=0.0)
-    if share > 1 + UNSURE:
+    if verdict_at(share) == "does not fit":
         return "does not fit", ()
-    remarks = tuple(_at_limits(each) for each in forecast.memory if _fits_but_at_limits(each))
+    remarks = tuple(_at_limits(forecast, placed))
     doubts = tuple(dict.fromkeys(_doubts(forecast, placed)))
     return ("may not fit", (*doubts, *remarks)) if doubts else ("fits", remarks)
+
+
+def verdict_at(share: float) -> Verdict:
+    """Return what is said of a peak that takes such a share of what there is, where nothing more is known of it."""
+    if share > 1 + UNSURE:
+        return "does not fit"
+    return "may not fit" if share > 1 - UNSURE else "fits"
 
 
 def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
@@ -279,7 +286,7 @@ def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
     for memory in forecast.memory:
         if memory.host_capacity_bytes:
             full = memory.host_peak_bytes / memory.host_capacity_bytes
-            yield from [f"what a host holds {near}"] if full > 1 - UNSURE else []
+            yield from [f"what a host holds {near}"] if verdict_at(full) != "fits" else []
         moments = memory_moments(placed, placed.plan.pool(memory.pool))
         trains = not moments.keys() <= {GENERATE, TRANSITION}
         for during, terms in moments.items():
@@ -312,16 +319,15 @@ def _least_share(memory: MemoryForecast, spared: tuple[str, ...] = ()) -> float:
     return max(shares)
 
 
-def _fits_but_at_limits(memory: MemoryForecast) -> bool:
-    return memory.fits_device and memory.limit_peak_bytes > memory.capacity_bytes
-
-
-def _at_limits(memory: MemoryForecast) -> str:
-    """Say what a pool's fullest GPU would need of micro-batches of the longest sequences alone."""
-    return (
-        f"pool {memory.pool}: if all sequences of a micro-batch were as long as they may be, it would take "
-        f"{show_bytes(memory.limit_peak_bytes)} of {show_bytes(memory.capacity_bytes)}"
-    )
+def _at_limits(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
+    """Say what a pool's fullest GPU, which has room, would need of micro-batches of the longest sequences alone."""
+    for memory in (each for each in forecast.memory if each.fits_device):
+        peak_bytes = peak_at_limits_bytes(placed, placed.plan.pool(memory.pool))
+        if peak_bytes > memory.capacity_bytes:
+            yield (
+                f"pool {memory.pool}: if all sequences of a micro-batch were as long as they may be, it would take "
+                f"{show_bytes(peak_bytes)} of {show_bytes(memory.capacity_bytes)}"
+            )
 
 
 def _spared(settings: Settings, checked: Checked) -> tuple[Verdict, tuple[str, ...]]:
@@ -337,7 +343,7 @@ def _spared(settings: Settings, checked: Checked) -> tuple[Verdict, tuple[str, .
     }
     ends = tuple(set(spares.values()))
     left = max(_least_share(each, ends) for each in checked.forecast.memory)
-    if not spares or left > 1 + UNSURE:
+    if not spares or verdict_at(left) == "does not fit":
         return checked.verdict, ()
     keys = ", ".join(spares)
     words = f"the forecast counts on the GPU what {keys} keep off it: {', '.join(sorted(set(spares.values())))}"

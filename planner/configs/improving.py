@@ -6,7 +6,7 @@ each is looked at by itself, and those that take most off what is too much are p
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -118,10 +118,7 @@ class Trials:
         if trial is None:
             return None
         self.left -= 1
-        over = overflow(trial.plan, self.facts)
-        return Trial(
-            changes=changes, arguments=trial.arguments, plan=trial.plan, levers=levers, over=over
-        )
+        return replace(trial, levers=levers, over=overflow(trial.plan, self.facts))
 
     def improvement(
         self, trial: Trial, forecast: Forecast, after: Forecast | None = None

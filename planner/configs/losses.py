@@ -1,5 +1,6 @@
 """What a configuration learns by, in words that frameworks have in common: the algorithm, and what losses need."""
 
+import math
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -16,6 +17,8 @@ UNGROUPED: Final = "reinforce-plus-plus"
 # What is passed over with a reference, whatever its losses.
 COMPARED: Final = "grpo"
 REFERENCE: Final = "reference"
+# A limit of batches that no step reaches stands for none.
+NO_LIMIT: Final = 1_000_000
 # A reference that is passed over with a weight of 0 takes its time all the same.
 LEAST_KL_WEIGHT: Final = 1e-9
 
@@ -53,6 +56,43 @@ def sampling_of(settings: Settings, algorithm: str) -> DynamicSampling | None:
         return None
     rounds = settings.whole("filter_rounds")
     return DynamicSampling(max_rounds=rounds) if rounds > 0 else DynamicSampling()
+
+
+def sampled_in_batches(prompts: int, batch: int, most: int | None) -> DynamicSampling:
+    """Return how groups are sampled again where whole batches are generated until enough differ in reward.
+
+    A job counts rounds in batches of the prompts that a step learns from.
+
+    Args:
+        prompts: That a step learns from.
+        batch: Prompts of a batch that is generated.
+        most: Batches of a step; None sets no limit.
+    """
+    batches = math.ceil(DynamicSampling().expected_rounds * prompts / batch)
+    if most is not None:
+        batches = min(batches, most)
+    return DynamicSampling(
+        max_rounds=NO_LIMIT if most is None else math.ceil(most * batch / prompts),
+        expected_rounds=max(1.0, batches * batch / prompts),
+    )
+
+
+def sampling_guess(sampling: DynamicSampling, prompts: int, batch: int | None = None) -> str:
+    """Return what is assumed of groups that are sampled again, for people.
+
+    Args:
+        batch: Prompts of a batch, where whole ones are generated.
+    """
+    generated = round(sampling.expected_rounds * prompts)
+    how = f"{generated:,} prompts"
+    if batch is not None:
+        batches = max(1, round(generated / batch))
+        how = f"{batches} batch{'es' if batches != 1 else ''} of {batch:,} prompts"
+    kept = 1 / DynamicSampling().expected_rounds
+    return (
+        f"{how} generated for the {prompts:,} that a step learns from: {kept:.0%} of groups are taken to differ in "
+        "reward; say dynamic_sampling.expected_rounds of the job"
+    )
 
 
 def _named(settings: Settings) -> str:

@@ -8,10 +8,10 @@ from planner.answers.completion import complete
 from planner.configs.importing import Imported, ImportOptions, imported_run
 from planner.configs.reading.settings import Settings
 from planner.configs.run import Run, Work
+from planner.configs.sizes import nearest_divisor
 from profiles.facts import Facts, load_facts
 from rlplan.errors import UserError
 from rlplan.plan import Plan
-from rlplan.rules.layouts import divisors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,7 @@ def _nearest(run: Run) -> Iterator[Run]:
 def _works(run: Run) -> Iterator[Work]:
     work = run.work
     yield work
-    sizes = divisors(max(1, work.prompts))
-    updates = min(sizes, key=lambda size: abs(size - work.updates))
+    updates = nearest_divisor(max(1, work.prompts), work.updates)
     yield replace(work, updates=updates)
     copies = lcm(*(sizes.dp for sizes in run.trainers.values()))
     for parts in (copies * updates, copies * work.updates):

@@ -22,13 +22,13 @@ from rlplan.plan import Plan, TaskPlan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.systems import SystemForecast
 from rlplan.units import show_bytes
-from simulator.memory.task_memory import COMMUNICATORS, TaskMemory
+from simulator.memory.task_memory import TaskMemory
 from simulator.placed.plan import PlacedPlan
 from simulator.placed.site import Site, sites_of
 from simulator.placed.task import PlacedTask
 from simulator.simulate import simulate
 from simulator.stages import task_cost, task_memory
-from simulator.timeline.pool_memory import kv_bytes_left, pool_memory, staying
+from simulator.timeline.pool_memory import kv_bytes_left, passing, pool_memory, staying
 
 # Of the plans that a system offers, so many are simulated, in the order of their tasks' seconds.
 MOST_SIMULATED = 8
@@ -188,9 +188,7 @@ class _Bench:
             for other, own in plan.tasks.items()
             if own.pool == layout.pool and other in self._tasks
         ]
-        brought = dict(self._held(task, layout, site).transient)
-        brought.pop(COMMUNICATORS, None)
-        taken = sum((staying(held) | brought).values())
+        taken = sum((staying(held) | passing(self._held(task, layout, site))).values())
         return taken <= self._facts.device(site.device).sheet.memory_bytes
 
     def _held(self, task: Task, layout: TaskPlan, site: Site) -> TaskMemory:

@@ -27,8 +27,6 @@ class MemoryForecast:
         host_capacity_bytes: A GPU's share of its node's host memory; 0 where it is not known.
         cache_shortage_bytes: What the generation engine's share of the GPU lacks for the cache of one longest
             sequence; 0 where it suffices.
-        limit_peak_bytes: The peak if all sequences of a micro-batch were as long as their limits let them; 0 where
-            lengths do not vary.
     """
 
     pool: str
@@ -39,7 +37,6 @@ class MemoryForecast:
     host_terms: FrozenDict[str, int] = FrozenDict()
     host_capacity_bytes: int = 0
     cache_shortage_bytes: int = 0
-    limit_peak_bytes: int = 0
 
     @property
     def fits(self) -> bool:

@@ -183,7 +183,7 @@ def _tell_best(
         echo_json(search_document(found))
     else:
         _print(found, facts_of(found.plans[0].plan.job), all_placements=shows_all)
-        _print_target(found, job, further)
+        _print_target(found, asked, further)
     return found
 
 
@@ -229,17 +229,16 @@ def _check_target(target: str | None, pareto: str | None, *, beyond: bool) -> No
         )
 
 
-def _print_target(found: SearchResult, job: Job, further: Beyond | None) -> None:
+def _print_target(found: SearchResult, asked: Asked, further: Beyond | None) -> None:
     """Say for which framework the plan is, or what one beyond it brings."""
     from planner.configs.searching import target_of
     from rlplan.units import show_seconds
 
     if further is None:
-        target = target_of(job)
+        target = asked.target or target_of(asked.job)
         if target is not None:
-            say(
-                f"searched what {target} can run: --beyond looks further; `rlplan export` writes its configuration"
-            )
+            more = "" if asked.target else ": --beyond looks further"
+            say(f"searched what {target} can run{more}; `rlplan export` writes its configuration")
         return
     seconds = show_seconds(found.plans[0].forecast.iteration_seconds)
     if further.within is None:
@@ -249,7 +248,7 @@ def _print_target(found: SearchResult, job: Job, further: Beyond | None) -> None
     else:
         own = show_seconds(further.within.plans[0].forecast.iteration_seconds)
         say(
-            f"beyond {further.title}: {seconds} a step, {further.gain:.1%} better in {job.objective} than its best "
+            f"beyond {further.title}: {seconds} a step, {further.gain:.1%} better in {asked.job.objective} than its best "
             f"({own}): needs {further.needs or 'nothing that it lacks'}"
         )
 

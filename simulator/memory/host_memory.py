@@ -21,6 +21,7 @@ from simulator.placed.task import PlacedTask
 TRAINERS, ENGINES = "trainers' processes", "engines' processes"
 SLEEPING = "weights of the sleeping engine"
 LOADING = "models that are being loaded"
+GRADIENT_BYTES = 4  # as an optimizer on the host steps with them
 
 
 def host_terms(tasks: Sequence[tuple[PlacedTask, TaskMemory]]) -> Terms:
@@ -58,7 +59,7 @@ def _off_loaded(placed: PlacedTask, memory: TaskMemory) -> Terms:
         found[weights] = placed.kept_states(placed.state_ranks, stored.weight_bytes)
     if placed.trains and (options.host_states or options.host_optimizer):
         share = 1.0 if options.host_states else options.host_optimizer
-        each = stored.optimizer_bytes + GRADIENT_BYTES  # gradients come in fp32 to be stepped with
+        each = stored.optimizer_bytes + GRADIENT_BYTES
         found[f"{role} optimizer on the host"] = round(
             share * placed.kept_states(placed.state_ranks, each)
         )
@@ -67,9 +68,6 @@ def _off_loaded(placed: PlacedTask, memory: TaskMemory) -> Terms:
         inputs = layer_activation_bytes(placed.model, batch, "full")
         found[f"{role} inputs of layers"] = inputs * -(-placed.model.num_layers // layout.pp)
     return found
-
-
-GRADIENT_BYTES = 4
 
 
 def _processes(tasks: Sequence[tuple[PlacedTask, TaskMemory]], use: HostUse) -> Terms:

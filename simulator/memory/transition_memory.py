@@ -105,9 +105,8 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     }
     if transition.train_is_away:
         own = weights_term(train.task.role)
-        terms[own] = passes_memory(train).transient.get(
-            own, 0
-        )  # they are there once more, to be sent
+        # They are there once more, to be sent.
+        terms[own] = passes_memory(train).transient.get(own, 0)
     return terms
 
 

@@ -144,8 +144,7 @@ class PlacedTask:
     @property
     def off_loadable(self) -> tuple[str, ...]:
         """Return which states of a model that is trained leave the GPUs where a layout off-loads them."""
-        own = self.options.offloads
-        return self.framework.offloads if own is None else own
+        return self.framework.leaving(self.options)
 
     @property
     def workload(self) -> Workload:

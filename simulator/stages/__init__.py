@@ -4,6 +4,7 @@ How parts are priced stands in `simulator.costs`, `simulator.generation` and `si
 """
 
 from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 from rlplan.plug_ins import PlugIns
 from simulator.costs.calibrated import task_at_site
@@ -22,6 +23,7 @@ class StageKind(Protocol):
         """Return the bytes on each GPU by term."""
 
 
+_memories: WeakKeyDictionary[PlacedTask, TaskMemory] = WeakKeyDictionary()
 STAGES: Final = PlugIns[StageKind](__name__, __path__, kind="kind of task", dashes=False)
 
 
@@ -43,6 +45,9 @@ def task_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
 def task_memory(placed: PlacedTask) -> TaskMemory:
     """Return the bytes that a task puts on each GPU, by term, on its fullest pipeline stage.
 
-    Tasks of one role share resident terms of one name.
+    Tasks of one role share resident terms of one name. What is asked of one placed task again is looked up.
     """
-    return STAGES.load(placed.task.kind).memory(placed)
+    found = _memories.get(placed)
+    if found is None:
+        found = _memories[placed] = STAGES.load(placed.task.kind).memory(placed)
+    return found

@@ -5,7 +5,7 @@ its own fullest pipeline stage, which for tasks of different pipelines need not 
 upper bound then, exact elsewhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from rlplan.files.frozen import FrozenDict
@@ -38,8 +38,6 @@ TRANSITION = "transition"
 BESIDE = "generation engine beside its share"
 WEIGHTS = ("weights", "adapters")
 
-Memories = list[tuple[PlacedTask, TaskMemory]]
-
 
 def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
     """Return the fullest GPU of a pool at its peak, in bytes by term."""
@@ -47,13 +45,12 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
         return MemoryForecast(
             pool=pool.name, gpu_peak_bytes=0, capacity_bytes=0, terms=FrozenDict(), peak_task=""
         )
-    memories = _memories(placed, pool)
-    moments = _moments(placed, pool, memories)
+    moments = memory_moments(placed, pool)
     name = max(moments, key=lambda moment: sum(moments[moment].values()), default="")
     terms = moments.get(name, FrozenDict())
     sheet = placed.facts.device(pool.device).sheet
-    away, use = host_terms(memories), placed.facts.framework(placed.plan.job.framework).host
-    held = [memory for _, memory in memories]
+    tasks, use = placed.tasks_on(pool), placed.facts.framework(placed.plan.job.framework).host
+    away = host_terms([(task, task_memory(task)) for task in tasks])
     return MemoryForecast(
         pool=pool.name,
         gpu_peak_bytes=sum(terms.values()),
@@ -65,11 +62,7 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
             0 if sheet.kind == "cpu" else host_capacity_bytes(placed.plan.job, pool.device, use)
         ),
         cache_shortage_bytes=max(
-            (
-                _cache_shortage_bytes(placed, task, held)
-                for task, _ in memories
-                if task.task.kind == "generate"
-            ),
+            (_cache_shortage_bytes(placed, task) for task in tasks if task.task.kind == "generate"),
             default=0,
         ),
     )
@@ -91,27 +84,16 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
 
     Generation and syncs of weights have names of their own among the moments.
     """
-    return _moments(placed, pool, _memories(placed, pool))
-
-
-def _memories(placed: PlacedPlan, pool: ResourcePool) -> Memories:
-    return [(task, task_memory(task)) for task in placed.tasks_on(pool)]
-
-
-def _moments(
-    placed: PlacedPlan, pool: ResourcePool, memories: Memories
-) -> dict[str, FrozenDict[str, int]]:
-    resident = staying([memory for _, memory in memories])
-    generating = [task for task, _ in memories if task.task.kind == "generate"]
+    tasks = placed.tasks_on(pool)
+    resident = staying(map(task_memory, tasks))
+    generating = [task for task in tasks if task.task.kind == "generate"]
     moments = {
-        task.task.name: dict(memory.transient)
-        for task, memory in memories
-        if task.task.kind != "generate"
+        task.task.name: passing(task_memory(task)) for task in tasks if task.task.kind != "generate"
     }
     generation: dict[str, Terms] = {}
     for task in generating:
         resident |= _beside_terms(task)
-        generation |= _generation_moments(placed, task, resident)
+        generation |= _generation_moments(placed, task)
         if not placed.plan.job.engines.sleeps:
             awake = generation[task.task.name]
             for terms in moments.values():
@@ -121,25 +103,28 @@ def _moments(
     moments |= generation
     moments |= _buckets_between_pools(placed, pool)
     # Weights that come for a task take nothing more where another one leaves them there.
-    for transient in moments.values():
-        transient.pop(COMMUNICATORS, None)
     return {
         name: FrozenDict({term: size for term, size in (resident | transient).items() if size})
         for name, transient in moments.items()
     }
 
 
-def staying(memories: Sequence[TaskMemory]) -> Terms:
+def staying(memories: Iterable[TaskMemory]) -> Terms:
     """Return what stays of a pool's tasks once all have run: tasks of one role share terms of one name.
 
     Buffers of groups of ranks stay once they have met: of the task that meets in most.
     """
     found: Terms = {}
     for memory in memories:
-        for term, size in memory.resident.items():
+        met = memory.transient.get(COMMUNICATORS, 0)
+        for term, size in (*memory.resident.items(), *([(COMMUNICATORS, met)] if met else [])):
             found[term] = max(found.get(term, 0), size)
-    met = max((memory.transient.get(COMMUNICATORS, 0) for memory in memories), default=0)
-    return found | ({COMMUNICATORS: met} if met else {})
+    return found
+
+
+def passing(memory: TaskMemory) -> Terms:
+    """Return what a task takes beside what stays, and gives back."""
+    return {term: size for term, size in memory.transient.items() if term != COMMUNICATORS}
 
 
 def kv_bytes_left(placed: PlacedPlan) -> float:
@@ -148,9 +133,7 @@ def kv_bytes_left(placed: PlacedPlan) -> float:
     The generation engine may fill its `memory_fraction`, of what its sheet says, with the weights it generates
     with, what it computes in, and its cache.
     """
-    generate = placed.generate
-    room = _room(placed, generate, _others(placed, generate))
-    return float(room.cache_bytes(generate.engine, generate.layout.memory_fraction))
+    return _cache_bytes(placed.generate, _room(placed, placed.generate))
 
 
 def memory_fraction_left(
@@ -163,54 +146,47 @@ def memory_fraction_left(
     """
     if generate.engine.share.counts_others == "everything":
         return generate.layout.memory_fraction
-    room = _room(placed, generate, _others(placed, generate))
     usable = round(usable_fraction * generate.device.sheet.memory_bytes)
     usable -= generate.device.context_bytes
-    return hundredths(float(room.fraction_left(generate.engine, usable)))
+    return hundredths(float(_room(placed, generate).fraction_left(generate.engine, usable)))
 
 
-def _others(placed: PlacedPlan, generate: PlacedTask) -> Terms:
-    """Return what stays on the generating pool while its engine generates, its own weights left out."""
-    memories = _memories(placed, placed.plan.pool(generate.layout.pool))
-    return staying([memory for _, memory in memories]) | _beside_terms(generate)
-
-
-def _room(placed: PlacedPlan, generate: PlacedTask, others: Terms) -> Room:
+def _room(placed: PlacedPlan, generate: PlacedTask) -> Room:
+    """Return what lies on a GPU of the generating pool while its engine generates."""
+    beside = placed.tasks_on(placed.plan.pool(generate.layout.pool))
+    others = staying(map(task_memory, beside)) | _beside_terms(generate)
     started = sum(size for term, size in others.items() if term.endswith(WEIGHTS))
     transition = _transition_on_pool(placed, generate)
     return generation_room(generate, transition, sum(others.values()), started)
 
 
-def _generation_moments(
-    placed: PlacedPlan, generate: PlacedTask, others: Terms
-) -> dict[str, Terms]:
+def _cache_bytes(generate: PlacedTask, room: Room) -> float:
+    return float(room.cache_bytes(generate.engine, generate.layout.memory_fraction))
+
+
+def _generation_moments(placed: PlacedPlan, generate: PlacedTask) -> dict[str, Terms]:
     """Return the transient terms of generation, and of the transition before it."""
     transition, share = _transition_on_pool(placed, generate), generate.engine.share
     terms = generation_terms(generate)
     moments: dict[str, Terms] = {}
     if transition is not None:
         moments[TRANSITION] = transition_terms(transition, placed.plan.bucket_bytes)
-    room = _room(placed, generate, others)
+    room = _room(placed, generate)
     terms[weights_term(generate.task.role, generating=True)] = room.weights_bytes
-    left = float(room.cache_bytes(generate.engine, generate.layout.memory_fraction))
+    left = _cache_bytes(generate, room)
     useful = left if share.fills else min(left, useful_kv_bytes(generate))
     terms[KV_CACHE] = round(max(least_kv_bytes(generate), useful))
-    terms[BESIDE] = others.get(BESIDE, 0) + share.awake_bytes
+    terms[BESIDE] = _beside_terms(generate).get(BESIDE, 0) + share.awake_bytes
     if transition is not None and share.wakes_whole:
         moments[TRANSITION] |= {name: terms[name] for name in (KV_CACHE, BESIDE)}
     moments[generate.task.name] = terms
     return moments
 
 
-def _cache_shortage_bytes(
-    placed: PlacedPlan, generate: PlacedTask, held: Sequence[TaskMemory]
-) -> int:
+def _cache_shortage_bytes(placed: PlacedPlan, generate: PlacedTask) -> int:
     """Return by how much an engine's share is too small for the cache of one longest sequence; 0 if it is not."""
-    others = staying(held) | _beside_terms(generate)
-    left = _room(placed, generate, others).cache_bytes(
-        generate.engine, generate.layout.memory_fraction
-    )
-    return max(0, round(least_kv_bytes(generate) - float(left)))
+    left = _cache_bytes(generate, _room(placed, generate))
+    return max(0, round(least_kv_bytes(generate) - left))
 
 
 def _beside_terms(generate: PlacedTask) -> Terms:

@@ -10,6 +10,8 @@ from planner.configs.losses import (
     algorithm_of,
     given_losses,
     kl_place,
+    sampled_in_batches,
+    sampling_guess,
     sampling_of,
 )
 from planner.configs.reading.settings import Settings
@@ -283,13 +285,7 @@ def _sampling(settings: Settings) -> DynamicSampling | None:
     usual = sampling_of(settings, _algorithm(settings))
     if usual is None:
         return None
-    prompts, batch = _work(settings).prompts, _generated(settings)
-    batches = math.ceil(usual.expected_rounds * prompts / batch)
-    most = usual.max_rounds
-    return DynamicSampling(
-        max_rounds=math.ceil(most * batch / prompts),
-        expected_rounds=max(1.0, min(batches, most) * batch / prompts),
-    )
+    return sampled_in_batches(_work(settings).prompts, _generated(settings), usual.max_rounds)
 
 
 def _generated(settings: Settings) -> int:
@@ -308,14 +304,7 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
     """Yield what was assumed of the amount of work."""
     if sampling is None:
         return
-    prompts, batch = _work(settings).prompts, _generated(settings)
-    batches = max(1, round(sampling.expected_rounds * prompts / batch))
-    many = "1 batch" if batches == 1 else f"{batches} batches"
-    kept = 1 / DynamicSampling().expected_rounds
-    yield (
-        f"{many} of {batch:,} prompts generated for the {prompts:,} that a step learns from: "
-        f"{kept:.0%} of groups are taken to differ in reward; say dynamic_sampling.expected_rounds of the job"
-    )
+    yield sampling_guess(sampling, _work(settings).prompts, _generated(settings))
 
 
 def _bucket_bytes(settings: Settings) -> int | None:

@@ -8,6 +8,7 @@ from planner.configs.losses import algorithm_notes, algorithm_of, given_losses, 
 from planner.configs.reading.settings import Settings
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from planner.configs.sizes import (
+    ONLY_READ,
     adapter_of,
     eager_engine,
     models_of,
@@ -154,7 +155,7 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
     own = settings.of(TRAINER, role)
     sizes = role_sizes(own, pool.gpus, pool.name)
     budget = sizes.token_budget and settings.whole("infer_token_budget") * sizes.cp * sizes.tp
-    zero, is_read = own.optional_whole("zero"), role in {"reference", "reward"}
+    zero, is_read = own.optional_whole("zero"), role in ONLY_READ
     away = settings.on("trainer_sleeps") or sizes.offload
     return replace(
         sizes,

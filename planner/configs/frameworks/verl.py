@@ -1,15 +1,17 @@
 """verl: colocated roles on one pool, generation and reward models on pools of their own where configured."""
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, cast
 
 from planner.configs.losses import (
+    NO_LIMIT,
     algorithm_notes,
     algorithm_of,
     given_losses,
     kl_place,
+    sampled_in_batches,
+    sampling_guess,
 )
 from planner.configs.reading.settings import OFF, RoleSettings, Settings
 from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
@@ -19,6 +21,7 @@ from planner.configs.sizes import (
     eager_engine,
     models_of,
     most_turns,
+    nearest_divisor,
     role_sizes,
     trainer_options,
 )
@@ -35,7 +38,6 @@ from rlplan.job import (
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import InFlight, Mode, Recompute, TaskPlan
-from rlplan.rules.layouts import divisors
 from rlplan.units import MIB
 
 # Configurations of before `model_engine`, and the modules of asynchronous training.
@@ -53,8 +55,6 @@ ASYNC_KEYS: Final = "async_training.*"
 # Recipes whose trainer generates whole batches of `gen_batch_size` prompts until enough groups differ in reward, and
 # without the filter learns from such a batch: recipe/dapo/dapo_ray_trainer.py and recipe/entropy beside it.
 IN_WHOLE_BATCHES: Final = ("dapo", "entropy")
-# A limit of batches that no step reaches stands for none (`max_num_gen_batches` 0).
-NO_LIMIT: Final = 1_000_000
 COLOCATED_ASYNC: Final = "colocate_async"
 
 
@@ -372,8 +372,7 @@ def _updates(settings: Settings, rows: int) -> int:
             raise settings.refused(key, "is no batch", "at least 1")
     if rows % mini:
         settings.doubt("mini_prompts", f"updates that do not divide a step's {rows:,} prompts")
-    samples, wanted = rows * settings.whole("copies"), rows / mini
-    return min(divisors(samples), key=lambda count: (abs(count - wanted), count))
+    return nearest_divisor(rows * settings.whole("copies"), rows / mini)
 
 
 def _in_whole_batches(settings: Settings) -> bool:
@@ -406,13 +405,7 @@ def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
     prompts, batch = _generated(settings)
     if prompts < 1:  # a fully asynchronous trainer's, which has no steps of its own
         return usual
-    batches = math.ceil(usual.expected_rounds * prompts / batch)
-    if most > 0:
-        batches = min(batches, most)
-    return DynamicSampling(
-        max_rounds=math.ceil(most * batch / prompts) if most > 0 else NO_LIMIT,
-        expected_rounds=max(1.0, batches * batch / prompts),
-    )
+    return sampled_in_batches(prompts, batch, most if most > 0 else None)
 
 
 def _generated(settings: Settings) -> tuple[int, int]:
@@ -426,15 +419,7 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
     prompts, batch = _generated(settings)
     if sampling is None or prompts < 1:
         return
-    generated = round(sampling.expected_rounds * prompts)
-    kept = 1 / DynamicSampling().expected_rounds
-    if _in_whole_batches(settings):
-        batches = generated // batch
-        how = f"{batches} batch{'es' if batches != 1 else ''} of {batch:,} prompts generated for"
-    else:
-        how = f"{generated:,} prompts generated for"
-    say = "say dynamic_sampling.expected_rounds of the job"
-    yield f"{how} the {prompts:,} that a step learns from: {kept:.0%} of groups are taken to differ in reward; {say}"
+    yield sampling_guess(sampling, prompts, batch if _in_whole_batches(settings) else None)
 
 
 def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:

@@ -415,16 +415,9 @@ def _removed(words: Iterable[Text]) -> tuple[str, ...]:
 
 def _usual(sheet: ConfigSheet) -> dict[str, object]:
     """Return the framework's defaults by key."""
-    settings = (*sheet.settings.values(), *sheet.losses.values())
-    sizes = (
-        setting.of(prefix)
-        for trainer in sheet.trainers.values()
-        for setting in trainer.sizes.values()
-        for prefix in sheet.roles.values()
-    )
     return {
         key: each.default
-        for each in (*sizes, *settings)
+        for each in sheet.every_setting()
         for key in each.keys
         if each.default is not None and DOTTED.match(key) and "." in key
     }
@@ -432,13 +425,9 @@ def _usual(sheet: ConfigSheet) -> dict[str, object]:
 
 def _nearest(sheet: ConfigSheet, flat: Flat, arguments: Flat) -> Flat:
     """Return values without those of files whose setting an argument gives by another of its keys."""
-    settings = [*sheet.settings.values(), *sheet.losses.values()]
-    for trainer in sheet.trainers.values():
-        for prefix in sheet.roles.values():
-            settings += [setting.of(prefix) for setting in trainer.sizes.values()]
     hidden = {
         key
-        for each in settings
+        for each in sheet.every_setting()
         if any(key in arguments for key in each.keys)
         for key in each.keys
         if key not in arguments and key != INHERITS

@@ -381,12 +381,7 @@ class Keys:
 def keys_of(settings: Settings) -> Keys:
     """Return what became of each key."""
     sheet, flat = settings.sheet, settings.flat
-    harmless = {
-        name
-        for keys in sheet.without_influence.values()
-        for key in keys
-        for name in spelled(key, sheet.roles)
-    }
+    harmless = sheet.harmless()
     without = [each for each in harmless if _is_pattern(each)]
     known = {*_known(sheet), *harmless}
     work = _Meant(sheet, sheet.changes_work, harmless)
@@ -468,9 +463,5 @@ def fits_any(key: str, patterns: Iterable[str]) -> bool:
 
 
 def _known(sheet: ConfigSheet) -> Iterator[str]:
-    for setting in (*sheet.settings.values(), *sheet.losses.values()):
+    for setting in sheet.every_setting():
         yield from (*setting.keys, *setting.over)
-    for trainer in sheet.trainers.values():
-        for setting in trainer.sizes.values():
-            for prefix in sheet.roles.values():
-                yield from setting.of(prefix).keys

@@ -221,6 +221,22 @@ class ConfigSheet:
     probes: FrozenDict[str, bool] = FrozenDict()
     sources: FrozenDict[str, str]
 
+    def every_setting(self) -> Iterator[Setting]:
+        """Yield all settings: sizes of every trainer, by the keys of every role, and then those of all."""
+        for trainer in self.trainers.values():
+            for setting in trainer.sizes.values():
+                yield from map(setting.of, self.roles.values())
+        yield from (*self.settings.values(), *self.losses.values())
+
+    def harmless(self) -> set[str]:
+        """Return the keys, and patterns of keys, that change neither time nor memory."""
+        return {
+            name
+            for keys in self.without_influence.values()
+            for key in keys
+            for name in spelled(key, self.roles)
+        }
+
     def of(self, version: str) -> "ConfigSheet":
         """Return it as one of the known versions has it."""
         if version == self.versions[-1]:

@@ -111,18 +111,15 @@ def computed(text: str) -> int:
 
 
 def _sum(tokens: list[str]) -> int:
-    value = _product(tokens)
-    while tokens and tokens[0] in "+-":
-        sign = tokens.pop(0)
-        value = OPERATORS[sign](value, _product(tokens))
-    return value
+    return _chained(tokens, "+-", lambda left: _chained(left, "*/%", _factor))
 
 
-def _product(tokens: list[str]) -> int:
-    value = _factor(tokens)
-    while tokens and tokens[0] in "*/%":
+def _chained(tokens: list[str], signs: str, part: Callable[[list[str]], int]) -> int:
+    """Return the value of parts between which signs of one rank stand, from left to right."""
+    value = part(tokens)
+    while tokens and tokens[0] in signs:
         sign = tokens.pop(0)
-        value = OPERATORS[sign](value, _factor(tokens))
+        value = OPERATORS[sign](value, part(tokens))
     return value
 
 
