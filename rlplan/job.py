@@ -33,6 +33,8 @@ KlPlace = Literal["reward", "loss", "none"]
 LossMean = Literal["token", "sequence", "token-sum", "token-sum-norm", "sum"]
 KlEstimator = Literal["k1", "k2", "k3", "abs", "k1+", "k3+"]
 OldLogProb = Literal["engine", "trainer"]
+# Weights that are drawn from a seed.
+RANDOM = "random"
 # What a trainer keeps of a model, as far as it can leave the GPUs.
 State = Literal["weights", "gradients", "optimizer"]
 
@@ -312,6 +314,9 @@ class Job:
         models: By role, a preset's name, the path of a Hugging Face config (file or folder,
             relative to the job's file), or an architecture written out. A resolved job has only
             architectures, and no trace files.
+        weights: For `execute`: `random` draws all models' weights from the seed; or by role `random`, or a
+            Hugging Face folder or id that the weights are read from. None takes those of the models that are
+            named by a folder or an id.
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
         prompt_data: How it is read; None takes the usual of `PromptData`.
         framework: Name of a framework sheet: whose steps are forecast and searched. `rlplan execute` runs
@@ -365,6 +370,7 @@ class Job:
     dynamic_sampling: DynamicSampling | None = None
     overlong: Overlong | None = None
     failures: Failures | None = None
+    weights: Literal["random"] | FrozenDict[Role, str] | None = None
     prompts_file: str | None = None
     prompt_data: PromptData | None = None
     tokenizer: str = "bytes"
@@ -377,6 +383,16 @@ class Job:
         model = self.models[role]  # type: ignore[index]
         assert isinstance(model, ModelArchitecture), f"job was not resolved: {role} is {model!r}"
         return model
+
+    def weights_of(self, role: str) -> str | None:
+        """Return a Hugging Face folder or id with a role's weights, or `random`; None where nothing says it.
+
+        A reference without weights of its own starts as the actor.
+        """
+        if self.weights is None or isinstance(self.weights, str):
+            return self.weights
+        found: str | None = self.weights.get(role)  # type: ignore[call-overload]
+        return self.weights_of("actor") if found is None and role == "reference" else found
 
     def adapter(self, role: str) -> Adapter | None:
         """Return the adapters that are trained in place of a role's model; None where it is itself."""

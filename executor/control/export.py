@@ -7,7 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from executor.control.checkpoints import Checkpoint
-from executor.model.building import EMBEDDING, HEAD, causal_lm_class, family_config, published_name
+from executor.model.building import EMBEDDING, HEAD, published_name
+from executor.model.families import causal_lm_class, model_config
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.decoding import read_yaml

@@ -8,6 +8,7 @@ With a key-value cache the layers pass a plain mask on instead, or none: on a CP
 plain products then.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from executor.data.packing import SequenceSlots
+from executor.model.windows import attend_capped, within_window
 from executor.parallel.context import gather_rows
 from executor.parallel.meshes import RankGroup
 
@@ -44,17 +46,14 @@ def packed_attention(
         attention_mask: The packed sequences, or True where a query attends a key.
         settings: The layer's scaling and what else it passes on.
     """
-    from transformers.integrations.sdpa_attention import (  # noqa: PLC0415  # slow import
-        sdpa_attention_forward,
-    )
-
+    window = settings.pop("sliding_window", None)
+    attend = _attending(settings)
     if not isinstance(attention_mask, SequenceSlots):
+        key, value, mask = within_window(window, query, key, value, attention_mask)
         one_query = query.shape[2] == 1 and query.device.type == "cpu"
-        if one_query and attention_mask is None:
+        if one_query and mask is None and settings.get("softcap") is None:
             return attention_of_one_query(query, key, value, settings["scaling"]), None
-        attended: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, **settings
-        )
+        attended: tuple[Tensor, None] = attend(module, query, key, value, mask, **settings)
         return attended
     slots = attention_mask
     if slots.stripe is not None:
@@ -62,23 +61,28 @@ def packed_attention(
         keys, values = _gathered(key, value, slots, stripe.ranks)
         slots = stripe.slots
         queries = _spread(query, slots)
-        blocks = [
-            sdpa_attention_forward(
-                module,
-                queries[:, :, rows],
-                keys[:, :, :reach],
-                values[:, :, :reach],
-                stripe.seen[:, :, rows, :reach],
-                **settings,
-            )[0]
-            for rows, reach in stripe.blocks
-        ]
+        blocks = []
+        for rows, reach in stripe.blocks:
+            seen, block = stripe.seen[:, :, rows, :reach], queries[:, :, rows]
+            seen_of = within_window(window, block, keys[:, :, :reach], values[:, :, :reach], seen)
+            blocks.append(attend(module, block, *seen_of, **settings)[0])
         output = torch.cat(blocks, dim=1) if len(blocks) > 1 else blocks[0]
     else:
         queries, keys, values = (_spread(part, slots) for part in (query, key, value))
-        output, _ = sdpa_attention_forward(module, queries, keys, values, None, **settings)
+        seen_of = within_window(window, queries, keys, values, None)
+        output, _ = attend(module, queries, *seen_of, **settings)
     together = output.reshape(1, slots.count * slots.width, *output.shape[2:])
     return (together if slots.dense else together[:, slots.places]), None
+
+
+def _attending(settings: dict[str, Any]) -> Callable[..., tuple[Tensor, None]]:
+    """Return what attends in a layer of such settings."""
+    from transformers.integrations.sdpa_attention import (  # noqa: PLC0415  # slow import
+        sdpa_attention_forward,
+    )
+
+    plain: Callable[..., tuple[Tensor, None]] = sdpa_attention_forward
+    return plain if settings.get("softcap") is None else attend_capped
 
 
 def attention_of_one_query(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:

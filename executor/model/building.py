@@ -1,8 +1,8 @@
 """Build the pipeline stages of a model, with the weights that a seed gives on any layout."""
 
-import importlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,18 +12,11 @@ from torch.utils.checkpoint import checkpoint
 from executor.data.packing import SequenceSlots
 from executor.model.attention import KEPT, RECOMPUTED, register_attention
 from executor.model.decoding import DecodeStep, decoded, decodes_plainly, is_plain
+from executor.model.families import backbone_class, family_config, read_config
+from executor.model.joined import tell_apart
 from rlplan.models.model import Head, ModelArchitecture
 from rlplan.plan import Recompute
 
-# Only the modules of a family's definition are imported: all of transformers takes seconds more.
-_CONFIG_CLASSES = {
-    "llama": "LlamaConfig",
-    "mistral": "MistralConfig",
-    "mixtral": "MixtralConfig",
-    "qwen2": "Qwen2Config",
-    "qwen3": "Qwen3Config",
-    "qwen3_moe": "Qwen3MoeConfig",
-}
 EMBEDDING = "backbone.embed_tokens.weight"
 HEAD = "head.weight"
 
@@ -66,6 +59,10 @@ class StageModel(nn.Module):
             self.backbone.norm, self.head = backbone.norm, head
         self.backbone.rotary_emb = backbone.rotary_emb
         self.first, self.last, self._recompute = first, head is not None, recompute
+        # Positions turn queries and keys in one way, or in one for each kind of layer.
+        kinds = getattr(backbone.rotary_emb, "layer_types", None)
+        self._kinds = tuple(backbone.config.layer_types) if kinds else ()
+        self._cap: float | None = getattr(backbone.config, "final_logit_softcapping", None)
         self._numbered = tuple((index, backbone.layers[index]) for index in layers)
         self._all_plain = all(is_plain(layer) for _, layer in self._numbered)
         self.hidden_size = int(backbone.config.hidden_size)
@@ -95,7 +92,7 @@ class StageModel(nn.Module):
         """
         parts: Any = self.backbone
         hidden = parts.embed_tokens(inputs) if self.first else inputs
-        angles = parts.rotary_emb(hidden, position_ids=positions)
+        angles = self._angles(hidden, positions)
         one_token = cache is not None and decodes_plainly(hidden)
         if one_token and self._all_plain and not isinstance(attention, SequenceSlots):
             step = DecodeStep(angles, attention)  # a decode step comes with a mask, if with any
@@ -109,9 +106,31 @@ class StageModel(nn.Module):
                 position_ids=positions,
                 past_key_values=cache,
                 use_cache=cache is not None,
-                position_embeddings=angles,
+                position_embeddings=angles[self._kinds[number]] if self._kinds else angles,
             )
         return self._read(hidden, only_last=only_last)
+
+    def _angles(self, hidden: Tensor, positions: Tensor) -> Any:
+        """Return cosines and sines of positions, or these by kind of layer."""
+        rotary: Any = self.backbone.rotary_emb
+        if not self._kinds:
+            return rotary(hidden, position_ids=positions)
+        held = sorted({self._kinds[number] for number, _ in self._numbered})
+        return {kind: rotary(hidden, position_ids=positions, layer_type=kind) for kind in held}
+
+    def make_real(self, device: torch.device) -> None:
+        """Give parameters that have none memory on a device; what is in it is written later."""
+        self.to_empty(device=device)
+        self.make_buffers(device)
+
+    def make_buffers(self, device: torch.device) -> None:
+        """Compute on a device what the configuration says and no file holds."""
+        rotary: Any = self.backbone.rotary_emb
+        self.backbone.rotary_emb = type(rotary)(rotary.config).to(device)
+        embedding: Any = self.backbone.embed_tokens if self.first else None
+        if hasattr(embedding, "scalar_embed_scale"):
+            scale = torch.tensor(embedding.scalar_embed_scale, device=device)
+            embedding.register_buffer("embed_scale", scale, persistent=False)
 
     def _read(self, hidden: Tensor, *, only_last: bool) -> Tensor:
         """Return hidden states as they are, or on the last stage the head's outputs."""
@@ -120,6 +139,8 @@ class StageModel(nn.Module):
         parts: Any = self.backbone
         normed = parts.norm(hidden[:, -1:] if only_last else hidden)
         outputs: Tensor = self.head(normed)
+        if self._cap is not None and self.head.out_features > 1:
+            outputs = self._cap * (outputs / self._cap).tanh()
         return outputs
 
     def _repeats(self, number: int) -> bool:
@@ -150,6 +171,7 @@ def build_stages(
     head: Head,
     seed: int,
     *,
+    folder: Path | None = None,
     random_head: bool = False,
     stages: int = 1,
     held: Sequence[int] = (0,),
@@ -157,21 +179,25 @@ def build_stages(
 ) -> tuple[StageModel, ...]:
     """Return stages of a model on the host in fp32, the same weights for the same seed.
 
-    Matrices get the family's own initialisation. A tied head that is not on the stage of
-    its embedding is a copy of it.
+    Matrices get the family's own initialisation; those of a pre-trained model get no memory yet.
+    A tied head that is not on the stage of its embedding is a copy of it.
 
     Args:
+        folder: Of a pre-trained model, whose configuration says what is built; None: the architecture does.
         random_head: Whether a scalar head is random, so that scores of a fresh model have a spread
             near one; a critic's starts at zero, so that its first values are unbiased.
         stages: Into how many stages the model is cut.
         held: Which of them are returned.
     """
-    with torch.random.fork_rng(devices=[]):
+    config = family_config(architecture) if folder is None else read_config(folder)
+    with torch.random.fork_rng(devices=[]), torch.device("cpu" if folder is None else "meta"):
         torch.manual_seed(seed)
-        backbone = _backbone(architecture, recompute)
+        backbone = _backbone(config, recompute)
         projection = _head(architecture, head, backbone)
-    if head == "scalar" and random_head:
-        _randomize(projection, seed)
+    if head == "scalar" and random_head and folder is None:
+        with torch.no_grad():
+            start = scalar_head(torch.device("cpu"), architecture.hidden_size, seed, zero=False)
+            projection.weight.copy_(start)
     parts = stage_layers(architecture.num_layers, stages)
     made = []
     for stage in held:
@@ -210,65 +236,22 @@ def _head(architecture: ModelArchitecture, head: Head, backbone: Any) -> nn.Line
     return projection
 
 
-def _randomize(head: nn.Linear, seed: int) -> None:
+def scalar_head(device: torch.device, width: int, seed: int, *, zero: bool) -> Tensor:
+    """Return a scalar head that starts at zero, or at random with outputs of a spread near one. (1, width)."""
+    if zero:
+        return torch.zeros(1, width, device=device)
     generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        noise = torch.randn(1, head.in_features, generator=generator) / head.in_features**0.5
-        head.weight.copy_(noise)
+    return (torch.randn(1, width, generator=generator) / width**0.5).to(device)
 
 
-def _backbone(architecture: ModelArchitecture, recompute: Recompute) -> Any:
+def _backbone(config: Any, recompute: Recompute) -> Any:
     register_attention()
-    family = architecture.family
-    module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
-    config = family_config(architecture)
     # The one way that needs no download check.
     config._attn_implementation = RECOMPUTED if recompute == "selective" else KEPT  # noqa: SLF001
     # Experts one by one: the same on any device, and on slices of them.
     config._experts_implementation = "eager"  # noqa: SLF001
-    backbone = getattr(module, f"{_CONFIG_CLASSES[family].removesuffix('Config')}Model")(config)
+    backbone = backbone_class(config)(config)
+    # Else the gradient of that token's row is left out, in some layouts.
+    backbone.embed_tokens.padding_idx = None
+    tell_apart(backbone)
     return backbone.float()
-
-
-def causal_lm_class(architecture: ModelArchitecture) -> Any:
-    """Return the class of `transformers` for language models of an architecture's family."""
-    family = architecture.family
-    module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
-    return getattr(module, f"{_CONFIG_CLASSES[family].removesuffix('Config')}ForCausalLM")
-
-
-def family_config(architecture: ModelArchitecture) -> Any:
-    """Return the configuration of `transformers` that an architecture means."""
-    family = architecture.family
-    module = importlib.import_module(f"transformers.models.{family}.configuration_{family}")
-    return getattr(module, _CONFIG_CLASSES[family])(
-        hidden_size=architecture.hidden_size,
-        num_hidden_layers=architecture.num_layers,
-        num_attention_heads=architecture.num_heads,
-        num_key_value_heads=architecture.num_kv_heads,
-        head_dim=architecture.head_dim,
-        vocab_size=architecture.vocab_size,
-        max_position_embeddings=architecture.max_positions,
-        tie_word_embeddings=architecture.tied_embeddings,
-        rms_norm_eps=architecture.norm_epsilon,
-        rope_parameters={"rope_type": "default", "rope_theta": architecture.rope_theta},
-        pad_token_id=None,
-        **_mlp_sizes(architecture),
-    )
-
-
-def _mlp_sizes(architecture: ModelArchitecture) -> dict[str, Any]:
-    """Return the sizes of MLPs or experts in a family's config."""
-    if not architecture.num_experts:
-        return {"intermediate_size": architecture.ffn_size}
-    sizes: dict[str, Any] = {"num_experts_per_tok": architecture.experts_per_token}
-    if architecture.family == "mixtral":
-        return sizes | {
-            "num_local_experts": architecture.num_experts,
-            "intermediate_size": architecture.moe_ffn_size,
-        }
-    return sizes | {
-        "num_experts": architecture.num_experts,
-        "moe_intermediate_size": architecture.moe_ffn_size,
-        "norm_topk_prob": True,  # as the published models of the family have it
-    }

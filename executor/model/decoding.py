@@ -11,6 +11,15 @@ import torch
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor, nn
 
+MISTRAL = "MistralDecoderLayer"
+PLAIN_LAYERS = (
+    "LlamaDecoderLayer",
+    MISTRAL,
+    "Qwen2DecoderLayer",
+    "Qwen3DecoderLayer",
+    "Qwen3MoeDecoderLayer",
+)
+
 
 def decodes_plainly(hidden: Tensor) -> bool:
     """Tell whether a pass is one token of each sequence in fp32 on a CPU, with plain tensors as weights.
@@ -97,11 +106,14 @@ def decoded(layers: Sequence[Any], hidden: Tensor, step: DecodeStep, cache: Any)
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Tell whether a layer is grouped attention and a gated MLP, each behind a norm, and nothing else.
-
-    In the families that run here it is that, or it has experts for the MLP.
-    """
-    return hasattr(getattr(layer, "mlp", None), "gate_proj")
+    """Tell whether a layer is grouped attention to all keys and a gated MLP, each behind a norm, and nothing else."""
+    if type(layer).__name__ not in PLAIN_LAYERS or hasattr(layer.mlp, "experts"):
+        return False
+    attention: Any = layer.self_attn
+    window = getattr(attention, "sliding_window", None)
+    if type(layer).__name__ == MISTRAL:  # whose layers ask the configuration
+        window = attention.config.sliding_window
+    return window is None
 
 
 def _normed(rows: Tensor, norm: Any) -> Tensor:

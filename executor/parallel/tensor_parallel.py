@@ -19,7 +19,15 @@ from executor.parallel.meshes import RankMesh
 COLUMN_MODULES = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 ROW_MODULES = ("o_proj", "down_proj")
 # What is cut along the tokens where sequence parallelism is on.
-SEQUENCE_MODULES = ("input_layernorm", "post_attention_layernorm", "norm")
+SEQUENCE_MODULES = (
+    "input_layernorm",
+    "post_attention_layernorm",
+    "pre_feedforward_layernorm",
+    "post_feedforward_layernorm",
+    "norm",
+)
+# An MLP that every token passes beside its experts, which sees plain tensors as these do.
+SHARED_EXPERT = "shared_expert"
 # Norms over the heads that a rank holds: whole weights, but each rank sees its heads' gradients.
 PARTIAL_GRADIENT_MODULES = ("q_norm", "k_norm")
 
@@ -38,12 +46,13 @@ def apply_tensor_parallelism(
     between: Placement = Shard(1) if sequence_parallel else Replicate()
     plan: dict[str, ParallelStyle] = {}
     for name, module in model.named_modules():
-        last = name.rsplit(".", 1)[-1]
-        style = _layer_style(last, between, experts=hasattr(module, "experts"))
+        parent, _, last = name.rpartition(".")
+        inside = SHARED_EXPERT in (parent.rpartition(".")[2], last)
+        style = _layer_style(last, Replicate() if inside else between, experts=hasattr(module, "experts"))
         if style is None and last in ("embed_tokens", "head"):
             style = _end_style(last, between, split_vocabulary=split_vocabulary)
         elif style is None and sequence_parallel and last in SEQUENCE_MODULES:
-            style = SequenceParallel()
+            style = SequenceParallel(use_local_output=True)
         if style is not None and not isinstance(module, nn.ModuleDict):
             plan[name] = style
     parallelize_module(model, mesh.mesh["tp"], plan)
@@ -63,7 +72,7 @@ def _layer_style(module: str, between: Placement, *, experts: bool) -> ParallelS
             input_kwarg_layouts={"hidden_states": between},
             desired_input_kwarg_layouts={"hidden_states": Replicate()},
         )
-    if module == "mlp":
+    if module in ("mlp", SHARED_EXPERT):
         return PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
     if module in COLUMN_MODULES:
         return ColwiseParallel()

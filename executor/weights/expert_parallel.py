@@ -5,7 +5,7 @@ Outside of updates and passes nobody sees that: weights are given out and taken 
 experts of all ranks, as shards without expert parallelism have them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -52,6 +52,11 @@ class ExpertParallelParameters:
     def stored(self) -> list[Tensor]:
         """Return what holds this rank's weights, each with a storage of its own."""
         return [tensor for part in self.parts for tensor in part.stored()]
+
+    def pieces(self) -> Iterator[tuple[Entry, slice, Tensor]]:
+        """Return each parameter's entry, which of its first dimension's rows are held here, and what holds them."""
+        for part in self.parts:
+            yield from part.pieces()
 
     def whole_values(self) -> Tensor:
         """Return all weights of this rank's stages, as `entries` say; all ranks gather together."""

@@ -5,7 +5,7 @@ transfer each handle one tensor, whatever the model. Sharded parameters come fir
 ones whose gradients are sums over the tensor-parallel ranks, then the other whole ones.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -91,7 +91,8 @@ class FlatParameters:
     ) -> None:
         shape = local_part(parameter).shape
         view = self.values[entry.start : entry.stop].view(shape)
-        view.copy_(local_part(parameter))
+        if not parameter.is_meta:  # else it has no values yet
+            view.copy_(local_part(parameter))
         replacement = nn.Parameter(
             with_placements_of(view, parameter), requires_grad=self.gradients is not None
         )
@@ -105,6 +106,11 @@ class FlatParameters:
     def weight_bytes(self) -> int:
         """Return the bytes of this rank's weights."""
         return self.values.numel() * self.values.element_size()
+
+    def pieces(self) -> Iterator[tuple[Entry, slice, Tensor]]:
+        """Return each parameter's entry, which of its first dimension's rows are held here, and what holds them."""
+        for entry in self.entries:
+            yield entry, slice(0, entry.shape[0]), self.view_of(entry)
 
     def view_of(self, entry: Entry) -> Tensor:
         """Return a parameter's values, in the entry's shape."""

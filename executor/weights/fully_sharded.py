@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from executor.model.building import HEAD, StageModel
 from executor.model.experts import is_expert
 from executor.parallel.meshes import RankGroup, RankMesh
-from executor.weights.flat import distinct_parameters, entries_of, is_partial, local_part
+from executor.weights.flat import Entry, distinct_parameters, entries_of, is_partial, local_part
 from executor.weights.optimizers import MOMENTS, ShardOptimizer, set_moments
 
 
@@ -49,6 +49,8 @@ class FullyShardedParameters:
                     fully_shard(experts, mesh=copies, reshard_after_forward=again)
                 fully_shard(layer, mesh=ranks, reshard_after_forward=again)
             fully_shard(stage, mesh=ranks, reshard_after_forward=again)
+            if any(parameter.is_meta for parameter in stage.parameters()):
+                stage.make_real(mesh.device)
         for module in self.modules():
             # Losses are sums over all ranks, not means.
             module.set_gradient_divide_factor(1.0)
@@ -90,6 +92,12 @@ class FullyShardedParameters:
         """Return what holds this rank's share of the weights, each with a storage of its own."""
         return [local_part(parameter) for parameter in self.parameters().values()]
 
+    def pieces(self) -> Iterator[tuple[Entry, slice, Tensor]]:
+        """Return each parameter's entry, which of its first dimension's rows are held here, and what holds them."""
+        for entry, share in zip(self.entries, self.stored(), strict=True):
+            first = self._first_row(entry)
+            yield entry, slice(first, first + share.shape[0]), share
+
     def whole_values(self) -> Tensor:
         """Return the weights of this rank's stages in one flat tensor; all ranks gather together."""
         flat = torch.empty(self.entries[-1].stop, device=self._mesh.device)
@@ -127,10 +135,13 @@ class FullyShardedParameters:
         """Write this rank's share of each part of a flat tensor."""
         with torch.no_grad():
             for entry, share in zip(self.entries, shares, strict=True):
-                copies = self.copies_of(entry.name)
                 rows = flat[entry.start : entry.stop].view(entry.shape[0], -1)
-                first = copies.position * -(-entry.shape[0] // copies.size)
+                first = self._first_row(entry)
                 share.copy_(rows[first : first + share.shape[0]].reshape(share.shape))
+
+    def _first_row(self, entry: Entry) -> int:
+        copies = self.copies_of(entry.name)
+        return copies.position * -(-entry.shape[0] // copies.size)
 
     def copies_of(self, name: str) -> RankGroup:
         """Return the ranks that share out a parameter."""
@@ -191,8 +202,9 @@ class FullyShardedOptimizer(ShardOptimizer):
 
     def reduce_gradients(self) -> None:
         """Sum what ranks of one copy of the model share; FSDP has summed over the copies."""
+        cut = {entry.name for entry in self._weights.entries if entry.dimension is not None}
         for name, gradient in self._gradients():
-            if is_partial(name):
+            if is_partial(name) and name not in cut:
                 self._mesh.sum_over_tp(gradient)
             if name == self._weights.tied:
                 dist.all_reduce(gradient, group=self._mesh.ends)

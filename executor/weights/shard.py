@@ -5,19 +5,23 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from math import lcm
+from pathlib import Path
 
 import torch
 
-from executor.model.building import EMBEDDING, HEAD, StageModel, build_stages
+from executor.model.building import EMBEDDING, HEAD, StageModel, build_stages, scalar_head
 from executor.model.experts import cut_experts, is_expert
+from executor.model.joined import keep_heads
 from executor.parallel.meshes import RankGroup, RankMesh
 from executor.parallel.positions import cuts_sequences
 from executor.parallel.tensor_parallel import apply_tensor_parallelism
+from executor.parallel.wide_norms import cut_wide_norms
 from executor.weights.expert_parallel import ExpertParallelOptimizer, ExpertParallelParameters
 from executor.weights.flat import FlatParameters
 from executor.weights.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
 from executor.weights.offloading import HostOffload
 from executor.weights.optimizers import FlatOptimizer, ShardOptimizer
+from executor.weights.pretrained import PretrainedFolder, read_weights
 from executor.weights.shared_parameters import SharedParameters
 from rlplan.models.model import Head, ModelArchitecture
 from rlplan.models.precision import Precision
@@ -123,16 +127,23 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
     role: str,
     seed: int,
     precision: Precision,
+    folder: Path | None = None,
+    filled: bool = True,
     learning_rate: float | None = None,
     layout: TaskPlan | None = None,
     vocabulary_parts: int = 1,
 ) -> ModelShard:
-    """Return a rank's shard of the model that `seed` gives, the same weights on any layout.
+    """Return a rank's shard of a pre-trained model, or of the one that `seed` gives, the same weights on any layout.
 
-    The whole model is initialised on the host and then cut.
+    What a seed gives is initialised on the host as a whole and then cut; of a folder every rank reads its own.
 
     Args:
         role: Chooses the stream of the seed, and how a scalar head starts.
+        folder: Holds the weights; None: the seed gives them.
+        filled: Whether weights of a folder are read; else they are written later, by a transition.
+
+    Raises:
+        FileError: The folder does not hold this model.
         learning_rate: Of AdamW; None for a model that is not trained.
         layout: Says how stages interleave, what is recomputed and sharded; None: nothing of it.
         vocabulary_parts: A vocabulary that does not divide by it is held whole, as is one that does
@@ -145,6 +156,7 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
         architecture,
         head,
         stream,
+        folder=folder,
         random_head=role not in CRITICS,
         stages=chunks * mesh.pp_size,
         held=[chunk * mesh.pp_size + mesh.pp for chunk in range(chunks)],
@@ -154,9 +166,12 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
     split = head == "lm" and architecture.vocab_size % lcm(mesh.tp_size, vocabulary_parts) == 0
     cuts_tokens = layout is not None and cuts_sequences(layout) and mesh.tp_size > 1
     for stage in stages:
-        stage.to(mesh.device)
+        if folder is None:
+            stage.to(mesh.device)
         cut_experts(stage, mesh)
         if mesh.tp_size > 1:
+            cut_wide_norms(stage, mesh)
+            keep_heads(stage, mesh.tp_size)
             apply_tensor_parallelism(
                 stage, mesh, split_vocabulary=split, sequence_parallel=cuts_tokens
             )
@@ -164,6 +179,9 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
                 stage.head.weight = stage.backbone.embed_tokens.weight  # type: ignore[union-attr, assignment]
     shard = _with_weights(stages, mesh, head, precision, learning_rate, layout, tied=tied)
     shard.tokens_multiple, shard.tied = mesh.tp_size if cuts_tokens else 1, tied
+    if folder is not None and filled:
+        scalar = scalar_head(shard.device, architecture.hidden_size, stream, zero=role in CRITICS)
+        read_weights(shard.flat, mesh, PretrainedFolder(folder), tied=tied, fresh_head=scalar)
     return shard
 
 
@@ -188,6 +206,8 @@ def _with_weights(
         flat = FlatParameters(
             stages, mesh.device, trainable=trainable, multiple=slices, keeps=keeps, tied=tied
         )
+        for stage in stages:
+            stage.make_buffers(mesh.device)
         if rate is None:
             return flat, None
         return flat, FlatOptimizer(flat, mesh, copies, rate, sharded=zero > 0)

@@ -20,6 +20,7 @@ from profiles.jobs.logged_lengths import with_logged_lengths
 from profiles.jobs.nodes import on_usual_nodes
 from profiles.jobs.place import JobPlace
 from profiles.jobs.trace_lengths import read_trace
+from profiles.jobs.weights import weights_of_models
 from profiles.sheets import (
     canonical_name,
     device_names,
@@ -88,7 +89,9 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     architectures = {
         role: _architecture(role, model, folder, place) for role, model in job.models.items()
     }
-    job = replace(job, models=FrozenDict(architectures))
+    job = replace(
+        job, models=FrozenDict(architectures), weights=weights_of_models(job, folder, place)
+    )
     check_architectures(job, place)
     check_adapters(job, place)
     job = _as_its_framework_does(job, place)

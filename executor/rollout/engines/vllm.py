@@ -22,7 +22,8 @@ from vllm import ModelRegistry
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
-from executor.model.building import causal_lm_class, family_config, published_name
+from executor.model.building import published_name
+from executor.model.families import causal_lm_class, family_config
 from rlplan.models.model import ModelArchitecture
 from rlplan.parts import cache_bytes_per_token
 from rlplan.sheets.machine import memory_bytes
@@ -288,14 +289,14 @@ def register_family(architecture: ModelArchitecture) -> None:
     and keeps what it saw in the home folder.
     """
     module = importlib.import_module(f"vllm.model_executor.models.{architecture.family}")
-    name = causal_lm_class(architecture).__name__
+    name = causal_lm_class(family_config(architecture)).__name__
     ModelRegistry.register_model(name, getattr(module, name))
 
 
 def write_config(architecture: ModelArchitecture, longest_tokens: int, folder: str) -> None:
     """Write what vLLM reads of a model beside its weights."""
     config = family_config(architecture)
-    config.architectures = [causal_lm_class(architecture).__name__]
+    config.architectures = [causal_lm_class(config).__name__]
     # Rotary positions know no end; vLLM would refuse longer sequences than were trained on.
     config.max_position_embeddings = max(architecture.max_positions, longest_tokens)
     config.save_pretrained(folder)

@@ -1,0 +1,60 @@
+"""Norms over the queries or keys of all heads together, of which tensor-parallel ranks each have some heads (OLMo 2)."""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from executor.parallel.meshes import RankMesh
+
+WIDE_NORMS = ("q_norm", "k_norm")
+
+
+class _SummedBothWays(torch.autograd.Function):
+    """Sum up what ranks have, and the gradients of the sum, which each of them uses for its own heads."""
+
+    @staticmethod
+    def forward(context: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
+        """Return the sum over the ranks."""
+        context.group = group
+        total = values.contiguous().clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Return the sum of the ranks' gradients."""
+        total = gradients[0].contiguous().clone()
+        dist.all_reduce(total, group=context.group)
+        return total, None
+
+
+class WideNorm(nn.Module):
+    """Normalise a rank's part of rows by the mean square of whole rows."""
+
+    def __init__(self, norm: Any, mesh: RankMesh) -> None:
+        super().__init__()
+        part = norm.weight.detach().chunk(mesh.tp_size)[mesh.tp].clone()
+        weight: Any = nn.Parameter(part)
+        weight.cut = (0, tuple(part.shape))  # as `executor.weights.flat` reads it
+        self.weight = weight
+        self.variance_epsilon = norm.variance_epsilon
+        self._width, self._group = norm.weight.numel(), mesh.group("tp")
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return the normalised part. (..., part)."""
+        wide = rows.float()
+        squares = wide.square().sum(dim=-1, keepdim=True)
+        total: Tensor = _SummedBothWays.apply(squares, self._group)  # type: ignore[no-untyped-call]
+        normed = wide * torch.rsqrt(total / self._width + self.variance_epsilon)
+        return (self.weight * normed).to(rows.dtype)
+
+
+def cut_wide_norms(stage: nn.Module, mesh: RankMesh) -> None:
+    """Cut norms over all heads together over the tensor-parallel ranks, in place."""
+    for module in list(stage.modules()):
+        for name in WIDE_NORMS:
+            norm: Any = getattr(module, name, None)
+            if norm is not None and norm.weight.numel() > module.head_dim:  # type: ignore[operator]
+                setattr(module, name, WideNorm(norm, mesh))

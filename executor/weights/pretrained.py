@@ -1,0 +1,235 @@
+"""Weights of a pre-trained model: every rank reads the slices that it holds out of a folder of safetensors.
+
+A folder's tensors have the names and forms that their family publishes. Here experts of a layer lie in one
+tensor, and matrices that are published as one are told apart; both are put together slice by slice, so that
+a rank holds its shard and at most one tensor beside it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from executor.model.building import EMBEDDING, HEAD, StageModel, published_name
+from executor.model.experts import is_expert
+from executor.parallel.meshes import RankMesh
+from executor.weights.expert_parallel import ExpertParallelParameters
+from executor.weights.flat import Entry, FlatParameters, distinct_parameters, entries_of
+from executor.weights.fully_sharded import FullyShardedParameters
+from rlplan.errors import FileError
+
+WEIGHT_FILES = "*.safetensors"
+SCORE = "score.weight"
+PREFIXES = ("model.", "", "language_model.model.", "model.language_model.")
+FIRST_NORM = re.compile(r"layers\.0\.(input|post_attention)_layernorm\.weight$")
+# What families call a layer's experts, and their matrices by what they are called here; and their routers.
+EXPERT_MATRICES = {
+    "mlp.experts": {"gate": "gate_proj", "up": "up_proj", "down": "down_proj"},
+    "block_sparse_moe.experts": {"gate": "w1", "up": "w3", "down": "w2"},
+}
+STACKED = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
+ROUTERS = (("mlp.gate.", "block_sparse_moe.gate."),)
+# Matrices that are told apart here, and those that are published before them in one.
+APART = re.compile(r"(?P<joined>qkv_proj|gate_up_proj)\.(?P<part>\w+_proj)\.weight$")
+
+
+class PretrainedFolder:
+    """Read parts of the tensors of a folder.
+
+    Raises:
+        FileError: The folder holds no weights, or no model's.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files, self._open = ExitStack(), dict[str, Any]()
+        paths = sorted(folder.glob(WEIGHT_FILES))
+        if not paths:
+            raise FileError(str(folder), "holds no weights", allowed=WEIGHT_FILES)
+        try:
+            for path in paths:
+                file = self._files.enter_context(safe_open(path, framework="pt"))
+                self._open |= dict.fromkeys(file.keys(), file)
+        except (OSError, SafetensorError) as error:
+            raise FileError(str(folder), f"holds a broken file {path.name}: {error}") from None
+        firsts = [name for name in self._open if FIRST_NORM.search(name)]
+        found = [FIRST_NORM.sub("", name) for name in firsts]
+        prefix = next((each for each in PREFIXES if each in found), None)
+        if prefix is None:
+            raise FileError(str(folder), "holds the weights of no transformer that runs here")
+        self._prefix = prefix
+
+    def close(self) -> None:
+        """Close the files."""
+        self._files.close()
+
+    def __contains__(self, name: str) -> bool:
+        """Tell whether there is a tensor of a published name."""
+        return self._there(name) in self._open
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor.
+
+        Raises:
+            FileError: There is none of this name.
+        """
+        return tuple(self._slice(name).get_shape())
+
+    def read(self, name: str, part: tuple[slice, ...]) -> Tensor:
+        """Return a part of a tensor, on the host.
+
+        Raises:
+            FileError: There is none of this name.
+        """
+        found: Tensor = self._slice(name)[part]
+        return found
+
+    def _slice(self, name: str) -> Any:
+        there = self._there(name)
+        if there not in self._open:
+            raise FileError(str(self.folder), "holds no such weights", field=there)
+        return self._open[there].get_slice(there)
+
+    def _there(self, name: str) -> str:
+        """Return the name that a tensor has in this folder."""
+        inner = name.removeprefix("model.")
+        there = name if inner == name else f"{self._prefix}{inner}"
+        for mine, theirs in ROUTERS:
+            if there not in self._open and mine in there:
+                there = there.replace(mine, theirs)
+        return there
+
+
+def read_weights(
+    weights: FlatParameters | FullyShardedParameters | ExpertParallelParameters | Any,
+    mesh: RankMesh,
+    source: PretrainedFolder,
+    *,
+    tied: bool,
+    fresh_head: Tensor,
+) -> None:
+    """Write what a rank holds of a model from its folder.
+
+    Args:
+        tied: Whether the head is the embedding.
+        fresh_head: What a scalar head starts as where the folder has none. Shape (1, hidden).
+
+    Raises:
+        FileError: The folder lacks weights, or has them in other shapes.
+    """
+    try:
+        with torch.no_grad():
+            for entry, rows, target in weights.pieces():
+                if not target.numel():
+                    continue
+                if entry.name == HEAD and entry.shape[0] == 1 and SCORE not in source:
+                    target.copy_(fresh_head[rows])
+                    continue
+                there = target.view(rows.stop - rows.start, *entry.shape[1:])
+                for place, name, part in _sources(entry, rows, mesh, source, tied=tied):
+                    there[place].copy_(source.read(name, part))
+    finally:
+        source.close()
+    parts = weights.parts if isinstance(weights, ExpertParallelParameters) else [weights]
+    for part in parts:
+        if isinstance(part, FullyShardedParameters):
+            part.refresh()
+
+
+def check_weights(
+    stages: Sequence[StageModel], mesh: RankMesh, source: PretrainedFolder, *, tied: bool
+) -> None:
+    """Refuse a folder that does not hold all weights of stages in their shapes; reads no weights.
+
+    Raises:
+        FileError: Names the first that is missing, or has another shape.
+    """
+    for entry in entries_of(distinct_parameters(stages)):
+        if entry.name == HEAD and entry.shape[0] == 1 and SCORE not in source:
+            continue
+        for _, name, part in _sources(entry, slice(0, entry.shape[0]), mesh, source, tied=tied):
+            held = source.shape(name)
+            if len(held) != len(part) or any(
+                cut.stop > size for cut, size in zip(part, held, strict=True)
+            ):
+                _refuse_shape(source, name, [cut.stop for cut in part])
+
+
+def _sources(
+    entry: Entry, rows: slice, mesh: RankMesh, source: PretrainedFolder, *, tied: bool
+) -> Iterator[tuple[Any, str, tuple[slice, ...]]]:
+    """Return where some of an entry's rows come from, in pieces: the place among them, a tensor's name, its part."""
+    if is_expert(entry.name):
+        yield from _expert_sources(entry, rows, mesh, source)
+        return
+    name = published_name(EMBEDDING if tied and entry.name == HEAD else entry.name)
+    if entry.name == HEAD and entry.shape[0] == 1:
+        name = SCORE
+    wanted, offset = list(entry.shape), 0
+    joined = APART.search(name)
+    if joined is not None and name not in source:
+        offset = _rows_before(joined, name, mesh, source, entry)
+        name = f"{name[: joined.start()]}{joined['joined']}.weight"
+    part = [slice(0, size) for size in wanted]
+    part[0] = rows
+    if entry.dimension is not None:
+        shift = mesh.tp * wanted[entry.dimension]
+        cut = part[entry.dimension]
+        part[entry.dimension] = slice(cut.start + shift, cut.stop + shift)
+        wanted[entry.dimension] *= mesh.tp_size
+    if joined is None and source.shape(name) != tuple(wanted):
+        _refuse_shape(source, name, wanted)
+    part[0] = slice(part[0].start + offset, part[0].stop + offset)
+    yield slice(None), name, tuple(part)
+
+
+def _rows_before(
+    joined: re.Match[str], name: str, mesh: RankMesh, source: PretrainedFolder, entry: Entry
+) -> int:
+    """Return the rows of a joined matrix before those of one of its parts."""
+    whole = source.shape(f"{name[: joined.start()]}{joined['joined']}.weight")[0]
+    mine = entry.shape[0] * (mesh.tp_size if entry.dimension == 0 else 1)
+    before = {"q_proj": 0, "gate_proj": 0, "v_proj": whole - mine, "up_proj": whole - mine}
+    return before.get(joined["part"], whole - 2 * mine)  # keys have as many rows as values
+
+
+def _expert_sources(
+    entry: Entry, rows: slice, mesh: RankMesh, source: PretrainedFolder
+) -> Iterator[tuple[Any, str, tuple[slice, ...]]]:
+    """Return where the matrices of experts come from, each with its place (expert, matrix) in the entry."""
+    layer, _, matrix = published_name(entry.name).partition("mlp.experts.")
+    first = mesh.experts.position * entry.shape[0]
+    height, width = entry.shape[2], entry.shape[3]
+    lines = slice(0, height) if entry.dimension != 2 else _cut(height, mesh.tp)  # noqa: PLR2004
+    columns = slice(0, width) if entry.dimension != 3 else _cut(width, mesh.tp)  # noqa: PLR2004
+    for expert in range(rows.start, rows.stop):
+        for at, kind in enumerate(STACKED[matrix]):
+            name = _expert_name(source, layer, first + expert, kind)
+            yield (expert - rows.start, at), name, (lines, columns)
+
+
+def _expert_name(source: PretrainedFolder, layer: str, expert: int, kind: str) -> str:
+    names = [
+        f"{layer}{experts}.{expert}.{matrices[kind]}.weight"
+        for experts, matrices in EXPERT_MATRICES.items()
+    ]
+    return next((name for name in names if name in source), names[0])
+
+
+def _cut(size: int, position: int) -> slice:
+    return slice(position * size, (position + 1) * size)
+
+
+def _refuse_shape(source: PretrainedFolder, name: str, wanted: list[int]) -> None:
+    raise FileError(
+        str(source.folder),
+        "has weights of another shape than its configuration says",
+        field=name,
+        value=list(source.shape(name)),
+        allowed=str(wanted),
+    )

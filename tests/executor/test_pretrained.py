@@ -1,0 +1,195 @@
+"""Pre-trained models: in every family and layout the numbers that `transformers` has for the same folder."""
+
+import importlib
+from functools import cache, partial
+
+import pytest
+import torch
+
+from executor.model.families import PRETRAINED_FAMILIES, causal_lm_class, read_config
+from executor.parallel.meshes import make_mesh
+from executor.parallel.positions import task_positions
+from executor.passes.infer import infer
+from executor.rollout.engines.torch_static import TorchStaticEngine
+from executor.rollout.sampling import GenerateSettings
+from executor.weights.shard import build_shard
+from profiles.jobs.config.reading import read_hf_config
+from rlplan.plan import TaskPlan
+from tests.cases import only
+
+pytestmark = pytest.mark.ray
+
+VOCABULARY, WIDTH, PROMPT, STEPS = 64, 14, 6, 8
+SIZES = {
+    "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 48, "vocab_size": VOCABULARY, "max_position_embeddings": 128, "head_dim": 8,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "initializer_range": 0.2,
+}  # fmt: skip
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
+# By name: the family, and in what its model differs from the sizes.
+MODELS = {
+    "llama 2": ("llama", {}),
+    "llama 3": ("llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {"tie_word_embeddings": True}),
+    "mistral": ("mistral", {"sliding_window": 5}),
+    "phi3": ("phi3", {"sliding_window": 6}),
+    "gemma2": ("gemma2", {"sliding_window": 4, "query_pre_attn_scalar": 8, "attn_logit_softcapping": 2.0,
+                          "final_logit_softcapping": 3.0, "tie_word_embeddings": True}),
+    "gemma3": ("gemma3_text", {"sliding_window": 4, "query_pre_attn_scalar": 8, "tie_word_embeddings": True,
+                               "layer_types": ["sliding_attention", "full_attention"] * 2}),
+    "smollm3": ("smollm3", {"no_rope_layers": [1, 0, 1, 0], "tie_word_embeddings": True}),
+    "olmo2": ("olmo2", {}),
+    "mixtral": ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen3_moe": ("qwen3_moe", EXPERTS | {"norm_topk_prob": True}),
+    "qwen2_moe": ("qwen2_moe", EXPERTS | {"shared_expert_intermediate_size": 40}),
+}  # fmt: skip
+LAYOUTS = {
+    "one": (1, {}),
+    "tp 2": (2, {"tp": 2}),
+    "tp 2, sequences cut": (2, {"tp": 2, "engine": "torch-3d-sp"}),
+    "pp 2": (2, {"pp": 2}),
+    "pp 2, interleaved": (2, {"pp": 2, "chunks": 2}),
+    "cp 2": (2, {"cp": 2}),
+    "fully sharded": (2, {"zero": 3}),
+    "sharded gradients": (2, {"zero": 2}),
+    "ep 2": (2, {"ep": 2}),
+    "tp 2 x pp 2": (4, {"tp": 2, "pp": 2}),
+    "tp 2, fully sharded": (4, {"tp": 2, "zero": 3}),
+    "ep 2, fully sharded": (2, {"ep": 2, "zero": 3}),
+    "ep 2 x tp 2": (4, {"ep": 2, "tp": 2}),
+}
+CASES = [
+    (model, layout)
+    for model in MODELS
+    for layout in LAYOUTS
+    if "moe" in model or model == "mixtral" or "ep 2" not in layout
+]
+# Each layout with a family, and each family with layouts that cut it.
+FEW = [
+    ("llama 3", "pp 2"), ("qwen2", "tp 2, fully sharded"), ("mistral", "cp 2"), ("phi3", "tp 2"), ("gemma2", "tp 2, sequences cut"),
+    ("gemma3", "pp 2, interleaved"), ("olmo2", "tp 2"), ("smollm3", "fully sharded"), ("qwen2_moe", "ep 2 x tp 2"),
+    ("mixtral", "ep 2, fully sharded"), ("qwen3_moe", "tp 2, sequences cut"), ("qwen3", "tp 2 x pp 2"),
+    ("llama 2", "sharded gradients"), ("gemma2", "one"), ("phi3", "one"), ("qwen3_moe", "ep 2"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Return a folder for each model's name, as `transformers` writes it."""
+
+    def write(name):
+        family, differs = MODELS[name]
+        folder = tmp_path_factory.mktemp("model")
+        model = made(family, differs)
+        model.save_pretrained(folder)
+        return folder
+
+    return cache(write)
+
+
+def made(family, differs):
+    """Return a model of a family with random weights, no two of whose norms are alike."""
+    where, prefix = PRETRAINED_FAMILIES[family]
+    module = importlib.import_module(f"transformers.models.{where}.configuration_{where}")
+    config = getattr(module, f"{prefix}Config")(**SIZES | differs)
+    torch.manual_seed(3)
+    model = causal_lm_class(config)(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.eval()
+
+
+def batch():
+    """Return tokens and parts of sequences of many lengths, two of each prompt."""
+    generator = torch.Generator().manual_seed(5)
+    tokens = torch.randint(3, VOCABULARY, (6, WIDTH), generator=generator)
+    parts = torch.full(tokens.shape, 1, dtype=torch.int8)
+    parts[:, PROMPT:] = 2
+    for row in range(len(tokens)):
+        tokens[row, :PROMPT] = tokens[row // 2 * 2, :PROMPT]
+        parts[row, : row // 2] = 0
+        parts[row, WIDTH - row % 4 :] = 0
+    return tokens, parts
+
+
+def theirs(folder):
+    """Return what `transformers` has of a folder: log-probabilities of the batch, and greedy tokens of its prompts."""
+    config = read_config(folder)
+    config._attn_implementation = "eager"  # the only one that every family has
+    model = causal_lm_class(config).from_pretrained(folder, config=config, dtype=torch.float32).eval()
+    tokens, parts = batch()
+    found = torch.zeros(tokens.shape)
+    greedy = []
+    with torch.no_grad():
+        for row in range(len(tokens)):
+            here = parts[row] != 0
+            mine = tokens[row][here][None]
+            logits = model(mine).logits[0].float()
+            chosen = logits.log_softmax(-1)[:-1].gather(1, mine[0, 1:, None])[:, 0]
+            found[row, here.nonzero()[1:, 0]] = chosen
+            said = tokens[row, :PROMPT][parts[row, :PROMPT] != 0][None]
+            before = said.shape[1]
+            for _ in range(STEPS):
+                said = torch.cat([said, model(said).logits[:, -1:].argmax(-1)], dim=1)
+            greedy.append(said[0, before:].tolist())
+    return found, greedy
+
+
+def shard_in(layout, ranks, rank, folder):
+    """Return a rank's shard of a folder's model in a layout, to be trained."""
+    mesh = make_mesh(task_positions(layout, ranks), rank, torch.device("cpu"), layout.ep)
+    return build_shard(
+        read_hf_config(folder), "lm", mesh, role="actor", seed=1, precision="fp32", folder=folder,
+        learning_rate=1e-3, layout=layout,
+    )  # fmt: skip
+
+
+def log_probs_in(rank, ranks, settings, folder):
+    """Return the log-probabilities of a rank's rows of the batch, and which rows these are."""
+    shard = shard_in(TaskPlan(pool="p0", micro_batch=3, **settings), ranks, rank, folder)
+    tokens, parts = batch()
+    width, dp = len(tokens) // shard.mesh.dp_size, shard.mesh.dp
+    mine = slice(dp * width, (dp + 1) * width)
+    found = infer(shard, tokens[mine], parts[mine], "log_probs", micro_batch=3, temperature=1.0)
+    return dp, None if found is None else found.numpy()
+
+
+@pytest.mark.parametrize(("model", "layout"), only(FEW, CASES))
+def test_log_probabilities_are_those_of_transformers(model, layout, folders, worker_pool):
+    folder = folders(model)
+    expected, _ = theirs(folder)
+    ranks, settings = LAYOUTS[layout]
+    found = worker_pool.on_ranks(ranks, partial(log_probs_in, settings=settings, folder=folder))
+    parts = {dp: values for dp, values in found if values is not None}
+    together = torch.cat([torch.tensor(parts[dp]) for dp in sorted(parts)])
+    torch.testing.assert_close(together, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", only(["llama 3", "gemma2", "qwen2_moe", "phi3"], MODELS))
+def test_greedy_tokens_are_those_of_transformers(model, folders):
+    folder = folders(model)
+    _, expected = theirs(folder)
+    mesh = make_mesh(task_positions(TaskPlan(pool="p0"), 1), 0, torch.device("cpu"))
+    shard = build_shard(
+        read_hf_config(folder), "lm", mesh, role="actor", seed=1, precision="fp32", folder=folder
+    )
+    tokens, parts = batch()
+    rows = len(tokens)
+    made = TorchStaticEngine(shard).generate(
+        tokens[:, :PROMPT],
+        parts[:, :PROMPT] != 0,
+        torch.full((rows,), STEPS),
+        torch.arange(rows),
+        STEPS,
+        GenerateSettings(
+            temperature=1.0, eos_id=-1, max_running=4, greedy=True, seed=0, iteration=0
+        ),
+    )
+    assert made.tokens[:, PROMPT:].tolist() == expected
