@@ -31,7 +31,7 @@ from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_text
-from rlplan.job import Job, NodeGroup, Rewards
+from rlplan.job import RANDOM, Job, NodeGroup, Rewards
 from rlplan.models.model import ModelArchitecture
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import Comparison, MeasuredRun
@@ -287,6 +287,7 @@ def job_of(case: Case, folder: Path) -> Job:
         name=case.name,
         algorithm=case.algorithm,
         models=FrozenDict(dict.fromkeys(roles, case.model)),
+        weights=RANDOM,
         workload=Workload(
             prompts=case.prompts,
             samples_per_prompt=case.samples,

@@ -13,7 +13,7 @@ from planner.search import search
 from profiles.catalog import resolve_job
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
+from rlplan.job import RANDOM, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.models.model import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan
@@ -53,6 +53,7 @@ def planned(algorithm: str, folder: Path, cores: int) -> Plan:
         name=f"trl-{algorithm}",
         algorithm=algorithm,
         models=FrozenDict(dict.fromkeys(roles, MODEL)),
+        weights=RANDOM,
         workload=Workload(**work, prompt_tokens=PROMPT_TOKENS, response_tokens=RESPONSE_TOKENS),
         cluster=(NodeGroup(gpu="cpu", gpus_per_node=cores),),
         rewards=rewards,

@@ -10,6 +10,7 @@ from executor.control.export import export_actor
 from executor.control.metrics import METRICS_FILE, drop_iterations, read_metrics
 from executor.control.run import Progress, Run, Saving
 from executor.control.start import check_machine, gpu_names
+from executor.control.weights import with_weights
 from executor.data.workload import PromptBatches, job_of_batches
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
@@ -30,6 +31,7 @@ def execute(
     folder: Path | None = None,
     progress: Progress | None = None,
     saving: Saving | None = None,
+    downloads: bool = False,
 ) -> MeasuredRun:
     """Run a plan for some iterations and return the measured trace.
 
@@ -47,14 +49,16 @@ def execute(
         folder: What relative paths in the job are relative to; None: where the process runs.
         progress: Called after the start, after every iteration, and when workers were lost.
         saving: What is kept of the run, and with what it begins; None: nothing, and anew.
+        downloads: Whether weights that are named by an id and not in the local cache may be downloaded.
 
     Raises:
         PlanError: This engine or this machine cannot run the plan.
-        FileError: The prompts or the checkpoint cannot be read, or another job wrote it.
+        FileError: The prompts, weights or the checkpoint cannot be read, or another job wrote it.
         WorkerLostError: Workers were lost, and there are no checkpoints or no retries left.
     """
     tasks = check_runnable(plan)
     check_machine(plan)
+    plan = with_weights(plan, tasks, downloads=downloads)
     prompts = PromptBatches(job_of_batches(plan), folder or Path())
     saving = saving or Saving()
     start = find_checkpoint(saving.resume) if saving.resume is not None else None

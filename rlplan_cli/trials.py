@@ -100,6 +100,7 @@ def trial_job(trial: Trial, sheet: DeviceSheet, devices: int, cores: int) -> Job
         name=trial.name,
         algorithm=trial.algorithm,
         models=FrozenDict(dict.fromkeys(algorithm.required_roles, MODELS[sheet.kind])),
+        weights="random",
         workload=Workload(
             prompts=sequences // samples,
             samples_per_prompt=samples,

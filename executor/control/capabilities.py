@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from executor.environments import environment_names
+from executor.model.families import FAMILIES, PRETRAINED_FAMILIES
 from executor.parallel.positions import TRAIN_ENGINES
 from executor.rollout.engines import DEFAULT_ENGINE, engine_module_names
 from executor.rollout.vllm_limits import lacks_of_vllm
@@ -10,6 +11,7 @@ from executor.workers.transports import TRANSPORTS
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
+from rlplan.job import RANDOM
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import STREAMED_MODES, WHOLE_BATCH_MODES, Plan
 from rlplan.rules import check_plan
@@ -20,7 +22,6 @@ from rlplan.rules.rule import listed
 from rlplan.transfers import TRANSFERS, transfer_names
 
 HERE = "this executor"
-FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
 EXPERT_FAMILIES = ("mixtral", "qwen3_moe")
 BIASED_FAMILIES = ("qwen2",)
 NORMED_FAMILIES = ("qwen3", "qwen3_moe")
@@ -267,8 +268,17 @@ def _lacks_for_settings(plan: Plan, task: Task) -> Iterator[CapabilityError]:
 
 def _lacks_for_model(plan: Plan, task: Task) -> Iterator[CapabilityError]:
     model, field = plan.job.architecture(task.role), f"models.{task.role}"
+    vocabulary = plan.job.architecture("actor").vocab_size
+    if model.vocab_size < vocabulary:
+        instead = f"the actor generates tokens up to {vocabulary - 1}"
+        yield RETOKENIZING.lacked_by(HERE, f"{field}.vocab_size", model.vocab_size, instead)
+    if plan.job.weights_of(task.role) not in (None, RANDOM):
+        if model.family not in PRETRAINED_FAMILIES:
+            runs = f"of pre-trained models it runs {listed(tuple(PRETRAINED_FAMILIES))}"
+            yield FAMILY.lacked_by(HERE, f"{field}.family", model.family, runs)
+        return  # what its folder's configuration says is what is built
     if model.family not in FAMILIES:
-        runs = f"it runs {listed(FAMILIES)}"
+        runs = f"it runs {listed(FAMILIES)}; with pre-trained weights {listed(tuple(PRETRAINED_FAMILIES))}"
         yield FAMILY.lacked_by(HERE, f"{field}.family", model.family, runs)
     if bool(model.num_experts) != (model.family in EXPERT_FAMILIES):
         runs = f"it runs experts in {listed(EXPERT_FAMILIES)}, and {model.name} is a {model.family}"
@@ -281,10 +291,6 @@ def _lacks_for_model(plan: Plan, task: Task) -> Iterator[CapabilityError]:
         value = getattr(model, part)
         shown = value if isinstance(value, (bool, int, str)) else "given"
         yield PARTS.lacked_by(HERE, f"{field}.{part}", str(shown).lower(), runs)
-    vocabulary = plan.job.architecture("actor").vocab_size
-    if model.vocab_size < vocabulary:
-        instead = f"the actor generates tokens up to {vocabulary - 1}"
-        yield RETOKENIZING.lacked_by(HERE, f"{field}.vocab_size", model.vocab_size, instead)
 
 
 def _other_part(model: ModelArchitecture) -> str | None:

@@ -2,7 +2,8 @@
 
 A checkpoint is a folder that is written under another name and renamed when it is whole:
 `checkpoint.json` (where the run is), `plan.yaml` (what wrote it), a folder of each trained model,
-`random/` with the random states of every rank, and `manifest.json` with the checksums of all that. Models that are not trained come from the seed.
+`random/` with the random states of every rank, and `manifest.json` with the checksums of all that. Models that are
+not trained come from their folders, or from the seed.
 Where iterations overlap, `generator/` holds the weights that the next batch is generated with, which
 are an update older: a run that goes on makes that batch again.
 """
@@ -31,7 +32,7 @@ STATE_FILE = "checkpoint.json"
 MANIFEST_FILE = "manifest.json"
 VERSION = 2  # 1 had pickles in it, and no manifest
 # What a run that goes on must share with the one that it continues; layouts may differ.
-CONTINUED = ("algorithm", "models", "prompts_file", "prompt_data", "seed")
+CONTINUED = ("algorithm", "models", "weights", "prompts_file", "prompt_data", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

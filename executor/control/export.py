@@ -9,10 +9,10 @@ from torch import Tensor
 from executor.control.checkpoints import Checkpoint
 from executor.model.building import EMBEDDING, HEAD, published_name
 from executor.model.families import causal_lm_class, model_config
+from executor.model.joined import put_together
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.decoding import read_yaml
-from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.results.stored import PLAN_FILE
 
@@ -29,7 +29,9 @@ def export_actor(checkpoint: Checkpoint, out: Path, *, folder: Path | None = Non
     """
     job = read_yaml(Plan, checkpoint.folder / PLAN_FILE).job
     model = hugging_face_model(
-        job.architecture("actor"), whole_weights(checkpoint.folder / "actor")
+        model_config(job, "actor"),
+        whole_weights(checkpoint.folder / "actor"),
+        tied=job.architecture("actor").tied_embeddings,
     )
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -42,20 +44,20 @@ def export_actor(checkpoint: Checkpoint, out: Path, *, folder: Path | None = Non
         auto.from_pretrained(source, local_files_only=True).save_pretrained(out)
 
 
-def hugging_face_model(architecture: ModelArchitecture, weights: dict[str, Tensor]) -> Any:
-    """Return a language model of `transformers` with weights as `whole_weights` names them."""
-    model = causal_lm_class(architecture)(family_config(architecture)).float()
+def hugging_face_model(config: Any, weights: dict[str, Tensor], *, tied: bool) -> Any:
+    """Return a language model of `transformers` with weights as `whole_weights` names them.
+
+    Args:
+        config: Of `transformers`; changed in nothing that is written.
+        tied: Whether the head is the embedding.
+    """
+    model = causal_lm_class(config)(config).float()
     wanted = model.state_dict()
-    held = {published_name(name): values for name, values in weights.items()}
-    if architecture.tied_embeddings:
+    held = {published_name(name): values for name, values in put_together(weights).items()}
+    if tied:
         held[published_name(HEAD)] = weights[EMBEDDING]
-    # Experts are stacked here with gate and up apart, there with both as one matrix.
-    model.load_state_dict(
-        {
-            name: held[name].reshape(like.shape) if name in held else like
-            for name, like in wanted.items()
-        }
-    )
     missing = set(held) ^ set(wanted)
     assert not missing, f"names differ: {sorted(missing)}"
+    # Experts are stacked here with gate and up apart, there with both as one matrix.
+    model.load_state_dict({name: held[name].reshape(like.shape) for name, like in wanted.items()})
     return model

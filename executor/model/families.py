@@ -10,6 +10,7 @@ from typing import Any
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_json
+from rlplan.job import RANDOM, Job
 from rlplan.models.model import ModelArchitecture
 from rlplan.rules.rule import listed
 
@@ -35,13 +36,20 @@ FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
 _CAUSAL = {"gemma3_text": "Gemma3ForCausalLM"}
 
 
-def model_config(architecture: ModelArchitecture, folder: Path | None) -> Any:
-    """Return the configuration of `transformers` of a folder's model, or the one that an architecture means.
+def model_config(job: Job, role: str) -> Any:
+    """Return the configuration of `transformers` of a role's model: that of its folder, or what its architecture means.
 
     Raises:
         FileError: The folder has none, or one of a family that does not run here.
     """
-    return family_config(architecture) if folder is None else read_config(folder)
+    folder = weights_folder(job, role)
+    return family_config(job.architecture(role)) if folder is None else read_config(folder)
+
+
+def weights_folder(job: Job, role: str) -> Path | None:
+    """Return the folder that a role's weights are read from; None where the seed gives them."""
+    said = job.weights_of(role)
+    return None if said is None or said == RANDOM else Path(said)
 
 
 def read_config(folder: Path) -> Any:

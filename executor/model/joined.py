@@ -4,13 +4,17 @@ Phi 3 has queries, keys and values in one matrix, and so an MLP's gate and what 
 each, which lie together nowhere in that matrix.
 """
 
+import re
+from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-JOINED = ("qkv_proj", "gate_up_proj")
+# What is published as one matrix, and its parts in their order.
+JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+APART = re.compile(r"(?P<joined>qkv_proj|gate_up_proj)\.(?P<part>\w+_proj)\.weight$")
 
 
 class Joined(nn.Module):
@@ -49,3 +53,18 @@ def keep_heads(stage: nn.Module, ranks: int) -> None:
         attention.config = copy(attention.config)
         attention.config.num_attention_heads //= ranks
         attention.num_key_value_heads //= ranks
+
+
+def put_together(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights by name with those that are told apart here as the one matrix that is published."""
+    found = dict[str, Tensor]()
+    for name, values in weights.items():
+        apart = APART.search(name)
+        if apart is None:
+            found[name] = values
+            continue
+        start, joined = name[: apart.start()], apart["joined"]
+        if f"{start}{joined}.weight" not in found:
+            parts = [weights[f"{start}{joined}.{part}.weight"] for part in JOINED[joined]]
+            found[f"{start}{joined}.weight"] = torch.cat(parts)
+    return found

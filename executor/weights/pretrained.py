@@ -17,6 +17,7 @@ from torch import Tensor
 
 from executor.model.building import EMBEDDING, HEAD, StageModel, published_name
 from executor.model.experts import is_expert
+from executor.model.joined import APART
 from executor.parallel.meshes import RankMesh
 from executor.weights.expert_parallel import ExpertParallelParameters
 from executor.weights.flat import Entry, FlatParameters, distinct_parameters, entries_of
@@ -34,8 +35,6 @@ EXPERT_MATRICES = {
 }
 STACKED = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
 ROUTERS = (("mlp.gate.", "block_sparse_moe.gate."),)
-# Matrices that are told apart here, and those that are published before them in one.
-APART = re.compile(r"(?P<joined>qkv_proj|gate_up_proj)\.(?P<part>\w+_proj)\.weight$")
 
 
 class PretrainedFolder:

@@ -13,6 +13,7 @@ from executor.parallel.positions import (
     shares_weights,
     task_positions,
 )
+from executor.model.families import weights_folder
 from executor.weights.shard import ModelShard, build_shard
 from executor.weights.transition import PoolTransition
 from executor.workers.calls import PoolSetup
@@ -67,13 +68,20 @@ class PoolModels:
             return
         # A slice of the generate shard holds the train shard, so both are cut alike.
         parts = plan.tasks[f"{task.role}.update"].tp if shard is not None else 1
-        self._generator = self._build(task, generation_positions(plan), vocabulary_parts=parts)
+        # Within a pool its weights come from those that are trained.
+        positions, filled = generation_positions(plan), shard is None
+        self._generator = self._build(task, positions, vocabulary_parts=parts, filled=filled)
         if shard is not None:
             self.transition = PoolTransition(plan, shard, self._generator)
             self.transition.release()
 
     def _build(
-        self, task: Task, positions: RankPositions, *, vocabulary_parts: int = 1
+        self,
+        task: Task,
+        positions: RankPositions,
+        *,
+        vocabulary_parts: int = 1,
+        filled: bool = True,
     ) -> ModelShard:
         job, layout = self.setup.plan.job, self.setup.plan.tasks[task.name]
         rate = None
@@ -87,6 +95,8 @@ class PoolModels:
             role=task.role,
             seed=self.setup.seed,
             precision=job.precision or "fp32",
+            folder=weights_folder(job, task.role),
+            filled=filled,
             learning_rate=rate,
             layout=layout,
             vocabulary_parts=vocabulary_parts,

@@ -55,6 +55,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     export: Annotated[
         Path | None, typer.Option(help="Write the trained actor here as a Hugging Face folder.")
     ] = None,
+    download: Annotated[
+        bool,
+        typer.Option("--download", help="Download weights that are not in the local cache."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
@@ -76,8 +80,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     rule_functions(complete.job, plan.parent)
     from executor.control.capabilities import check_runnable
     from executor.control.run import Saving
+    from executor.control.weights import with_weights
 
-    check_runnable(complete, str(plan))
+    tasks = check_runnable(complete, str(plan))
+    located = with_weights(complete, tasks, downloads=download, file=str(plan))
     saving = Saving(
         every=checkpoint_every,
         keep=keep,
@@ -90,7 +96,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     forecast = simulate(complete, facts)
     check_limits(complete, forecast, str(plan))
     run = running.run_plan(
-        complete,
+        located,
         out,
         iterations=iterations,
         warmup=warmup,

@@ -41,6 +41,7 @@ def make_job(algorithm="ppo", *, model=TINY, **work):
         name="test",
         algorithm=algorithm,
         models=FrozenDict(dict.fromkeys(roles, model)),
+        weights="random",
         workload=Workload(**(workload | work)),
         cluster=(NodeGroup(gpu="cpu", gpus_per_node=8, nodes=2, inter_node_gbps=200.0),),
         rewards=rewards,

@@ -25,6 +25,7 @@ from executor.control.controller import Controller
 from executor.control.export import export_actor, hugging_face_model
 from executor.control.start import prepare_groups
 from executor.data.workload import PromptBatches
+from executor.model.families import family_config
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
@@ -288,7 +289,11 @@ def test_transformers_loads_the_exported_actor_and_computes_the_same(worker_pool
     export_actor(checkpoint, tmp_path / "actor")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "actor", local_files_only=True)
     tokens = torch.arange(3, 12)[None]
-    ours = hugging_face_model(MODELS[model], whole_weights(checkpoint.folder / "actor")).eval()
+    ours = hugging_face_model(
+        family_config(MODELS[model]),
+        whole_weights(checkpoint.folder / "actor"),
+        tied=MODELS[model].tied_embeddings,
+    ).eval()
     with torch.no_grad():
         assert torch.equal(loaded(tokens).logits, ours(tokens).logits)
     expected, found = whole_weights(checkpoint.folder / "actor"), loaded.state_dict()

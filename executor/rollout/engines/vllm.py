@@ -23,7 +23,7 @@ from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
 from executor.model.building import published_name
-from executor.model.families import causal_lm_class, family_config
+from executor.model.families import causal_lm_class, model_config
 from rlplan.models.model import ModelArchitecture
 from rlplan.parts import cache_bytes_per_token
 from rlplan.sheets.machine import memory_bytes
@@ -75,10 +75,11 @@ class VllmEngine:
 
     def _start(self, arguments: dict[str, Any]) -> Any:
         """Return vLLM with the model's layers and no weights yet."""
-        register_family(self._architecture)
+        config = model_config(self._setup.job, "actor")
+        register_family(config)
         try:
             with TemporaryDirectory(prefix="rlplan-vllm-") as folder:
-                write_config(self._architecture, _longest(self._setup), folder)
+                write_config(config, _longest(self._setup), folder)
                 llm = LLM(model=folder, **arguments)
         except ValueError as error:  # as vLLM raises for settings and memory that do not do
             raise PlanError(f"tasks.actor.generate: vLLM refuses to start: {error}") from error
@@ -282,23 +283,22 @@ class PoolRankExecutor(ExecutorWithExternalLauncher):  # type: ignore[misc]  # A
         return f"tcp://pool:{dist.get_rank()}", dist.get_rank(), 0
 
 
-def register_family(architecture: ModelArchitecture) -> None:
+def register_family(config: Any) -> None:
     """Hand vLLM the family's class.
 
     Else it looks at the class in a process of its own, which takes as long as starting the engine,
     and keeps what it saw in the home folder.
     """
-    module = importlib.import_module(f"vllm.model_executor.models.{architecture.family}")
-    name = causal_lm_class(family_config(architecture)).__name__
+    module = importlib.import_module(f"vllm.model_executor.models.{config.model_type}")
+    name = causal_lm_class(config).__name__
     ModelRegistry.register_model(name, getattr(module, name))
 
 
-def write_config(architecture: ModelArchitecture, longest_tokens: int, folder: str) -> None:
+def write_config(config: Any, longest_tokens: int, folder: str) -> None:
     """Write what vLLM reads of a model beside its weights."""
-    config = family_config(architecture)
     config.architectures = [causal_lm_class(config).__name__]
     # Rotary positions know no end; vLLM would refuse longer sequences than were trained on.
-    config.max_position_embeddings = max(architecture.max_positions, longest_tokens)
+    config.max_position_embeddings = max(config.max_position_embeddings, longest_tokens)
     config.save_pretrained(folder)
 
 
