@@ -31,7 +31,6 @@ def execute(
     folder: Path | None = None,
     progress: Progress | None = None,
     saving: Saving | None = None,
-    downloads: bool = False,
 ) -> MeasuredRun:
     """Run a plan for some iterations and return the measured trace.
 
@@ -49,7 +48,6 @@ def execute(
         folder: What relative paths in the job are relative to; None: where the process runs.
         progress: Called after the start, after every iteration, and when workers were lost.
         saving: What is kept of the run, and with what it begins; None: nothing, and anew.
-        downloads: Whether weights that are named by an id and not in the local cache may be downloaded.
 
     Raises:
         PlanError: This engine or this machine cannot run the plan.
@@ -58,7 +56,7 @@ def execute(
     """
     tasks = check_runnable(plan)
     check_machine(plan)
-    plan = with_weights(plan, tasks, downloads=downloads)
+    plan = with_weights(plan, tasks)
     prompts = PromptBatches(job_of_batches(plan), folder or Path())
     saving = saving or Saving()
     start = find_checkpoint(saving.resume) if saving.resume is not None else None

@@ -78,7 +78,7 @@ def located(name: str, *, downloads: bool, field: str, file: str = "plan") -> Pa
         found = hub.snapshot_download(
             name, local_files_only=not downloads, allow_patterns=list(PATTERNS)
         )
-    except Exception as error:  # of many kinds: no such id, no network, no such folder of a cache
+    except Exception as error:  # noqa: BLE001  # of many kinds: no such id, no network, no such folder of a cache
         reason = " ".join(str(error).split())[:200]
         problem = f"could not be downloaded: {reason}" if downloads else "is not in the local cache"
         allowed = "a folder with weights" + ("" if downloads else ", or `--download`")

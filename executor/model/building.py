@@ -241,7 +241,8 @@ def scalar_head(device: torch.device, width: int, seed: int, *, zero: bool) -> T
     if zero:
         return torch.zeros(1, width, device=device)
     generator = torch.Generator().manual_seed(seed)
-    return (torch.randn(1, width, generator=generator) / width**0.5).to(device)
+    start: Tensor = torch.randn(1, width, generator=generator) / width**0.5
+    return start.to(device)
 
 
 def _backbone(config: Any, recompute: Recompute) -> Any:

@@ -64,11 +64,15 @@ def read_config(folder: Path) -> Any:
     if family not in PRETRAINED_FAMILIES:
         runs = listed(tuple(PRETRAINED_FAMILIES))
         raise FileError(
-            str(path), "is of no family that runs here", field="model_type", value=family, allowed=runs
+            str(path),
+            "is of no family that runs here",
+            field="model_type",
+            value=family,
+            allowed=runs,
         )
     try:
         return _class_of(family, "configuration", "Config").from_dict(said)
-    except Exception as error:  # of many kinds, as `transformers` checks what it reads
+    except Exception as error:  # noqa: BLE001  # of many kinds, as `transformers` checks what it reads
         problem = " ".join(str(error).split())
         raise FileError(str(path), f"is not understood: {problem}") from None
 

@@ -35,10 +35,10 @@ def tell_apart(backbone: nn.Module) -> None:
     config: Any = backbone.config
     for module in list(backbone.modules()):
         if isinstance(getattr(module, "qkv_proj", None), nn.Linear):
-            heads = module.head_dim  # type: ignore[union-attr]
+            heads = module.head_dim
             keys = config.num_key_value_heads * heads
             rows = {"q_proj": config.num_attention_heads * heads, "k_proj": keys, "v_proj": keys}
-            module.qkv_proj = Joined(config.hidden_size, rows)  # type: ignore[assignment, arg-type]
+            module.qkv_proj = Joined(config.hidden_size, rows)
         if isinstance(getattr(module, "gate_up_proj", None), nn.Linear):
             width = config.intermediate_size
             module.gate_up_proj = Joined(config.hidden_size, {"gate_proj": width, "up_proj": width})

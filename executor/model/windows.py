@@ -34,7 +34,7 @@ def within_window(
 
 
 def attend_capped(
-    module: nn.Module,
+    _: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,

@@ -48,7 +48,9 @@ def apply_tensor_parallelism(
     for name, module in model.named_modules():
         parent, _, last = name.rpartition(".")
         inside = SHARED_EXPERT in (parent.rpartition(".")[2], last)
-        style = _layer_style(last, Replicate() if inside else between, experts=hasattr(module, "experts"))
+        style = _layer_style(
+            last, Replicate() if inside else between, experts=hasattr(module, "experts")
+        )
         if style is None and last in ("embed_tokens", "head"):
             style = _end_style(last, between, split_vocabulary=split_vocabulary)
         elif style is None and sequence_parallel and last in SEQUENCE_MODULES:

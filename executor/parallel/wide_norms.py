@@ -48,7 +48,8 @@ class WideNorm(nn.Module):
         squares = wide.square().sum(dim=-1, keepdim=True)
         total: Tensor = _SummedBothWays.apply(squares, self._group)  # type: ignore[no-untyped-call]
         normed = wide * torch.rsqrt(total / self._width + self.variance_epsilon)
-        return (self.weight * normed).to(rows.dtype)
+        scaled: Tensor = self.weight * normed
+        return scaled.to(rows.dtype)
 
 
 def cut_wide_norms(stage: nn.Module, mesh: RankMesh) -> None:
@@ -56,5 +57,5 @@ def cut_wide_norms(stage: nn.Module, mesh: RankMesh) -> None:
     for module in list(stage.modules()):
         for name in WIDE_NORMS:
             norm: Any = getattr(module, name, None)
-            if norm is not None and norm.weight.numel() > module.head_dim:  # type: ignore[operator]
+            if norm is not None and norm.weight.numel() > module.head_dim:
                 setattr(module, name, WideNorm(norm, mesh))

@@ -50,12 +50,12 @@ class PretrainedFolder:
         paths = sorted(folder.glob(WEIGHT_FILES))
         if not paths:
             raise FileError(str(folder), "holds no weights", allowed=WEIGHT_FILES)
-        try:
-            for path in paths:
+        for path in paths:
+            try:
                 file = self._files.enter_context(safe_open(path, framework="pt"))
-                self._open |= dict.fromkeys(file.keys(), file)
-        except (OSError, SafetensorError) as error:
-            raise FileError(str(folder), f"holds a broken file {path.name}: {error}") from None
+            except (OSError, SafetensorError) as error:
+                raise FileError(str(path), f"is broken: {error}") from None
+            self._open |= dict.fromkeys(file.keys(), file)
         firsts = [name for name in self._open if FIRST_NORM.search(name)]
         found = [FIRST_NORM.sub("", name) for name in firsts]
         prefix = next((each for each in PREFIXES if each in found), None)
@@ -105,7 +105,7 @@ class PretrainedFolder:
 
 
 def read_weights(
-    weights: FlatParameters | FullyShardedParameters | ExpertParallelParameters | Any,
+    weights: FlatParameters | FullyShardedParameters | ExpertParallelParameters,
     mesh: RankMesh,
     source: PretrainedFolder,
     *,
@@ -134,10 +134,10 @@ def read_weights(
                     there[place].copy_(source.read(name, part))
     finally:
         source.close()
-    parts = weights.parts if isinstance(weights, ExpertParallelParameters) else [weights]
-    for part in parts:
-        if isinstance(part, FullyShardedParameters):
-            part.refresh()
+    held = weights.parts if isinstance(weights, ExpertParallelParameters) else [weights]
+    for each in held:
+        if isinstance(each, FullyShardedParameters):
+            each.refresh()
 
 
 def check_weights(

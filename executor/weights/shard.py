@@ -180,6 +180,7 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
     shard = _with_weights(stages, mesh, head, precision, learning_rate, layout, tied=tied)
     shard.tokens_multiple, shard.tied = mesh.tp_size if cuts_tokens else 1, tied
     if folder is not None and filled:
+        assert not isinstance(shard.flat, SharedParameters)
         scalar = scalar_head(shard.device, architecture.hidden_size, stream, zero=role in CRITICS)
         read_weights(shard.flat, mesh, PretrainedFolder(folder), tied=tied, fresh_head=scalar)
     return shard

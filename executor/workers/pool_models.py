@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from executor.model.families import weights_folder
 from executor.parallel.meshes import RankMesh, make_mesh
 from executor.parallel.positions import (
     RankPositions,
@@ -13,7 +14,6 @@ from executor.parallel.positions import (
     shares_weights,
     task_positions,
 )
-from executor.model.families import weights_folder
 from executor.weights.shard import ModelShard, build_shard
 from executor.weights.transition import PoolTransition
 from executor.workers.calls import PoolSetup

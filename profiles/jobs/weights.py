@@ -51,7 +51,9 @@ def has_weights(folder: Path) -> bool:
 def is_hub_id(name: str) -> bool:
     """Tell whether a name has the form of a Hugging Face id, `owner/name`."""
     owner, separator, rest = name.partition("/")
-    return bool(owner and separator and rest) and "/" not in rest and not owner.startswith((".", "~"))
+    return (
+        bool(owner and separator and rest) and "/" not in rest and not owner.startswith((".", "~"))
+    )
 
 
 def _said(given: str, field: str, folder: Path, place: JobPlace) -> str:

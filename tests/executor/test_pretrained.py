@@ -12,6 +12,7 @@ from executor.parallel.positions import task_positions
 from executor.passes.infer import infer
 from executor.rollout.engines.torch_static import TorchStaticEngine
 from executor.rollout.sampling import GenerateSettings
+from executor.weights.pretrained import PretrainedFolder
 from executor.weights.shard import build_shard
 from profiles.jobs.config.reading import read_hf_config
 from rlplan.plan import TaskPlan
@@ -100,7 +101,7 @@ def made(family, differs):
     torch.manual_seed(3)
     model = causal_lm_class(config)(config)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
     return model.eval()
@@ -123,7 +124,9 @@ def theirs(folder):
     """Return what `transformers` has of a folder: log-probabilities of the batch, and greedy tokens of its prompts."""
     config = read_config(folder)
     config._attn_implementation = "eager"  # the only one that every family has
-    model = causal_lm_class(config).from_pretrained(folder, config=config, dtype=torch.float32).eval()
+    model = (
+        causal_lm_class(config).from_pretrained(folder, config=config, dtype=torch.float32).eval()
+    )
     tokens, parts = batch()
     found = torch.zeros(tokens.shape)
     greedy = []
@@ -193,3 +196,62 @@ def test_greedy_tokens_are_those_of_transformers(model, folders):
         ),
     )
     assert made.tokens[:, PROMPT:].tolist() == expected
+
+
+def pieces_read(rank, ranks, settings, folder):
+    """Return the sizes of what a rank reads of a folder, of what it then holds, and of its largest parameter."""
+    read, plain = [], PretrainedFolder.read
+
+    def noted(self, name, part):
+        values = plain(self, name, part)
+        read.append(values.numel())
+        return values
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PretrainedFolder, "read", noted)
+        shard = shard_in(TaskPlan(pool="p0", micro_batch=3, **settings), ranks, rank, folder)
+    held = [target.numel() for _, _, target in shard.flat.pieces()]
+    return read, held
+
+
+@pytest.mark.parametrize("layout", ["tp 2, fully sharded", "tp 2 x pp 2"])
+def test_a_rank_reads_what_it_holds_and_no_more(layout, folders, worker_pool):
+    ranks, settings = LAYOUTS[layout]
+    folder = folders("qwen2")
+    job = partial(pieces_read, settings=settings, folder=folder)
+    for read, held in worker_pool.on_ranks(ranks, job):
+        assert sum(read) == sum(held)
+        assert max(read) <= max(held)
+
+
+@pytest.mark.parametrize("head", ["score", "no score"])
+def test_a_reward_model_has_its_folders_head_or_a_fresh_one(head, folders, tmp_path):
+    folder = folders("llama 2")
+    config = read_config(folder)
+    config.num_labels = 1
+    llama = importlib.import_module("transformers.models.llama.modeling_llama")
+    torch.manual_seed(4)
+    model = llama.LlamaForSequenceClassification(config).eval()
+    if head == "score":
+        model.save_pretrained(tmp_path)
+        folder = tmp_path
+    mesh = make_mesh(task_positions(TaskPlan(pool="p0"), 1), 0, torch.device("cpu"))
+    shard = build_shard(
+        read_hf_config(folder),
+        "scalar",
+        mesh,
+        role="reward",
+        seed=1,
+        precision="fp32",
+        folder=folder,
+    )
+    tokens, parts = batch()
+    found = infer(shard, tokens, parts, "scores", micro_batch=3, temperature=1.0)
+    if head == "no score":
+        assert found.std() > 0.1
+        return
+    with torch.no_grad():
+        for row in range(len(tokens)):
+            mine = tokens[row][parts[row] != 0][None]
+            hidden = model.model(mine).last_hidden_state[0, -1]
+            assert found[row] == pytest.approx(model.score(hidden).item(), abs=1e-5)

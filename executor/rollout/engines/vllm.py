@@ -24,7 +24,6 @@ from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
 from executor.model.building import published_name
 from executor.model.families import causal_lm_class, model_config
-from rlplan.models.model import ModelArchitecture
 from rlplan.parts import cache_bytes_per_token
 from rlplan.sheets.machine import memory_bytes
 

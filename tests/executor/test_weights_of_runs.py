@@ -1,0 +1,166 @@
+"""Runs that start from folders of weights: what they start as, what they export, and what is refused before."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from executor.control.capabilities import check_runnable
+from executor.control.run import Saving
+from executor.control.weights import with_weights
+from executor.execute import execute
+from profiles.jobs.resolve import resolve_job
+from rlplan.errors import CapabilityError, FileError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Hyperparameters
+from tests.executor.plans import make_job, make_plan
+from tests.executor.test_pretrained import MODELS, made
+
+POLICY = ("actor", "reference")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with a small model's weights."""
+    found = tmp_path_factory.mktemp("weights")
+    made("llama", MODELS["llama 3"][1] | {"vocab_size": 260}).save_pretrained(found)
+    return found
+
+
+def job_of(folder, algorithm="grpo", **changes):
+    """Return a resolved job whose models start from a folder."""
+    work = {"samples_per_prompt": 2} if algorithm == "grpo" else {}
+    job = make_job(algorithm, **work)
+    models = FrozenDict(dict.fromkeys(job.models, str(folder)))
+    return resolve_job(replace(job, models=models, weights=None, **changes), Path())
+
+
+def plan_of(job, gpus=1, **sizes):
+    """Return a plan of all models in one pool."""
+    return make_plan(job, {"p0": (gpus, tuple(job.models))}, **sizes)
+
+
+def weights_in(folder):
+    """Return the tensors of a folder by name."""
+    files = [load_file(path) for path in sorted(folder.glob("*.safetensors"))]
+    return {name: values for held in files for name, values in held.items()}
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("sizes", [{"gpus": 1}, {"gpus": 2, "tp": 2}, {"gpus": 2, "zero": 3}])
+def test_a_run_trains_the_weights_of_its_folder_and_exports_them(
+    folder, sizes, tmp_path, shared_workers
+):
+    still = Hyperparameters(learning_rate=1e-30, critic_learning_rate=1e-30)
+    plan = plan_of(job_of(folder, hyperparameters=still), **sizes)
+    run = execute(
+        plan,
+        tmp_path / "run",
+        iterations=1,
+        seed=1,
+        warmup=0,
+        saving=Saving(export=tmp_path / "out"),
+    )
+    assert run.plan.job.weights == FrozenDict(dict.fromkeys(POLICY, str(folder)))
+    started, ended = weights_in(folder), weights_in(tmp_path / "out")
+    assert ended.keys() == started.keys()
+    for name, values in started.items():  # such steps change no number but zeros
+        torch.testing.assert_close(ended[name], values, rtol=0, atol=1e-28, msg=name)
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["rope_parameters"]["rope_type"] == "llama3"
+
+
+@pytest.mark.ray
+def test_a_run_learns_from_its_folder(folder, tmp_path, shared_workers):
+    plan = plan_of(job_of(folder))
+    execute(
+        plan,
+        tmp_path / "run",
+        iterations=2,
+        seed=1,
+        warmup=0,
+        saving=Saving(export=tmp_path / "out"),
+    )
+    started, ended = weights_in(folder), weights_in(tmp_path / "out")
+    moved = {name: (ended[name] - values).abs().max().item() for name, values in started.items()}
+    assert all(0 < distance < 0.02 for distance in moved.values()), moved
+
+
+def test_a_reference_starts_as_the_actor(folder):
+    job = job_of(folder)
+    alone = replace(job, weights=FrozenDict({"actor": str(folder)}))
+    assert alone.weights_of("reference") == str(folder)
+    assert alone.weights_of("critic") is None
+
+
+def refused(plan, **options):
+    """Return what is said of a plan before anything is started."""
+    with pytest.raises((FileError, CapabilityError)) as refusal:
+        with_weights(plan, check_runnable(plan), **options)
+    return str(refusal.value)
+
+
+def test_models_without_weights_are_refused(folder):
+    plan = plan_of(replace(job_of(folder), weights=None))
+    said = refused(plan)
+    assert "job.models.actor" in said
+    assert "weights: random" in said
+
+
+def test_a_folder_with_a_configuration_alone_is_refused(folder, tmp_path):
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    assert "has no weights" in refused(plan_of(job_of(tmp_path)))
+
+
+def broken(folder, tmp_path, change):
+    """Return a copy of a folder whose tensors were changed."""
+    held = weights_in(folder)
+    change(held)
+    save_file(held, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    return tmp_path
+
+
+def test_a_tensor_that_is_missing_is_named(folder, tmp_path):
+    name = "model.layers.2.mlp.up_proj.weight"
+    copy = broken(folder, tmp_path, lambda held: held.pop(name))
+    assert name in refused(plan_of(job_of(copy)))
+
+
+def test_a_tensor_of_another_shape_is_named(folder, tmp_path):
+    name = "model.layers.1.self_attn.k_proj.weight"
+    copy = broken(folder, tmp_path, lambda held: held.update({name: torch.zeros(8, 32)}))
+    said = refused(plan_of(job_of(copy)))
+    assert name in said
+    assert "[8, 32]" in said
+
+
+def test_a_file_that_is_cut_is_refused(folder, tmp_path):
+    copy = broken(folder, tmp_path, lambda _: None)
+    path = copy / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    assert "broken" in refused(plan_of(job_of(copy)))
+
+
+def test_an_id_that_is_not_in_the_cache_is_refused_with_the_way_to_get_it(
+    folder, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    job = replace(job_of(folder), weights=FrozenDict({"actor": "nobody/no-model"}))
+    said = refused(plan_of(job))
+    assert "nobody/no-model" in said
+    assert "--download" in said
+
+
+def test_another_family_is_refused_by_name(folder, tmp_path):
+    config = json.loads((folder / "config.json").read_text())
+    copy = broken(folder, tmp_path, lambda _: None)
+    job = job_of(folder)
+    (copy / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
+    plan = plan_of(replace(job, weights=FrozenDict({"actor": str(copy)})))
+    said = refused(plan)
+    assert "gpt2" in said
+    assert "qwen3" in said
