@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from executor.environments import environment_names
 from executor.model.families import FAMILIES, PRETRAINED_FAMILIES
-from executor.parallel.positions import TRAIN_ENGINES
+from executor.parallel.positions import TRAIN_ENGINES, shares_weights
 from executor.rollout.engines import DEFAULT_ENGINE, engine_module_names
 from executor.rollout.vllm_limits import lacks_of_vllm
 from executor.workers.transports import TRANSPORTS
@@ -40,6 +40,9 @@ SILENT = (
     "feed_forward",
 )
 PRECISIONS = ("fp32", "bf16")
+# Families that publish some matrices as one (`executor.model.joined`).
+JOINED_FAMILIES = ("phi3",)
+ADAPTED_ZERO = (0, 1)
 # What `executor.model.building` computes again.
 RECOMPUTES = ("none", "selective", "alternate", "full")
 CPU = "cpu"
@@ -106,10 +109,6 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
         if value not in (None, precision):
             instead = f"it generates in the format that it trains in, {precision}"
             yield GENERATED_FORMAT.lacked_by(HERE, f"job.{field}", value, instead)
-    for role, adapter in (plan.job.adapters or {}).items():
-        yield ADAPTERS.lacked_by(
-            HERE, f"job.adapters.{role}.rank", adapter.rank, "it trains all weights of a model"
-        )
     if plan.job.rewards and plan.job.rewards.streamed:
         instead = "it calls functions when all responses are there"
         yield STREAMED.lacked_by(HERE, "job.rewards.streamed", "true", instead)
@@ -119,6 +118,8 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
             yield from _lacks_for_model(plan, task)
             yield from _lacks_for_layout(plan, task)
             yield from _lacks_for_settings(plan, task)
+            if task.trains and plan.job.adapter(task.role) is not None:
+                yield from _lacks_for_adapters(plan, task)
     yield from lacks_of_vllm(plan, on_cpu=plan.pool_of("actor.generate").device == CPU)
 
 
@@ -250,6 +251,28 @@ def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:
         key = "generate" if generates else "train"
         instead = f"it has {listed(known)}; plan with `engines: {{{key}: ...}}` in the job"
         yield ENGINE.lacked_by(HERE, f"tasks.{task.name}.engine", layout.engine, instead)
+
+
+def _lacks_for_adapters(plan: Plan, task: Task) -> Iterator[CapabilityError]:
+    """Yield what is lacking to train a model by adapters."""
+    model, layout = plan.job.architecture(task.role), plan.tasks[task.name]
+    adapter, field = plan.job.adapter(task.role), f"job.adapters.{task.role}"
+    assert adapter is not None
+    if model.num_experts or model.family in JOINED_FAMILIES:
+        instead = "it trains adapters beside linear layers that are published one by one, not experts or joined ones"
+        yield ADAPTERS.lacked_by(HERE, f"job.models.{task.role}.family", model.family, instead)
+    if layout.zero not in ADAPTED_ZERO:
+        instead = f"beside weights that every copy has: {listed(ADAPTED_ZERO)}"
+        yield ADAPTERS.lacked_by(HERE, f"tasks.{task.name}.zero", layout.zero, instead)
+    if task.role != "actor":
+        return
+    engine = plan.tasks["actor.generate"].engine
+    if engine not in ("", DEFAULT_ENGINE):
+        instead = f"it generates with {DEFAULT_ENGINE}"
+        yield ADAPTERS.lacked_by(HERE, "tasks.actor.generate.engine", engine, instead)
+    if adapter.sync == "adapter" and not shares_weights(plan):
+        instead = "where generation has a layout of its own it brings `merged` weights"
+        yield ADAPTERS.lacked_by(HERE, f"{field}.sync", adapter.sync, instead)
 
 
 def _lacks_for_settings(plan: Plan, task: Task) -> Iterator[CapabilityError]:

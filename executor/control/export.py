@@ -1,47 +1,77 @@
 """The trained actor as a Hugging Face folder: weights, config, and the tokenizer where there is one."""
 
 import importlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save_file
 from torch import Tensor
 
 from executor.control.checkpoints import Checkpoint
+from executor.model.adapters import layer_of
 from executor.model.building import EMBEDDING, HEAD, published_name
-from executor.model.families import causal_lm_class, model_config
+from executor.model.families import causal_lm_class, model_config, weights_folder
 from executor.model.joined import put_together
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.decoding import read_yaml
+from rlplan.files.writing import write_json
+from rlplan.models.adapter import Adapter
 from rlplan.plan import Plan
 from rlplan.results.stored import PLAN_FILE
 
+PEFT_PREFIX = "base_model.model."
+
 
 def export_actor(checkpoint: Checkpoint, out: Path, *, folder: Path | None = None) -> None:
-    """Write the actor of a checkpoint as a folder that `transformers` loads, in fp32.
+    """Write the actor of a checkpoint as a folder that `transformers` loads, in fp32; adapters as one that `peft` loads.
 
     Args:
-        out: Folder that is written: `config.json`, safetensors, tokenizer files.
+        out: Folder that is written: configuration, safetensors, tokenizer files.
         folder: What a relative tokenizer of the job is relative to; None: where the process runs.
 
     Raises:
         FileError: The checkpoint is broken, or the folder cannot be written.
     """
     job = read_yaml(Plan, checkpoint.folder / PLAN_FILE).job
-    model = hugging_face_model(
-        model_config(job, "actor"),
-        whole_weights(checkpoint.folder / "actor"),
-        tied=job.architecture("actor").tied_embeddings,
-    )
+    weights, adapter = whole_weights(checkpoint.folder / "actor"), job.adapter("actor")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        model.save_pretrained(out)
+        if adapter is None:
+            tied = job.architecture("actor").tied_embeddings
+            hugging_face_model(model_config(job, "actor"), weights, tied=tied).save_pretrained(out)
+        else:
+            _write_adapter(out, adapter, weights, weights_folder(job, "actor"))
     except OSError as error:
         raise FileError(str(out), f"cannot be written: {error.strerror or error}") from None
     if job.tokenizer != "bytes":
         auto: Any = importlib.import_module("transformers").AutoTokenizer
         source = (folder or Path()) / job.tokenizer
         auto.from_pretrained(source, local_files_only=True).save_pretrained(out)
+
+
+def _write_adapter(
+    out: Path, adapter: Adapter, weights: Mapping[str, Tensor], base: Path | None
+) -> None:
+    """Write adapters as `peft` reads them (its `LoraConfig`, and its names of parameters)."""
+    save_file(
+        {f"{PEFT_PREFIX}{published_name(name)}": values for name, values in weights.items()},
+        out / "adapter_model.safetensors",
+        metadata={"format": "pt"},
+    )
+    about = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": "" if base is None else str(base),
+        "r": adapter.rank,
+        "lora_alpha": adapter.alpha or adapter.rank,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "target_modules": sorted({layer_of(name).split(".")[-2] for name in weights}),
+        "inference_mode": True,
+    }
+    write_json(out / "adapter_config.json", about)
 
 
 def hugging_face_model(config: Any, weights: dict[str, Tensor], *, tied: bool) -> Any:

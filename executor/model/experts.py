@@ -9,48 +9,14 @@ has their experts, and come back (`executor.parallel.expert_exchange`).
 from functools import partial
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from executor.parallel.expert_exchange import exchanged_experts
 from executor.parallel.meshes import RankMesh
+from executor.parallel.sums import SharedInput, SummedOutput
 
 EXPERTS = "experts"
-
-
-# By hand: DTensors give the same gradients and take two and a half times as long (two ranks with Gloo).
-class _SharedInput(torch.autograd.Function):
-    """Pass a tensor on to slices of a product; sum up the gradients that come back from them."""
-
-    @staticmethod
-    def forward(context: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
-        """Return the values as they are."""
-        context.group = group
-        return values
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Return the sum of the ranks' gradients."""
-        total = gradients[0].contiguous().clone()
-        dist.all_reduce(total, group=context.group)
-        return total, None
-
-
-class _SummedOutput(torch.autograd.Function):
-    """Sum up what slices of a product make; every rank's gradient is that of the sum."""
-
-    @staticmethod
-    def forward(_: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
-        """Return the sum over the ranks."""
-        total = values.contiguous().clone()
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    def backward(_: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Return the gradient as it is."""
-        return gradients[0], None
 
 
 def cut_experts(stage: nn.Module, mesh: RankMesh) -> None:
@@ -70,7 +36,7 @@ def cut_experts(stage: nn.Module, mesh: RankMesh) -> None:
         group = mesh.group("tp")
         module.register_forward_pre_hook(lambda _, inputs, group=group: _shared(inputs, group))
         module.register_forward_hook(
-            lambda _, __, output, group=group: _SummedOutput.apply(output, group)  # type: ignore[no-untyped-call]
+            lambda _, __, output, group=group: SummedOutput.apply(output, group)  # type: ignore[no-untyped-call]
         )
 
 
@@ -82,7 +48,7 @@ def is_expert(name: str) -> bool:
 def _shared(inputs: tuple[Any, ...], group: dist.ProcessGroup) -> tuple[Any, ...]:
     """Share hidden states and routing weights, which have gradients; chosen experts pass as they are."""
     return tuple(
-        _SharedInput.apply(value, group) if value.is_floating_point() else value  # type: ignore[no-untyped-call]
+        SharedInput.apply(value, group) if value.is_floating_point() else value  # type: ignore[no-untyped-call]
         for value in inputs
     )
 

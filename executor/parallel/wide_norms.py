@@ -3,31 +3,12 @@
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from executor.parallel.meshes import RankMesh
+from executor.parallel.sums import SummedBothWays
 
 WIDE_NORMS = ("q_norm", "k_norm")
-
-
-class _SummedBothWays(torch.autograd.Function):
-    """Sum up what ranks have, and the gradients of the sum, which each of them uses for its own heads."""
-
-    @staticmethod
-    def forward(context: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
-        """Return the sum over the ranks."""
-        context.group = group
-        total = values.contiguous().clone()
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Return the sum of the ranks' gradients."""
-        total = gradients[0].contiguous().clone()
-        dist.all_reduce(total, group=context.group)
-        return total, None
 
 
 class WideNorm(nn.Module):
@@ -46,7 +27,7 @@ class WideNorm(nn.Module):
         """Return the normalised part. (..., part)."""
         wide = rows.float()
         squares = wide.square().sum(dim=-1, keepdim=True)
-        total: Tensor = _SummedBothWays.apply(squares, self._group)  # type: ignore[no-untyped-call]
+        total: Tensor = SummedBothWays.apply(squares, self._group)  # type: ignore[no-untyped-call]
         normed = wide * torch.rsqrt(total / self._width + self.variance_epsilon)
         scaled: Tensor = self.weight * normed
         return scaled.to(rows.dtype)

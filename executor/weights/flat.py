@@ -12,9 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
+from executor.model.adapters import FROZEN, LORA_A, LORA_B
 from executor.model.building import HEAD
 from executor.parallel.meshes import RankMesh
-from executor.parallel.tensor_parallel import PARTIAL_GRADIENT_MODULES
+from executor.parallel.tensor_parallel import (
+    COLUMN_MODULES,
+    PARTIAL_GRADIENT_MODULES,
+    ROW_MODULES,
+)
+
+# Of adapters, what ranks hold whole: each sees the gradients of its slice of the layer.
+PARTIAL_ADAPTERS = ((LORA_A, COLUMN_MODULES), (LORA_B, ROW_MODULES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +187,8 @@ def distinct_parameters(
     named = [item for module in modules for item in module.named_modules()]
     for module_name, module in named:
         for name, parameter in module.named_parameters(recurse=False):
-            full_name = f"{module_name}.{name}" if module_name else name
+            whole = module_name.removesuffix(f".{FROZEN}")
+            full_name = f"{whole}.{name}" if whole else name
             found.setdefault(id(parameter), (full_name, parameter, []))[2].append((module, name))
     return sorted(found.values(), key=lambda item: _order(item[0], item[1]))
 
@@ -214,7 +223,10 @@ def _order(name: str, parameter: nn.Parameter) -> int:
 
 def is_partial(name: str) -> bool:
     """Tell whether tensor-parallel ranks hold a weight whole and see parts of its gradient."""
-    return any(part in PARTIAL_GRADIENT_MODULES for part in name.split("."))
+    path = name.split(".")
+    if any(part in PARTIAL_GRADIENT_MODULES for part in path):
+        return True
+    return any(a in path and any(m in path for m in modules) for a, modules in PARTIAL_ADAPTERS)
 
 
 def _cut_of(parameter: Tensor) -> tuple[int | None, tuple[int, ...]]:

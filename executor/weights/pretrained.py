@@ -19,6 +19,7 @@ from executor.model.building import EMBEDDING, HEAD, StageModel, published_name
 from executor.model.experts import is_expert
 from executor.model.joined import APART
 from executor.parallel.meshes import RankMesh
+from executor.weights.adapted import AdaptedParameters
 from executor.weights.expert_parallel import ExpertParallelParameters
 from executor.weights.flat import Entry, FlatParameters, distinct_parameters, entries_of
 from executor.weights.fully_sharded import FullyShardedParameters
@@ -105,7 +106,7 @@ class PretrainedFolder:
 
 
 def read_weights(
-    weights: FlatParameters | FullyShardedParameters | ExpertParallelParameters,
+    weights: FlatParameters | FullyShardedParameters | ExpertParallelParameters | AdaptedParameters,
     mesh: RankMesh,
     source: PretrainedFolder,
     *,

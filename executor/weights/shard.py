@@ -1,14 +1,15 @@
 """One rank's part of one model: its stages, flat weights and, where it is trained, its optimizer."""
 
 import gc
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from math import lcm
 from pathlib import Path
 
 import torch
 
+from executor.model.adapters import AdaptedLinear, adapters_off, add_adapters, is_adapter
 from executor.model.building import EMBEDDING, HEAD, StageModel, build_stages, scalar_head
 from executor.model.experts import cut_experts, is_expert
 from executor.model.joined import keep_heads
@@ -16,6 +17,7 @@ from executor.parallel.meshes import RankGroup, RankMesh
 from executor.parallel.positions import cuts_sequences
 from executor.parallel.tensor_parallel import apply_tensor_parallelism
 from executor.parallel.wide_norms import cut_wide_norms
+from executor.weights.adapted import AdaptedParameters
 from executor.weights.expert_parallel import ExpertParallelOptimizer, ExpertParallelParameters
 from executor.weights.flat import FlatParameters
 from executor.weights.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
@@ -23,11 +25,18 @@ from executor.weights.offloading import HostOffload
 from executor.weights.optimizers import FlatOptimizer, ShardOptimizer
 from executor.weights.pretrained import PretrainedFolder, read_weights
 from executor.weights.shared_parameters import SharedParameters
+from rlplan.models.adapter import Adapter
 from rlplan.models.model import Head, ModelArchitecture
 from rlplan.models.precision import Precision
 from rlplan.plan import TaskPlan
 
-Weights = FlatParameters | FullyShardedParameters | ExpertParallelParameters | SharedParameters
+Weights = (
+    FlatParameters
+    | FullyShardedParameters
+    | ExpertParallelParameters
+    | SharedParameters
+    | AdaptedParameters
+)
 Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]
 
 # Distinct streams of one seed, so that critic and reward do not start as the actor. The reference
@@ -52,6 +61,7 @@ class ModelShard:
             where sequence parallelism cuts them along the tokens.
         precision: What matrices are multiplied in; weights and optimizer states are fp32.
         tied: Whether the head is the embedding, on one stage or as a copy on another.
+        adapted: Whether passes compute the adapters, where the stages have any.
     """
 
     stages: tuple[StageModel, ...]
@@ -63,6 +73,16 @@ class ModelShard:
     offloading: HostOffload | None = None
     tokens_multiple: int = 1
     tied: bool = False
+    adapted: bool = True
+
+    @property
+    def trained(self) -> Weights:
+        """Return the weights that are trained, or would be: all of them, or the adapters."""
+        return self.flat.adapters if isinstance(self.flat, AdaptedParameters) else self.flat
+
+    def without_adapters(self) -> "ModelShard":
+        """Return the same model without its adapters, which is not trained: it shares the weights."""
+        return replace(self, trainer=None, offloading=None, adapted=False)
 
     @property
     def device(self) -> torch.device:
@@ -109,7 +129,12 @@ class ModelShard:
         context: AbstractContextManager[None] = (
             torch.no_grad() if counted else torch.inference_mode()
         )
-        return context
+        return context if self.adapted else self._as_frozen(context)
+
+    @contextmanager
+    def _as_frozen(self, context: AbstractContextManager[None]) -> Iterator[None]:
+        with context, adapters_off(self.stages):
+            yield
 
     def autocast(self) -> AbstractContextManager[None]:
         """Return the context of a pass: bf16 products with fp32 weights, or plain fp32."""
@@ -127,6 +152,7 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
     role: str,
     seed: int,
     precision: Precision,
+    adapter: Adapter | None = None,
     folder: Path | None = None,
     filled: bool = True,
     learning_rate: float | None = None,
@@ -139,6 +165,7 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
 
     Args:
         role: Chooses the stream of the seed, and how a scalar head starts.
+        adapter: What is trained in place of the model's own weights; None: these are.
         folder: Holds the weights; None: the seed gives them.
         filled: Whether weights of a folder are read; else they are written later, by a transition.
 
@@ -177,13 +204,48 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
             )
             if tied and stage.first and stage.last:
                 stage.head.weight = stage.backbone.embed_tokens.weight  # type: ignore[union-attr, assignment]
-    shard = _with_weights(stages, mesh, head, precision, learning_rate, layout, tied=tied)
+    if adapter is not None:
+        for stage in stages:
+            add_adapters(stage, adapter, stream, mesh, cuts_tokens=cuts_tokens)
+        shard = _with_adapters(stages, mesh, head, precision, learning_rate, layout)
+    else:
+        shard = _with_weights(stages, mesh, head, precision, learning_rate, layout, tied=tied)
     shard.tokens_multiple, shard.tied = mesh.tp_size if cuts_tokens else 1, tied
     if folder is not None and filled:
         assert not isinstance(shard.flat, SharedParameters)
         scalar = scalar_head(shard.device, architecture.hidden_size, stream, zero=role in CRITICS)
         read_weights(shard.flat, mesh, PretrainedFolder(folder), tied=tied, fresh_head=scalar)
     return shard
+
+
+def _with_adapters(
+    stages: tuple[StageModel, ...],
+    mesh: RankMesh,
+    head: Head,
+    precision: Precision,
+    learning_rate: float | None,
+    layout: TaskPlan | None,
+) -> ModelShard:
+    """Return the shard of stages with adapters, which are trained in place of all other weights."""
+    assert learning_rate is not None, "what is not trained has no adapters"
+    sharded = layout is not None and layout.zero > 0
+    slices = mesh.copies.size if sharded else 1
+
+    def learns(name: str) -> bool:  # a scalar head is fresh: nobody has trained it
+        return is_adapter(name) or (head == "scalar" and name == HEAD)
+
+    frozen = FlatParameters(
+        stages, mesh.device, trainable=False, keeps=lambda name: not learns(name)
+    )
+    adapters = FlatParameters(stages, mesh.device, trainable=True, multiple=slices, keeps=learns)
+    for stage in stages:
+        stage.make_buffers(mesh.device)
+    optimizer = FlatOptimizer(adapters, mesh, mesh.copies, learning_rate, sharded=sharded)
+    scale = next(
+        module.scale for module in stages[0].modules() if isinstance(module, AdaptedLinear)
+    )
+    weights = AdaptedParameters(frozen, adapters, scale)
+    return ModelShard(stages, weights, mesh, head, precision, optimizer)
 
 
 def _with_weights(

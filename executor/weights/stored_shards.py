@@ -26,6 +26,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from executor.model.building import EMBEDDING, HEAD
 from executor.parallel.meshes import RankMesh
+from executor.weights.adapted import AdaptedParameters
 from executor.weights.flat import Entry
 from executor.weights.optimizers import MOMENTS
 from executor.weights.shard import ModelShard
@@ -42,7 +43,7 @@ def save_shard(shard: ModelShard, folder: Path) -> None:
     Args:
         folder: Of this model alone.
     """
-    flats, trainer = {WEIGHTS: shard.flat.whole_values()}, shard.trainer
+    flats, trainer = {WEIGHTS: shard.trained.whole_values()}, shard.trainer
     if trainer is None:
         _save(_states(shard, flats), folder)
         return
@@ -56,13 +57,16 @@ def load_shard(shard: ModelShard, folder: Path) -> None:
     Raises:
         FileError: The folder does not hold this model.
     """
-    assert not isinstance(shard.flat, SharedParameters), "shared weights are the train shard's"
-    size, trainer = shard.flat.entries[-1].stop, shard.trainer
+    trained, trainer = shard.trained, shard.trainer
+    assert not isinstance(trained, SharedParameters | AdaptedParameters), (
+        "these are views of others"
+    )
+    size = trained.entries[-1].stop
     kinds = (WEIGHTS,) if trainer is None else stored_kinds(folder)
     flats = {kind: torch.empty(size, device=shard.device) for kind in kinds}
     states, steps = _states(shard, flats), torch.tensor([0])
     _load(states if trainer is None else states | {STEPS: steps}, folder)
-    shard.flat.write_values(flats.pop(WEIGHTS))
+    trained.write_values(flats.pop(WEIGHTS))
     if trainer is not None:
         trainer.write_moments(flats, int(steps))
 
@@ -142,7 +146,7 @@ def _states(shard: ModelShard, flats: Mapping[str, Tensor]) -> dict[str, Tensor]
     return {
         f"{kind}/{EMBEDDING if shard.tied and entry.name == HEAD else entry.name}": part
         for kind, flat in flats.items()
-        for entry, part in _parts(flat, shard.flat.entries, shard.mesh)
+        for entry, part in _parts(flat, shard.trained.entries, shard.mesh)
     }
 
 

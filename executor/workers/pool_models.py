@@ -54,11 +54,12 @@ class PoolModels:
         return torch.tensor(array, device=self.device)
 
     def shard_of(self, task: Task) -> ModelShard:
-        """Return the shard of a task's role; built in the task's layout where there is none."""
+        """Return the shard of a task's role, adapters off where it wants that; built in the task's layout if need be."""
         if task.role not in self.shards:
             positions = task_positions(self.setup.plan.tasks[task.name], self._ranks)
             self.shards[task.role] = self._build(task, positions)
-        return self.shards[task.role]
+        shard = self.shards[task.role]
+        return shard.without_adapters() if task.without_adapter else shard
 
     def build_generator(self, task: Task) -> None:
         """Build the shard that generates, and what brings the weights to it; or share a shard."""
@@ -95,6 +96,7 @@ class PoolModels:
             role=task.role,
             seed=self.setup.seed,
             precision=job.precision or "fp32",
+            adapter=job.adapter(task.role) if task.trains else None,
             folder=weights_folder(job, task.role),
             filled=filled,
             learning_rate=rate,

@@ -144,10 +144,10 @@ def changed(task="actor.update", **fields):
         ),
         (
             replace(
-                changed(),
+                changed("critic.update", zero=2),
                 job=replace(make_job(), adapters=FrozenDict({"critic": Adapter(rank=8)})),
             ),
-            r"job\.adapters\.critic\.rank is 8: this executor cannot: training by adapters",
+            r"tasks\.critic\.update\.zero is 2: this executor cannot: training by adapters",
         ),
         (
             replace(changed(), job=replace(make_job(), rollout_precision="fp8")),

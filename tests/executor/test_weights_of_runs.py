@@ -13,9 +13,12 @@ from executor.control.run import Saving
 from executor.control.weights import with_weights
 from executor.execute import execute
 from profiles.jobs.resolve import resolve_job
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import unused_roles
 from rlplan.errors import CapabilityError, FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters
+from rlplan.models.adapter import Adapter
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_pretrained import MODELS, made
 
@@ -40,7 +43,9 @@ def job_of(folder, algorithm="grpo", **changes):
 
 def plan_of(job, gpus=1, **sizes):
     """Return a plan of all models in one pool."""
-    return make_plan(job, {"p0": (gpus, tuple(job.models))}, **sizes)
+    unused = unused_roles(load_algorithm(job.algorithm), job)
+    roles = tuple(role for role in job.models if role not in unused)
+    return make_plan(job, {"p0": (gpus, roles)}, **sizes)
 
 
 def weights_in(folder):
@@ -164,3 +169,30 @@ def test_another_family_is_refused_by_name(folder, tmp_path):
     said = refused(plan)
     assert "gpt2" in said
     assert "qwen3" in said
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("sizes", [{"gpus": 1}, {"gpus": 2, "tp": 2, "tp_gen": 1}])
+def test_a_run_of_adapters_is_exported_as_peft_reads_it(folder, sizes, tmp_path, shared_workers):
+    adapter = Adapter(rank=4, alpha=8.0, sync="merged")
+    plan = plan_of(job_of(folder, adapters=FrozenDict({"actor": adapter})), **sizes)
+    saving = Saving(every=1, export=tmp_path / "out")
+    execute(plan, tmp_path / "run", iterations=2, seed=1, warmup=0, saving=saving)
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokens = torch.arange(3, 20)[None]
+    with torch.no_grad():
+        before = base(tokens).logits.clone()
+        adapted = PeftModel.from_pretrained(base, tmp_path / "out").eval()
+        found = adapted(tokens).logits
+    assert (found - before).abs().max() > 1e-3
+    held = weights_in(tmp_path / "out")
+    layer = "base_model.model.model.layers.1.self_attn.o_proj"
+    first, second = held[f"{layer}.lora_A.weight"], held[f"{layer}.lora_B.weight"]
+    merged = dict(adapted.merge_and_unload().named_parameters())[
+        "model.layers.1.self_attn.o_proj.weight"
+    ]
+    started = weights_in(folder)["model.layers.1.self_attn.o_proj.weight"]
+    torch.testing.assert_close(merged, started + 2.0 * second @ first, atol=1e-6, rtol=0)

@@ -1,0 +1,60 @@
+"""Weights of a rank whose model is frozen, with adapters that are trained beside it.
+
+Who takes weights over from here, to generate or to keep, gets matrices with the adapters merged into them. What is
+stored of a run is the adapters alone.
+"""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from executor.model.adapters import LORA_A, LORA_B, is_adapter, layer_of
+from executor.weights.flat import Entry, FlatParameters, placed
+
+
+class AdaptedParameters:
+    """Hold frozen weights and those of adapters.
+
+    Args:
+        frozen: Without gradients.
+        adapters: All trainable.
+        scale: Factor of what adapters add.
+
+    Attributes:
+        entries: Where matrices lie in what `whole_values` returns.
+        gathered_bytes: What a rank receives when `whole_values` is asked for.
+    """
+
+    def __init__(self, frozen: FlatParameters, adapters: FlatParameters, scale: float) -> None:
+        self.frozen, self.adapters, self._scale = frozen, adapters, scale
+        self.entries = placed(frozen.entries)
+        self.gathered_bytes = frozen.gathered_bytes
+        self._places = {entry.name: entry for entry in self.entries}
+
+    @property
+    def weight_bytes(self) -> int:
+        """Return the bytes of this rank's weights, adapters among them."""
+        return self.frozen.weight_bytes + self.adapters.weight_bytes
+
+    def pieces(self) -> Iterator[tuple[Entry, slice, Tensor]]:
+        """Return what a folder's weights are written to: each parameter but the adapters', its rows and what holds them."""
+        yield from self.frozen.pieces()
+        yield from (piece for piece in self.adapters.pieces() if not is_adapter(piece[0].name))
+
+    def stored(self) -> list[Tensor]:
+        """Return what holds this rank's weights, each with a storage of its own."""
+        return [*self.frozen.stored(), *self.adapters.stored()]
+
+    def whole_values(self) -> Tensor:
+        """Return a copy of all frozen weights with the adapters merged into them, as `entries` say."""
+        whole = self.frozen.whole_values().clone()
+        held = {entry.name: entry for entry in self.adapters.entries}
+        for name, entry in held.items():
+            if LORA_A not in name.split("."):
+                continue
+            first = self.adapters.view_of(entry)
+            second = self.adapters.view_of(held[name.replace(LORA_A, LORA_B)])
+            place = self._places[layer_of(name)]
+            matrix = whole[place.start : place.stop].view(place.shape)
+            matrix.add_(second.detach() @ first.detach(), alpha=self._scale)
+        return whole
