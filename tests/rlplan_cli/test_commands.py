@@ -225,3 +225,32 @@ def test_a_stored_forecast_stays_when_a_run_is_compared_with_another(project, rl
     stored = (project / "run" / "forecast.json").read_bytes()
     assert rlplan("validate", "run", "--profile", "profile").code == 0
     assert (project / "run" / "forecast.json").read_bytes() == stored
+
+
+BROKEN_DATA = """\
+{"prompt": "a"}
+{"promt": "b"}
+{"prompt": "much too long a prompt"}
+"""
+
+
+def test_a_search_says_all_mistakes_in_the_data_and_plans_nothing(project, rlplan):
+    Path("prompts.jsonl").write_text(BROKEN_DATA, encoding="utf-8")
+    answer = rlplan("search", "job.yaml", "--out", "best.yaml")
+    assert answer.code == 2
+    assert "2 mistakes: (1) " in answer.err
+    assert "line 2: prompt: is missing; did you mean 'promt'?" in answer.err
+    assert "line 3: prompt: has 23 tokens; allowed: 1 to 8" in answer.err
+    assert not Path("best.yaml").exists()
+
+
+def test_a_check_lists_mistakes_in_the_data_beside_what_it_forecasts(project, rlplan):
+    Path("prompts.jsonl").write_text(BROKEN_DATA, encoding="utf-8")
+    answer = rlplan("check", "job.yaml", "--json")
+    assert answer.code == 1
+    assert not answer.json["will_run"]
+    assert answer.json["memory"] == "fits"
+    assert [each["rule"] for each in answer.json["findings"]] == ["data", "data"]
+    assert answer.json["step_seconds"] > 0
+    shown = rlplan("check", "job.yaml")
+    assert "stops: prompt: is missing; did you mean 'promt'? (" in shown.out
