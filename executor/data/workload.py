@@ -1,5 +1,6 @@
 """The work of an iteration: its prompts, and how long responses may get."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +88,24 @@ def read_data(
     except UserError as error:
         mistakes.append(error)
     return tokenizer, found, one_of_each_kind(mistakes)
+
+
+def read_prompts(file: Path, tokenizer: str, folder: Path) -> Prompts:
+    """Return all prompts of a file, however long, for a job that is still to be written.
+
+    Args:
+        folder: What a relative tokenizer is relative to.
+
+    Raises:
+        UserError: The tokenizer or the file has mistakes; those of rows are said all at once.
+    """
+    mistakes: list[UserError] = []
+    reader = load_tokenizer(tokenizer, folder)
+    rows = load_prompts(file, refuse=mistakes.append)
+    found = encode_prompts(rows, reader, sys.maxsize, refuse=mistakes.append) if rows else None
+    refuse(one_of_each_kind(mistakes))
+    assert found is not None, "a file without mistakes has prompts"
+    return found
 
 
 def _check_vocabulary(job: Job, tokenizer: Tokenizer) -> None:
