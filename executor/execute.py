@@ -12,6 +12,7 @@ from executor.control.run import Progress, Run, Saving
 from executor.control.start import check_machine, gpu_names
 from executor.control.weights import with_weights
 from executor.data.workload import PromptBatches, job_of_batches
+from executor.learning.rules import needed_columns
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.plan import Plan
@@ -57,7 +58,7 @@ def execute(
     tasks = check_runnable(plan)
     check_machine(plan)
     plan = with_weights(plan, tasks)
-    prompts = PromptBatches(job_of_batches(plan), folder or Path())
+    prompts = PromptBatches(job_of_batches(plan), folder or Path(), needed_columns(plan.job))
     saving = saving or Saving()
     start = find_checkpoint(saving.resume) if saving.resume is not None else None
     if start is not None:

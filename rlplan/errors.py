@@ -8,14 +8,15 @@ RlplanError                     exit code 1, a failure of our own
     ├── PlanError               a plan or job whose parts contradict each other
     │   └── CapabilityError     a valid plan that asks for what its executor cannot do
     ├── InfeasibleError         nothing that was asked for fits the hardware
-    └── MissingFactError        a cost was asked for that no profile and no device sheet can give
+    ├── MissingFactError        a cost was asked for that no profile and no device sheet can give
+    └── SeveralMistakesError    more than one of the above, all said at once
 
 An infeasible candidate inside the search is a value with a reason, never an exception;
 `InfeasibleError` is for a user's own plan, or for a job for which no plan is left.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # Of what a user's file holds, messages show this many characters, and of a sentence about it so many.
 LONGEST_SHOWN = 200
@@ -135,6 +136,29 @@ class InfeasibleError(UserError):
 
 class MissingFactError(UserError):
     """Say which cost is unknown and how to measure or supply it."""
+
+
+class SeveralMistakesError(UserError):
+    """Say all that is wrong at once, numbered.
+
+    Attributes:
+        errors: The mistakes, in the order in which they were found.
+    """
+
+    def __init__(self, errors: Iterable[UserError]) -> None:
+        self.errors = tuple(errors)
+        told = " ".join(f"({number}) {error}" for number, error in enumerate(self.errors, 1))
+        super().__init__(f"{len(self.errors)} mistakes: {told}")
+
+
+def refuse(errors: Sequence[UserError]) -> None:
+    """Do nothing where there are no mistakes.
+
+    Raises:
+        UserError: The only mistake, or all of them as one.
+    """
+    if errors:
+        raise errors[0] if len(errors) == 1 else SeveralMistakesError(errors)
 
 
 def _rebuilt(

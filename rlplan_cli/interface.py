@@ -15,7 +15,7 @@ from pathlib import Path
 from planner.answers.completion import complete
 from planner.answers.completion import load_plan as load_plan_and_facts
 from planner.answers.explain import with_nearest_fit
-from planner.configs.checking import Checked, check_config, check_plan
+from planner.configs.checking import Checked, check_config, check_plan, finding_in_data
 from planner.configs.searching import plans_of
 from planner.objectives import load_objective
 from planner.requests.drafts import load_request, read_draft
@@ -32,6 +32,7 @@ from rlplan.results.measurement import MeasuredRun
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
 from rlplan_cli.config_options import Given, import_options
+from rlplan_cli.data import mistakes_in_data
 from simulator.capabilities import check_played
 from simulator.simulate import simulate as simulate_plan
 
@@ -158,7 +159,9 @@ def check_file(path: Path) -> Checked:
         job, _ = load_request(path)
         draft = PlanDraft(job=job)
     facts = load_facts(job)
-    return check_plan(complete(draft, job, facts, str(path), misfits=True), facts, str(path))
+    checked = check_plan(complete(draft, job, facts, str(path), misfits=True), facts, str(path))
+    mistakes = mistakes_in_data(job, path.parent)
+    return replace(checked, findings=(*checked.findings, *map(finding_in_data, mistakes)))
 
 
 def execute(

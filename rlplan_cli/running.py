@@ -35,6 +35,22 @@ def require_execution() -> None:
         )
 
 
+def require_tokenizers() -> None:
+    """Say how to install what reads a folder's tokenizer, if it is not there.
+
+    Raises:
+        UserError: transformers is missing.
+    """
+    from importlib.util import find_spec
+
+    from rlplan.errors import UserError
+
+    if find_spec("transformers") is None:
+        raise UserError(
+            "reading a tokenizer needs transformers; install it with: pip install 'rlplan[execute]'"
+        )
+
+
 def check_warmup(warmup: int, iterations: int) -> None:
     """Refuse a warm-up that leaves nothing to measure.
 

@@ -1,7 +1,7 @@
 """Files of prompts: JSON lines, parquet, and data sets that Hugging Face `datasets` saved to disk."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,26 @@ ORIGIN = "_origin"
 
 Row = dict[str, Any]
 
+# What is done with a mistake in one row: to raise it, or to keep it and to go on with the next row.
+Refuse = Callable[[FileError], None]
+
 # What `datasets` writes into the folder of a data set, and into that of several splits.
 _DATASET_STATE, _SPLITS = "state.json", "dataset_dict.json"
 
 
-def read_rows(path: Path, split: str = "train") -> list[Row]:
+def at_once(error: FileError) -> None:
+    """Raise a mistake: the usual `Refuse`."""
+    raise error
+
+
+def read_rows(path: Path, split: str = "train", refuse: Refuse = at_once) -> list[Row]:
     """Return the rows of a file or folder as dicts, each with where it comes from.
 
     Args:
         path: A `.jsonl` file, a `.parquet` file, a folder of parquet files, or a folder that
             `save_to_disk` of Hugging Face `datasets` wrote.
         split: Which one, where the folder has several.
+        refuse: Given each line that holds no row; it is left out where this returns.
 
     Raises:
         FileError: It is missing, empty or broken, or the folder holds nothing of that kind.
@@ -33,18 +42,27 @@ def read_rows(path: Path, split: str = "train") -> list[Row]:
     elif path.suffix == ".parquet":
         rows = list(_rows_of_parquet(path))
     else:
-        rows = list(_rows_of_lines(path))
+        rows, lines = _rows_of_lines(path, refuse)
+        if lines:
+            return rows
     if not rows:
         raise FileError(str(path), "holds no prompts")
     return rows
 
 
-def _rows_of_lines(path: Path) -> Iterator[Row]:
+def _rows_of_lines(path: Path, refuse: Refuse) -> tuple[list[Row], int]:
+    """Return the rows of a file's lines, and how many lines there are that hold something."""
+    rows, lines = [], 0
     # Not splitlines(): a prompt may hold a U+2028, which JSON leaves unescaped.
     for number, line in enumerate(read_text(path, most_bytes=None).split("\n"), 1):
         if line.strip():
             origin = f"{path}: line {number}"
-            yield {**json_object(line, origin), ORIGIN: origin}
+            lines += 1
+            try:
+                rows.append({**json_object(line, origin), ORIGIN: origin})
+            except FileError as error:
+                refuse(error)
+    return rows, lines
 
 
 def json_object(line: str, origin: str) -> Row:

@@ -1,6 +1,6 @@
 """Prompts: as text and as tokens, and in batches for iterations."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from executor.data.prompt_files import ORIGIN, Row, read_rows
+from executor.data.prompt_files import ORIGIN, Refuse, Row, at_once, read_rows
 from executor.data.tokenizer import Tokenizer
 from rlplan.errors import FileError, nearest_name
 from rlplan.job import PromptData
@@ -30,7 +30,7 @@ class Prompts:
     dropped: int = 0
 
 
-def load_prompts(path: Path, data: PromptData | None = None) -> list[Row]:
+def load_prompts(path: Path, data: PromptData | None = None, refuse: Refuse = at_once) -> list[Row]:
     """Return the rows of a file or folder, each with a `prompt`: a text, or a chat's messages.
 
     Where a row has verl's `reward_model` with its `ground_truth` and no `answer`, that is its
@@ -39,12 +39,19 @@ def load_prompts(path: Path, data: PromptData | None = None) -> list[Row]:
     Args:
         path: As for `read_rows`.
         data: Says which column and split; None takes the usual ones.
+        refuse: Given the mistake of each row that has one; the row is left out where this returns.
 
     Raises:
         FileError: The file is missing or broken, or a row has no such prompt.
     """
     data = data or PromptData()
-    return [_as_prompt(row, data.column) for row in read_rows(path, data.split)]
+    found = []
+    for row in read_rows(path, data.split, refuse):
+        try:
+            found.append(_as_prompt(row, data.column))
+        except FileError as error:
+            refuse(error)
+    return found
 
 
 def _as_prompt(row: Row, column: str) -> Row:
@@ -98,7 +105,11 @@ class PromptStream:
 
 
 def encode_prompts(
-    rows: Sequence[Row], tokenizer: Tokenizer, lengths: Lengths, data: PromptData | None = None
+    rows: Sequence[Row],
+    tokenizer: Tokenizer,
+    lengths: Lengths,
+    data: PromptData | None = None,
+    refuse: Refuse = at_once,
 ) -> Prompts:
     """Return the prompts as text and tokens; the job says what becomes of those that are too long.
 
@@ -109,6 +120,8 @@ def encode_prompts(
         lengths: The workload's `prompt_tokens`; its longest bounds what is allowed.
         data: Says what becomes of prompts that are too long, and whether texts are a chat's
             message; None takes the usual.
+        refuse: Given the mistake of each prompt that has one (those that are too long have one
+            together); the prompt is left out where this returns.
 
     Raises:
         FileError: A prompt is empty or longer than that, and the job does not say to drop or cut
@@ -116,27 +129,43 @@ def encode_prompts(
     """
     data, most_tokens = data or PromptData(), longest(lengths)
     kept, encoded = [], []
+    lengths_refused: dict[str, int] = {}
+    refused = 0
     for number, row in enumerate(rows):
         origin = str(row.get(ORIGIN, f"row {number}"))
-        text, tokens = _encoded(row["prompt"], tokenizer, origin, chat=data.chat)
+        try:
+            text, tokens = _encoded(row["prompt"], tokenizer, origin, chat=data.chat)
+        except FileError as error:
+            refuse(error)
+            refused += 1
+            continue
         if len(tokens) > most_tokens and data.too_long == "cut":
             tokens = tokens[-most_tokens:]  # what is asked usually comes last
         if len(tokens) > most_tokens and data.too_long == "drop":
             continue
         if not 1 <= len(tokens) <= most_tokens:
-            raise FileError(
-                origin,
-                f"has {len(tokens)} tokens",
-                field="prompt",
-                allowed=f"1 to {most_tokens} (workload.prompt_tokens), or prompt_data.too_long: drop",
-            )
+            lengths_refused[origin] = len(tokens)
+            continue
         kept.append({**row, "prompt": text})
         encoded.append(tokens)
-    if not kept:
+    if lengths_refused:
+        refuse(_wrong_lengths(lengths_refused, most_tokens))
+    elif not kept and not refused:
         raise FileError(
             str(rows[0].get(ORIGIN, "row 0")), f"no prompt has at most {most_tokens} tokens"
         )
     return Prompts(kept, encoded, len(rows) - len(kept))
+
+
+def _wrong_lengths(lengths: Mapping[str, int], most_tokens: int) -> FileError:
+    """Return what to say of prompts that are empty or too long, by where they are from."""
+    (origin, tokens), *others = lengths.items()
+    problem = f"has {tokens} tokens"
+    if others:
+        longest_one = max(lengths.values())
+        problem += f", and {len(others)} more have too many or none (the longest {longest_one})"
+    allowed = f"1 to {most_tokens} (workload.prompt_tokens), or prompt_data.too_long: drop"
+    return FileError(origin, problem, field="prompt", allowed=allowed)
 
 
 def _encoded(

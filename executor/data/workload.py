@@ -1,5 +1,6 @@
 """The work of an iteration: its prompts, and how long responses may get."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from executor.data.batches import Columns, left_padded
-from executor.data.prompts import PromptStream, encode_prompts, load_prompts
+from executor.data.mistakes import missing_columns, one_of_each_kind
+from executor.data.prompt_files import Refuse, at_once
+from executor.data.prompts import Prompts, PromptStream, encode_prompts, load_prompts
 from executor.data.texts import TextBatches
 from executor.data.tokenizer import Tokenizer, load_tokenizer
 from rlplan.dataflow import begun_work
-from rlplan.errors import PlanError
+from rlplan.errors import PlanError, UserError, refuse
 from rlplan.job import Job
 from rlplan.plan import Plan
 from rlplan.workload.environment import Environment
@@ -54,32 +57,89 @@ def most_observed_tokens(environments: Sequence[Environment]) -> int:
     return max((longest(each.turns) * observation_limit(each) for each in environments), default=0)
 
 
+def read_data(
+    job: Job, folder: Path, columns: Sequence[str] = ()
+) -> tuple[Tokenizer | None, Prompts | None, list[UserError]]:
+    """Return a job's tokenizer and prompts, each as far as it can be read, and all mistakes in its data.
+
+    Args:
+        folder: What relative paths in the job are relative to.
+        columns: Keys that every row of the prompts file must have beside its prompt.
+    """
+    mistakes: list[UserError] = []
+    tokenizer, found = None, None
+    try:
+        tokenizer = load_tokenizer(job.tokenizer, folder)
+        _check_vocabulary(job, tokenizer)
+    except UserError as error:
+        mistakes.append(error)
+    try:
+        rows = prompt_rows(job, tokenizer, folder, mistakes.append)
+        if job.prompts_file is not None:
+            mistakes += missing_columns(rows, columns)
+        if tokenizer is not None and rows:
+            work, data = job.workload, job.prompt_data
+            found = encode_prompts(rows, tokenizer, work.prompt_tokens, data, mistakes.append)
+    except UserError as error:
+        mistakes.append(error)
+    try:
+        if job.pretrain is not None and tokenizer is not None:
+            TextBatches(job, tokenizer, folder)
+    except UserError as error:
+        mistakes.append(error)
+    return tokenizer, found, one_of_each_kind(mistakes)
+
+
+def read_prompts(file: Path, tokenizer: str, folder: Path) -> Prompts:
+    """Return all prompts of a file, however long, for a job that is still to be written.
+
+    Args:
+        folder: What a relative tokenizer is relative to.
+
+    Raises:
+        UserError: The tokenizer or the file has mistakes; those of rows are said all at once.
+    """
+    mistakes: list[UserError] = []
+    reader = load_tokenizer(tokenizer, folder)
+    rows = load_prompts(file, refuse=mistakes.append)
+    found = encode_prompts(rows, reader, sys.maxsize, refuse=mistakes.append) if rows else None
+    refuse(one_of_each_kind(mistakes))
+    assert found is not None, "a file without mistakes has prompts"
+    return found
+
+
+def _check_vocabulary(job: Job, tokenizer: Tokenizer) -> None:
+    vocab = job.architecture("actor").vocab_size
+    if tokenizer.vocab_size > vocab:
+        raise PlanError(
+            f"tokenizer {job.tokenizer} has {tokenizer.vocab_size} tokens: the actor's"
+            f" vocabulary holds {vocab}"
+        )
+
+
 class PromptBatches:
     """Give the prompts of each iteration, as rows (for rules) and as columns (for generation).
 
     Args:
         folder: What relative paths in the job are relative to.
 
+        columns: Keys that every row of the prompts file must have beside its prompt.
+
     Attributes:
         rows: All prompts that the job uses, as texts.
         dropped: How many were left out for their length.
+
+    Raises:
+        UserError: The data has mistakes; all are said.
     """
 
-    def __init__(self, job: Job, folder: Path) -> None:
+    def __init__(self, job: Job, folder: Path, columns: Sequence[str] = ()) -> None:
         self.folder = folder
-        self.tokenizer = load_tokenizer(job.tokenizer, folder)
-        vocab = job.architecture("actor").vocab_size
-        if self.tokenizer.vocab_size > vocab:
-            raise PlanError(
-                f"tokenizer {job.tokenizer} has {self.tokenizer.vocab_size} tokens: the actor's"
-                f" vocabulary holds {vocab}"
-            )
-        found = encode_prompts(
-            prompt_rows(job, self.tokenizer, folder),
-            self.tokenizer,
-            job.workload.prompt_tokens,
-            job.prompt_data,
-        )
+        tokenizer, found, mistakes = read_data(job, folder, columns)
+        refuse(mistakes)
+        assert tokenizer is not None, "data without mistakes has a tokenizer"
+        assert found is not None, "data without mistakes has prompts"
+        self.tokenizer = tokenizer
         self.rows, self.dropped = found.rows, found.dropped
         self._encoded = {
             id(row): tokens for row, tokens in zip(found.rows, found.tokens, strict=True)
@@ -108,10 +168,19 @@ def prompt_stream(job: Job, rows: Sequence[dict[str, Any]]) -> PromptStream:
     return PromptStream(rows, job.workload.prompts, job.seed)
 
 
-def prompt_rows(job: Job, tokenizer: Tokenizer, folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of the job's prompts file; without one, made-up words of the job's lengths."""
+def prompt_rows(
+    job: Job, tokenizer: Tokenizer | None, folder: Path, refuse_row: Refuse = at_once
+) -> list[dict[str, Any]]:
+    """Return the rows of the job's prompts file; without one, made-up words of the job's lengths.
+
+    Args:
+        tokenizer: None makes up no words.
+        refuse_row: Given the mistake of each row that has one; the row is left out where this returns.
+    """
     if job.prompts_file is not None:
-        return load_prompts(folder / job.prompts_file, job.prompt_data)
+        return load_prompts(folder / job.prompts_file, job.prompt_data, refuse_row)
+    if tokenizer is None:
+        return []
     generator = np.random.default_rng(job.seed)
     count = MADE_UP_BATCHES * job.workload.prompts
     lengths = sample_lengths(job.workload.prompt_tokens, count, job.seed)

@@ -69,7 +69,9 @@ class Finding:
     def __str__(self) -> str:
         """Return the finding in words."""
         value = "" if self.value is None else f"={self.value}"
-        return f"{self.key}{value}: {self.problem}; allowed: {self.allowed} ({self.where})"
+        allowed = f"; allowed: {self.allowed}" if self.allowed else ""
+        where = f" ({self.where})" if self.where else ""
+        return f"{self.key}{value}: {self.problem}{allowed}{where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +214,21 @@ def check_plan(
         remarks=remarks,
         better=improvements(plan, facts, forecast, typed) if sought else (),
         first=None if forecast.feasible else first_shortage(plan, facts),
+    )
+
+
+def finding_in_data(mistake: UserError) -> Finding:
+    """Return what is to be said of a mistake in a job's data, with which no run of it starts."""
+    row = mistake if isinstance(mistake, FileError) else FileError("", str(mistake))
+    meant = f"; did you mean {row.nearest!r}?" if row.nearest else ""
+    return Finding(
+        rule="data",
+        source="rlplan execute",
+        key=row.field or "data",
+        value=row.value,
+        where=row.file,
+        problem=f"{row.problem}{meant}",
+        allowed=row.allowed or "",
     )
 
 

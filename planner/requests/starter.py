@@ -1,12 +1,17 @@
 """A first job for a model and a cluster, to be edited by its user."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profiles.catalog import load_device, resolve_job
+from profiles.jobs.weights import has_weights, is_hub_id
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import PlanError
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import to_yaml
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
+from rlplan.workload.lengths import Empirical, Lengths
 from rlplan.workload.work import Workload
 
 # A model of some hundred thousand weights learns at rates at which a large one falls apart.
@@ -15,12 +20,53 @@ SMALL_MODEL = Hyperparameters(learning_rate=1e-3, critic_learning_rate=2e-3)
 # For the user to correct: what a short rule takes where no profile has measured it.
 RULE_SECONDS = 1e-4
 
+# Files of which a Hugging Face tokenizer's folder has one at least.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+BYTES = "bytes"
 
-def starter_job(algorithm: str, model: str, gpu: str, gpus: int, folder: Path) -> Job:
+# Of measured lengths a job keeps so many, from the shortest to the longest in equal shares of the prompts.
+KEPT_LENGTHS = 17
+
+# What stands beside lines of a first job, by the line's own words.
+REMARKS = {
+    "weights: random": "drawn from the seed: a rehearsal; a model that is a folder with safetensors starts from these",
+    "  learning_rate: 1.0e-06": "usual where all weights of a pre-trained model are trained; adapters take 1e-5 to 1e-4",
+    "tokenizer: bytes": "UTF-8 bytes; or a folder with a Hugging Face tokenizer",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StarterPrompts:
+    """Describe a file of prompts as a first job takes it.
+
+    Attributes:
+        file: Relative to the job's file.
+        tokens: Length of each prompt.
+        has_answers: Whether every row has an `answer`.
+    """
+
+    file: str
+    tokens: Sequence[int]
+    has_answers: bool
+
+
+def starter_job(
+    algorithm: str,
+    model: str,
+    gpu: str,
+    gpus: int,
+    folder: Path,
+    prompts: StarterPrompts | None = None,
+) -> Job:
     """Return a job that resolves: `model` in every role, on `gpus` devices of one kind.
 
     On CPU devices the job is small enough to run in a minute; elsewhere it has the size of the
-    usual published runs.
+    usual published runs. A folder with weights is what training starts from, at the usual rate of
+    pre-trained models, and its tokenizer is taken; of other models weights are random.
+
+    Args:
+        folder: Of the job's file, to which a model's path is relative.
+        prompts: What it trains on; None leaves that to the user.
 
     Raises:
         UserError: The model or device is unknown.
@@ -29,6 +75,8 @@ def starter_job(algorithm: str, model: str, gpu: str, gpus: int, folder: Path) -
     chosen = load_algorithm(algorithm)
     roles = (*chosen.required_roles, *(("cost",) if chosen.constrained else ()))
     small = sheet.kind == "cpu"
+    pretrained = has_weights(folder / Path(model).expanduser())
+    on_the_hub = is_hub_id(model) and not (folder / model).exists()
     group = chosen.groups
     job = Job(
         name=f"{algorithm}-{Path(model).name.removesuffix('.json')}",
@@ -43,10 +91,48 @@ def starter_job(algorithm: str, model: str, gpu: str, gpus: int, folder: Path) -
         ),
         cluster=(_nodes(gpu, gpus, sheet.gpus_per_node),),
         rewards=Rewards(function="digits", function_seconds_per_sample=RULE_SECONDS),
-        hyperparameters=SMALL_MODEL if small else Hyperparameters(),
+        hyperparameters=SMALL_MODEL if small and not pretrained else Hyperparameters(),
+        weights=None if pretrained or on_the_hub else "random",
+        tokenizer=tokenizer_of(model, folder),
     )
+    if prompts is not None:
+        job = _on_prompts(job, prompts)
     resolve_job(job, folder)
     return job
+
+
+def tokenizer_of(model: str, folder: Path) -> str:
+    """Return the tokenizer of a model: its folder where that has one, else bytes."""
+    found = folder / Path(model).expanduser()
+    return model if any((found / name).is_file() for name in TOKENIZER_FILES) else BYTES
+
+
+def _on_prompts(job: Job, prompts: StarterPrompts) -> Job:
+    """Return the job with the lengths of its prompts, and a rule that compares with answers where there are any."""
+    rewards = job.rewards
+    if prompts.has_answers and rewards is not None:
+        rewards = replace(rewards, function="exact_match")
+    work = replace(job.workload, prompt_tokens=_as_lengths(prompts.tokens))
+    return replace(job, workload=work, prompts_file=prompts.file, rewards=rewards)
+
+
+def _as_lengths(tokens: Sequence[int]) -> Lengths:
+    """Return measured lengths as a job has them: one number where all are alike, else their quantiles."""
+    ordered = sorted(tokens)
+    if ordered[0] == ordered[-1]:
+        return ordered[0]
+    last = len(ordered) - 1
+    places = (round(last * step / (KEPT_LENGTHS - 1)) for step in range(KEPT_LENGTHS))
+    return Empirical(values=tuple(ordered[place] for place in places))
+
+
+def starter_text(job: Job) -> str:
+    """Return a first job as YAML, with remarks where a user has to choose."""
+    lines = (
+        f"{line}  # {REMARKS[line]}" if line in REMARKS else line
+        for line in to_yaml(job).splitlines()
+    )
+    return "\n".join(lines) + "\n"
 
 
 def _nodes(gpu: str, gpus: int, usual_gpus_per_node: int) -> NodeGroup:

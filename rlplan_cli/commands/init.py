@@ -1,11 +1,16 @@
 """`rlplan init`: a job file to start from."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlplan_cli.terminal import JsonOption, echo_json, say
+
+if TYPE_CHECKING:
+    from planner.requests.starter import StarterPrompts
 
 EXAMPLE = (
     "Example: rlplan init job.yaml --algorithm grpo --model qwen2.5-7b --gpu h100-80gb-sxm --gpus 8"
@@ -18,17 +23,26 @@ def command(
         str,
         typer.Option(help="RL algorithm: a file of rlplan/algorithms, such as ppo or safe-rlhf."),
     ] = "ppo",
-    model: Annotated[str, typer.Option(help="Preset, or path of a Hugging Face config.")] = "tiny",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Preset, path of a Hugging Face config, or folder with a model's weights, which training starts from."
+        ),
+    ] = "tiny",
     gpu: Annotated[str, typer.Option(help="Device of the cluster.")] = "cpu",
     gpus: Annotated[int, typer.Option(min=1, help="GPUs of the cluster.")] = 2,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help="File of prompts to train on, whose lengths the job takes."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write a job file with every part that a user usually changes, checked before it is written."""
-    from planner.requests.starter import starter_job
+    from planner.requests.starter import starter_job, starter_text
     from rlplan.algorithms import algorithm_names
     from rlplan.errors import FileError, nearest_name
-    from rlplan.files.writing import write_yaml
+    from rlplan.files.writing import write_text
     from rlplan_cli.outputs import check_files
 
     if algorithm not in algorithm_names():
@@ -42,9 +56,37 @@ def command(
     check_files({"the file to write": path})
     if path.exists() and not force:
         raise FileError(str(path), "exists already", allowed="another path, or --force")
-    job = starter_job(algorithm, model, gpu, gpus, path.parent)
-    write_yaml(path, job)
+    measured = None if prompts is None else _measured(prompts, model, path.parent)
+    job = starter_job(algorithm, model, gpu, gpus, path.parent, measured)
+    write_text(path, starter_text(job))
     if as_json:
         echo_json(job)
         return
+    if measured is not None:
+        shortest, longest = min(measured.tokens), max(measured.tokens)
+        count = len(measured.tokens)
+        say(f"{prompts}: {count:,} prompts of {shortest:,} to {longest:,} tokens")
     say(f"job written to {path}; next: rlplan search {path}")
+
+
+def _measured(prompts: Path, model: str, folder: Path) -> StarterPrompts:
+    """Return what a first job takes of a file of prompts, their lengths by the model's own tokenizer.
+
+    Raises:
+        UserError: All mistakes in the file at once.
+    """
+    from os.path import relpath
+
+    from executor.data.workload import read_prompts
+    from planner.requests.starter import BYTES, StarterPrompts, tokenizer_of
+    from rlplan_cli.running import require_tokenizers
+
+    tokenizer = tokenizer_of(model, folder)
+    if tokenizer != BYTES:
+        require_tokenizers()
+    found = read_prompts(prompts, tokenizer, folder)
+    return StarterPrompts(
+        file=relpath(prompts, folder),
+        tokens=[len(tokens) for tokens in found.tokens],
+        has_answers=all("answer" in row for row in found.rows),
+    )

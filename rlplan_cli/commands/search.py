@@ -100,6 +100,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from planner.requests.drafts import load_request
     from planner.search import check_searched
     from profiles.facts import load_facts
+    from rlplan_cli.data import check_data
     from rlplan_cli.outputs import check_files, check_folder
 
     limits: dict[str, float | None] = {
@@ -114,6 +115,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     names = objectives_of(pareto) if pareto is not None else None
     check_searched(resolved, str(job), pinned.asked.modes)
     check_rule_names(resolved, job)
+    check_data(resolved, job.parent)
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))
     check_folder("--report", report)

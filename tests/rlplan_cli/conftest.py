@@ -28,6 +28,7 @@ JOB: dict[str, Any] = {
     "cluster": [{"gpu": "cpu", "gpus_per_node": 2}],
     "rewards": {"function": "digits", "function_seconds_per_sample": 0.0001},
     "prompts_file": "prompts.jsonl",
+    "weights": "random",
 }
 DRAFT = {
     "job": "job.yaml",

@@ -13,6 +13,7 @@ from rlplan.results.forecast import Forecast
 from rlplan_cli import commands
 from rlplan_cli.application import command_names
 from tests.cases import first
+from tests.executor.test_tokenizer import write_tokenizer
 from tests.house.tree import ROOT
 from tests.rlplan_cli.conftest import change
 
@@ -141,6 +142,12 @@ def test_profile_show_prints_tables_and_draws_them(project, rlplan):
     assert "gemm" in rlplan("profile", "show", "profile").out
 
 
+BROKEN_DATA = """\
+{"prompt": "a"}
+{"promt": "b"}
+{"prompt": "much too long a prompt"}
+"""
+
 INITS = {"grpo": ["--algorithm", "grpo"], "tiny": [],
          "llama": ["--model", "llama-3.1-8b", "--gpu", "h100-80gb-sxm", "--gpus", "16"]}  # fmt: skip
 
@@ -157,6 +164,58 @@ def test_what_init_writes_can_be_searched_at_once(project, rlplan, name):
 def test_init_replaces_a_file_only_when_it_is_told_to(project, rlplan):
     assert rlplan("init", "job.yaml", "--force", "--algorithm", "grpo", "--json").code == 0
     assert yaml.safe_load(Path("job.yaml").read_text())["algorithm"] == "grpo"
+
+
+def model_folder(project, *, weights):
+    folder = project / "model"
+    write_tokenizer(folder, eos_token="<eos>")
+    config = {
+        "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 260,
+        "max_position_embeddings": 512, "tie_word_embeddings": True,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    if weights:
+        (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+def test_init_starts_from_a_folders_weights_at_their_rate_with_its_tokenizer(project, rlplan):
+    model_folder(project, weights=True)
+    rows = [{"prompt": "one", "answer": 1}, {"prompt": "one two two", "answer": 2}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    Path("asked.jsonl").write_text(lines, encoding="utf-8")
+    answer = rlplan("init", "new.yaml", "--model", "model", "--prompts", "asked.jsonl")
+    assert answer.code == 0, answer.err
+    assert "asked.jsonl: 2 prompts of 1 to 3 tokens" in answer.err
+    text = Path("new.yaml").read_text()
+    job = yaml.safe_load(text)
+    assert (job["models"]["actor"], job["tokenizer"]) == ("model", "model")
+    assert "weights" not in job
+    assert job["hyperparameters"]["learning_rate"] == 1e-6
+    assert "learning_rate: 1.0e-06  # usual where all weights" in text
+    assert (job["prompts_file"], job["rewards"]["function"]) == ("asked.jsonl", "exact_match")
+    lengths = job["workload"]["prompt_tokens"]["values"]
+    assert (len(lengths), min(lengths), max(lengths)) == (17, 1, 3)
+
+
+def test_init_says_that_weights_of_a_configuration_alone_are_random(project, rlplan):
+    model_folder(project, weights=False)
+    for model, tokenizer in (("model", "model"), ("tiny", "bytes")):
+        assert rlplan("init", "new.yaml", "--force", "--model", model).code == 0
+        text = Path("new.yaml").read_text()
+        job = yaml.safe_load(text)
+        assert (job["weights"], job["tokenizer"]) == ("random", tokenizer)
+        assert "weights: random  # drawn from the seed: a rehearsal" in text
+
+
+def test_init_writes_nothing_for_prompts_with_mistakes(project, rlplan):
+    Path("prompts.jsonl").write_text(BROKEN_DATA + "no JSON", encoding="utf-8")
+    answer = rlplan("init", "new.yaml", "--prompts", "prompts.jsonl")
+    assert answer.code == 2
+    assert "2 mistakes: (1) prompts.jsonl: line 4: is not JSON" in answer.err
+    assert "(2) prompts.jsonl: line 2: prompt: is missing" in answer.err
+    assert not Path("new.yaml").exists()
 
 
 @pytest.mark.parametrize("path", JOB_EXAMPLES, ids=lambda path: path.name)
@@ -225,3 +284,25 @@ def test_a_stored_forecast_stays_when_a_run_is_compared_with_another(project, rl
     stored = (project / "run" / "forecast.json").read_bytes()
     assert rlplan("validate", "run", "--profile", "profile").code == 0
     assert (project / "run" / "forecast.json").read_bytes() == stored
+
+
+def test_a_search_says_all_mistakes_in_the_data_and_plans_nothing(project, rlplan):
+    Path("prompts.jsonl").write_text(BROKEN_DATA, encoding="utf-8")
+    answer = rlplan("search", "job.yaml", "--out", "best.yaml")
+    assert answer.code == 2
+    assert "2 mistakes: (1) " in answer.err
+    assert "line 2: prompt: is missing; did you mean 'promt'?" in answer.err
+    assert "line 3: prompt: has 23 tokens; allowed: 1 to 8" in answer.err
+    assert not Path("best.yaml").exists()
+
+
+def test_a_check_lists_mistakes_in_the_data_beside_what_it_forecasts(project, rlplan):
+    Path("prompts.jsonl").write_text(BROKEN_DATA, encoding="utf-8")
+    answer = rlplan("check", "job.yaml", "--json")
+    assert answer.code == 1
+    assert not answer.json["will_run"]
+    assert answer.json["memory"] == "fits"
+    assert [each["rule"] for each in answer.json["findings"]] == ["data", "data"]
+    assert answer.json["step_seconds"] > 0
+    shown = rlplan("check", "job.yaml")
+    assert "stops: prompt: is missing; did you mean 'promt'? (" in shown.out

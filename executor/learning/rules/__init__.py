@@ -1,7 +1,8 @@
 """Reward rules, one file each; the name that a job uses is the file's name.
 
 A rule is called as `RULE(prompt, response, row)`, where `row` is the prompt's line of the data
-file, and returns a number. A job may also name a function of a file of its own.
+file, and returns a number. A job may also name a function of a file of its own. A built-in rule's
+`NEEDS` names the columns without which it cannot judge.
 """
 
 import math
@@ -18,6 +19,7 @@ from rlplan.plug_ins import PlugIns
 Rule: TypeAlias = Callable[[str, str, dict[str, Any]], float]
 
 RULES = PlugIns[Rule](__name__, __path__, kind="reward rule", attribute="RULE", dashes=False)
+_MODULES = PlugIns[Any](__name__, __path__, kind="reward rule", dashes=False)
 rule_names = RULES.names
 
 
@@ -47,6 +49,12 @@ def rule_functions(job: Job, folder: Path) -> dict[str, Rule]:
         UserError: There is no such function, or its file cannot be imported.
     """
     return {name: load_rule(name, folder) for _, name in _named(job)}
+
+
+def needed_columns(job: Job) -> tuple[str, ...]:
+    """Return the columns that every row of a job's data must have for its built-in rules."""
+    modules = [_MODULES.load(name) for _, name in _named(job) if not is_in_a_file(name)]
+    return tuple(dict.fromkeys(each for module in modules for each in getattr(module, "NEEDS", ())))
 
 
 def check_rule_names(job: Job, file: Path) -> None:

@@ -5,6 +5,9 @@ from typing import Any
 from executor.data.prompt_files import ORIGIN
 from rlplan.errors import FileError
 
+# Columns of the data that it reads; a run without them is refused before it starts.
+NEEDS = ("answer",)
+
 
 def RULE(prompt: str, response: str, row: dict[str, Any]) -> float:  # noqa: N802
     """Return 1 if the response equals the row's `answer` but for space around it, else 0.

@@ -19,6 +19,8 @@ from executor.data.prompt_files import ORIGIN
 from rlplan.errors import FileError
 from rlplan.units import GIB
 
+# Columns of the data that it reads; a run without them is refused before it starts.
+NEEDS = ("tests",)
 BLOCK = re.compile(r"```(?:python|py)?\s*\n(.*?)(?:```|$)", re.DOTALL)
 # Tests of a programming task run in well under a second; RollPacker's code rewards give up after 30 s.
 LIMIT_SECONDS = 30.0
