@@ -50,7 +50,7 @@ ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo gpu test test-all test-hard pythons test-vllm test-verl test-real-model real-model-folder bench-trl audit lint format clean
+.PHONY: help setup demo gpu test test-all test-hard pythons test-vllm test-verl test-real-model real-model-folder real-model bench-trl audit lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
@@ -104,6 +104,9 @@ test-real-model: $(STAMP) $(SMOLLM_STAMP)  ## Train a real model of 135 million 
 real-model-folder: $(STAMP) $(SMOLLM_STAMP)  ## Write SmolLM2-135M-Instruct as a Hugging Face folder: build/smollm2
 	@$(BIN)/python benchmarks/smollm.py --packages $(SMOLLM)
 
+real-model: real-model-folder  ## Train that model beside its forecast, and publish what it learnt (half an hour)
+	@$(BIN)/python -m benchmarks.real_model $(ARGS)
+
 bench-trl: $(STAMP) $(TRL_STAMP)  ## Compare the executor's throughput with TRL's trainers (about four minutes)
 	@$(BIN)/python benchmarks/executor_vs_trl.py
 
@@ -127,7 +130,7 @@ format: $(STAMP)  ## Format the code and apply the safe fixes
 	@$(BIN)/ruff format
 
 clean:  ## Remove environments, caches and build leftovers; runs and reports stay
-	@rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(VERL) $(AUDIT) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(VERL) $(SMOLLM) $(AUDIT) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@rm -rf *.egg-info
 	@find $(ROOMS) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

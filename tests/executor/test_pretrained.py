@@ -2,6 +2,7 @@
 
 import importlib
 from functools import cache, partial
+from typing import Any
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ LLAMA3 = {
     "original_max_position_embeddings": 16,
 }  # fmt: skip
 # By name: the family, and in what its model differs from the sizes.
-MODELS = {
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama 2": ("llama", {}),
     "llama 3": ("llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
     "qwen2": ("qwen2", {}),

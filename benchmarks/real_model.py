@@ -1,0 +1,230 @@
+"""Train a real pre-trained model with GRPO beside its forecast, with full weights and with adapters.
+
+    make real-model               the folder, then this with all that follows, into reports/published
+    python -m benchmarks.real_model [--seeds 0] [--ways full adapters] [--iterations 16] [--work build/real-model]
+
+The model is SmolLM2-135M-Instruct (`benchmarks/smollm.py`), the task sums of two numbers of which some are held out
+(`benchmarks/arithmetic.py`). The machine is profiled for the job, the plan searched, and each run carried out as any
+user's. What a run has learnt is judged by others: `transformers` (with `peft`, where adapters were trained) answers the
+held-out questions greedily out of the exported folder.
+"""
+
+import argparse
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.arithmetic import number, write_questions
+from benchmarks.smollm import OUT, PACKAGES, write_folder
+from executor.control.metrics import read_metrics
+from executor.control.run import Saving
+from executor.execute import execute
+from planner.search import search
+from profiles.catalog import load_job
+from profiles.facts import Facts, load_facts
+from reports.pictures.learning import plot_learning
+from rlplan.files.writing import write_json, write_text, write_yaml
+from rlplan.plan import Plan
+from rlplan.units import show_seconds
+from rlplan_cli.measuring import measure_machine
+from rlplan_cli.running import compare_run
+from simulator.simulate import simulate
+
+WORK = Path(__file__).parents[1] / "build" / "real-model"
+RULE = Path(__file__).with_name("arithmetic.py")
+WAYS = ("full", "adapters")
+RATES = {"full": 1e-5, "adapters": 3e-4}
+ADAPTERS = {"actor": {"rank": 16, "sync": "merged"}}
+WARMUP, NEW_TOKENS = 2, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """Hold a way to train, ready to run."""
+
+    way: str
+    plan: Plan
+    facts: Facts
+    folder: Path
+
+
+def main() -> None:
+    """Make what is needed, run all ways and seeds, and publish."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--iterations", type=int, default=16)
+    parser.add_argument("--model", type=Path, default=OUT)
+    parser.add_argument("--work", type=Path, default=WORK)
+    parser.add_argument("--out", type=Path, default=Path("reports/published"))
+    given = parser.parse_args()
+    if not (given.model / "config.json").is_file():
+        write_folder(given.model, PACKAGES)
+    _, held_out = write_questions(given.work)
+    rows = [json.loads(line) for line in held_out.read_text(encoding="utf-8").splitlines()]
+    found: dict[str, Any] = {"start": greedy_accuracy(given.model, given.model, rows), "runs": []}
+    for way in given.ways:
+        planned = planned_way(way, given.model.resolve(), given.work)
+        for seed in given.seeds:
+            found["runs"].append(run_one(planned, seed, given.iterations, rows))
+            write_json(given.work / "real-model.json", found)
+    publish(found, given.out)
+
+
+def planned_way(way: str, model: Path, work: Path) -> Planned:
+    """Write a way's job, profile this machine for it, and return the best plan."""
+    job: dict[str, Any] = {
+        "version": 1,
+        "name": f"sums-{way}",
+        "algorithm": "grpo",
+        "models": {"actor": str(model), "reference": str(model)},
+        "tokenizer": str(model),
+        "workload": {
+            "prompts": 16,
+            "samples_per_prompt": 8,
+            "prompt_tokens": {"distribution": "uniform", "low": 45, "high": 47},
+            "response_tokens": {"distribution": "uniform", "low": 4, "high": NEW_TOKENS},
+        },
+        "rewards": {"function": f"{RULE}:number"},
+        "hyperparameters": {"learning_rate": RATES[way], "kl_coefficient": 0.001},
+        "prompts_file": "train.jsonl",
+        "cluster": [{"gpu": "cpu", "gpus_per_node": 2}],
+    }
+    if way == "adapters":
+        job |= {"adapters": ADAPTERS, "models": {"actor": str(model)}}
+    file = work / f"{way}.job.yaml"
+    write_yaml(file, job)
+    loaded, profile = load_job(file), work / f"profile-{way}"
+    if not profile.exists():
+        measure_machine(profile, job=loaded, folder=work, device="cpu", devices=2, quick=True)
+    facts = load_facts(loaded, profile)
+    return Planned(way=way, plan=search(loaded, facts).plans[0].plan, facts=facts, folder=work)
+
+
+def run_one(
+    planned: Planned, seed: int, iterations: int, rows: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Run a plan, and return its curve, its accuracy on held-out questions, and forecast beside measurement."""
+    out = planned.folder / f"run-{planned.way}-{seed}"
+    exported = planned.folder / f"export-{planned.way}-{seed}"
+    run = execute(
+        planned.plan,
+        out,
+        iterations=iterations,
+        warmup=WARMUP,
+        seed=seed,
+        folder=planned.folder,
+        progress=lambda done, total, said: print(
+            f"{planned.way} {seed} {done}/{total}: {said}", flush=True
+        ),
+        saving=Saving(export=exported),
+    )
+    forecast = simulate(planned.plan, planned.facts)
+    compared = compare_run(out, forecast, run, planned.facts)
+    base = Path(str(planned.plan.job.weights_of("actor")))
+    return {
+        "way": planned.way,
+        "seed": seed,
+        "placement": planned.plan.placement,
+        "accuracy": greedy_accuracy(base, exported, rows),
+        "reward": [row["rule_reward"] for row in read_metrics(out)],
+        "slowdown": compared.machine_slowdown,
+        "tasks": [
+            {
+                "name": row.name,
+                "forecast_seconds": row.forecast_seconds,
+                "as_run_seconds": row.as_run_seconds,
+                "measured_seconds": row.measured_median_seconds,
+                "error": row.error_at(),
+                "error_at_the_machines_rate": row.error_at(compared.machine_slowdown or 1.0),
+            }
+            for row in (*compared.rows, compared.iteration)
+        ],
+    }
+
+
+def greedy_accuracy(base: Path, folder: Path, rows: list[dict[str, Any]]) -> float:
+    """Return the share of questions that `transformers` answers rightly out of a folder.
+
+    Args:
+        base: The model that adapters in the folder belong to.
+    """
+    import torch  # noqa: PLC0415  # slow imports
+    from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    adapted = (folder / "adapter_config.json").is_file()
+    held = base if adapted else folder
+    model = AutoModelForCausalLM.from_pretrained(held, dtype=torch.float32).eval()
+    if adapted:
+        from peft import PeftModel  # noqa: PLC0415
+
+        model = PeftModel.from_pretrained(model, folder).eval()
+    texts = [
+        tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
+        for row in rows
+    ]
+    right = 0.0
+    for start in range(0, len(rows), 14):
+        asked = tokenizer(texts[start : start + 14], return_tensors="pt", padding=True)
+        with torch.no_grad():
+            made = model.generate(**asked, max_new_tokens=NEW_TOKENS, do_sample=False)
+        said = tokenizer.batch_decode(
+            made[:, asked["input_ids"].shape[1] :], skip_special_tokens=True
+        )
+        right += sum(number("", text, row) for text, row in zip(said, rows[start:], strict=False))
+    return right / len(rows)
+
+
+def publish(found: dict[str, Any], out: Path) -> None:
+    """Write the table, the curves and the numbers."""
+    write_json(out / "real-model.json", found)
+    curves: dict[str, list[list[float]]] = {}
+    for run in found["runs"]:
+        curves.setdefault(run["way"], []).append(run["reward"])
+    picture = plot_learning(curves, out / "real-model.svg", "Mean reward, by what is trained")
+    lines = [
+        "# A real model, trained beside its forecast",
+        "",
+        (
+            "Made by `python -m benchmarks.real_model`: SmolLM2-135M-Instruct, GRPO on sums of two numbers, 16 prompts of 8"
+            " samples an iteration, on two CPU devices. Held-out questions are answered greedily by `transformers` out of"
+            f" the exported folder; the model starts at {found['start']:.0%}."
+        ),
+        "",
+        f"![learning curves]({picture.name})",
+        "",
+        "| trained | seed | held-out, end | rise | reward, first 3 | reward, last 3 |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for run in found["runs"]:
+        first, last = statistics.fmean(run["reward"][:3]), statistics.fmean(run["reward"][-3:])
+        rise = 100 * (run["accuracy"] - found["start"])
+        lines.append(
+            f"| {run['way']} | {run['seed']} | {run['accuracy']:.0%} | {rise:+.0f} points | {first:.2f} | {last:.2f} |"
+        )
+    for run in found["runs"]:
+        lines += ["", f"## {run['way']}, seed {run['seed']}: {run['placement']}", ""]
+        about = (
+            "Forecast at the lengths that the run had; the last column at the rate that the machine had during the run"
+            f" ({run['slowdown'] or 1:.2f} times as long for a fixed loop as while it was profiled)."
+        )
+        lines += [
+            about,
+            "",
+            "| task | forecast | measured | error | at the machine's rate |",
+            "|---|---:|---:|---:|---:|",
+        ]
+        for task in run["tasks"]:
+            seconds = task["as_run_seconds"] or task["forecast_seconds"]
+            lines.append(
+                f"| {task['name']} | {show_seconds(seconds)} | {show_seconds(task['measured_seconds'])} |"
+                f" {task['error']:+.0%} | {task['error_at_the_machines_rate']:+.0%} |"
+            )
+    write_text(out / "real-model.md", "\n".join([*lines, ""]))
+
+
+if __name__ == "__main__":
+    main()
