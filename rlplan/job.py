@@ -89,7 +89,8 @@ class Rewards:
 
     Attributes:
         function: A built-in rule's name, or `path/to/file.py:name`, called as
-            `name(prompt: str, response: str, row: dict) -> float`.
+            `name(prompt: str, response: str, row: dict) -> float`; a `compute_score` of verl or a reward
+            function of TRL is called as these call it.
         function_weight: Factor of the rule's reward.
         model_weight: Factor of the reward model's score.
         cost_function: A rule like `function` whose number is a cost, for algorithms that keep costs

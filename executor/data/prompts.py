@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from executor.data.prompt_files import ORIGIN, Row, read_rows
+from executor.data.prompt_files import MESSAGES, ORIGIN, Row, read_rows
 from executor.data.tokenizer import Tokenizer
 from rlplan.errors import FileError, nearest_name
 from rlplan.job import PromptData
@@ -20,7 +20,8 @@ class Prompts:
     """Hold the prompts that a run uses.
 
     Attributes:
-        rows: With the `prompt` as text, the tokenizer's chat template applied.
+        rows: With the `prompt` as text, the tokenizer's chat template applied; messages of a chat are kept
+            beside it.
         tokens: Of each row's prompt.
         dropped: How many were left out for their length.
     """
@@ -130,7 +131,8 @@ def encode_prompts(
                 field="prompt",
                 allowed=f"1 to {most_tokens} (workload.prompt_tokens), or prompt_data.too_long: drop",
             )
-        kept.append({**row, "prompt": text})
+        messages = {} if isinstance(row["prompt"], str) else {MESSAGES: row["prompt"]}
+        kept.append({**row, "prompt": text, **messages})
         encoded.append(tokens)
     if not kept:
         raise FileError(

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from executor.data.prompt_files import ORIGIN
-from rlplan.errors import FileError
+from executor.learning.answers import answer_of
 
 
 def RULE(prompt: str, response: str, row: dict[str, Any]) -> float:  # noqa: N802
@@ -12,9 +11,4 @@ def RULE(prompt: str, response: str, row: dict[str, Any]) -> float:  # noqa: N80
     Raises:
         FileError: The row has no `answer`.
     """
-    if "answer" not in row:
-        origin = str(row.get(ORIGIN, f"prompt {prompt!r}"))
-        raise FileError(
-            origin, "is missing (the rule exact_match compares with it)", field="answer"
-        )
-    return float(response.strip() == str(row["answer"]).strip())
+    return float(response.strip() == answer_of(row, prompt, "exact_match"))
