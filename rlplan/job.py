@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Lt
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import (
@@ -17,6 +17,7 @@ from rlplan.files.limits import (
 )
 from rlplan.files.tags import NotBool
 from rlplan.models.adapter import Adapter
+from rlplan.models.learning_rate import LearningRateSchedule
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.sheets.hardware import DeviceSheet
@@ -33,6 +34,7 @@ KlPlace = Literal["reward", "loss", "none"]
 LossMean = Literal["token", "sequence", "token-sum", "token-sum-norm", "sum"]
 KlEstimator = Literal["k1", "k2", "k3", "abs", "k1+", "k3+"]
 OldLogProb = Literal["engine", "trainer"]
+Beta = Annotated[float, Ge(0), Lt(1), NotBool()]
 # Weights that are drawn from a seed.
 RANDOM = "random"
 # What a trainer keeps of a model, as far as it can leave the GPUs.
@@ -89,7 +91,8 @@ class Rewards:
 
     Attributes:
         function: A built-in rule's name, or `path/to/file.py:name`, called as
-            `name(prompt: str, response: str, row: dict) -> float`.
+            `name(prompt: str, response: str, row: dict) -> float`; a `compute_score` of verl or a reward
+            function of TRL is called as these call it.
         function_weight: Factor of the rule's reward.
         model_weight: Factor of the reward model's score.
         cost_function: A rule like `function` whose number is a cost, for algorithms that keep costs
@@ -117,6 +120,11 @@ class Hyperparameters:
     """Hold what the losses and optimizers need.
 
     Attributes:
+        learning_rate: Of all models that are trained but critics; the highest, where it changes.
+        schedule: How the learning rates change over the iterations; None keeps them.
+        weight_decay: AdamW's, decoupled, of every weight; None is 0.
+        betas: AdamW's, of the moments of first and second order; None is 0.9 and 0.999.
+        epsilon: What AdamW adds to a denominator; None is 1e-8.
         kl_coefficient: Weight of the KL penalty towards the reference model.
         kl_in: Where that penalty goes: into every token's reward, or into the loss; None takes the
             algorithm's usual place.
@@ -140,6 +148,10 @@ class Hyperparameters:
 
     learning_rate: Positive = 1e-6
     critic_learning_rate: Positive = 1e-5
+    schedule: LearningRateSchedule | None = None
+    weight_decay: NonNegative | None = None
+    betas: tuple[Beta, Beta] | None = None
+    epsilon: Positive | None = None
     kl_coefficient: NonNegative = 0.01
     kl_in: KlPlace | None = None
     kl_estimator: KlEstimator | None = None

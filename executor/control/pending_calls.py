@@ -13,7 +13,8 @@ from rlplan.dataflow import Task, parents_of
 from rlplan.plan import Plan
 from rlplan.trace import Activity
 
-HELD = ("redundant_bytes_max", "buffer_bytes_max")
+# What is the same, or held again, each time that a task runs in an iteration.
+HELD = ("redundant_bytes_max", "buffer_bytes_max", "learning_rate_max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,8 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     weights lacked that began the samples which went through the transfer queue; `dropped_samples` were begun and
     not learnt from, where more is begun; `stage_seconds/...` reach from
     the first start to the last end of a
-    stage's tasks; `task_seconds/...` are the spans, and `timing_s/...` the same under verl's names. Losses bear the names that their files give them.
+    stage's tasks; `task_seconds/...` are the spans, and `timing_s/...` the same under verl's names; `actor_learning_rate` is that
+    of its last update. Losses bear the names that their files give them.
     """
     generated, update = record.metrics["actor.generate"], record.metrics["actor.update"]
     sequences = plan.job.workload.sequences
@@ -139,7 +140,10 @@ def progress_line(iteration: int, metrics: Mapping[str, float]) -> str:
 
 
 def _losses(task: Task, metrics: Mapping[str, float]) -> dict[str, float]:
-    named = {"gradient_norm_mean": f"{task.role}_gradient_norm"}
+    named = {
+        "gradient_norm_mean": f"{task.role}_gradient_norm",
+        "learning_rate_max": f"{task.role}_learning_rate",
+    }
     return {
         named.get(name, name): value for name, value in metrics.items() if not name.endswith("_sum")
     }

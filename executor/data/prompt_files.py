@@ -10,6 +10,8 @@ from rlplan.files.reading import check_regular, read_text
 
 # Where a row comes from ("prompts.jsonl: line 7"), for messages; beside the file's own keys.
 ORIGIN = "_origin"
+# The messages of a prompt that is a chat, beside the text that the tokenizer's template makes of them.
+MESSAGES = "_messages"
 
 Row = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from executor.data.prompt_files import ORIGIN, Refuse, Row, at_once, read_rows
+from executor.data.prompt_files import MESSAGES, ORIGIN, Refuse, Row, at_once, read_rows
 from executor.data.tokenizer import Tokenizer
 from rlplan.errors import FileError, nearest_name
 from rlplan.job import PromptData
@@ -20,7 +20,8 @@ class Prompts:
     """Hold the prompts that a run uses.
 
     Attributes:
-        rows: With the `prompt` as text, the tokenizer's chat template applied.
+        rows: With the `prompt` as text, the tokenizer's chat template applied; messages of a chat are kept
+            beside it.
         tokens: Of each row's prompt.
         dropped: How many were left out for their length.
     """
@@ -146,7 +147,8 @@ def encode_prompts(
         if not 1 <= len(tokens) <= most_tokens:
             lengths_refused[origin] = len(tokens)
             continue
-        kept.append({**row, "prompt": text})
+        messages = {} if isinstance(row["prompt"], str) else {MESSAGES: row["prompt"]}
+        kept.append({**row, "prompt": text, **messages})
         encoded.append(tokens)
     if lengths_refused:
         refuse(_wrong_lengths(lengths_refused, most_tokens))

@@ -35,7 +35,7 @@ def update_model(
 
     Loss metrics are means over the updates of this rank's part of each loss: their sum over the
     data-parallel ranks is the loss; only the last stage of a pipeline knows them.
-    `gradient_norm_mean` is the same on every rank.
+    `gradient_norm_mean` is the same on every rank, and so is `learning_rate_max`, the last update's.
 
     Args:
         micro_batch: Most sequences of a micro-batch; micro-batches have about equal tokens.
@@ -58,7 +58,7 @@ def update_model(
             trainer.reduce_gradients()
             norm = trainer.clip_and_step(settings.max_gradient_norm)
             sums["gradient_norm_mean"] = sums.get("gradient_norm_mean", 0.0) + norm
-    return _as_numbers(sums, updates * epochs)
+    return _as_numbers(sums, updates * epochs) | {"learning_rate_max": trainer.learning_rate}
 
 
 def _as_numbers(sums: Mapping[str, Tensor], count: int) -> dict[str, float]:

@@ -7,6 +7,7 @@ experts of all ranks, as shards without expert parallelism have them.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -110,6 +111,10 @@ class ExpertParallelOptimizer(ShardOptimizer):
     ) -> None:
         self._weights, self._parts, self._mesh = weights, tuple(parts), mesh
         self.adam = self._parts[0].adam
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return the settings of all parts."""
+        return [group for part in self._parts for group in part.parameter_groups()]
 
     def whole_moments(self) -> dict[str, Tensor]:
         """Return the states of all weights, with those of all ranks' experts."""

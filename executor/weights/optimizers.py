@@ -7,6 +7,7 @@ gradients and weights (stages 2 and 3).
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 
 from executor.parallel.meshes import RankGroup, RankMesh
 from executor.weights.flat import FlatParameters, local_part
+from rlplan.job import Hyperparameters
+from rlplan.models.learning_rate import LearningRateSchedule
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 # Keeps the division finite where all gradients are zero, as torch.nn.utils.clip_grad_norm_ does.
@@ -28,6 +31,42 @@ class ShardOptimizer(ABC):
     """
 
     adam: torch.optim.Optimizer
+    _schedule: LearningRateSchedule | None = None
+    _full_rate = 0.0
+    _steps_per_iteration = 1
+
+    def configure(self, settings: Hyperparameters, steps_per_iteration: int) -> None:
+        """Take over what a job says of AdamW, but for the learning rate that it was made with.
+
+        What the job leaves open stays as it was. A schedule counts the optimizer's own steps, so that it
+        goes on from a checkpoint in any layout.
+        """
+        given = {
+            "weight_decay": settings.weight_decay,
+            "betas": settings.betas,
+            "eps": settings.epsilon,
+        }
+        for group in self.parameter_groups():
+            group.update({name: value for name, value in given.items() if value is not None})
+        self._schedule, self._full_rate = settings.schedule, self.learning_rate
+        self._steps_per_iteration = steps_per_iteration
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return torch's settings of all that this rank steps."""
+        return self.adam.param_groups
+
+    @property
+    def learning_rate(self) -> float:
+        """Return the rate of the last update, or that which the first one begins with."""
+        return float(self.parameter_groups()[0]["lr"])
+
+    def _follow_schedule(self) -> None:
+        """Set the rate of the next update."""
+        if self._schedule is None:
+            return
+        share = self._schedule.share(self.steps // self._steps_per_iteration)
+        for group in self.parameter_groups():
+            group["lr"] = share * self._full_rate
 
     @abstractmethod
     def whole_moments(self) -> dict[str, Tensor]:
@@ -61,6 +100,7 @@ class ShardOptimizer(ABC):
     def clip_and_step(self, max_norm: float) -> Tensor:
         """Clip the whole model's gradient to a norm, step, and clear; return the norm before. ()."""
         norm = self.squared_norm().sqrt()
+        self._follow_schedule()
         self.step_scaled(clipping_factor(norm, max_norm))
         return norm
 
@@ -98,7 +138,7 @@ class FlatOptimizer(ShardOptimizer):
         self._slice = slice(first, first + width)
         weights = nn.Parameter(flat.stored_values[self._slice])
         weights.grad = self._gradients[self._slice]
-        # Weight decay is zero, as usual in RLHF.
+        # Weight decay is zero, as usual in RLHF, unless a job says else.
         self.adam = torch.optim.AdamW([weights], lr=learning_rate, weight_decay=0.0, foreach=False)
 
     def whole_moments(self) -> dict[str, Tensor]:

@@ -85,9 +85,8 @@ class PoolModels:
         filled: bool = True,
     ) -> ModelShard:
         job, layout = self.setup.plan.job, self.setup.plan.tasks[task.name]
-        rate = None
+        rate, settings = None, job.hyperparameters
         if task.trains:
-            settings = job.hyperparameters
             rate = settings.learning_rate if task.head == "lm" else settings.critic_learning_rate
         shard = build_shard(
             job.architecture(task.role),
@@ -103,6 +102,8 @@ class PoolModels:
             layout=layout,
             vocabulary_parts=vocabulary_parts,
         )
+        if shard.trainer is not None:
+            shard.trainer.configure(settings, job.workload.updates * job.workload.epochs)
         if layout.offload and not task.generates:
             shard.offload()
         return shard

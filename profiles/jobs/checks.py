@@ -98,6 +98,7 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
             value=job.constraint.multiplier,
             allowed=f"at most {job.constraint.multiplier_max:g}",
         )
+    _check_schedule(job, place)
     settings, update = (
         job.hyperparameters,
         next(t for t in algorithm.tasks if t.name == "actor.update"),
@@ -116,6 +117,29 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
             f"{algorithm.name} has no reference model to stay near to",
             value=place_of_kl,
             allowed="none",
+        )
+
+
+def _check_schedule(job: Job, place: JobPlace) -> None:
+    """Refuse a schedule of the learning rate that has no end, or one that says nothing."""
+    schedule, field = job.hyperparameters.schedule, "hyperparameters.schedule"
+    if schedule is None:
+        return
+    warmup, iterations = schedule.warmup_iterations, schedule.iterations
+    if schedule.decay == "constant":
+        for name, value in (("iterations", iterations), ("minimum_share", schedule.minimum_share)):
+            if value:
+                problem = "a constant learning rate has none"
+                raise place.error(f"{field}.{name}", problem, value=value, allowed="decay: cosine")
+    elif iterations is None:
+        problem = f"is missing: over how many iterations the learning rate falls ({schedule.decay})"
+        raise place.error(f"{field}.iterations", problem)
+    elif warmup >= iterations:
+        raise place.error(
+            f"{field}.warmup_iterations",
+            "leaves no iteration in which the learning rate falls",
+            value=warmup,
+            allowed=f"below {iterations} (iterations)",
         )
 
 

@@ -6,6 +6,7 @@ from profiles.catalog import resolve_job
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode
 from rlplan.job import Job
+from rlplan.models.learning_rate import LearningRateSchedule
 
 WORK = {"prompts": 8, "prompt_tokens": 8, "response_tokens": 8}
 ROLES = {
@@ -34,6 +35,36 @@ def resolved(algorithm, folder, *, work=WORK, roles=None, **more):
         ("ppo", {"pretrain": {}}, "pretrain: ppo mixes no other texts"),
         ("ppo", {"dynamic_sampling": {}}, "dynamic_sampling: ppo does not sample groups again"),
         ("ppo", {"rewards": {"cost_function": "copy"}}, r"rewards\.cost_function: ppo keeps no"),
+        (
+            "ppo",
+            {"hyperparameters": {"schedule": {"decay": "cosine"}}},
+            r"hyperparameters\.schedule\.iterations: is missing",
+        ),
+        (
+            "ppo",
+            {"hyperparameters": {"schedule": {"iterations": 9}}},
+            r"hyperparameters\.schedule\.iterations: a constant learning rate has none; found 9",
+        ),
+        (
+            "ppo",
+            {"hyperparameters": {"schedule": {"minimum_share": 0.5}}},
+            r"hyperparameters\.schedule\.minimum_share: a constant learning rate has none",
+        ),
+        (
+            "ppo",
+            {
+                "hyperparameters": {
+                    "schedule": {"decay": "linear", "iterations": 9, "warmup_iterations": 9}
+                }
+            },
+            r"hyperparameters\.schedule\.warmup_iterations: leaves no .*allowed: below 9",
+        ),
+        (
+            "ppo",
+            {"hyperparameters": {"schedule": {"warmup": 9}}},
+            r"hyperparameters\.schedule\.warmup: .*did you mean 'warmup_iterations'",
+        ),
+        ("ppo", {"hyperparameters": {"betas": [0.9, 1.0]}}, r"hyperparameters\.betas\.1: "),
         (
             "ppo",
             {"roles": (*ROLES["ppo"], "cost")},
@@ -105,6 +136,14 @@ def test_settings_that_fit_are_kept(tmp_path):
     assert job.constraint.cost_limit == 0.5
     assert job.pretrain.file == str((tmp_path / "texts.jsonl").resolve())
     assert job.rewards.cost_function == f"{(tmp_path / 'rules.py').resolve()}:price"
+
+
+def test_a_schedule_and_settings_of_adamw_are_kept(tmp_path):
+    schedule = {"warmup_iterations": 10, "decay": "cosine", "iterations": 100, "minimum_share": 0.1}
+    given = {"schedule": schedule, "weight_decay": 0.1, "betas": [0.9, 0.95], "epsilon": 1e-6}
+    settings = resolved("ppo", tmp_path, hyperparameters=given).hyperparameters
+    assert settings.schedule == LearningRateSchedule(**schedule)
+    assert (settings.weight_decay, settings.betas, settings.epsilon) == (0.1, (0.9, 0.95), 1e-6)
 
 
 def test_prompts_may_lie_in_a_folder(tmp_path):

@@ -1,22 +1,22 @@
 """Reward rules, one file each; the name that a job uses is the file's name.
 
 A rule is called as `RULE(prompt, response, row)`, where `row` is the prompt's line of the data
-file, and returns a number. A job may also name a function of a file of its own. A built-in rule's
-`NEEDS` names the columns without which it cannot judge.
+file, and returns a number. A job may also name a function of a file of its own, in this form, in
+verl's or in TRL's. A built-in rule's `NEEDS` names the columns without which it cannot judge; one that needs a package
+more has a `check_installed`.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from executor.data.user_files import in_words, is_in_a_file, load_from_file
 from executor.environments import check_sources
+from executor.learning.reward_forms import Rule, as_rule
 from rlplan.errors import FileError, UserError, nearest_name
 from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
-
-Rule: TypeAlias = Callable[[str, str, dict[str, Any]], float]
 
 RULES = PlugIns[Rule](__name__, __path__, kind="reward rule", attribute="RULE", dashes=False)
 _MODULES = PlugIns[Any](__name__, __path__, kind="reward rule", dashes=False)
@@ -34,12 +34,19 @@ def load_rule(spec: str, folder: Path) -> Rule:
 
     Raises:
         UnknownNameError: No built-in rule has that name.
-        FileError: The file is missing or fails when it is imported, or has no such function.
+        FileError: The file is missing or fails when it is imported, or has no such function, or one
+            whose parameters are of no form that is known.
+        CapabilityError: The rule needs a package that is not installed.
     """
     if is_in_a_file(spec):
-        return _checked(load_from_file(spec, folder), spec)
+        file, _, name = spec.rpartition(":")
+        return _checked(as_rule(load_from_file(spec, folder), str(folder / file), name), spec)
     hint = "or name a function of your own as path/to/file.py:name"
-    return _checked(RULES.load(spec, hint=hint), spec)
+    rule = RULES.load(spec, hint=hint)
+    check_installed = getattr(rule, "check_installed", None)
+    if check_installed is not None:
+        check_installed()
+    return _checked(rule, spec)
 
 
 def rule_functions(job: Job, folder: Path) -> dict[str, Rule]:

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from executor.data.prompt_files import ORIGIN
-from rlplan.errors import FileError
+from executor.learning.answers import answer_of
 
 # Columns of the data that it reads; a run without them is refused before it starts.
 NEEDS = ("answer",)
@@ -15,9 +14,4 @@ def RULE(prompt: str, response: str, row: dict[str, Any]) -> float:  # noqa: N80
     Raises:
         FileError: The row has no `answer`.
     """
-    if "answer" not in row:
-        origin = str(row.get(ORIGIN, f"prompt {prompt!r}"))
-        raise FileError(
-            origin, "is missing (the rule exact_match compares with it)", field="answer"
-        )
-    return float(response.strip() == str(row["answer"]).strip())
+    return float(response.strip() == answer_of(row, prompt, "exact_match"))

@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from executor.learning.rules import Rule, load_rule
+from executor.learning.reward_forms import Rule
+from executor.learning.rules import load_rule
 from executor.workers.processes.reaper import end_sessions
 from rlplan.errors import RlplanError, UserError
 

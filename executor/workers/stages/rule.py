@@ -9,7 +9,8 @@ import numpy as np
 from executor.data.batches import PROMPT, RESPONSE, Array, Columns, sequences_for
 from executor.data.tokenizer import Tokenizer, load_tokenizer
 from executor.data.workload import prompt_stream
-from executor.learning.rules import Rule, load_rule
+from executor.learning.reward_forms import Rule
+from executor.learning.rules import load_rule
 from executor.parallel.positions import RankPositions, train_positions
 from executor.workers.calls import HostSetup, Outcome, TaskCall, run_task
 from executor.workers.processes.sandbox import Limits, Sandbox

@@ -1,0 +1,33 @@
+"""Reward GSM8K's form of an answer: the response ends its reasoning with `#### 42`.
+
+The form is that of the data set (Cobbe et al. 2021, arXiv:2110.14168, section 2).
+"""
+
+import re
+from typing import Any
+
+from executor.learning.answers import answer_of, as_number, last_number, origin_of
+from rlplan.errors import FileError
+
+MARKED = re.compile(r"####[ \t]*\$?[ \t]*([-+]?[0-9][0-9,]*(?:\.[0-9]+)?|[-+]?\.[0-9]+)")
+
+# Columns of the data that it reads; a run without them is refused before it starts.
+NEEDS = ("answer",)
+
+
+def RULE(prompt: str, response: str, row: dict[str, Any]) -> float:  # noqa: N802
+    """Return 1 if the number behind the response's last `####` is that of the row's `answer`, else 0.
+
+    The row's `answer` is the number, or the data set's own worked solution with its `#### 42`.
+
+    Raises:
+        FileError: The row has no `answer`, or no number is in it.
+    """
+    answer = answer_of(row, prompt, "gsm8k")
+    wanted = last_number(answer.rpartition("####")[2])
+    if wanted is None:
+        raise FileError(
+            origin_of(row, prompt), "has no number", field="answer", value=answer, allowed="#### 42"
+        )
+    marked = MARKED.findall(response)
+    return float(bool(marked) and as_number(marked[-1].rstrip(",")) == wanted)
