@@ -8,6 +8,8 @@ from executor.learning.answers import answer_of, origin_of
 from rlplan.errors import CapabilityError, FileError
 
 PACKAGE = "math_verify"
+# Columns of the data that it reads; a run without them is refused before it starts.
+NEEDS = ("answer",)
 
 
 class MathVerify:
