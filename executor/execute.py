@@ -26,7 +26,7 @@ from rlplan.sheets.machine import read_fingerprint
 from rlplan.trace import Trace, sorted_spans
 
 
-def execute(
+def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     plan: Plan,
     out: Path,
     *,
@@ -76,7 +76,9 @@ def execute(
     first = start.state.iteration if start is not None else 0
     goes_on = check_checkpoints_of(out, start)
     paths = _shared_paths(plan, out, folder or Path(), saving)
-    with joined_cluster(plan, cluster, paths, folder or Path(), _told(progress, first, iterations)) as joined:
+    with joined_cluster(
+        plan, cluster, paths, folder or Path(), _told(progress, first, iterations)
+    ) as joined:
         write_plan(out / PLAN_FILE, plan)
         drop_iterations(out / METRICS_FILE, first if goes_on else 0)
         (out / MEASURED_FILE).unlink(missing_ok=True)

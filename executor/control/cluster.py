@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import ray
 
 from executor.rollout.vllm_limits import VLLM
 from executor.workers.cluster.carrying import carried_files, outside_paths
 from executor.workers.cluster.looking import Seen, check_seen
-from executor.workers.cluster.nodes import RayNode, matched, plan_nodes, ray_nodes, shortage
+from executor.workers.cluster.nodes import RayNode, plan_nodes
 from executor.workers.cluster.placing import Placed, placed_workers
 from executor.workers.processes.joined_ray import joined_ray
 from executor.workers.processes.ray_session import running_ray

@@ -107,7 +107,7 @@ def started_groups(
         yield groups
     except (RlplanError, RayError) as error:
         told = isinstance(error, (UserError, WorkerLostError))
-        lost = "" if told else _lost(groups)
+        lost = "" if told else _lost(groups, placed.addresses if placed is not None else {})
         _stop(groups)
         if not lost:
             raise
@@ -155,12 +155,14 @@ def _stop(groups: Mapping[str, WorkerGroup]) -> None:
         group.stop()
 
 
-def _lost(groups: Mapping[str, WorkerGroup]) -> str:
-    """Name the workers of the first pool that has lost some; empty where all are there."""
+def _lost(groups: Mapping[str, WorkerGroup], addresses: Mapping[tuple[str, int], str]) -> str:
+    """Name the workers of the first pool that has lost some, with their nodes; empty where all are there."""
     for pool, group in groups.items():
         ranks = group.lost_ranks(LOSS_SHOWS_SECONDS)
         if ranks:
-            return f"pool {pool}: {', '.join(f'worker {rank}' for rank in ranks)}"
+            words = f"pool {pool}: {', '.join(f'worker {rank}' for rank in ranks)}"
+            nodes = dict.fromkeys(addresses[pool, rank] for rank in ranks if addresses)
+            return f"{words} on node {', '.join(nodes)}" if nodes else words
     return ""
 
 

@@ -267,4 +267,3 @@ def _take_interface() -> None:
     ]
     for variable in INTERFACES if found else ():
         os.environ.setdefault(variable, found[0])
-

@@ -65,7 +65,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     address: AddressOption = None,
     node_wait: Annotated[
         float | None,
-        typer.Option(min=0.0, help="With --address: seconds to wait for nodes that are missing or were lost."),
+        typer.Option(
+            min=0.0, help="With --address: seconds to wait for nodes that are missing or were lost."
+        ),
     ] = None,
     simulate_nodes: Annotated[
         bool,

@@ -41,9 +41,7 @@ def carried_paths(job: Job) -> dict[str, Path]:
 
 def outside_paths(job: Job, folder: Path) -> dict[str, Path]:
     """Return what a job names elsewhere, which every node has to see, by the field that names it."""
-    return {
-        name: (folder / path).resolve() for name, path in _named(job).items() if _leaves(path)
-    }
+    return {name: (folder / path).resolve() for name, path in _named(job).items() if _leaves(path)}
 
 
 def _named(job: Job) -> dict[str, Path]:

@@ -121,7 +121,7 @@ def looked_at(nodes: Sequence[RayNode], asked: Look) -> dict[str, Seen]:
         RlplanError: Code does not run on a node; names it.
     """
     waiting = {node.id: _on_node(look, node, asked, node.id) for node in nodes}
-    found = {}
+    found: dict[str, Seen] = {}
     for node in nodes:
         try:
             found |= fetched({node.id: waiting[node.id]})

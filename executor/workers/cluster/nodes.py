@@ -15,6 +15,8 @@ from rlplan.units import show_bytes
 
 CPU, GPU, MEMORY = "CPU", "GPU", "memory"
 TYPE_PREFIX = "accelerator_type:"
+OWN_RESOURCES = (CPU, GPU, MEMORY, "object_store_memory", "bundle_group_")
+GROUP_PART = "_group_"
 # What marks a node, such as the type of its GPUs, is asked for in the smallest part: it is not used up.
 MARK = 0.001
 
@@ -79,6 +81,12 @@ class RayNode:
         found = (name for name in self.total if name.startswith(TYPE_PREFIX))
         return tuple(sorted(name.removeprefix(TYPE_PREFIX) for name in found))
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Return the resources that its site has named: neither Ray's own nor parts of placement groups."""
+        own = (*OWN_RESOURCES, TYPE_PREFIX, "node:")
+        return tuple(sorted(n for n in self.total if not n.startswith(own) and GROUP_PART not in n))
+
     def words(self) -> str:
         """Return what it has for people, with what is free where that is less."""
         parts = [
@@ -87,11 +95,7 @@ class RayNode:
             for name in (GPU, CPU)
             if self.total.get(name)
         ]
-        plain = (GPU, CPU, MEMORY, "object_store_memory")
-        hidden = (TYPE_PREFIX, "node:", "bundle_group_", f"{CPU}_group_", f"{GPU}_group_")
-        parts += sorted(
-            name for name in self.total if name not in plain and not name.startswith(hidden)
-        )
+        parts += self.marks
         if self.total.get(MEMORY):
             parts.append(f"{show_bytes(self.total[MEMORY])} of memory")
         return f"{self.address}: {', '.join(parts) or 'nothing'}"
@@ -128,7 +132,7 @@ def plan_nodes(plan: Plan) -> tuple[PlanNode, ...]:
 
 def ray_nodes() -> tuple[RayNode, ...]:
     """Return the nodes of the cluster that are alive, by their addresses."""
-    free = available_resources_per_node()
+    free = available_resources_per_node()  # type: ignore[no-untyped-call]
     found = [
         RayNode(
             id=node["NodeID"],
@@ -136,7 +140,7 @@ def ray_nodes() -> tuple[RayNode, ...]:
             total=node["Resources"],
             free=free.get(node["NodeID"], {}),
         )
-        for node in ray.nodes()
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
         if node["Alive"]
     ]
     return tuple(sorted(found, key=lambda node: (_numbers(node.address), node.id)))
@@ -154,11 +158,11 @@ def ray_kind(device: str, there: Iterable[str] = ()) -> str | None:
     """
     chips, sizes = _words(device)
     known = [name for name in vars(accelerators).values() if isinstance(name, str)]
-    for names in (sorted(there), known):
-        fitting = [name for name in names if chips & _words(name)[0]]
-        if fitting:  # of those of one chip, the one that says the same size of memory
-            return max(fitting, key=lambda name: len(sizes & _words(name)[1]))
-    return max(chips).upper() if chips else None
+    fitting = [name for name in sorted(there) if chips & _words(name)[0]]
+    if fitting:  # of those of one chip, the one that says the same size of memory
+        return max(fitting, key=lambda name: len(sizes & _words(name)[1]))
+    fitting = [name for name in known if chips & _words(name)[0]]
+    return fitting[0] if fitting else max(chips).upper() if chips else None
 
 
 def _words(name: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -198,7 +202,8 @@ def matched(
 
     def find(number: int, seen: set[int]) -> bool:
         """Give a plan's node one of the cluster; those that have one may move to another."""
-        for place in fits[number]:
+        # First what nobody has: then the order of a plan's nodes is that of addresses.
+        for place in sorted(fits[number], key=lambda place: place in taken):
             if place not in seen:
                 seen.add(place)
                 if place not in taken or find(taken[place], seen):
@@ -225,9 +230,9 @@ def shortage(nodes: Sequence[PlanNode], there: Sequence[RayNode]) -> str:
     kinds = kinds_of(nodes, there)
     in_use = None not in matched(nodes, there, whole=True)
     listed = "; ".join(node.words() for node in there) or "no node"
-    what = "are in use by others" if in_use else "are missing"
+    what = "in use by others" if in_use else "missing"
     return (
-        f"the plan wants {_counted(nodes, kinds)}, of which {_counted(lacking, kinds)} {what};"
+        f"the plan wants {_counted(nodes, kinds)}; {what}: {_counted(lacking, kinds)};"
         f" there: {listed}"
     )
 

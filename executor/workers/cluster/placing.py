@@ -45,10 +45,12 @@ class Placed:
     Attributes:
         nodes: Of the cluster, one for each of the plan's.
         options: By pool and rank.
+        addresses: Of their nodes, by pool and rank.
     """
 
     nodes: tuple[RayNode, ...]
     options: Mapping[Worker, Options]
+    addresses: Mapping[Worker, str]
 
     def of_pool(self, pool: str, ranks: int) -> list[Options]:
         """Return with what options a pool's workers start, by rank."""
@@ -72,7 +74,13 @@ def placed_workers(
     groups: list[PlacementGroup] = []
     try:
         there = _ready_groups(nodes, groups, wait_seconds, tell)
-        yield Placed(nodes=there, options=_options_by_worker(nodes, there, groups))
+        addresses = {
+            worker: place.address
+            for node, place in zip(nodes, there, strict=True)
+            for worker in (*node.workers, *node.hosts)
+        }
+        options = _options_by_worker(nodes, there, groups)
+        yield Placed(nodes=there, options=options, addresses=addresses)
     finally:
         _remove(groups)
 
@@ -97,8 +105,9 @@ def _ready_groups(
             if all(group.wait(READY_SECONDS) for group in groups):
                 return there
             _remove(groups)
-            lacking = "a node that took workers a moment ago does not answer"
-        settles = None not in matched(nodes, all_there, whole=True)
+            lacking, settles = "a node that counts as there takes no workers", False
+        else:
+            settles = None not in matched(nodes, all_there, whole=True)
         most_seconds = max(wait_seconds, SETTLE_SECONDS if settles else 0.0)
         left = most_seconds - (time.monotonic() - begin)
         if left <= 0:
@@ -113,9 +122,10 @@ def _group(node: PlanNode, place: RayNode, kind: str | None) -> PlacementGroup:
     bundles = [node.worker_bundle(kind) for _ in node.workers]
     if node.has_gpus:
         bundles += [{CPU: 1.0} for _ in node.hosts]
-    return placement_group(
+    group: PlacementGroup = placement_group(
         bundles, strategy="STRICT_PACK", bundle_label_selector=[{NODE_ID: place.id}] * len(bundles)
     )
+    return group
 
 
 def _options_by_worker(

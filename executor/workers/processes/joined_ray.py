@@ -54,7 +54,7 @@ def joined_ray(address: str, modules: Sequence[Path] = ()) -> Iterator[None]:
         FileError: Nobody answers there, or not to this process; says why.
     """
     found = _found_address(address)
-    environment = {
+    environment: dict[str, object] = {
         "env_vars": worker_environment(),
         "py_modules": [str(each) for each in (*code_folders(), *modules)],
     }
@@ -97,14 +97,17 @@ def _found_address(address: str) -> str:
     if "://" in address:
         problem = "is of Ray's client, which runs nothing here: start the command on a node of the cluster"
         raise FileError(OPTION, problem, value=address, allowed=ALLOWED)
+    found = None
     try:
         found = services.canonicalize_bootstrap_address(address)
         host, _, port = str(found).rpartition(":")
         with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS):
             return str(found)
     except (OSError, ValueError) as error:
-        where = "" if address != "auto" else "; `auto` looks for a Ray that was started on this machine"
-        problem = f"no Ray answers there: {error}{where}"
+        where = (
+            "" if address != "auto" else "; `auto` looks for a Ray that was started on this machine"
+        )
+        problem = f"no Ray answers at {found or address}: {error}{where}"
         raise FileError(OPTION, problem, value=address, allowed=ALLOWED) from None
 
 
