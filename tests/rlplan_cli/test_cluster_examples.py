@@ -147,9 +147,7 @@ def test_options_of_the_examples_are_those_of_their_commands():
     application._register("execute")
     group = typer.main.get_command(application.app)
     known = {
-        "rlplan execute": {
-            name for each in group.commands["execute"].params for name in each.opts
-        },
+        "rlplan execute": {name for each in group.commands["execute"].params for name in each.opts},
         "ray start": {name for each in start.params for name in (*each.opts, *each.secondary_opts)},
     }
     used = {command: set() for command in known}

@@ -10,7 +10,6 @@ from pathlib import Path
 import ray
 from ray._private import ray_constants, services
 
-import executor
 import rlplan
 from executor.workers.processes.ray_session import (
     ENVIRONMENT,
@@ -74,7 +73,9 @@ def joined_ray(address: str, modules: Sequence[Path] = ()) -> Iterator[None]:
 
 def code_folders() -> tuple[Path, ...]:
     """Return the folders of what workers run: this release's own, wherever it is installed."""
-    return tuple(Path(str(room.__file__)).parent for room in (rlplan, executor))
+    vocabulary, room = Path(str(rlplan.__file__)).parent, Path(__file__).parents[2]
+    # In a wheel all rooms lie below the vocabulary.
+    return (vocabulary,) if vocabulary in room.parents else (vocabulary, room)
 
 
 def worker_environment() -> dict[str, str]:
