@@ -6,7 +6,7 @@ from typing import Any
 from executor.data.batches import Columns
 from executor.workers.calls import HostSetup, StoreCall, TaskCall
 from executor.workers.clock import set_clock
-from executor.workers.cluster.carrying import seen_folder
+from executor.workers.cluster.carrying import seen_job
 from executor.workers.processes.process_state import (
     peak_bytes,
     read_random_states,
@@ -23,7 +23,8 @@ class HostWorker:
     def prepare(self, setup: HostSetup) -> None:
         """Load what the pool's tasks need."""
         set_clock(setup.clock_offsets)
-        setup = replace(setup, folder=seen_folder(setup.folder))
+        job, folder = seen_job(setup.job, setup.folder)
+        setup = replace(setup, job=job, folder=folder)
         self._stages = {
             task.name: STAGES.load(task.kind).Stage(setup, task) for task in setup.tasks
         }

@@ -35,7 +35,7 @@ from executor.workers.calls import (
     TaskCall,
 )
 from executor.workers.clock import now_seconds, set_clock
-from executor.workers.cluster.carrying import seen_folder
+from executor.workers.cluster.carrying import seen_job
 from executor.workers.pool_models import PoolModels, as_array
 from executor.workers.processes.process_state import (
     peak_bytes,
@@ -159,7 +159,8 @@ class Worker:
     def prepare(self, setup: PoolSetup) -> None:
         """Build this rank's shards of the pool's models, and the groups of ranks that tasks need."""
         set_clock(setup.clock_offsets)
-        setup = replace(setup, folder=seen_folder(setup.folder))
+        job, folder = seen_job(setup.plan.job, setup.folder)
+        setup = replace(setup, plan=replace(setup.plan, job=job), folder=folder)
         self._setup = setup
         self._models = PoolModels(setup, self._place.rank, self._place.ranks, self._device)
         self._endpoint = TRANSPORTS.load(setup.plan.transport).Endpoint(self._models)

@@ -1,5 +1,6 @@
 """Which node of a cluster a plan's nodes take, what of a job travels, and what is said where something is missing."""
 
+import importlib
 import os
 from dataclasses import replace
 from itertools import permutations
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.control.cluster import check_one_machine
-from executor.workers.cluster.carrying import carried_files, outside_paths
+from executor.workers.cluster.carrying import carried_files, outside_paths, seen_job
 from executor.workers.cluster.looking import signature
 from executor.workers.cluster.nodes import (
     RayNode,
@@ -218,15 +219,41 @@ def job_with(**rewards):
     return replace(make_job(), rewards=Rewards(**rewards))
 
 
-def test_a_rule_goes_along_with_the_python_files_beside_it(tmp_path):
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_rule_goes_along_with_the_python_files_beside_it(tmp_path, is_whole):
     (tmp_path / "rules").mkdir()
     for name in ("rule.py", "helper.py", "data.csv"):
         (tmp_path / "rules" / name).write_text(name)
     (tmp_path / "other.py").write_text("")
-    with carried_files(job_with(function="rules/rule.py:judge"), tmp_path) as package:
+    function = f"{tmp_path}/rules/rule.py:judge" if is_whole else "rules/rule.py:judge"
+    job = job_with(function=function)
+    with carried_files(job, tmp_path) as package:
         found = sorted(str(each.relative_to(package)) for each in package.rglob("*.*"))
     assert found == ["rules/helper.py", "rules/rule.py"]
     assert not package.exists()
+
+
+@pytest.mark.parametrize("kept", ["as it is", "changed", "not there"])
+def test_a_node_takes_what_went_along_where_it_does_not_see_the_folder_as_it_is(
+    tmp_path, monkeypatch, kept
+):
+    folder, carried = tmp_path / "job", tmp_path / "package" / "rlplan_carried"
+    for each in (folder, carried):
+        (each / "rules").mkdir(parents=True)
+        (each / "rules" / "rule.py").write_text("rule")
+    if kept == "changed":
+        (folder / "rules" / "rule.py").write_text("else")
+    if kept == "not there":
+        (folder / "rules" / "rule.py").unlink()
+    whole = f"{folder}/rules/rule.py:judge"
+    job = job_with(function=whole, cost_function="digits")
+    assert seen_job(job, folder) == (job, folder)  # where nothing went along
+    monkeypatch.syspath_prepend(tmp_path / "package")
+    importlib.invalidate_caches()
+    found, where = seen_job(job, folder)
+    assert where == (folder if kept == "as it is" else carried)
+    expected = whole if kept == "as it is" else "rules/rule.py:judge"
+    assert (found.rewards.function, found.rewards.cost_function) == (expected, "digits")
 
 
 def test_a_built_in_rule_needs_nothing_to_go_along(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -73,7 +74,7 @@ class Neighbour:
         return 7
 
 
-actor = Neighbour.options(name="neighbour", lifetime="detached").remote()
+actor = Neighbour.options(name="neighbour", lifetime="detached", get_if_exists=True).remote()
 print(ray.get(actor.answer.remote()))
 """
 STATE = """
@@ -81,12 +82,13 @@ import json, logging, sys, time, ray
 from ray._private import state
 ray.init(address=sys.argv[1], logging_level=logging.ERROR, namespace="others")
 assert ray.get(ray.get_actor("neighbour").answer.remote()) == 7
-alive = [each["Name"] for each in state.actors().values() if each["State"] == "ALIVE"]
-groups = [each for each in ray.util.placement_group_table().values() if each["state"] != "REMOVED"]
 nodes = sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
-for _ in range(100):  # that what ran has given its cores back gets around in a moment
+for _ in range(300):  # what ran has given back its cores when all of Ray has heard of it
     free, total = ray.available_resources().get("CPU"), ray.cluster_resources()["CPU"]
-    if free == total:
+    alive = [each["Name"] for each in state.actors().values() if each["State"] == "ALIVE"]
+    table = ray.util.placement_group_table().values()
+    groups = [each["bundles"] for each in table if each["state"] != "REMOVED"]
+    if free == total and alive == ["neighbour"] and not groups:
         break
     time.sleep(0.1)
 print(json.dumps({"alive": alive, "groups": groups, "free": free, "total": total, "nodes": nodes}))
@@ -302,6 +304,23 @@ def test_a_run_whose_node_is_killed_waits_for_another_one_and_goes_on(raylets, t
     last, calm = (find_checkpoint(tmp_path / name) for name in ("out", "calm"))
     for role in ("actor", "critic"):
         assert_same(stored_weights(last, role), stored_weights(calm, role))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_ended_leaves_the_cluster_as_it_was(raylets, tmp_path, number):
+    assert answer(NEIGHBOUR, raylets.address)[1].strip() == "7"
+    two_nodes(tmp_path, cores=1)
+    (tmp_path / "rule.py").write_text(WAITING_RULE)
+    given = ("--out", tmp_path / "out", "--iterations", 5, "--address", raylets.address)
+    ended = program(COMMAND, "execute", tmp_path / "plan.yaml", *given, cwd=tmp_path)
+    wait_for(tmp_path / "waits", ended)
+    ended.send_signal(number)
+    ended.communicate(timeout=100)
+    assert ended.returncode == (128 + number if number == signal.SIGTERM else -number)
+    state = json.loads(answer(STATE, raylets.address)[1])
+    assert (state["alive"], state["groups"]) == (["neighbour"], [])
+    assert state["free"] == state["total"]
 
 
 def wait_for(path, process):

@@ -8,12 +8,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from executor.data.user_files import is_in_a_file
 from rlplan.job import Job
 
-PACKAGE = "rlplan_carried"
+PACKAGE, BYTES = "rlplan_carried", "bytes"
 # What lies beside a reward function and is imported by it goes along; weights beside a tokenizer do not.
 MOST_BYTES = 32 * 2**20
 
@@ -21,7 +22,9 @@ MOST_BYTES = 32 * 2**20
 @contextmanager
 def carried_files(job: Job, folder: Path) -> Iterator[Path | None]:
     """Yield a package with what a job's workers read in its folder; None where there is nothing."""
-    found = sorted({each for path in carried_paths(job).values() for each in _files(folder, path)})
+    found = sorted(
+        {each for path in carried_paths(job, folder).values() for each in _files(folder, path)}
+    )
     if not found:
         yield None
         return
@@ -34,14 +37,25 @@ def carried_files(job: Job, folder: Path) -> Iterator[Path | None]:
         yield package
 
 
-def carried_paths(job: Job) -> dict[str, Path]:
-    """Return what a job names inside its folder, by the field that names it."""
-    return {name: path for name, path in _named(job).items() if not _leaves(path)}
+def carried_paths(job: Job, folder: Path) -> dict[str, Path]:
+    """Return what a job names inside its folder, relative to it, by the field that names it."""
+    found = {name: inner_path(path, folder) for name, path in _named(job).items()}
+    return {name: path for name, path in found.items() if not _leaves(path)}
 
 
 def outside_paths(job: Job, folder: Path) -> dict[str, Path]:
     """Return what a job names elsewhere, which every node has to see, by the field that names it."""
-    return {name: (folder / path).resolve() for name, path in _named(job).items() if _leaves(path)}
+    return {
+        name: (folder / path).resolve()
+        for name, path in _named(job).items()
+        if _leaves(inner_path(path, folder))
+    }
+
+
+def inner_path(path: Path, folder: Path) -> Path:
+    """Return a path relative to a folder where it lies in it, else as it is."""
+    whole = folder.resolve()
+    return path.relative_to(whole) if path.is_relative_to(whole) else path
 
 
 def _named(job: Job) -> dict[str, Path]:
@@ -52,11 +66,15 @@ def _named(job: Job) -> dict[str, Path]:
     for at, environment in enumerate(job.environments):
         named[f"workload.environments.{at}.source"] = environment.source
     found = {
-        name: Path(spec.rpartition(":")[0] if ":" in spec else spec)
+        name: Path(_file(spec))
         for name, spec in named.items()
         if spec is not None and is_in_a_file(spec)
     }
-    return found if job.tokenizer == "bytes" else {**found, "tokenizer": Path(job.tokenizer)}
+    return found if job.tokenizer == BYTES else {**found, "tokenizer": Path(job.tokenizer)}
+
+
+def _file(spec: str) -> str:
+    return spec.rpartition(":")[0] if ":" in spec else spec
 
 
 def _leaves(path: Path) -> bool:
@@ -72,15 +90,38 @@ def _files(folder: Path, path: Path) -> Iterator[Path]:
             yield each.relative_to(folder)
 
 
-def seen_folder(folder: Path) -> Path:
-    """Return the folder of a job's files on this node: its own where it sees it as it is, else what went along."""
+def seen_job(job: Job, folder: Path) -> tuple[Job, Path]:
+    """Return a job and the folder of its files as this node sees them: as they are, or those that went along."""
     package = importlib.util.find_spec(PACKAGE)
     if package is None or not package.submodule_search_locations:
-        return folder
+        return job, folder
     carried = Path(next(iter(package.submodule_search_locations)))
     files = [each.relative_to(carried) for each in carried.rglob("*") if each.is_file()]
-    same = all(_same(folder / each, carried / each) for each in files)
-    return folder if same else carried
+    if all(_same(folder / each, carried / each) for each in files):
+        return job, folder
+    return _named_inside(job, folder), carried
+
+
+def _named_inside(job: Job, folder: Path) -> Job:
+    """Return a job whose files in its folder are named relative to it."""
+
+    def moved(spec: str | None) -> str | None:
+        if spec is None or not is_in_a_file(spec):
+            return spec
+        file = _file(spec)
+        return f"{inner_path(Path(file), folder)}{spec.removeprefix(file)}"
+
+    rewards, work = job.rewards, job.workload
+    if rewards is not None:
+        function, cost_function = moved(rewards.function), moved(rewards.cost_function)
+        rewards = replace(rewards, function=function, cost_function=cost_function)
+    if work.environments:
+        played = tuple(replace(each, source=moved(each.source)) for each in work.environments)
+        work = replace(work, environments=played)
+    tokenizer = job.tokenizer
+    if tokenizer != BYTES:
+        tokenizer = str(inner_path(Path(tokenizer), folder))
+    return replace(job, rewards=rewards, workload=work, tokenizer=tokenizer)
 
 
 def _same(first: Path, second: Path) -> bool:

@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executor.workers.cluster.nodes import RayNode
 from executor.workers.pools import fetched
-from rlplan.errors import FileError, RlplanError
+from rlplan.errors import FileError, RlplanError, WorkerLostError
 from rlplan.files.frozen import FrozenDict
 from rlplan.sheets.machine import read_fingerprint
 
@@ -118,7 +118,7 @@ def looked_at(nodes: Sequence[RayNode], asked: Look) -> dict[str, Seen]:
     """Return what each node sees, by its id.
 
     Raises:
-        RlplanError: Code does not run on a node; names it.
+        WorkerLostError: Code does not run on a node; names it.
     """
     waiting = {node.id: _on_node(look, node, asked, node.id) for node in nodes}
     found: dict[str, Seen] = {}
@@ -128,7 +128,7 @@ def looked_at(nodes: Sequence[RayNode], asked: Look) -> dict[str, Seen]:
         except RlplanError as error:
             words = " ".join(str(error).split())
             problem = f"node {node.address} does not run what it is given: {words}"
-            raise RlplanError(problem) from error
+            raise WorkerLostError(problem) from error
     return found
 
 
