@@ -199,6 +199,11 @@ def test_workers_of_a_cluster_get_settings_and_no_loopback(monkeypatch):
     assert found["NCCL_SOCKET_IFNAME"] == "ib0"
     assert found["OMP_NUM_THREADS"] == "3"
     assert "GLOO_SOCKET_IFNAME" not in found
+    submitted = '{"runtime_env": {"env_vars": {"NCCL_SOCKET_IFNAME": "ib0"}}, "metadata": {}}'
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", submitted)  # by `ray job submit`
+    assert worker_environment() == {
+        name: value for name, value in found.items() if name != "NCCL_SOCKET_IFNAME"
+    }
     assert not {name for name in found if "AUTH" in name or name.startswith("RAY_TOKEN")}
 
 

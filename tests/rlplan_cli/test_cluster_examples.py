@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+from typing import Any
 
 import jsonschema
 import pytest
@@ -145,7 +146,7 @@ def options_of(text, command):
 
 def test_options_of_the_examples_are_those_of_their_commands():
     application._register("execute")
-    group = typer.main.get_command(application.app)
+    group: Any = typer.main.get_command(application.app)
     known = {
         "rlplan execute": {name for each in group.commands["execute"].params for name in each.opts},
         "ray start": {name for each in start.params for name in (*each.opts, *each.secondary_opts)},

@@ -1,5 +1,6 @@
 """A Ray that others started: joined for one run, and left as it was."""
 
+import json
 import logging
 import os
 import socket
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import ray
 from ray._private import ray_constants, services
+from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 
 import rlplan
 from executor.workers.processes.ray_session import (
@@ -90,7 +92,14 @@ def worker_environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name.startswith(CARRIED_PREFIXES) and not (name in INTERFACES and value == LOOPBACK)
     }
-    return settings | carried
+    given = _variables_of_the_job()
+    return {name: value for name, value in (settings | carried).items() if name not in given}
+
+
+def _variables_of_the_job() -> set[str]:
+    """Return the variables that `ray job submit` gives this job's processes; Ray refuses to be given them twice."""
+    submitted = json.loads(os.environ.get(RAY_JOB_CONFIG_JSON_ENV_VAR, "{}"))
+    return set((submitted.get("runtime_env") or {}).get("env_vars") or {})
 
 
 def _found_address(address: str) -> str:
