@@ -1,11 +1,17 @@
 """Carry out a plan: start its pools, run iterations, and answer with what was measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 
 from executor.control.capabilities import check_runnable
 from executor.control.checkpoints import check_checkpoints_of, check_continues, find_checkpoint
+from executor.control.cluster import (
+    Cluster,
+    SharedPaths,
+    check_one_machine,
+    joined_cluster,
+)
 from executor.control.export import export_actor
 from executor.control.metrics import METRICS_FILE, drop_iterations, read_metrics
 from executor.control.run import Progress, Run, Saving
@@ -13,6 +19,7 @@ from executor.control.start import check_machine, gpu_names
 from executor.control.weights import with_weights
 from executor.data.workload import PromptBatches, job_of_batches
 from executor.learning.rules import needed_columns
+from executor.model.families import weights_folder
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.plan import Plan
@@ -22,7 +29,7 @@ from rlplan.sheets.machine import read_fingerprint
 from rlplan.trace import Trace, sorted_spans
 
 
-def execute(
+def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     plan: Plan,
     out: Path,
     *,
@@ -32,6 +39,8 @@ def execute(
     folder: Path | None = None,
     progress: Progress | None = None,
     saving: Saving | None = None,
+    cluster: Cluster | None = None,
+    simulate_nodes: bool = False,
 ) -> MeasuredRun:
     """Run a plan for some iterations and return the measured trace.
 
@@ -49,14 +58,19 @@ def execute(
         folder: What relative paths in the job are relative to; None: where the process runs.
         progress: Called after the start, after every iteration, and when workers were lost.
         saving: What is kept of the run, and with what it begins; None: nothing, and anew.
+        cluster: The Ray that it joins; None: one of its own, on this machine.
+        simulate_nodes: Whether devices of this machine stand for those of several nodes.
 
     Raises:
-        PlanError: This engine or this machine cannot run the plan.
+        PlanError: This engine, this machine or the cluster cannot run the plan.
         FileError: The prompts, weights or the checkpoint cannot be read, or another job wrote it.
         WorkerLostError: Workers were lost, and there are no checkpoints or no retries left.
     """
     tasks = check_runnable(plan)
-    check_machine(plan)
+    if cluster is None:
+        check_machine(plan)
+        if not simulate_nodes:
+            check_one_machine(plan)
     plan = with_weights(plan, tasks)
     prompts = PromptBatches(job_of_batches(plan), folder or Path(), needed_columns(plan.job))
     saving = saving or Saving()
@@ -65,11 +79,15 @@ def execute(
         check_continues(start, plan, seed, iterations)
     first = start.state.iteration if start is not None else 0
     goes_on = check_checkpoints_of(out, start)
-    write_plan(out / PLAN_FILE, plan)
-    drop_iterations(out / METRICS_FILE, first if goes_on else 0)
-    (out / MEASURED_FILE).unlink(missing_ok=True)
-    run = Run(plan, tasks, prompts, out, seed, iterations, saving, start, progress)
-    run.carry_out()
+    paths = _shared_paths(plan, out, saving)
+    with joined_cluster(
+        plan, cluster, paths, folder or Path(), _told(progress, first, iterations)
+    ) as joined:
+        write_plan(out / PLAN_FILE, plan)
+        drop_iterations(out / METRICS_FILE, first if goes_on else 0)
+        (out / MEASURED_FILE).unlink(missing_ok=True)
+        run = Run(plan, tasks, prompts, out, seed, iterations, saving, start, progress, joined)
+        run.carry_out()
     if saving.export is not None:
         assert run.checkpoint is not None, "a run that is exported ends with a checkpoint"
         export_actor(run.checkpoint, saving.export, folder=folder)
@@ -84,13 +102,29 @@ def execute(
         ),
         warmup_iterations=warmup_iterations,
         memory_peak_bytes=FrozenDict(run.peaks),
-        machine=read_fingerprint(gpu_names()),
+        machine=read_fingerprint(gpu_names()) if joined is None else joined.machine,
         response_tokens=mean(row["response_tokens"] for row in rows),
         response_lengths=_response_lengths(rows),
         loop_flops_per_second=run.loop_flops_per_second,
     )
     write_json(out / MEASURED_FILE, measured)
     return measured
+
+
+def _shared_paths(plan: Plan, out: Path, saving: Saving) -> SharedPaths:
+    """Return what every node of a cluster must see of a run, beside what travels with it."""
+    read = {} if saving.resume is None else {"--resume": saving.resume.resolve()}
+    for role in plan.job.models:
+        weights = weights_folder(plan.job, role)
+        if weights is not None:
+            read[f"weights.{role}"] = weights.resolve()
+    saves = saving.every is not None or saving.export is not None
+    return SharedPaths(read=read, written={"--out": out.resolve()} if saves else {})
+
+
+def _told(progress: Progress | None, done: int, total: int) -> Callable[[str], object]:
+    """Return what tells people of a run that has not begun."""
+    return lambda message: None if progress is None else progress(done, total, message)
 
 
 def _response_lengths(rows: Sequence[Mapping[str, float]]) -> ResponseLengths | None:

@@ -56,6 +56,8 @@ class NodeGroup:
         host_memory_bytes: Memory of one node's host; None as above.
         usd_per_gpu_hour: Price of one GPU, its share of the node included; None takes the device
             sheet's list price.
+        ray_resource: Resource by which a Ray cluster that runs join tells these nodes apart; None takes
+            the type of their GPUs, as Ray names it.
     """
 
     gpu: str
@@ -67,6 +69,7 @@ class NodeGroup:
     cpu_cores: AtLeastOne | None = None
     host_memory_bytes: AtLeastOne | None = None
     usd_per_gpu_hour: NonNegative | None = None
+    ray_resource: str | None = None
 
     @property
     def gpus(self) -> int:

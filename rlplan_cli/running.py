@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rlplan_cli.terminal import print_table, progress_bar, say
 
 if TYPE_CHECKING:
+    from executor.control.cluster import Cluster
     from executor.control.run import Saving
     from profiles.facts import Facts
     from rlplan.plan import Plan
@@ -73,6 +74,8 @@ def run_plan(
     seed: int,
     folder: Path | None,
     saving: Saving | None = None,
+    cluster: Cluster | None = None,
+    simulate_nodes: bool = False,
 ) -> MeasuredRun:
     """Carry a plan out on Ray, in the folder `out`."""
     from executor.execute import execute
@@ -87,6 +90,8 @@ def run_plan(
             folder=folder,
             progress=progress,
             saving=saving,
+            cluster=cluster,
+            simulate_nodes=simulate_nodes,
         )
 
 
@@ -140,3 +145,28 @@ def print_errors(comparison: Comparison) -> None:
     for words in (other_lengths(comparison), as_run_words(comparison)):
         if words:
             say(words)
+
+
+def cluster_of(
+    address: str | None, node_wait: float | None, *, simulate_nodes: bool
+) -> Cluster | None:
+    """Return the Ray that a run joins, as options and `RAY_ADDRESS` say; None for one of its own.
+
+    Raises:
+        FileError: An option is for the other of the two.
+    """
+    import os
+
+    from executor.control.cluster import Cluster
+    from rlplan.errors import FileError
+
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local":
+        if node_wait is not None:
+            problem = "waits for nodes of a cluster that is joined"
+            raise FileError("--node-wait", problem, allowed="together with --address")
+        return None
+    if simulate_nodes:
+        problem = "is for a Ray of the run's own: a cluster has nodes"
+        raise FileError("--simulate-nodes", problem, allowed="without --address and RAY_ADDRESS")
+    return Cluster(address=address, node_wait_seconds=node_wait or 0.0)

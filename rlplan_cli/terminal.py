@@ -39,6 +39,15 @@ SiteOption = Annotated[
     ),
 ]
 
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Join a Ray that is running: auto, or HOST:PORT; local starts one of the run's own.  "
+        "[default: RAY_ADDRESS, else local]",
+    ),
+]
+
 # Progress bars come for what takes longer than a person waits without asking.
 QUIET_SECONDS = 2.0
 

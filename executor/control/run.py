@@ -15,6 +15,7 @@ from executor.control.checkpoints import (
     restore,
     whole_checkpoint,
 )
+from executor.control.cluster import JoinedCluster, places_of
 from executor.control.continuous.controller import ContinuousController
 from executor.control.controller import Controller, Finished
 from executor.control.metrics import METRICS_FILE, MetricsWriter, drop_iterations
@@ -22,7 +23,6 @@ from executor.control.start import ITERATION, slowest_loop, started_groups, with
 from executor.control.summary import iteration_metrics, progress_line
 from executor.data.workload import PromptBatches
 from executor.workers.pools import WorkerGroup
-from executor.workers.processes.ray_session import running_ray
 from rlplan.dataflow import Task
 from rlplan.errors import WorkerLostError
 from rlplan.files.frozen import FrozenDict
@@ -69,6 +69,7 @@ class Run:
     Args:
         iterations: In all, those before `start` included.
         start: Checkpoint with which it begins; None: it begins with new weights.
+        joined: The cluster whose nodes it takes; None: a Ray of its own.
 
     Attributes:
         finished: What the last iterations measured; of all of them `metrics.jsonl` has the numbers.
@@ -88,7 +89,9 @@ class Run:
         saving: Saving,
         start: Checkpoint | None,
         progress: Progress | None,
+        joined: JoinedCluster | None = None,
     ) -> None:
+        self._joined = joined
         self._plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
         self._seed, self._iterations = seed, iterations
         self._saving, self._progress = saving, progress or (lambda _, __, ___: None)
@@ -133,12 +136,11 @@ class Run:
     def _attempt(self) -> None:
         """Start Ray and workers, and run what is left."""
         begin = time.monotonic()
-        devices = sum(pool.gpus for pool in self._plan.pools if not pool.is_host)
-        hosts = sum(pool.gpus for pool in self._plan.pools if pool.is_host)
+        limit_seconds = self._saving.start_seconds
         with (
-            running_ray(devices, hosts),
+            places_of(self._plan, self._joined, self._tell) as placed,
             started_groups(
-                self._plan, self._tasks, self._prompts, self._seed, self._saving.start_seconds
+                self._plan, self._tasks, self._prompts, self._seed, limit_seconds, placed
             ) as groups,
         ):
             seconds = time.monotonic() - begin
@@ -148,6 +150,9 @@ class Run:
             message = f"workers started in {seconds:.1f} s{left_out}"
             self._progress(self._done, self._iterations, message)
             self._iterate(groups)
+
+    def _tell(self, message: str) -> None:
+        self._progress(self._done, self._iterations, message)
 
     def _iterate(self, groups: Mapping[str, WorkerGroup]) -> None:
         """Run what is left; metrics of an iteration are written while workers do the next one."""

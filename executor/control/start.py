@@ -13,8 +13,16 @@ from executor.control.capabilities import CPU
 from executor.data.workload import PromptBatches, job_of_batches
 from executor.rollout.vllm_limits import check_vllm_is_here
 from executor.workers.calls import HostSetup, PoolSetup, RankInPool
+from executor.workers.cluster.looking import clock_offsets
+from executor.workers.cluster.placing import Placed
 from executor.workers.host_worker import HostWorker
-from executor.workers.pools import WorkerGroup, fetched, start_group
+from executor.workers.pools import (
+    WorkerGroup,
+    end_placed_groups,
+    fetched,
+    start_group,
+    start_placed_group,
+)
 from executor.workers.processes.ray_session import DEVICE, HOST, end_workers
 from executor.workers.worker import Worker
 from rlplan.dataflow import Task
@@ -71,11 +79,13 @@ def started_groups(
     prompts: PromptBatches,
     seed: int,
     limit_seconds: float | None = None,
+    placed: Placed | None = None,
 ) -> Iterator[Mapping[str, WorkerGroup]]:
     """Start the workers of all pools with their models; end them afterwards.
 
     Args:
         limit_seconds: Of the start; None: there is none.
+        placed: Where they start in a cluster that was joined; None: on slots of a Ray of the run's own.
 
     Raises:
         WorkerLostError: Names the workers that have ended where something failed, at the start or later.
@@ -85,14 +95,19 @@ def started_groups(
         with within(limit_seconds, START):
             for pool in plan.pools:
                 worker = HostWorker if pool.is_host else Worker
+                if placed is not None:
+                    options = placed.of_pool(pool.name, pool.gpus)
+                    groups[pool.name] = start_placed_group(worker, options)
+                    continue
                 slot = HOST if pool.is_host else DEVICE
                 cuda = not pool.is_host and device_type(pool.device) != CPU
                 groups[pool.name] = start_group(worker, pool.gpus, slot, cuda=cuda)
-            prepare_groups(plan, tasks, prompts, seed, groups)
+            offsets = clock_offsets(placed.nodes) if placed is not None else {}
+            prepare_groups(plan, tasks, prompts, seed, groups, offsets)
         yield groups
     except (RlplanError, RayError) as error:
         told = isinstance(error, (UserError, WorkerLostError))
-        lost = "" if told else _lost(groups)
+        lost = "" if told else _lost(groups, placed.addresses if placed is not None else {})
         _stop(groups)
         if not lost:
             raise
@@ -118,7 +133,8 @@ def within(limit_seconds: float | None, limited: Limited) -> Iterator[None]:
 
     def end() -> None:
         late.set()
-        end_workers()
+        if not end_placed_groups():
+            end_workers()
 
     timer = threading.Timer(limit_seconds, end)
     timer.daemon = True
@@ -139,12 +155,14 @@ def _stop(groups: Mapping[str, WorkerGroup]) -> None:
         group.stop()
 
 
-def _lost(groups: Mapping[str, WorkerGroup]) -> str:
-    """Name the workers of the first pool that has lost some; empty where all are there."""
+def _lost(groups: Mapping[str, WorkerGroup], addresses: Mapping[tuple[str, int], str]) -> str:
+    """Name the workers of the first pool that has lost some, with their nodes; empty where all are there."""
     for pool, group in groups.items():
         ranks = group.lost_ranks(LOSS_SHOWS_SECONDS)
         if ranks:
-            return f"pool {pool}: {', '.join(f'worker {rank}' for rank in ranks)}"
+            words = f"pool {pool}: {', '.join(f'worker {rank}' for rank in ranks)}"
+            nodes = dict.fromkeys(addresses[pool, rank] for rank in ranks if addresses)
+            return f"{words} on node {', '.join(nodes)}" if nodes else words
     return ""
 
 
@@ -167,8 +185,13 @@ def prepare_groups(
     prompts: PromptBatches,
     seed: int,
     groups: Mapping[str, WorkerGroup],
+    clock_offsets: Mapping[str, float] | None = None,
 ) -> None:
-    """Let the workers of all pools meet and build their models."""
+    """Let the workers of all pools meet and build their models.
+
+    Args:
+        clock_offsets: By node's id, the seconds that its clock is ahead of this process's.
+    """
     devices = {pool.name: device_type(pool.device) for pool in plan.pools if not pool.is_host}
     join_all({groups[name]: device for name, device in devices.items()})
     waiting: dict[Any, Any] = {}
@@ -184,10 +207,17 @@ def prepare_groups(
             if any(task.generates for task in here) and plan.job.environments
             else [],
             folder=folder,
+            clock_offsets=clock_offsets or {},
         )
         if pool.is_host:
             job = job_of_batches(plan)
-            request = HostSetup(job=job, tasks=here, rows=prompts.rows, folder=folder)
+            request = HostSetup(
+                job=job,
+                tasks=here,
+                rows=prompts.rows,
+                folder=folder,
+                clock_offsets=clock_offsets or {},
+            )
         references = groups[pool.name].start("prepare", request)
         waiting |= {(pool.name, rank): reference for rank, reference in references.items()}
     fetched(waiting)

@@ -1,6 +1,5 @@
 """What the controller sends with a call, and what a rank reports beside its outputs."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ import ray
 
 from executor.data.batches import Columns, Rows, joined_columns
 from executor.rollout.completions import Completions
+from executor.workers.clock import now_seconds
 from rlplan.dataflow import Task
 from rlplan.job import Job
 from rlplan.plan import Plan
@@ -150,10 +150,10 @@ def run_task(
         The task's outputs in their order (None on ranks whose results do not count), then the
         report; a task without outputs returns the report alone.
     """
-    start = time.monotonic()
+    start = now_seconds()
     outputs, metrics = compute(joined_columns(call.inputs, call.rows, pieces))
     columns = [outputs[key] if leads else None for key in call.outputs]
-    report = CallReport(start_seconds=start, end_seconds=time.monotonic(), metrics=metrics)
+    report = CallReport(start_seconds=start, end_seconds=now_seconds(), metrics=metrics)
     return (*columns, report) if columns else report
 
 
@@ -194,6 +194,7 @@ class PoolSetup:
         eos_id: Token that ends a response.
         rows: The prompts that the job uses, as texts, where environments read them.
         folder: What relative paths in the job are relative to.
+        clock_offsets: By node's id, the seconds that its clock is ahead of the controller's; others share it.
     """
 
     plan: Plan
@@ -202,6 +203,7 @@ class PoolSetup:
     eos_id: int
     rows: list[dict[str, Any]] = field(default_factory=list)
     folder: Path = Path()
+    clock_offsets: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,12 +213,14 @@ class HostSetup:
     Attributes:
         rows: The prompts that the job uses.
         folder: What relative paths in the job are relative to.
+        clock_offsets: By node's id, the seconds that its clock is ahead of the controller's; others share it.
     """
 
     job: Job
     tasks: tuple[Task, ...]
     rows: list[dict[str, Any]]
     folder: Path
+    clock_offsets: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

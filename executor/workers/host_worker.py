@@ -1,9 +1,12 @@
 """A worker of a host pool: one process on a CPU core, without torch, that runs the pool's stages."""
 
+from dataclasses import replace
 from typing import Any
 
 from executor.data.batches import Columns
 from executor.workers.calls import HostSetup, StoreCall, TaskCall
+from executor.workers.clock import set_clock
+from executor.workers.cluster.carrying import seen_job
 from executor.workers.processes.process_state import (
     peak_bytes,
     read_random_states,
@@ -19,6 +22,9 @@ class HostWorker:
     @registered("one-to-all")
     def prepare(self, setup: HostSetup) -> None:
         """Load what the pool's tasks need."""
+        set_clock(setup.clock_offsets)
+        job, folder = seen_job(setup.job, setup.folder)
+        setup = replace(setup, job=job, folder=folder)
         self._stages = {
             task.name: STAGES.load(task.kind).Stage(setup, task) for task in setup.tasks
         }

@@ -82,10 +82,35 @@ class WorkerGroup:
 
     def stop(self) -> None:
         """End the workers and free their slots."""
-        for actor in self._actors:
-            ray.kill(actor)
+        _placed.discard(self)
+        self.end()
         if self._placement is not None:
             ray.util.remove_placement_group(self._placement)
+
+    def end(self) -> None:
+        """End the workers, those that hang in a call included."""
+        for actor in self._actors:
+            ray.kill(actor)
+
+
+# Groups of this process that run on a cluster's nodes, whose processes are not its own.
+_placed: set[WorkerGroup] = set()
+
+
+def start_placed_group(worker: type[Any], options: Sequence[Mapping[str, Any]]) -> WorkerGroup:
+    """Start a pool's workers where a cluster has places for them, each with options of its own."""
+    remote = ray.remote(worker)
+    group = WorkerGroup(worker, [remote.options(**each).remote() for each in options])
+    _placed.add(group)
+    return group
+
+
+def end_placed_groups() -> bool:
+    """End the workers that this process has on a cluster's nodes; tell whether there are any."""
+    groups = list(_placed)
+    for group in groups:
+        group.end()
+    return bool(groups)
 
 
 def start_group(worker: type[Any], ranks: int, slot: str, *, cuda: bool = False) -> WorkerGroup:

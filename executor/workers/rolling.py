@@ -1,6 +1,5 @@
 """Rolling: a replica's responses go on over many calls, and come out as they end."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from executor.rollout.engines import GenerationEngine
 from executor.rollout.sampling import GenerateSettings
 from executor.rollout.sessions import Response, Session, padded_responses, start_session
 from executor.workers.calls import CallReport, RollCall, Rolled, RolledResponse
+from executor.workers.clock import now_seconds
 from executor.workers.episodes.playing import EpisodePlayer
 from executor.workers.episodes.sessions import Episode, EpisodeSession
 from executor.workers.pool_models import PoolModels
@@ -41,7 +41,7 @@ class Roller:
             The task's outputs and `versions` (None where nothing has ended, or another rank gives them), then
             a `Rolled`.
         """
-        start, before = time.monotonic(), self._waited_seconds
+        start, before = now_seconds(), self._waited_seconds
         if call.has_new_weights:
             self._session.take_weights()
         if call.withdraw:
@@ -70,7 +70,7 @@ class Roller:
             running=self._session.running,
             report=CallReport(
                 start_seconds=start,
-                end_seconds=time.monotonic(),
+                end_seconds=now_seconds(),
                 metrics={"environment_seconds": self._waited_seconds - before},
             ),
         )

@@ -1,6 +1,5 @@
 """Segments: a replica generates a batch of which only what ends first is wanted, and keeps it until that is known."""
 
-import time
 from typing import Any
 
 from executor.data.batches import Columns, Rows
@@ -9,6 +8,7 @@ from executor.rollout.engines import GenerationEngine
 from executor.rollout.sampling import GenerateSettings
 from executor.rollout.sessions import Response, Session, padded_responses, start_session
 from executor.workers.calls import CallReport, Segment, SegmentCall, TaskCall
+from executor.workers.clock import now_seconds
 from executor.workers.pool_models import PoolModels
 from executor.workers.rolling import begun_responses, generated_outputs, token_counts
 
@@ -54,13 +54,13 @@ class Segments:
         leads = self._pool.generator.mesh.comes_first
         report = CallReport(
             start_seconds=self._start_seconds,
-            end_seconds=time.monotonic(),
+            end_seconds=now_seconds(),
             metrics=token_counts(sequences),
         )
         return (*(outputs[key] if leads else None for key in call.outputs), report)
 
     def _begin(self, batch: int, rows: Rows, columns: Columns) -> None:
-        self._start_seconds = time.monotonic()
+        self._start_seconds = now_seconds()
         plan, lengths = self._pool.setup.plan, response_lengths(self._job, batch)
         self._widths = columns["prompt_tokens"].shape[1], int(lengths.max())
         self._session = start_session(

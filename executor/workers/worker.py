@@ -3,11 +3,14 @@
 Colocated tasks run one after another, in the order in which the controller sends them.
 """
 
+import os
 import socket
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import psutil
 import ray
 import torch
 import torch.distributed as dist
@@ -31,6 +34,8 @@ from executor.workers.calls import (
     StoreCall,
     TaskCall,
 )
+from executor.workers.clock import now_seconds, set_clock
+from executor.workers.cluster.carrying import seen_job
 from executor.workers.pool_models import PoolModels, as_array
 from executor.workers.processes.process_state import (
     peak_bytes,
@@ -43,6 +48,8 @@ from executor.workers.transports import TRANSPORTS
 from rlplan.job import Job
 from rlplan.probing import ModelPass
 
+# Of gloo and NCCL: over which interface the ranks of a pool reach each other.
+INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 # Ranks that may knock at the meeting point at once.
 LARGEST_POOL = 1024
 
@@ -71,6 +78,7 @@ class Worker:
         else:
             torch.cuda.set_device(0)  # the one GPU that Ray lets this process see
         if place.ranks > 1:
+            _take_interface()
             dist.init_process_group(
                 "gloo" if place.device == "cpu" else "nccl",
                 store=self._meeting_point(place),
@@ -125,9 +133,9 @@ class Worker:
         self, values: np.ndarray[Any, Any]
     ) -> tuple[np.ndarray[Any, Any], CallReport]:
         """Work a while on what the call before made, and hand as many bytes on, as tasks do."""
-        start = time.monotonic()
+        start = now_seconds()
         work_a_while()
-        return np.zeros_like(values), CallReport(start_seconds=start, end_seconds=time.monotonic())
+        return np.zeros_like(values), CallReport(start_seconds=start, end_seconds=now_seconds())
 
     @registered("rank-zero")
     def put_payload(self, num_bytes: int) -> list[Any]:
@@ -150,6 +158,9 @@ class Worker:
     @registered("one-to-all")
     def prepare(self, setup: PoolSetup) -> None:
         """Build this rank's shards of the pool's models, and the groups of ranks that tasks need."""
+        set_clock(setup.clock_offsets)
+        job, folder = seen_job(setup.plan.job, setup.folder)
+        setup = replace(setup, plan=replace(setup.plan, job=job), folder=folder)
         self._setup = setup
         self._models = PoolModels(setup, self._place.rank, self._place.ranks, self._device)
         self._endpoint = TRANSPORTS.load(setup.plan.transport).Endpoint(self._models)
@@ -177,7 +188,7 @@ class Worker:
     def reshard(self, _: None) -> CallReport:
         """Gather the generate shard from the training weights of this pool."""
         assert self._models.transition is not None
-        start = time.monotonic()
+        start = now_seconds()
         self._models.transition.run()
         wait_for_device(self._device)
         moved = {
@@ -185,7 +196,7 @@ class Worker:
             "redundant_bytes_max": float(self._models.transition.redundant_bytes),
             "buffer_bytes_max": float(self._models.transition.buffer_bytes),
         }
-        return CallReport(start_seconds=start, end_seconds=time.monotonic(), metrics=moved)
+        return CallReport(start_seconds=start, end_seconds=now_seconds(), metrics=moved)
 
     @registered("one-to-all")
     def shard_layout(self, _: None) -> ShardLayout:
@@ -245,3 +256,15 @@ class Worker:
     def _trained(self) -> list[tuple[str, ModelShard]]:
         shards = self._models.shards.items()
         return [(role, shard) for role, shard in shards if shard.trainer is not None]
+
+
+def _take_interface() -> None:
+    """Let collectives meet on the interface of the node's address, where the environment names none."""
+    address = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    found = [
+        name
+        for name, addresses in psutil.net_if_addrs().items()
+        if address in [each.address for each in addresses]
+    ]
+    for variable in INTERFACES if found else ():
+        os.environ.setdefault(variable, found[0])

@@ -9,12 +9,13 @@ import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from rlplan_cli.terminal import JsonOption, echo_json, print_table
 
-EXAMPLE = "Example: rlplan doctor"
+EXAMPLE = "Example: rlplan doctor; of a Ray cluster: rlplan doctor --address auto"
 
 PLANNING = ("numpy", "scipy", "pandas", "pydantic", "simpy", "matplotlib", "jinja2", "typer")
 RUNNING = ("torch", "ray", "transformers", "safetensors", "pyarrow", "psutil", "tensorboard")
@@ -24,11 +25,23 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- asked for its size only
 SHARED_BYTES = 2 * 1024**3
 
 
-def command(as_json: JsonOption = False) -> None:
+def command(
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Show the nodes of a Ray that is running instead: auto, or HOST:PORT.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show versions, devices and Ray: what can be planned, profiled and run here, and what is missing.
 
     The exit code is 1 where planning does not work.
     """
+    if address is not None:
+        _show_cluster(address, as_json=as_json)
+        return
     from reports.tables.plans import Table, columns
     from rlplan.errors import RlplanError
 
@@ -44,6 +57,33 @@ def command(as_json: JsonOption = False) -> None:
 
 
 Row = tuple[str, str, str]
+
+
+def _show_cluster(address: str, *, as_json: bool) -> None:
+    """Print what a plan could use of a cluster, node by node."""
+    from executor.workers.cluster.doctor import nodes_of_cluster
+    from reports.tables.plans import Table, columns
+    from rlplan.units import show_bytes
+    from rlplan_cli.running import require_execution
+
+    require_execution()
+    nodes = nodes_of_cluster(address)
+    if as_json:
+        echo_json(nodes)
+        return
+    rows = tuple(
+        (
+            node.address,
+            node.gpus,
+            f"{node.free_cores:g} of {node.cores:g}",
+            show_bytes(node.memory_bytes),
+            ", ".join(f"{name} {version}" for name, version in node.versions.items()),
+            node.to_do,
+        )
+        for node in nodes
+    )
+    titles = ("Node", "GPUs free", "Cores free", "Memory", "Versions", "To do")
+    print_table(f"Ray at {address}", Table(columns=columns(*titles), rows=rows))
 
 
 def _python() -> list[Row]:
@@ -111,7 +151,8 @@ def _ray() -> list[Row]:
     if find_spec("ray") is None:
         return []
     found = f"RAY_ADDRESS is {address}" if address else "each run starts one of its own"
-    return [("Ray cluster", found, "")]
+    to_do = f"look at it with: rlplan doctor --address {address}" if address else ""
+    return [("Ray cluster", found, to_do)]
 
 
 def _memory() -> list[Row]:

@@ -5,7 +5,14 @@ from typing import Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, say
+from rlplan_cli.terminal import (
+    AddressOption,
+    JsonOption,
+    ProfileOption,
+    SiteOption,
+    echo_json,
+    say,
+)
 
 EXAMPLE = (
     "Example: rlplan execute plan.yaml --profile profiles/mine --out runs/first --iterations 20"
@@ -59,6 +66,20 @@ def command(  # noqa: PLR0917 -- one parameter an option
         bool,
         typer.Option("--download", help="Download weights that are not in the local cache."),
     ] = False,
+    address: AddressOption = None,
+    node_wait: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, help="With --address: seconds to wait for nodes that are missing or were lost."
+        ),
+    ] = None,
+    simulate_nodes: Annotated[
+        bool,
+        typer.Option(
+            "--simulate-nodes",
+            help="Let devices of this machine stand for those of a plan's several nodes.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
@@ -71,11 +92,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from simulator.simulate import simulate
 
     running.check_warmup(warmup, iterations)
+    running.require_execution()
+    cluster = running.cluster_of(address, node_wait, simulate_nodes=simulate_nodes)
     check_folder("--out", out)
     check_folder("--export", export)
     _check_new_run(out, resume)
     complete, facts = load_plan(plan, profile, site=site)
-    running.require_execution()
     check_rule_names(complete.job, plan)
     rule_functions(complete.job, plan.parent)
     from executor.control.capabilities import check_runnable
@@ -103,6 +125,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
         seed=complete.job.seed if seed is None else seed,
         folder=plan.parent,
         saving=saving,
+        cluster=cluster,
+        simulate_nodes=simulate_nodes,
     )
     comparison = running.compare_run(out, forecast, run, facts)
     if as_json:

@@ -1,5 +1,7 @@
 """Settings of algorithms in a job: refused by name where the algorithm has no use for them."""
 
+from typing import Any
+
 import pytest
 
 from profiles.catalog import resolve_job
@@ -139,7 +141,12 @@ def test_settings_that_fit_are_kept(tmp_path):
 
 
 def test_a_schedule_and_settings_of_adamw_are_kept(tmp_path):
-    schedule = {"warmup_iterations": 10, "decay": "cosine", "iterations": 100, "minimum_share": 0.1}
+    schedule: dict[str, Any] = {
+        "warmup_iterations": 10,
+        "decay": "cosine",
+        "iterations": 100,
+        "minimum_share": 0.1,
+    }
     given = {"schedule": schedule, "weight_decay": 0.1, "betas": [0.9, 0.95], "epsilon": 1e-6}
     settings = resolved("ppo", tmp_path, hyperparameters=given).hyperparameters
     assert settings.schedule == LearningRateSchedule(**schedule)

@@ -96,11 +96,7 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    _make_token()
-    ray_constants.ENABLE_RAY_CLUSTER = False  # read from the environment when ray was imported
-    with termination_as_interrupt() as answer:
+    with _own_environment(), termination_as_interrupt() as answer:
         folder = tempfile.mkdtemp(prefix="rlplan-ray-")
         servers: list[Popen[bytes]] = []
         others = psutil.Process().children(recursive=True)  # the caller's own
@@ -111,7 +107,7 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
                 reaper.dismiss()
 
             try:
-                with _in_sessions_of_their_own(servers, reaper), _signals_answered_by(answer):
+                with _in_sessions_of_their_own(servers, reaper), signals_answered_by(answer):
                     _init_ray(folder, devices, hosts)
                 needed = [each for each in servers if _name(each) in NEEDED]
                 with watched(needed, clear_up):
@@ -121,10 +117,32 @@ def running_ray(devices: int, hosts: int = 0) -> Iterator[None]:
                 stop_ray(folder, [each.pid for each in servers], spared=spared)
 
 
+@contextmanager
+def _own_environment() -> Iterator[None]:
+    """Set what a private Ray reads where it starts; a cluster that is joined later finds the user's own."""
+    set_here = [name for name in (*ENVIRONMENT, TOKEN) if name not in os.environ]
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    _make_token()
+    enabled = ray_constants.ENABLE_RAY_CLUSTER  # read from the environment when ray was imported
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = enabled
+        for name in set_here:
+            os.environ.pop(name, None)
+        _read_environment()
+
+
 def _make_token() -> None:
     """Make a token that calls carry, where the user has given none; kept in no file."""
     if os.environ[TOKEN_MODE] == "token" and not {TOKEN, TOKEN_FILE} & set(os.environ):
         os.environ[TOKEN] = secrets.token_hex(32)
+    _read_environment()
+
+
+def _read_environment() -> None:
     raylet: Any = _raylet
     raylet.Config.initialize("")  # reads the environment, as it did when ray was imported
     raylet.AuthenticationTokenLoader.instance().reset_cache()
@@ -214,7 +232,7 @@ def _name(server: Popen[bytes]) -> str:
 
 
 @contextmanager
-def _signals_answered_by(handler: _Handler) -> Iterator[None]:
+def signals_answered_by(handler: _Handler) -> Iterator[None]:
     """Keep a handler while Ray starts, which sets its own: they exit before anything is cleared up.
 
     What Ray sets from C++ while it connects aborts the process; until that is undone, signals wait.
@@ -240,6 +258,7 @@ def _signals_answered_by(handler: _Handler) -> Iterator[None]:
 def _init_ray(folder: str, devices: int, hosts: int) -> None:
     try:
         ray.init(
+            address="local",  # whatever RAY_ADDRESS says
             num_cpus=1,
             resources={DEVICE: max(1, devices), HOST: max(1, hosts)},
             include_dashboard=False,

@@ -4,7 +4,6 @@ The train pool puts a bucket out once for all replicas, and the next one when ev
 generate pool has written it: more than a bucket is never under way.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from executor.weights.flat import FlatParameters
 from executor.weights.reshard import ShardLayout
 from executor.weights.transition import shard_layout_of
 from executor.workers.calls import CallReport, wait_for
+from executor.workers.clock import now_seconds
 from executor.workers.pool_models import PoolModels, as_array
 from executor.workers.pools import WorkerGroup
 
@@ -81,7 +81,7 @@ class Endpoint:
         given: dict[tuple[int, int], Any] = {}
         shard = self._models.shards["actor"]
         if request.number == 0:
-            self._start_seconds = time.monotonic()
+            self._start_seconds = now_seconds()
             self._values = shard.flat.whole_values()
         assert self._values is not None, "buckets come in their order"
         if shard.mesh.copies.position == 0:
@@ -97,7 +97,7 @@ class Endpoint:
                     given[target.pp, target.tp] = ray.put((slices, as_array(message)))
         if request.is_last:
             self._values = None
-        return given, CallReport(start_seconds=self._start_seconds, end_seconds=time.monotonic())
+        return given, CallReport(start_seconds=self._start_seconds, end_seconds=now_seconds())
 
     def receive(self, request: BucketImport) -> CallReport:
         """Write a bucket of the generate shard from what another pool's ranks gave for it.
@@ -110,7 +110,7 @@ class Endpoint:
         assert isinstance(flat, FlatParameters), "a copy on another pool is a whole one"
         wait_for(request.holders)
         if request.number == 0:
-            self._start_seconds, self._bytes, self._most_bytes = time.monotonic(), 0, 0
+            self._start_seconds, self._bytes, self._most_bytes = now_seconds(), 0, 0
         given = ray.get([each[place] for each in ray.get(list(request.holders))])
         came = sum(message.nbytes for _, message in given)
         self._bytes, self._most_bytes = self._bytes + came, max(self._most_bytes, came)
@@ -123,7 +123,7 @@ class Endpoint:
         wait_for_device(generator.device)
         return CallReport(
             start_seconds=self._start_seconds,
-            end_seconds=time.monotonic(),
+            end_seconds=now_seconds(),
             metrics={
                 "received_bytes_max": float(self._bytes),
                 "buffer_bytes_max": float(self._most_bytes),

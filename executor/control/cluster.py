@@ -1,0 +1,153 @@
+"""Where a run's workers start: in a private Ray of this machine, or on the nodes of a cluster that is joined."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import ray
+
+from executor.rollout.vllm_limits import VLLM
+from executor.workers.cluster.carrying import carried_files, outside_paths
+from executor.workers.cluster.looking import Seen, check_seen
+from executor.workers.cluster.nodes import RayNode, plan_nodes
+from executor.workers.cluster.placing import Placed, placed_workers
+from executor.workers.processes.joined_ray import joined_ray
+from executor.workers.processes.ray_session import running_ray
+from rlplan.errors import PlanError, WorkerLostError
+from rlplan.files.frozen import FrozenDict
+from rlplan.plan import Plan
+
+NEEDED = ("torch", "transformers", "safetensors")
+
+Tell = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Say which Ray a run joins.
+
+    Attributes:
+        address: `auto`, or `HOST:PORT`.
+        node_wait_seconds: How long a run waits for nodes that it lacks, at its start and where one was lost.
+    """
+
+    address: str
+    node_wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPaths:
+    """Hold what every node must see of a run, by what people call it.
+
+    Attributes:
+        read: Files and folders that workers read.
+        written: Folders into which workers and the controller write.
+    """
+
+    read: Mapping[str, Path] = field(default_factory=FrozenDict)
+    written: Mapping[str, Path] = field(default_factory=FrozenDict)
+
+
+class JoinedCluster:
+    """Place a plan's workers on the nodes of a cluster that this process has joined.
+
+    Attributes:
+        machine: Fingerprint of the first of the plan's nodes.
+    """
+
+    def __init__(self, plan: Plan, cluster: Cluster, paths: SharedPaths) -> None:
+        self._plan, self._cluster, self._paths = plan, cluster, paths
+        self._seen: dict[str, Seen] = {}
+        self.machine: FrozenDict[str, str] = FrozenDict()
+
+    def check(self, tell: Tell) -> None:
+        """Refuse a plan that the cluster has no nodes for, or nodes that do not see what the run needs.
+
+        Raises:
+            PlanError: Says what is missing, and what is there.
+            FileError: Names a path and the node that does not see it.
+        """
+        try:
+            with self.placed(tell):
+                pass
+        except WorkerLostError as error:
+            raise PlanError(f"cluster {self._cluster.address}: {error}") from None
+
+    @contextmanager
+    def placed(self, tell: Tell) -> Iterator[Placed]:
+        """Yield where the plan's workers start, on nodes that see what the run needs.
+
+        Raises:
+            WorkerLostError: Nodes are missing, and have not come in time.
+            FileError: Names a path and the node that does not see it.
+        """
+        with placed_workers(self._plan, self._cluster.node_wait_seconds, tell) as placed:
+            new = [node for node in placed.nodes if node.id not in self._seen]
+            if new:
+                self._seen |= check_seen(new, self._paths.read, self._paths.written)
+            self._check_libraries(placed.nodes)
+            self.machine = self._seen[placed.nodes[0].id].fingerprint
+            yield placed
+
+    def _check_libraries(self, nodes: tuple[RayNode, ...]) -> None:
+        uses_vllm = self._plan.tasks["actor.generate"].engine == VLLM
+        for name in (*NEEDED, VLLM) if uses_vllm else NEEDED:
+            found = {node.address: self._seen[node.id].versions.get(name, "") for node in nodes}
+            lacking = [address for address, version in found.items() if not version]
+            if lacking:
+                raise PlanError(f"{name} is not installed on node {', '.join(lacking)}")
+            if len({version.partition("+")[0] for version in found.values()}) > 1:
+                listed = ", ".join(f"{version} on {node}" for node, version in found.items())
+                raise PlanError(f"nodes have different versions of {name}: {listed}")
+
+
+@contextmanager
+def joined_cluster(
+    plan: Plan, cluster: Cluster | None, paths: SharedPaths, folder: Path, tell: Tell
+) -> Iterator[JoinedCluster | None]:
+    """Join the cluster of a run, after it was checked for the plan; None where the run has a Ray of its own.
+
+    Args:
+        folder: What relative paths in the job are relative to; what workers read there goes along.
+
+    Raises:
+        UserError: The cluster cannot be joined, lacks what the plan wants, or does not see what the run needs.
+    """
+    if cluster is None:
+        yield None
+        return
+    outside = outside_paths(plan.job, folder)
+    paths = SharedPaths(read={**outside, **paths.read}, written=paths.written)
+    with ExitStack() as stack:
+        package = stack.enter_context(carried_files(plan.job, folder))
+        stack.enter_context(joined_ray(cluster.address, () if package is None else (package,)))
+        joined = JoinedCluster(plan, cluster, paths)
+        joined.check(tell)
+        yield joined
+
+
+@contextmanager
+def places_of(plan: Plan, joined: JoinedCluster | None, tell: Tell) -> Iterator[Placed | None]:
+    """Yield where the workers of an attempt start; None for slots of a Ray of the run's own, which is started."""
+    if joined is not None:
+        with joined.placed(tell) as placed:
+            yield placed
+        return
+    devices = sum(pool.gpus for pool in plan.pools if not pool.is_host)
+    with running_ray(devices, sum(pool.gpus for pool in plan.pools if pool.is_host)):
+        yield None
+
+
+def check_one_machine(plan: Plan) -> None:
+    """Refuse a plan of several nodes where there is this machine alone; a Ray that the caller runs has its own.
+
+    Raises:
+        PlanError: Says how to join a cluster, or to have the nodes' devices here.
+    """
+    nodes = len(plan_nodes(plan))
+    if nodes > 1 and not ray.is_initialized():
+        raise PlanError(
+            f"the plan stands on {nodes} nodes, and this is one machine: join a Ray cluster"
+            " (--address HOST:PORT), or let devices of this machine stand for them (--simulate-nodes)"
+        )

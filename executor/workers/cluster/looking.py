@@ -1,0 +1,219 @@
+"""What the nodes of a joined cluster have and see: versions, devices, clocks, and files of a run."""
+
+import hashlib
+import importlib.metadata
+import platform
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from executor.workers.cluster.nodes import RayNode
+from executor.workers.pools import fetched
+from rlplan.errors import FileError, RlplanError, WorkerLostError
+from rlplan.files.frozen import FrozenDict
+from rlplan.sheets.machine import read_fingerprint
+
+LIBRARIES = ("rlplan", "ray", "torch", "transformers", "safetensors", "vllm")
+# Of larger files their length is compared: weights of a model are of gigabytes.
+READ_BYTES = 4 * 2**20
+# A machine's clock goes on while it is up; its processes and containers share it.
+BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
+CLOCK_LOOKS = 5
+SHARED = "a path on storage that all nodes share"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """Ask a node what it sees.
+
+    Attributes:
+        paths: Files and folders whose contents count.
+        token: File of this run in a folder that every node writes into; None: none is asked for.
+    """
+
+    paths: tuple[str, ...] = ()
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Hold what a node answers.
+
+    Attributes:
+        versions: Of Python and libraries, without those that it lacks.
+        fingerprint: Of its machine.
+        signatures: By path, what stands for its contents; empty where nothing is there.
+        token: What is in the run's file; empty where it is not there.
+        problem: Why this node could not write beside it; empty where it could.
+    """
+
+    versions: FrozenDict[str, str]
+    fingerprint: FrozenDict[str, str]
+    signatures: FrozenDict[str, str] = field(default_factory=FrozenDict)
+    token: str = ""
+    problem: str = ""
+
+
+def look(asked: Look, name: str) -> Seen:
+    """Return what this machine has and sees.
+
+    Args:
+        name: Of the node, for the file that it writes.
+    """
+    versions = {"python": platform.python_version()}
+    for library in LIBRARIES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[library] = importlib.metadata.version(library)
+    token, problem = "", ""
+    if asked.token is not None:
+        token, problem = _answer_token(Path(asked.token), name)
+    return Seen(
+        versions=FrozenDict(versions),
+        fingerprint=read_fingerprint(),
+        signatures=FrozenDict({path: signature(Path(path)) for path in asked.paths}),
+        token=token,
+        problem=problem,
+    )
+
+
+def _answer_token(path: Path, name: str) -> tuple[str, str]:
+    try:
+        token = path.read_text(encoding="ascii")
+        path.with_name(f"{path.name}-{name}").write_text(name, encoding="ascii")
+    except OSError as error:
+        return "", error.strerror or str(error)
+    return token, ""
+
+
+def signature(path: Path) -> str:
+    """Return what stands for a file's, or a folder's, contents; empty where it is not there.
+
+    Of files that are large it is their length.
+    """
+    try:
+        if path.is_dir():
+            inside = [each for each in sorted(path.rglob("*")) if each.is_file()]
+            parts = [f"{each.relative_to(path)} {_of_file(each)}" for each in inside]
+            return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        return _of_file(path)
+    except OSError:
+        return ""
+
+
+def _of_file(path: Path) -> str:
+    size = path.stat().st_size
+    if size > READ_BYTES:
+        return str(size)
+    return f"{size} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+
+def looked_at(nodes: Sequence[RayNode], asked: Look) -> dict[str, Seen]:
+    """Return what each node sees, by its id.
+
+    Raises:
+        WorkerLostError: Code does not run on a node; names it.
+    """
+    waiting = {node.id: _on_node(look, node, asked, node.id) for node in nodes}
+    found: dict[str, Seen] = {}
+    for node in nodes:
+        try:
+            found |= fetched({node.id: waiting[node.id]})
+        except RlplanError as error:
+            words = " ".join(str(error).split())
+            problem = f"node {node.address} does not run what it is given: {words}"
+            raise WorkerLostError(problem) from error
+    return found
+
+
+def _on_node(function: Callable[..., Any], node: RayNode, *arguments: Any) -> Any:
+    """Call a function on a node; return the reference of its answer at once."""
+    strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
+    remote = ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
+    return remote.remote(*arguments)
+
+
+def check_seen(
+    nodes: Sequence[RayNode], paths: Mapping[str, Path], written: Mapping[str, Path]
+) -> dict[str, Seen]:
+    """Refuse nodes that do not see what workers read, or cannot share what they write; return what they see.
+
+    Args:
+        paths: By what people call them, files and folders that workers read.
+        written: By what people call them, folders into which workers and this process write.
+
+    Raises:
+        FileError: Names the folder, the node, and what is wrong.
+    """
+    seen = looked_at(nodes, Look(paths=tuple(str(path) for path in paths.values())))
+    for name, path in paths.items():
+        own = signature(path)
+        for node in nodes:
+            there = seen[node.id].signatures[str(path)]
+            if there != own:
+                problem = "has other contents on" if there else "is not there on"
+                _refuse(path, name, f"{problem} node {node.address}")
+    for name, path in written.items():
+        _check_shared(nodes, path, name)
+    return seen
+
+
+def _check_shared(nodes: Sequence[RayNode], folder: Path, name: str) -> None:
+    """Write a token that every node is to read, and read what every node writes beside it."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    token = folder / f".rlplan-{secrets.token_hex(8)}"
+    text = secrets.token_hex(16)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        token.write_text(text, encoding="ascii")
+        seen = looked_at(nodes, Look(token=str(token)))
+        for node in nodes:
+            if seen[node.id].token != text:
+                reason = seen[node.id].problem or "another file is there"
+                _refuse(folder, name, f"is not shared with node {node.address}: {reason}")
+            answer = token.with_name(f"{token.name}-{node.id}")
+            if not answer.exists() or answer.read_text(encoding="ascii") != node.id:
+                _refuse(folder, name, f"does not show here what node {node.address} writes there")
+    except OSError as error:
+        raise FileError(str(folder), f"cannot be written: {error.strerror}", field=name) from None
+    finally:
+        for left in folder.glob(f"{token.name}*"):
+            left.unlink(missing_ok=True)
+        for each in made:
+            with suppress(OSError):
+                each.rmdir()
+
+
+def _refuse(path: Path, name: str, problem: str) -> None:
+    raise FileError(str(path), problem, field=name, allowed=SHARED)
+
+
+def clock_offsets(nodes: Sequence[RayNode]) -> dict[str, float]:
+    """Return by node's id the seconds that its clock is ahead of this process's; nothing for this machine's nodes.
+
+    Of several questions the one that was answered first is taken: half of the time that it took is how far off it may be.
+    """
+    own, _ = _clock()
+    found: dict[str, tuple[float, float]] = {}
+    for _ in range(CLOCK_LOOKS):
+        for node in nodes:
+            begin = time.monotonic()
+            (answer,) = fetched({node.id: _on_node(_clock, node)}).values()
+            end = time.monotonic()
+            boot, seconds = answer
+            if boot != own or not boot:
+                took, ahead = end - begin, seconds - (begin + end) / 2
+                found[node.id] = min(found.get(node.id, (took, ahead)), (took, ahead))
+    return {node: ahead for node, (_, ahead) in found.items()}
+
+
+def _clock() -> tuple[str, float]:
+    """Return what says whose monotonic clock a process has, and its seconds."""
+    boot = BOOT_FILE.read_text(encoding="ascii") if BOOT_FILE.exists() else ""
+    return boot, time.monotonic()

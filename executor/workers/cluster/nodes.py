@@ -1,0 +1,254 @@
+"""Which node of a cluster each node of a plan is: what it needs, and who has that."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray._private.state import available_resources_per_node
+from ray.util.accelerators import accelerators
+
+from rlplan.plan import Plan
+from rlplan.units import show_bytes
+
+CPU, GPU, MEMORY = "CPU", "GPU", "memory"
+TYPE_PREFIX = "accelerator_type:"
+OWN_RESOURCES = (CPU, GPU, MEMORY, "object_store_memory", "bundle_group_")
+GROUP_PART = "_group_"
+# What marks a node, such as the type of its GPUs, is asked for in the smallest part: it is not used up.
+MARK = 0.001
+
+Worker = tuple[str, int]
+"""A pool's name and a rank in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanNode:
+    """Hold what of a plan stands on one node.
+
+    Attributes:
+        device: Device sheet of its GPUs, or `cpu`.
+        mark: Ray resource that its site names for such nodes; None: the type of its GPUs says it.
+        workers: Of device pools, in the order of their devices.
+        hosts: Of pools of reward functions.
+    """
+
+    device: str
+    mark: str | None
+    workers: tuple[Worker, ...]
+    hosts: tuple[Worker, ...] = ()
+
+    @property
+    def has_gpus(self) -> bool:
+        """Tell whether its devices are GPUs and not cores."""
+        return self.device != "cpu"
+
+    def worker_bundle(self, kind: str | None) -> dict[str, float]:
+        """Return what one of its device workers asks Ray for.
+
+        Args:
+            kind: Ray's name of its GPUs' type, where it has one.
+        """
+        marks = [self.mark] if self.mark is not None else []
+        if self.has_gpus and self.mark is None and kind is not None:
+            marks.append(TYPE_PREFIX + kind)
+        return {GPU if self.has_gpus else CPU: 1.0, **dict.fromkeys(marks, MARK)}
+
+    def needs(self, kind: str | None) -> dict[str, float]:
+        """Return what all its workers ask Ray for; reward functions use the cores that cpu devices leave idle."""
+        total = Counter[str]()
+        for _ in self.workers:
+            total.update(self.worker_bundle(kind))
+        if self.has_gpus and self.hosts:
+            total[CPU] += len(self.hosts)
+        return dict(total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayNode:
+    """Hold a node that is there: what it has, and what of that nobody uses now."""
+
+    id: str
+    address: str
+    total: Mapping[str, float]
+    free: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Return Ray's names of the types of its GPUs."""
+        found = (name for name in self.total if name.startswith(TYPE_PREFIX))
+        return tuple(sorted(name.removeprefix(TYPE_PREFIX) for name in found))
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Return the resources that its site has named: neither Ray's own nor parts of placement groups."""
+        own = (*OWN_RESOURCES, TYPE_PREFIX, "node:")
+        return tuple(sorted(n for n in self.total if not n.startswith(own) and GROUP_PART not in n))
+
+    def words(self) -> str:
+        """Return what it has for people, with what is free where that is less."""
+        parts = [
+            f"{self._amount(name)} {name}"
+            + (f" ({'/'.join(self.kinds) or 'of no type'})" if name == GPU else "")
+            for name in (GPU, CPU)
+            if self.total.get(name)
+        ]
+        parts += self.marks
+        if self.total.get(MEMORY):
+            parts.append(f"{show_bytes(self.total[MEMORY])} of memory")
+        return f"{self.address}: {', '.join(parts) or 'nothing'}"
+
+    def _amount(self, name: str) -> str:
+        total, free = self.total.get(name, 0.0), self.free.get(name, 0.0)
+        return f"{total:g}" if free >= total else f"{free:g} of {total:g} free"
+
+
+def plan_nodes(plan: Plan) -> tuple[PlanNode, ...]:
+    """Return the nodes on which a plan stands: pools take devices in its order, node by node.
+
+    Workers of reward functions go to these nodes by turns.
+    """
+    groups = [group for group in plan.job.cluster for _ in range(group.nodes)]
+    workers: list[list[Worker]] = [[] for _ in groups]
+    for pool in plan.pools:
+        left = iter(range(pool.gpus if not pool.is_host else 0))
+        for group, taken in zip(groups, workers, strict=True):
+            room = group.gpus_per_node - len(taken) if group.gpu == pool.device else 0
+            taken += [(pool.name, rank) for _, rank in zip(range(room), left, strict=False)]
+    used = [(group, tuple(taken)) for group, taken in zip(groups, workers, strict=True) if taken]
+    hosts = [(pool.name, rank) for pool in plan.pools if pool.is_host for rank in range(pool.gpus)]
+    return tuple(
+        PlanNode(
+            device=group.gpu,
+            mark=group.ray_resource,
+            workers=taken,
+            hosts=tuple(hosts[number :: len(used)]),
+        )
+        for number, (group, taken) in enumerate(used)
+    )
+
+
+def ray_nodes() -> tuple[RayNode, ...]:
+    """Return the nodes of the cluster that are alive, by their addresses."""
+    free = available_resources_per_node()  # type: ignore[no-untyped-call]
+    found = [
+        RayNode(
+            id=node["NodeID"],
+            address=node["NodeManagerAddress"],
+            total=node["Resources"],
+            free=free.get(node["NodeID"], {}),
+        )
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+        if node["Alive"]
+    ]
+    return tuple(sorted(found, key=lambda node: (_numbers(node.address), node.id)))
+
+
+def _numbers(address: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in re.findall(r"\d+", address))
+
+
+def ray_kind(device: str, there: Iterable[str] = ()) -> str | None:
+    """Return Ray's name of the type of a device sheet's GPUs; None where its name says no chip.
+
+    Args:
+        there: Names that nodes of the cluster have: Ray makes some from what a driver calls its board.
+    """
+    chips, sizes = _words(device)
+    known = [name for name in vars(accelerators).values() if isinstance(name, str)]
+    fitting = [name for name in sorted(there) if chips & _words(name)[0]]
+    if fitting:  # of those of one chip, the one that says the same size of memory
+        return max(fitting, key=lambda name: len(sizes & _words(name)[1]))
+    fitting = [name for name in known if chips & _words(name)[0]]
+    return fitting[0] if fitting else max(chips).upper() if chips else None
+
+
+def _words(name: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the words of a name that are a chip's, with a digit in them, and those that are a size of memory."""
+    words = re.split(r"[-_ ]", name.lower())
+    sizes = {each.rstrip("b") for each in words if re.fullmatch(r"\d+gb?", each)}
+    chips = {each for each in words if re.search(r"\d{2}|[a-z]\d", each)}
+    return frozenset(chips - {f"{size}b" for size in sizes} - sizes), frozenset(sizes)
+
+
+def kinds_of(nodes: Sequence[PlanNode], there: Sequence[RayNode]) -> dict[str, str | None]:
+    """Return Ray's names of the types of a plan's GPUs, by device sheet."""
+    names = {kind for node in there for kind in node.kinds}
+    return {node.device: ray_kind(node.device, names) for node in nodes if node.has_gpus}
+
+
+def matched(
+    nodes: Sequence[PlanNode], there: Sequence[RayNode], *, whole: bool = False
+) -> tuple[RayNode | None, ...]:
+    """Return for each node of a plan one of the cluster, each another one; None where none is left.
+
+    As many as possible are matched, in the order of addresses.
+
+    Args:
+        whole: Whether what others use now counts as well.
+    """
+    kinds = kinds_of(nodes, there)
+    fits = [
+        [
+            place
+            for place, node in enumerate(there)
+            if _covers(node.total if whole else node.free, each.needs(kinds.get(each.device)))
+        ]
+        for each in nodes
+    ]
+    taken: dict[int, int] = {}
+
+    def find(number: int, seen: set[int]) -> bool:
+        """Give a plan's node one of the cluster; those that have one may move to another."""
+        # First what nobody has: then the order of a plan's nodes is that of addresses.
+        for place in sorted(fits[number], key=lambda place: place in taken):
+            if place not in seen:
+                seen.add(place)
+                if place not in taken or find(taken[place], seen):
+                    taken[place] = number
+                    return True
+        return False
+
+    for number in range(len(nodes)):
+        find(number, set())
+    placed = {number: there[place] for place, number in taken.items()}
+    return tuple(placed.get(number) for number in range(len(nodes)))
+
+
+def _covers(has: Mapping[str, float], needs: Mapping[str, float]) -> bool:
+    return all(has.get(name, 0.0) >= amount for name, amount in needs.items())
+
+
+def shortage(nodes: Sequence[PlanNode], there: Sequence[RayNode]) -> str:
+    """Return what a cluster lacks for a plan, with what is there; empty where nothing is missing."""
+    found = matched(nodes, there)
+    lacking = [node for node, place in zip(nodes, found, strict=True) if place is None]
+    if not lacking:
+        return ""
+    kinds = kinds_of(nodes, there)
+    in_use = None not in matched(nodes, there, whole=True)
+    listed = "; ".join(node.words() for node in there) or "no node"
+    what = "in use by others" if in_use else "missing"
+    return (
+        f"the plan wants {_counted(nodes, kinds)}; {what}: {_counted(lacking, kinds)};"
+        f" there: {listed}"
+    )
+
+
+def _counted(nodes: Sequence[PlanNode], kinds: Mapping[str, str | None]) -> str:
+    """Return nodes for people, alike ones together: `2 nodes with 8 GPU (H100)`."""
+    shown: Any = Counter(_needs_words(node, kinds.get(node.device)) for node in nodes)
+    return " and ".join(
+        f"{count} {'nodes' if count > 1 else 'node'} with {words}" for words, count in shown.items()
+    )
+
+
+def _needs_words(node: PlanNode, kind: str | None) -> str:
+    needs = node.needs(kind)
+    amounts = [f"{needs[name]:g} {name}" for name in (GPU, CPU) if name in needs]
+    marks = [node.mark] if node.mark is not None else [kind] if kind is not None else []
+    if amounts and marks:
+        amounts[0] += f" ({', '.join(marks)})"
+    return " and ".join(amounts)
