@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import time
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -12,13 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.control.cluster import check_one_machine
+from executor.workers.clock import now_seconds, set_clock
+from executor.workers.cluster import looking
 from executor.workers.cluster.carrying import carried_files, outside_paths, seen_job
-from executor.workers.cluster.looking import signature
+from executor.workers.cluster.looking import check_seen, clock_offsets, signature
 from executor.workers.cluster.nodes import (
     RayNode,
     matched,
     plan_nodes,
     ray_kind,
+    ray_nodes,
     shortage,
 )
 from executor.workers.processes.joined_ray import joined_ray, worker_environment
@@ -289,3 +293,32 @@ def test_a_private_ray_leaves_no_setting_of_its_own_behind(ray_slots):
     assert ray.is_initialized()
     assert "RAY_AUTH_TOKEN" in os.environ  # while it runs
     assert FrozenDict(worker_environment()).get("GLOO_SOCKET_IFNAME") is None
+
+
+def test_a_workers_clock_is_that_of_the_controller(ray_slots):
+    own = ray.get_runtime_context().get_node_id()
+    set_clock({own: 100.0, "another": 7.0})
+    try:
+        before, shown, after = time.monotonic(), now_seconds(), time.monotonic()
+    finally:
+        set_clock({own: 0.0})
+    assert before - 100 <= shown <= after - 100
+
+
+def test_the_clock_of_another_machine_is_asked_for_and_this_ones_is_not(ray_slots, monkeypatch):
+    nodes = ray_nodes()
+    assert clock_offsets(nodes) == {}
+    monkeypatch.setattr(looking, "BOOT_FILE", Path("/proc/sys/kernel/ostype"))  # here alone
+    found = clock_offsets(nodes)
+    assert list(found) == [each.id for each in nodes]
+    assert abs(found[nodes[0].id]) < 100  # it is this machine's after all
+
+
+def test_nodes_see_what_is_there_alike_and_what_is_not_is_refused_by_name(ray_slots, tmp_path):
+    (tmp_path / "file").write_text("here")
+    nodes = ray_nodes()
+    seen = check_seen(nodes, {"weights.actor": tmp_path}, {"--out": tmp_path / "new" / "out"})
+    assert seen[nodes[0].id].versions["torch"].startswith("2.")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file"]  # no token is left
+    with pytest.raises(FileError, match=r"file/out: --out: cannot be written: Not a directory"):
+        check_seen(nodes, {}, {"--out": tmp_path / "file" / "out"})

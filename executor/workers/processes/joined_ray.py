@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import socket
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,9 @@ import rlplan
 from executor.workers.processes.ray_session import (
     ENVIRONMENT,
     LOOPBACK,
+    TOKEN,
+    TOKEN_FILE,
+    TOKEN_MODE,
     signals_answered_by,
     signals_ignored,
     termination_as_interrupt,
@@ -39,6 +43,9 @@ OPTION = "--address"
 ALLOWED = "auto, HOST:PORT of a cluster that `ray start` began, or local for a Ray of the run's own"
 # Ray itself tries for a minute and ends the process; who listens answers at once.
 CONNECT_SECONDS = 5.0
+NOT_LET_IN = "InvalidAuthToken"
+TOKEN_VARIABLES = (TOKEN_MODE, TOKEN, TOKEN_FILE)
+STANDARD_ERROR = 2
 
 
 @contextmanager
@@ -122,14 +129,36 @@ def _found_address(address: str) -> str:
 
 
 def _connect(found: str, address: str, environment: dict[str, object]) -> None:
+    printed = ""
     try:
-        ray.init(
-            address=found,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env=environment,
-        )
+        with tempfile.TemporaryFile() as errors:
+            try:
+                with _printing_to(errors.fileno()):
+                    ray.init(
+                        address=found,
+                        log_to_driver=False,
+                        logging_level=logging.ERROR,
+                        runtime_env=environment,
+                    )
+            finally:
+                errors.seek(0)
+                printed = errors.read().decode(errors="replace")
     # Another version of Ray or Python there, a token that is missing or wrong, no node of the cluster here.
     except Exception as error:
-        problem = f"the cluster cannot be joined: {' '.join(str(error).split())}"
+        reason = " ".join(str(error).split())
+        if NOT_LET_IN in printed or NOT_LET_IN in reason:
+            reason = f"its token is missing here or another one ({', '.join(TOKEN_VARIABLES)})"
+        problem = f"the cluster cannot be joined: {reason}"
         raise FileError(OPTION, problem, value=address) from error
+
+
+@contextmanager
+def _printing_to(file: int) -> Iterator[None]:
+    """Let this process's standard error go into a file: Ray says there, once a second, why it is not let in."""
+    own = os.dup(STANDARD_ERROR)
+    os.dup2(file, STANDARD_ERROR)
+    try:
+        yield
+    finally:
+        os.dup2(own, STANDARD_ERROR)
+        os.close(own)
