@@ -80,7 +80,7 @@ def parse(group, context, words):
 
 def test_pages_have_commands_and_few_cannot_be_run():
     assert len(ALL) > 40
-    assert sum(each.needs is not None for each in ALL) < 8
+    assert sum(each.needs is not None for each in ALL) < len(ALL) / 6
 
 
 @pytest.mark.parametrize("command", ALL, ids=str)
