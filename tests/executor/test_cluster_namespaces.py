@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from executor.control.checkpoints import find_checkpoint
+from executor.workers.processes.ray_session import ENVIRONMENT, TOKEN, TOKEN_MODE
 from tests.executor.test_checkpoints import assert_same, stored_weights
 from tests.executor.test_joined_cluster import COMMAND, ITERATIONS, SEED, two_nodes
 from tests.house.tree import ROOT
@@ -73,8 +74,10 @@ class Namespaces:
         self.inside(number, "sh", "-c", f'{hide}exec "$@"', "sh", *ray)
 
     def inside(self, number, *words, check=True, **options):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled"}
-        environment.pop("RAY_ADDRESS", None)
+        # What a private Ray of this process set for itself is not these nodes'.
+        own = {name for name, value in ENVIRONMENT.items() if os.environ.get(name) == value}
+        kept = {k: v for k, v in os.environ.items() if k not in {*own, TOKEN, "RAY_ADDRESS"}}
+        environment = {**kept, "PYTHONPATH": str(ROOT), TOKEN_MODE: "disabled"}
         return subprocess.run(
             ["ip", "netns", "exec", self.name(number), *map(str, words)],
             check=check,

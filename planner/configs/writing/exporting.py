@@ -40,7 +40,7 @@ from simulator.timeline.pool_memory import staying
 UNSAID: Final = frozenset({
     "version", "name", "models", "workload", "cluster", "devices", "engines", "framework", "weight_sync",
     "rewards", "hyperparameters", "failures", "prompts_file", "prompt_data", "tokenizer", "seed", "objective",
-    "specs", "adapters", "quantised_at", "dynamic_sampling", "trainers",
+    "specs", "adapters", "quantised_at", "dynamic_sampling", "trainers", "weights",
 })  # fmt: skip
 # Fields of a layout that only some kinds of tasks have: an import leaves them out of the others.
 OPEN: Final = frozenset({
