@@ -87,16 +87,13 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from planner.answers.completion import load_plan
     from planner.requests.specs import check_limits
     from rlplan_cli import running
-    from rlplan_cli.outputs import check_folder
     from simulator.capabilities import check_played
     from simulator.simulate import simulate
 
     running.check_warmup(warmup, iterations)
     running.require_execution()
     cluster = running.cluster_of(address, node_wait, simulate_nodes=simulate_nodes)
-    check_folder("--out", out)
-    check_folder("--export", export)
-    _check_new_run(out, resume)
+    _check_folders(out, export, resume)
     complete, facts = load_plan(plan, profile, site=site)
     check_rule_names(complete.job, plan)
     rule_functions(complete.job, plan.parent)
@@ -134,6 +131,19 @@ def command(  # noqa: PLR0917 -- one parameter an option
         return
     running.print_errors(comparison)
     say(f"run written to {out}")
+
+
+def _check_folders(out: Path, export: Path | None, resume: Path | None) -> None:
+    """Refuse folders that cannot be written, or that hold another run.
+
+    Raises:
+        FileError: Names the option, or the folder.
+    """
+    from rlplan_cli.outputs import check_folder
+
+    check_folder("--out", out)
+    check_folder("--export", export)
+    _check_new_run(out, resume)
 
 
 def _check_new_run(out: Path, resume: Path | None = None) -> None:
