@@ -65,7 +65,7 @@ def judge(prompt, response, row):
 # What others have in the cluster: an actor that outlives who started it.
 NEIGHBOUR = """
 import logging, sys, ray
-ray.init(address=sys.argv[1], logging_level=logging.ERROR, namespace="others")
+ray.init(address=sys.argv[1], logging_level=logging.ERROR, log_to_driver=False, namespace="others")
 
 
 @ray.remote(num_cpus=0)
@@ -80,7 +80,7 @@ print(ray.get(actor.answer.remote()))
 STATE = """
 import json, logging, sys, time, ray
 from ray._private import state
-ray.init(address=sys.argv[1], logging_level=logging.ERROR, namespace="others")
+ray.init(address=sys.argv[1], logging_level=logging.ERROR, log_to_driver=False, namespace="others")
 assert ray.get(ray.get_actor("neighbour").answer.remote()) == 7
 nodes = sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
 for _ in range(300):  # what ran has given back its cores when all of Ray has heard of it
@@ -289,7 +289,9 @@ def test_a_run_whose_node_is_killed_waits_for_another_one_and_goes_on(raylets, t
     raylets.kill(THIRD)
     raylets.add(SECOND, 2, "big")
     assert lost.returncode == 0, said[-3000:]
-    words = rf"pool p0: worker 2, worker 3 on node {SECOND} ended: .*; goes on after 2 iterations"
+    words = (
+        rf"pool p0: worker 2, worker 3 on node {SECOND} ended: .*; goes on after [1-4] iterations"
+    )
     assert re.search(words, said), said
     assert [row["iteration"] for row in read_metrics(tmp_path / "out")] == list(range(5))
     code, _, said = run(
