@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import signal
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NoReturn
 
@@ -21,26 +21,35 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rlplan.job import Job
+    from rlplan.models.model import ModelArchitecture
     from rlplan.results.forecast import Forecast
     from rlplan.results.measurement import Comparison, MeasuredRun
     from rlplan.sheets.hardware import DeviceSheet
 
 JOB_FILE = "job.yaml"
+# Where the weights are that are made where a user names none, in the folder of all trials.
+MADE_WEIGHTS = "weights"
 # Device memory of a 0.5B model: bf16 weights, fp32 gradients and Adam's states are 9 GB a trained model.
 MODELS = {"gpu": "qwen2.5-0.5b", "cpu": "tiny"}
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Hold one job to try, by its algorithm and the engine that generates."""
+    """Hold one job to try, by its algorithm and the engine that generates.
+
+    Attributes:
+        weights: Folder of the pre-trained model that its models start from; None: random weights.
+    """
 
     algorithm: str
     engine: str
+    weights: Path | None = None
 
     @property
     def name(self) -> str:
         """Return the name of its folder."""
-        return f"{self.algorithm}-{self.engine}"
+        name = f"{self.algorithm}-{self.engine}"
+        return name if self.weights is None else f"{name}-from-{self.weights.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +89,70 @@ def device_here(wanted: str | None) -> tuple[str, int]:
     return sheet.name, 1 if sheet.kind == "gpu" else 2
 
 
-def trials_here() -> tuple[Trial, ...]:
-    """Return the trials that can run here: vLLM's where it is installed."""
+def trials_here(weights: Path) -> tuple[Trial, ...]:
+    """Return the trials that can run here: vLLM's where it is installed.
+
+    Args:
+        weights: Folder of the pre-trained model that one of them starts from.
+    """
     engines = ("torch-static", *(("vllm",) if find_spec("vllm") is not None else ()))
-    return tuple(Trial(algorithm, each) for each in engines for algorithm in ("ppo", "grpo"))
+    drawn = [Trial(algorithm, each) for each in engines for algorithm in ("ppo", "grpo")]
+    return (*drawn[:2], Trial("grpo", engines[0], weights), *drawn[2:])
+
+
+def weights_here(given: Path | None, out: Path, sheet: DeviceSheet) -> Path:
+    """Return the folder of a pre-trained model: the one that the user names, or one that is made now, once.
+
+    Raises:
+        FileError: The user's folder holds no model, or one that does not run here; or the trials in `out` started
+            from another one.
+    """
+    from executor.model.families import read_config
+    from executor.model.writing import write_model
+    from profiles.jobs.config.reading import CONFIG_NAME, read_hf_config
+    from profiles.jobs.weights import WEIGHT_FILES, has_weights
+    from rlplan.errors import FileError
+    from rlplan.files.decoding import load_yaml
+
+    made = (out / MADE_WEIGHTS).resolve()
+    if given is None:
+        write_model(made, _small_model(sheet), seed=0)
+        return made
+    folder = given.expanduser().resolve()
+    if not has_weights(folder):
+        problem = f"is no folder with {CONFIG_NAME} and {WEIGHT_FILES}"
+        raise FileError("--weights", problem, value=str(given), allowed="a folder of a model")
+    read_hf_config(folder)
+    read_config(folder)
+    before = out / Trial("grpo", "torch-static", folder).name / JOB_FILE
+    if before.is_file() and load_yaml(before)["models"]["actor"] != str(folder):
+        problem = f"has the name of another folder, from which {before.parent} started"
+        raise FileError("--weights", problem, value=str(given), allowed="another --out")
+    return folder
+
+
+def _small_model(sheet: DeviceSheet) -> ModelArchitecture:
+    """Return a model whose weights are made in a second: 27 million on a GPU, 55 MB, and a tiny one on a CPU."""
+    from profiles.sheets import load_model
+
+    model = load_model("tiny")
+    if sheet.kind != "gpu":
+        return model
+    return replace(
+        model,
+        hidden_size=512,
+        num_layers=6,
+        num_heads=8,
+        num_kv_heads=4,
+        head_dim=64,
+        ffn_size=1536,
+        vocab_size=16384,
+        tied_embeddings=True,
+    )
 
 
 def trial_job(trial: Trial, sheet: DeviceSheet, devices: int, cores: int) -> Job:
-    """Return the job of a trial: small, with random weights, prompts that are made up and a rule."""
+    """Return the job of a trial: small, with prompts that are made up and a rule."""
     from rlplan.algorithms import load_algorithm
     from rlplan.files.frozen import FrozenDict
     from rlplan.job import Engines, Job, NodeGroup, Rewards
@@ -96,11 +161,12 @@ def trial_job(trial: Trial, sheet: DeviceSheet, devices: int, cores: int) -> Job
     algorithm = load_algorithm(trial.algorithm)
     tokens, sequences = (128, 64) if sheet.kind == "gpu" else (16, 32)
     samples = 8 if algorithm.groups else 1
+    model = MODELS[sheet.kind] if trial.weights is None else str(trial.weights)
     return Job(
         name=trial.name,
         algorithm=trial.algorithm,
-        models=FrozenDict(dict.fromkeys(algorithm.required_roles, MODELS[sheet.kind])),
-        weights="random",
+        models=FrozenDict(dict.fromkeys(algorithm.required_roles, model)),
+        weights="random" if trial.weights is None else None,
         workload=Workload(
             prompts=sequences // samples,
             samples_per_prompt=samples,

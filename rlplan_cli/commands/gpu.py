@@ -34,11 +34,18 @@ def command(
     device: Annotated[
         str | None, typer.Option(help="Device sheet of this machine; its GPU's by default.")
     ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a pre-trained model to start from; a small one is made by default."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Profile this machine's GPU (or CPU), run small jobs on it, and compare them with their forecasts.
 
-    Without a network, in pieces: what is done is not done again. vLLM is tried where it is installed.
+    One of them starts from a folder in the format of Hugging Face, others from random weights. Without a network,
+    in pieces: what is done is not done again. vLLM is tried where it is installed.
     """
     from profiles.sheets import load_device
     from rlplan.files.writing import write_json, write_text
@@ -51,6 +58,7 @@ def command(
         trial_job,
         trials_here,
         try_job,
+        weights_here,
     )
 
     until = time.monotonic() + seconds
@@ -59,7 +67,7 @@ def command(
     check_folder("--out", out)
     name, devices = device_here(device)
     sheet, cores = load_device(name), max(1, (os.cpu_count() or 1) - devices)
-    wanted, tried, failed = trials_here(), [], {}
+    wanted, tried, failed = trials_here(weights_here(weights, out, sheet)), [], {}
     say(f"{devices} x {name}: {', '.join(each.name for each in wanted)}")
     for trial in wanted:
         job = trial_job(trial, sheet, devices, cores)
