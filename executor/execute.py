@@ -5,15 +5,23 @@ from pathlib import Path
 from statistics import mean, median
 
 from executor.control.capabilities import check_runnable
-from executor.control.checkpoints import check_checkpoints_of, check_continues, find_checkpoint
+from executor.control.checkpoints import (
+    Checkpoint,
+    check_checkpoints_of,
+    check_continues,
+    checkpoint_folder,
+    find_checkpoint,
+)
 from executor.control.cluster import (
     Cluster,
     SharedPaths,
     check_one_machine,
     joined_cluster,
 )
+from executor.control.evaluations import Evaluations, drop_evaluations
 from executor.control.export import export_actor
-from executor.control.metrics import METRICS_FILE, drop_iterations, read_metrics
+from executor.control.line_file import drop_iterations
+from executor.control.metrics import METRICS_FILE, read_metrics
 from executor.control.run import Progress, Run, Saving
 from executor.control.start import check_machine, gpu_names
 from executor.control.weights import with_weights
@@ -44,7 +52,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
 ) -> MeasuredRun:
     """Run a plan for some iterations and return the measured trace.
 
-    Writes `plan.yaml`, `metrics.jsonl` (a line per iteration, at once), TensorBoard events,
+    Writes `plan.yaml`, `metrics.jsonl` (a line per iteration, at once), TensorBoard events, evaluations and
     checkpoints where they are asked for and, at the end, `measured.json`. However it ends, no
     process and no half-written file is left. A run with checkpoints survives the loss of workers.
 
@@ -85,12 +93,12 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     ) as joined:
         write_plan(out / PLAN_FILE, plan)
         drop_iterations(out / METRICS_FILE, first if goes_on else 0)
+        drop_evaluations(out, first if goes_on else -1)
         (out / MEASURED_FILE).unlink(missing_ok=True)
         run = Run(plan, tasks, prompts, out, seed, iterations, saving, start, progress, joined)
         run.carry_out()
-    if saving.export is not None:
-        assert run.checkpoint is not None, "a run that is exported ends with a checkpoint"
-        export_actor(run.checkpoint, saving.export, folder=folder)
+    evaluations = Evaluations(plan.job.evaluation, out, iterations)
+    _export(saving, run.checkpoint, evaluations.best, out, folder)
     warmup_iterations = min(first + warmup, iterations - 1)
     rows = [row for row in read_metrics(out) if row["iteration"] >= warmup_iterations]
     measured = MeasuredRun(
@@ -106,9 +114,24 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         response_tokens=mean(row["response_tokens"] for row in rows),
         response_lengths=_response_lengths(rows),
         loop_flops_per_second=run.loop_flops_per_second,
+        evaluation_seconds=tuple(row["seconds"] for row in evaluations.rows),
     )
     write_json(out / MEASURED_FILE, measured)
     return measured
+
+
+def _export(
+    saving: Saving, last: Checkpoint | None, best: int | None, out: Path, folder: Path | None
+) -> None:
+    """Write the actor as it is at the end, and as it was when an evaluation found it best, where asked for."""
+    if saving.export is not None:
+        assert last is not None, "a run that is exported ends with a checkpoint"
+        export_actor(last, saving.export, folder=folder)
+    if saving.export_best is not None:
+        assert best is not None, "a run with evaluations ends with one"
+        export_actor(
+            find_checkpoint(checkpoint_folder(out, best)), saving.export_best, folder=folder
+        )
 
 
 def _shared_paths(plan: Plan, out: Path, saving: Saving) -> SharedPaths:
@@ -118,7 +141,7 @@ def _shared_paths(plan: Plan, out: Path, saving: Saving) -> SharedPaths:
         weights = weights_folder(plan.job, role)
         if weights is not None:
             read[f"weights.{role}"] = weights.resolve()
-    saves = saving.every is not None or saving.export is not None
+    saves = saving.keeps_best or saving.export is not None
     return SharedPaths(read=read, written={"--out": out.resolve()} if saves else {})
 
 

@@ -147,6 +147,23 @@ def print_errors(comparison: Comparison) -> None:
             say(words)
 
 
+def print_evaluations(out: Path) -> None:
+    """Print what a run's evaluations found, where it has some: at first, at last, and at best."""
+    from executor.control.evaluations import read_evaluations
+
+    rows = read_evaluations(out)
+    if not rows:
+        return
+    first, last, best = rows[0], rows[-1], max(rows, key=lambda row: row["accuracy"])
+    shown = {"first": first, "last": last, "best": best}
+    words = ", ".join(
+        f"{name} {row['accuracy']:.1%} after {row['iteration']:.0f} iterations"
+        for name, row in shown.items()
+    )
+    seconds = sum(row["seconds"] for row in rows)
+    say(f"held-out accuracy: {words}; {len(rows)} evaluations took {seconds:.1f} s")
+
+
 def cluster_of(
     address: str | None, node_wait: float | None, *, simulate_nodes: bool
 ) -> Cluster | None:

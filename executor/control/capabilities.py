@@ -53,6 +53,7 @@ RESAMPLED = Capability("groups that are sampled again among responses that go on
 BASELINES = Capability("greedy baselines beside responses that go on one by one")
 PIPELINED_STREAMS = Capability("pipelined generation that hands responses on one by one")
 INTERRUPTED = Capability("responses that new weights interrupt under this engine")
+UNSYNCED = Capability("evaluations between two syncs of weights")
 OVER_PROVISIONING = Capability("more responses begun than are learnt from")
 FRAMEWORK = Capability("steps of another framework")
 RECOMPUTATION = Capability("inputs of layers that wait in host memory for the backward pass")
@@ -199,6 +200,10 @@ def _lacks_for_streams(plan: Plan) -> Iterator[CapabilityError]:
         if lacks:
             instead = f"run {algorithm.name} in mode sync or one-step-off"
             yield capability.lacked_by(HERE, "mode", plan.mode, instead)
+    evaluation = plan.job.evaluation
+    if evaluation is not None and evaluation.every % plan.sync_every:
+        instead = f"what generates has new weights every {plan.sync_every} iterations: a multiple"
+        yield UNSYNCED.lacked_by(HERE, "job.evaluation.every", evaluation.every, instead)
     if layout.pp > 1:
         instead = f"in mode {plan.mode} it runs 1 only"
         yield PIPELINED_STREAMS.lacked_by(HERE, "tasks.actor.generate.pp", layout.pp, instead)

@@ -81,10 +81,13 @@ class CheckpointFolder:
 
     Args:
         keep: How many.
+
+    Attributes:
+        best: After how many iterations the one was written that is kept beside; None: there is none.
     """
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self._folder, self._keep = folder.resolve(), keep
+    def __init__(self, folder: Path, keep: int, best: int | None = None) -> None:
+        self._folder, self._keep, self.best = folder.resolve(), keep, best
 
     def save(
         self, plan: Plan, groups: Mapping[str, WorkerGroup], state: CheckpointState
@@ -115,8 +118,14 @@ class CheckpointFolder:
         done = found.index(target) + 1
         # Later ones are of a run that was given up where this one began.
         for old in (*found[: max(0, done - self._keep)], *found[done:]):
-            _discard(old)
+            if self.best is None or old.name != _name(self.best):
+                _discard(old)
         return Checkpoint(folder=target, state=state)
+
+
+def checkpoint_folder(out: Path, iteration: int) -> Path:
+    """Return where a run's checkpoint after so many iterations is."""
+    return out / CHECKPOINTS_FOLDER / _name(iteration)
 
 
 def restore(checkpoint: Checkpoint, groups: Mapping[str, WorkerGroup]) -> bool:

@@ -18,7 +18,10 @@ from executor.control.checkpoints import (
 from executor.control.cluster import JoinedCluster, places_of
 from executor.control.continuous.controller import ContinuousController
 from executor.control.controller import Controller, Finished
-from executor.control.metrics import METRICS_FILE, MetricsWriter, drop_iterations
+from executor.control.evaluating import Evaluator, evaluation_line
+from executor.control.evaluations import Evaluations, drop_evaluations
+from executor.control.line_file import drop_iterations
+from executor.control.metrics import METRICS_FILE, MetricsWriter
 from executor.control.start import ITERATION, slowest_loop, started_groups, within
 from executor.control.summary import iteration_metrics, progress_line
 from executor.data.workload import PromptBatches
@@ -52,6 +55,7 @@ class Saving:
         start_seconds: Limit of the start of workers and their models, likewise.
         resume: A checkpoint, or a run whose last one it is, to begin with.
         export: Folder for the actor at the end, as `transformers` reads it.
+        export_best: Folder for the actor as it was when an evaluation found it best.
     """
 
     every: int | None = None
@@ -61,6 +65,12 @@ class Saving:
     start_seconds: float | None = None
     resume: Path | None = None
     export: Path | None = None
+    export_best: Path | None = None
+
+    @property
+    def keeps_best(self) -> bool:
+        """Tell whether every evaluation has a checkpoint, of which the best one is kept."""
+        return self.every is not None or self.export_best is not None
 
 
 class Run:
@@ -95,9 +105,12 @@ class Run:
         self._plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
         self._seed, self._iterations = seed, iterations
         self._saving, self._progress = saving, progress or (lambda _, __, ___: None)
-        self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep)
+        self._evaluations = Evaluations(plan.job.evaluation, out, iterations)
+        best = self._evaluations.best
+        self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep, best)
         self._done = start.state.iteration if start is not None else 0
         self._origin_seconds: float | None = None
+        self._evaluator: Evaluator | None = None
         self.checkpoint = start
         self.finished: deque[Finished] = deque(maxlen=KEPT_ITERATIONS)
         self.peaks: dict[str, int] = {}
@@ -161,6 +174,7 @@ class Run:
         with within(self._saving.iteration_seconds, ITERATION):
             self.loop_flops_per_second = (slowest_loop(on_devices),)
         controller = controller_of(self._plan, self._tasks, groups, self._prompts)
+        self._evaluator = None
         try:
             self._iterate_with(controller, groups, on_devices)
         except Exception:
@@ -183,6 +197,9 @@ class Run:
             controller.go_on_from(state.iteration, state.next_prompt, state.left_prompts)
         unwritten: list[Finished] = []
         with MetricsWriter(self._out) as writer:
+            # What generates an update behind is left as the checkpoint has it.
+            if not controller.generator_is_ready:
+                self._evaluate(groups, controller, writer)
             for iteration in range(self._done, self._iterations):
                 is_last = iteration + 1 == self._iterations
                 with within(self._saving.iteration_seconds, ITERATION):
@@ -199,16 +216,34 @@ class Run:
                         self._save(groups, controller, iteration + 1)
                 metrics = iteration_metrics(self._plan, self._tasks, record)
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
+                self._evaluate(groups, controller, writer)
             self._write(writer, unwritten)
         with within(self._saving.iteration_seconds, ITERATION):
             self.loop_flops_per_second += (slowest_loop(on_devices),)
             self.peaks = {name: max(group.call("peak")) for name, group in groups.items()}
 
+    def _evaluate(
+        self, groups: Mapping[str, WorkerGroup], controller: Controller, writer: MetricsWriter
+    ) -> None:
+        """Evaluate where it is due, behind the checkpoint: what generates may be an update behind there."""
+        if not self._evaluations.is_due(self._done):
+            return
+        if self._evaluator is None:
+            self._evaluator = Evaluator(self._plan, self._tasks, self._prompts, groups, self._out)
+        with within(self._saving.iteration_seconds, ITERATION):
+            evaluated = self._evaluator.evaluate(controller, self._done)
+        self._folder.best = self._evaluations.best
+        numbers = evaluated.numbers.items()
+        writer.show(evaluated.done, {f"evaluation/{name}": each for name, each in numbers})
+        self._tell(evaluation_line(evaluated))
+
     def _is_saved_after(self, iteration: int) -> bool:
-        every = self._saving.every
-        if iteration + 1 == self._iterations:
-            return every is not None or self._saving.export is not None
-        return every is not None and (iteration + 1) % every == 0
+        saving, done = self._saving, iteration + 1
+        if saving.keeps_best and self._evaluations.is_due(done):
+            return True
+        if done == self._iterations:
+            return saving.every is not None or saving.export is not None
+        return saving.every is not None and done % saving.every == 0
 
     def _save(
         self, groups: Mapping[str, WorkerGroup], controller: Controller, iteration: int
@@ -238,6 +273,8 @@ class Run:
         while self.finished and self.finished[-1].span.iteration >= self._done:
             self.finished.pop()
         drop_iterations(self._out / METRICS_FILE, self._done)
+        drop_evaluations(self._out, self._done)
+        self._folder.best = self._evaluations.best
         return self._done
 
 
