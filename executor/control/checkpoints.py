@@ -23,7 +23,7 @@ from rlplan.files.decoding import check_version, decode, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import check_regular
 from rlplan.files.writing import write_json
-from rlplan.job import Job
+from rlplan.job import RANDOM, Job
 from rlplan.plan import WHOLE_BATCH_MODES, Plan
 from rlplan.results.stored import PLAN_FILE, write_plan
 
@@ -32,7 +32,7 @@ STATE_FILE = "checkpoint.json"
 MANIFEST_FILE = "manifest.json"
 VERSION = 2  # 1 had pickles in it, and no manifest
 # What a run that goes on must share with the one that it continues; layouts may differ.
-CONTINUED = ("algorithm", "models", "weights", "prompts_file", "prompt_data", "seed")
+CONTINUED = ("algorithm", "models", "prompts_file", "prompt_data", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +236,10 @@ def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: i
     for field in CONTINUED:
         if getattr(before, field) != getattr(now, field):
             _refuse(file, f"job.{field}", getattr(now, field), getattr(before, field))
+    for role in now.models:
+        started, starts = (job.weights_of(role) or RANDOM for job in (before, now))
+        if started != starts:
+            _refuse(file, f"job.weights.{role}", starts, started)
     if before.workload.prompts != now.workload.prompts:
         _refuse(file, "job.workload.prompts", now.workload.prompts, before.workload.prompts)
     _check_position(checkpoint, plan, before)

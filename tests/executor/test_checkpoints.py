@@ -199,6 +199,11 @@ def test_another_job_or_seed_is_refused_by_name(kept):
     other = replace(plan, job=make_job(model=TIED))
     with pytest.raises(FileError, match=r"job\.models: is of another job"):
         check_continues(last, other, SEED, 4)
+    drawn = replace(plan.job, weights=None)  # as older releases, which drew all weights, wrote it
+    check_continues(last, replace(plan, job=drawn), SEED, 4)
+    read = replace(plan.job, weights=FrozenDict({"actor": "elsewhere"}))
+    with pytest.raises(FileError, match=r"job\.weights\.actor: is .*elsewhere.*allowed: 'random'"):
+        check_continues(last, replace(plan, job=read), SEED, 4)
     with pytest.raises(FileError, match=r"job\.workload\.prompts: is of another job; found 4"):
         check_continues(last, replace(plan, job=make_job(prompts=4)), SEED, 4)
 
