@@ -16,7 +16,7 @@ from executor.model.building import HEAD, StageModel
 from executor.model.experts import is_expert
 from executor.parallel.meshes import RankGroup, RankMesh
 from executor.weights.flat import Entry, distinct_parameters, entries_of, is_partial, local_part
-from executor.weights.optimizers import MOMENTS, ShardOptimizer, set_moments
+from executor.weights.optimizers import MOMENTS, ShardOptimizer, adam_of, set_moments
 
 
 class FullyShardedParameters:
@@ -174,29 +174,30 @@ class FullyShardedOptimizer(ShardOptimizer):
         self, weights: FullyShardedParameters, mesh: RankMesh, learning_rate: float
     ) -> None:
         self._weights, self._mesh = weights, mesh
-        self.adam = torch.optim.AdamW(
-            list(weights.parameters().values()), lr=learning_rate, weight_decay=0.0, foreach=False
-        )
+        # Plain tensors, which one kernel steps together whatever meshes they are shared over.
+        self._mine = {
+            name: nn.Parameter(local_part(share)) for name, share in weights.parameters().items()
+        }
+        self.adam = adam_of(list(self._mine.values()), learning_rate)
 
     def whole_moments(self) -> dict[str, Tensor]:
         """Return the states of all shares."""
         states = list(self.adam.state.values())
         if not states:
             return {}
-        return {
-            name: self._weights.whole_of([local_part(state[name]) for state in states])
-            for name in MOMENTS
-        }
+        return {name: self._weights.whole_of([state[name] for state in states]) for name in MOMENTS}
 
     def write_moments(self, moments: Mapping[str, Tensor], steps: int) -> None:
         """Take over this rank's share of whole states."""
-        parameters = list(self._weights.parameters().values())
-        made = {name: [torch.zeros_like(weight) for weight in parameters] for name in moments}
+        made = {
+            name: [torch.zeros_like(weight.detach()) for weight in self._mine.values()]
+            for name in moments
+        }
         for name, whole in moments.items():
-            self._weights.write_shares([local_part(share) for share in made[name]], whole)
+            self._weights.write_shares(made[name], whole)
         set_moments(
             self.adam,
-            [{name: made[name][i] for name in moments} for i in range(len(parameters))],
+            [{name: made[name][i] for name in moments} for i in range(len(self._mine))],
             steps,
         )
 
@@ -223,10 +224,12 @@ class FullyShardedOptimizer(ShardOptimizer):
 
     def step_scaled(self, factor: Tensor) -> None:
         """Step the shares."""
-        for _, gradient in self._gradients():
-            gradient.mul_(factor)
+        for name, gradient in self._gradients():
+            self._mine[name].grad = gradient.mul_(factor)
         self.adam.step()
         self.adam.zero_grad()
+        for share in self._weights.parameters().values():
+            share.grad = None
         self._weights.refresh()
 
     def _gradients(self) -> list[tuple[str, Tensor]]:

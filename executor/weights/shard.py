@@ -188,6 +188,7 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
         stages=chunks * mesh.pp_size,
         held=[chunk * mesh.pp_size + mesh.pp for chunk in range(chunks)],
         recompute=trained.recompute if trained is not None else "none",
+        kernels_of=mesh.device if precision != "fp32" else None,
     )
     tied = head == "lm" and architecture.tied_embeddings
     split = head == "lm" and architecture.vocab_size % lcm(mesh.tp_size, vocabulary_parts) == 0
