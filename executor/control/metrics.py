@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from executor.control.tracking import Tracking
 from executor.data.prompt_files import json_object
 from rlplan.errors import FileError
 from rlplan.files.reading import read_text
@@ -32,9 +33,11 @@ class MetricsWriter:
 
     Args:
         out: Folder of the run; made if it is missing.
+        tracking: What hands them to tracking services too; None: nothing does.
     """
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, tracking: Tracking | None = None) -> None:
+        self._tracking = tracking
         out.mkdir(parents=True, exist_ok=True)
         path = out / METRICS_FILE
         check_replaceable(str(path), path)
@@ -63,6 +66,8 @@ class MetricsWriter:
             raise FileError(str(self._lines.name), problem) from None
         if written != len(line):
             raise FileError(str(self._lines.name), "cannot be written: the disk is full")
+        if self._tracking is not None:
+            self._tracking.add(iteration, numbers)
         self._pending.append((iteration, numbers))
         if time.monotonic() - self._shown_seconds > BOARD_SECONDS:
             self._show_pending()

@@ -36,6 +36,7 @@ class MeasuredRun:
         response_lengths: After the warm-up; None in runs that did not note it.
         loop_flops_per_second: What the slowest device does in a fixed loop (`executor.probing.loop`), all of them
             busy: before the first iteration and after the last. Empty in runs that did not note it.
+        stopped: Why it stopped before the last iteration that it was to do; empty where it did not.
     """
 
     version: int = RUN_VERSION
@@ -47,6 +48,7 @@ class MeasuredRun:
     response_tokens: float | None = None
     response_lengths: ResponseLengths | None = None
     loop_flops_per_second: tuple[Positive, ...] = ()
+    stopped: str = ""
 
     @property
     def mean_response_tokens(self) -> float | None:

@@ -10,8 +10,6 @@ from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
     SiteOption,
-    echo_json,
-    say,
 )
 
 EXAMPLE = (
@@ -80,9 +78,37 @@ def command(  # noqa: PLR0917 -- one parameter an option
             help="Let devices of this machine stand for those of a plan's several nodes.",
         ),
     ] = False,
+    log_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SERVICE",
+            help="Send metrics to a tracking service as well: wandb or mlflow; may be repeated.",
+        ),
+    ] = None,
+    stop_when: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Stop after an iteration with a metric at a bound: 'mean_reward>=0.9'; may be repeated.",
+        ),
+    ] = None,
+    stop_after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Stop once iterations took so long, those before --resume counted: 90s, 45m, 2h.",
+        ),
+    ] = None,
+    stop_tokens: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop once so many response tokens were learnt from, those before --resume counted.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
+    from executor.control.services import check_services
     from executor.learning.rules import check_rule_names, rule_functions
     from planner.answers.completion import load_plan
     from planner.requests.specs import check_limits
@@ -93,6 +119,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     running.check_warmup(warmup, iterations)
     running.require_execution()
     cluster = running.cluster_of(address, node_wait, simulate_nodes=simulate_nodes)
+    stopping = running.stopping_of(stop_when, stop_after, stop_tokens)
+    check_services(log_to or ())
     _check_folders(out, export, resume)
     complete, facts = load_plan(plan, profile, site=site)
     check_rule_names(complete.job, plan)
@@ -124,13 +152,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
         saving=saving,
         cluster=cluster,
         simulate_nodes=simulate_nodes,
+        stopping=stopping,
+        log_to=log_to,
     )
     comparison = running.compare_run(out, forecast, run, facts)
-    if as_json:
-        echo_json(comparison)
-        return
-    running.print_errors(comparison)
-    say(f"run written to {out}")
+    running.print_run(out, run, comparison, as_json=as_json)
 
 
 def _check_folders(out: Path, export: Path | None, resume: Path | None) -> None:
