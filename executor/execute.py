@@ -18,12 +18,16 @@ from executor.control.cluster import (
     check_one_machine,
     joined_cluster,
 )
-from executor.control.evaluations import Evaluations, drop_evaluations
+from executor.control.evaluations import Evaluations, drop_evaluations, read_evaluations
 from executor.control.export import export_actor
 from executor.control.line_file import drop_iterations
+from executor.control.metric_names import possible_metrics
 from executor.control.metrics import METRICS_FILE, read_metrics
 from executor.control.run import Progress, Run, Saving
+from executor.control.services import check_services
 from executor.control.start import check_machine, gpu_names
+from executor.control.stopping import Stopping, check_goes_on
+from executor.control.tracking import tracked
 from executor.control.weights import with_weights
 from executor.data.workload import PromptBatches, job_of_batches
 from executor.learning.rules import needed_columns
@@ -49,6 +53,8 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     saving: Saving | None = None,
     cluster: Cluster | None = None,
     simulate_nodes: bool = False,
+    stopping: Stopping | None = None,
+    log_to: Sequence[str] = (),
 ) -> MeasuredRun:
     """Run a plan for some iterations and return the measured trace.
 
@@ -68,13 +74,19 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         saving: What is kept of the run, and with what it begins; None: nothing, and anew.
         cluster: The Ray that it joins; None: one of its own, on this machine.
         simulate_nodes: Whether devices of this machine stand for those of several nodes.
+        stopping: When it stops before `iterations`; None: never.
+        log_to: Tracking services that get its metrics, by name (`executor.control.services`).
 
     Raises:
+        UserError: There is no such service, its package is not installed, or it cannot be started.
         PlanError: This engine, this machine or the cluster cannot run the plan.
         FileError: The prompts, weights or the checkpoint cannot be read, or another job wrote it.
         WorkerLostError: Workers were lost, and there are no checkpoints or no retries left.
     """
     tasks = check_runnable(plan)
+    check_services(log_to)
+    stopping = stopping or Stopping()
+    stopping.check_names(possible_metrics(plan, tasks))
     if cluster is None:
         check_machine(plan)
         if not simulate_nodes:
@@ -85,23 +97,40 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     start = find_checkpoint(saving.resume) if saving.resume is not None else None
     if start is not None:
         check_continues(start, plan, seed, iterations)
+        check_goes_on(start.folder, start.run_folder, start.state.iteration, stopping)
     first = start.state.iteration if start is not None else 0
     goes_on = check_checkpoints_of(out, start)
     paths = _shared_paths(plan, out, saving)
-    with joined_cluster(
-        plan, cluster, paths, folder or Path(), _told(progress, first, iterations)
-    ) as joined:
+    tell = _told(progress, first, iterations)
+    with (
+        tracked(log_to, out, plan, goes_on=goes_on, tell=tell) as tracking,
+        joined_cluster(plan, cluster, paths, folder or Path(), tell) as joined,
+    ):
         write_plan(out / PLAN_FILE, plan)
         drop_iterations(out / METRICS_FILE, first if goes_on else 0)
         drop_evaluations(out, first if goes_on else -1)
         (out / MEASURED_FILE).unlink(missing_ok=True)
         run = Run(plan, tasks, prompts, out, seed, iterations, saving, start, progress, joined)
-        run.carry_out()
+        run.carry_out(stopping, tracking)
     evaluations = Evaluations(plan.job.evaluation, out, iterations)
     _export(saving, run.checkpoint, evaluations.best, out, folder)
-    warmup_iterations = min(first + warmup, iterations - 1)
+    machine = read_fingerprint(gpu_names()) if joined is None else joined.machine
+    measured = _measured(plan, out, run, min(first + warmup, run.done - 1), machine)
+    write_json(out / MEASURED_FILE, measured)
+    return measured
+
+
+def _measured(
+    plan: Plan, out: Path, run: Run, warmup_iterations: int, machine: FrozenDict[str, str]
+) -> MeasuredRun:
+    """Return what a run measured.
+
+    Args:
+        out: Its folder, with the metrics of its iterations.
+        warmup_iterations: First iterations that comparisons leave out.
+    """
     rows = [row for row in read_metrics(out) if row["iteration"] >= warmup_iterations]
-    measured = MeasuredRun(
+    return MeasuredRun(
         plan=plan,
         trace=Trace(
             origin="measured",
@@ -110,14 +139,13 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         ),
         warmup_iterations=warmup_iterations,
         memory_peak_bytes=FrozenDict(run.peaks),
-        machine=read_fingerprint(gpu_names()) if joined is None else joined.machine,
+        machine=machine,
         response_tokens=mean(row["response_tokens"] for row in rows),
         response_lengths=_response_lengths(rows),
         loop_flops_per_second=run.loop_flops_per_second,
-        evaluation_seconds=tuple(row["seconds"] for row in evaluations.rows),
+        evaluation_seconds=tuple(row["seconds"] for row in read_evaluations(out)),
+        stopped=run.stopped,
     )
-    write_json(out / MEASURED_FILE, measured)
-    return measured
 
 
 def _export(

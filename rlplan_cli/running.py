@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlplan_cli.terminal import print_table, progress_bar, say
+from rlplan_cli.terminal import echo_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
     from executor.control.cluster import Cluster
     from executor.control.run import Saving
+    from executor.control.stopping import Stopping
     from profiles.facts import Facts
     from rlplan.plan import Plan
     from rlplan.results.forecast import Forecast
@@ -65,6 +67,17 @@ def check_warmup(warmup: int, iterations: int) -> None:
         raise FileError("--warmup", problem, value=warmup, allowed=allowed)
 
 
+def stopping_of(when: Sequence[str] | None, after: str | None, tokens: float | None) -> Stopping:
+    """Return when a run stops, as options say.
+
+    Raises:
+        FileError: Names the option.
+    """
+    from executor.control import stopping
+
+    return stopping.stopping_of(when or (), after, tokens)
+
+
 def run_plan(
     plan: Plan,
     out: Path,
@@ -76,6 +89,8 @@ def run_plan(
     saving: Saving | None = None,
     cluster: Cluster | None = None,
     simulate_nodes: bool = False,
+    stopping: Stopping | None = None,
+    log_to: Sequence[str] | None = None,
 ) -> MeasuredRun:
     """Carry a plan out on Ray, in the folder `out`."""
     from executor.execute import execute
@@ -92,6 +107,8 @@ def run_plan(
             saving=saving,
             cluster=cluster,
             simulate_nodes=simulate_nodes,
+            stopping=stopping,
+            log_to=log_to or (),
         )
 
 
@@ -162,6 +179,17 @@ def print_evaluations(out: Path) -> None:
     )
     seconds = sum(row["seconds"] for row in rows)
     say(f"held-out accuracy: {words}; {len(rows)} evaluations took {seconds:.1f} s")
+
+
+def print_run(out: Path, run: MeasuredRun, comparison: Comparison, *, as_json: bool) -> None:
+    """Print a run beside its forecast; say where it lies, and why it stopped before its last iteration."""
+    if as_json:
+        echo_json(comparison)
+        return
+    print_errors(comparison)
+    print_evaluations(out)
+    stopped = f"; stopped: {run.stopped}" if run.stopped else ""
+    say(f"run written to {out}{stopped}")
 
 
 def cluster_of(

@@ -67,6 +67,11 @@ class Checkpoint:
     state: CheckpointState
     passed_over: str = ""
 
+    @property
+    def run_folder(self) -> Path:
+        """Return the folder of the run that wrote it, where it still lies there."""
+        return self.folder.parent.parent
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:

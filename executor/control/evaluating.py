@@ -12,7 +12,7 @@ import numpy as np
 import ray
 
 from executor.control.controller import Controller
-from executor.control.evaluations import EVALUATIONS_FILE, SAMPLES_FILE
+from executor.control.evaluations import EVALUATIONS_FILE, SAMPLES_FILE, passing_counts
 from executor.control.line_file import LineFile
 from executor.data.batches import RESPONSE, split_rows
 from executor.data.held_out import HeldOut
@@ -181,7 +181,7 @@ def found_numbers(
     samples = evaluation.samples_per_prompt
     right = np.array(scores).reshape(-1, samples) >= evaluation.correct_from
     found = {"accuracy": float(right.mean())}
-    for count in (2**power for power in range(1, samples.bit_length())):
+    for count in passing_counts(evaluation):
         passing = [pass_at(count, samples, int(each)) for each in right.sum(axis=1)]
         found[f"pass@{count}"] = mean(passing)
     return {

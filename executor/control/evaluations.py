@@ -9,6 +9,8 @@ from executor.data.prompt_files import json_object
 from rlplan.files.reading import read_text
 from rlplan.workload.evaluation import Evaluation
 
+# What names of metrics begin with that evaluations find.
+EVALUATION = "evaluation"
 EVALUATIONS_FILE, SAMPLES_FILE = "evaluations.jsonl", "samples.jsonl"
 
 
@@ -42,11 +44,15 @@ class Evaluations:
     def __init__(self, evaluation: Evaluation | None, out: Path, iterations: int) -> None:
         self._evaluation, self._out, self._iterations = evaluation, out, iterations
 
-    def is_due(self, done: int) -> bool:
-        """Tell whether a run evaluates after so many iterations, and has not yet."""
+    def is_due(self, done: int, *, ends: bool = False) -> bool:
+        """Tell whether a run evaluates after so many iterations, and has not yet.
+
+        Args:
+            ends: Whether it stops there.
+        """
         if self._evaluation is None:
             return False
-        wanted = done in (0, self._iterations) or done % self._evaluation.every == 0
+        wanted = ends or done in (0, self._iterations) or done % self._evaluation.every == 0
         return wanted and all(row["iteration"] != done for row in self.rows)
 
     @property
@@ -62,6 +68,20 @@ class Evaluations:
             return None
         best = max(trained, key=lambda row: (row["accuracy"], -row["iteration"]))
         return int(best["iteration"])
+
+
+def evaluation_names(evaluation: Evaluation | None) -> tuple[str, ...]:
+    """Return the names of the metrics that evaluations find; none where there are no evaluations."""
+    if evaluation is None:
+        return ()
+    passing = (f"pass@{count}" for count in passing_counts(evaluation))
+    found = ("accuracy", *passing, "score", "response_tokens", "cut", "seconds")
+    return tuple(f"{EVALUATION}/{name}" for name in found)
+
+
+def passing_counts(evaluation: Evaluation) -> tuple[int, ...]:
+    """Return for which numbers of responses it is asked whether one is right: powers of two up to all of a prompt's."""
+    return tuple(2**power for power in range(1, evaluation.samples_per_prompt.bit_length()))
 
 
 def drop_evaluations(out: Path, done: int) -> None:

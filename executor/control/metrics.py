@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from executor.control.line_file import LineFile
+from executor.control.tracking import Tracking
 from executor.data.prompt_files import json_object
 from rlplan.errors import FileError
 from rlplan.files.reading import read_text
@@ -29,9 +30,11 @@ class MetricsWriter:
 
     Args:
         out: Folder of the run; made if it is missing.
+        tracking: What hands them to tracking services too; None: nothing does.
     """
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, tracking: Tracking | None = None) -> None:
+        self._tracking = tracking
         self._lines = LineFile(out / METRICS_FILE)
         self._board = _Board(out / TENSORBOARD_FOLDER)
         self._pending: list[tuple[int, dict[str, float]]] = []
@@ -52,6 +55,8 @@ class MetricsWriter:
 
     def show(self, iteration: int, numbers: Mapping[str, float]) -> None:
         """Give curves a point that is no iteration's line."""
+        if self._tracking is not None:
+            self._tracking.add(iteration, numbers)
         self._pending.append((iteration, dict(numbers)))
         if time.monotonic() - self._shown_seconds > BOARD_SECONDS:
             self._show_pending()

@@ -12,8 +12,6 @@ from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
     SiteOption,
-    echo_json,
-    say,
 )
 
 if TYPE_CHECKING:
@@ -91,9 +89,37 @@ def command(  # noqa: PLR0917 -- one parameter an option
             help="Let devices of this machine stand for those of a plan's several nodes.",
         ),
     ] = False,
+    log_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SERVICE",
+            help="Send metrics to a tracking service as well: wandb or mlflow; may be repeated.",
+        ),
+    ] = None,
+    stop_when: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Stop after an iteration with a metric at a bound: 'mean_reward>=0.9'; may be repeated.",
+        ),
+    ] = None,
+    stop_after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Stop once iterations took so long, those before --resume counted: 90s, 45m, 2h.",
+        ),
+    ] = None,
+    stop_tokens: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop once so many response tokens were learnt from, those before --resume counted.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
+    from executor.control.services import check_services
     from planner.answers.completion import load_plan
     from planner.requests.specs import check_limits
     from rlplan_cli import running
@@ -103,6 +129,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     running.check_warmup(warmup, iterations)
     running.require_execution()
     cluster = running.cluster_of(address, node_wait, simulate_nodes=simulate_nodes)
+    stopping = running.stopping_of(stop_when, stop_after, stop_tokens)
+    check_services(log_to or ())
     _check_folders(out, resume, {"--export": export, "--export-best": export_best})
     complete, facts = load_plan(plan, profile, site=site)
     _check_job(complete.job, plan, export_best)
@@ -134,14 +162,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
         saving=saving,
         cluster=cluster,
         simulate_nodes=simulate_nodes,
+        stopping=stopping,
+        log_to=log_to,
     )
     comparison = running.compare_run(out, forecast, run, facts)
-    if as_json:
-        echo_json(comparison)
-        return
-    running.print_errors(comparison)
-    running.print_evaluations(out)
-    say(f"run written to {out}")
+    running.print_run(out, run, comparison, as_json=as_json)
 
 
 def _check_folders(out: Path, resume: Path | None, exports: Mapping[str, Path | None]) -> None:
