@@ -42,7 +42,6 @@ SILENT = (
 PRECISIONS = ("fp32", "bf16")
 # Families that publish some matrices as one (`executor.model.joined`).
 JOINED_FAMILIES = ("phi3",)
-ADAPTED_ZERO = (0, 1)
 # What `executor.model.building` computes again.
 RECOMPUTES = ("none", "selective", "alternate", "full")
 CPU = "cpu"
@@ -260,15 +259,12 @@ def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:
 
 def _lacks_for_adapters(plan: Plan, task: Task) -> Iterator[CapabilityError]:
     """Yield what is lacking to train a model by adapters."""
-    model, layout = plan.job.architecture(task.role), plan.tasks[task.name]
+    model = plan.job.architecture(task.role)
     adapter, field = plan.job.adapter(task.role), f"job.adapters.{task.role}"
     assert adapter is not None
     if model.num_experts or model.family in JOINED_FAMILIES:
         instead = "it trains adapters beside linear layers that are published one by one, not experts or joined ones"
         yield ADAPTERS.lacked_by(HERE, f"job.models.{task.role}.family", model.family, instead)
-    if layout.zero not in ADAPTED_ZERO:
-        instead = f"beside weights that every copy has: {listed(ADAPTED_ZERO)}"
-        yield ADAPTERS.lacked_by(HERE, f"tasks.{task.name}.zero", layout.zero, instead)
     if task.role != "actor":
         return
     engine = plan.tasks["actor.generate"].engine

@@ -135,8 +135,8 @@ def read_weights(
                     there[place].copy_(source.read(name, part))
     finally:
         source.close()
-    held = weights.parts if isinstance(weights, ExpertParallelParameters) else [weights]
-    for each in held:
+    has_parts = isinstance(weights, ExpertParallelParameters | AdaptedParameters)
+    for each in weights.parts if has_parts else (weights,):
         if isinstance(each, FullyShardedParameters):
             each.refresh()
 
