@@ -275,7 +275,7 @@ def test_a_service_that_fails_meanwhile_is_left(wandb, monkeypatch, tmp_path, ca
     monkeypatch.setattr(tracking, "HAND_OVER_SECONDS", 0.001)
     with tracked(["wandb"], tmp_path, tiny_plan(), goes_on=False) as to:
         begun = to._threads[0]
-        begun._service._run.log = broken
+        monkeypatch.setattr(begun._service, "log", broken)
         to.add(0, {"kl": 1.0})
         begun._thread.join(30)
         to.add(1, {"kl": 1.0})
@@ -287,7 +287,7 @@ def test_a_service_that_takes_too_long_is_not_waited_for(wandb, monkeypatch, tmp
     held = threading.Event()
     monkeypatch.setattr(tracking, "CLOSE_SECONDS", 0.01)
     with tracked(["wandb"], tmp_path, tiny_plan(), goes_on=False) as to:
-        to._threads[0]._service._run.finish = lambda **_: held.wait(30)
+        monkeypatch.setattr(to._threads[0]._service, "close", lambda **_: held.wait(30))
     assert caplog.messages == ["wandb: did not take all metrics in time"]
     held.set()
 
