@@ -24,8 +24,8 @@ from executor.weights.expert_parallel import ExpertParallelParameters
 from executor.weights.flat import Entry, FlatParameters, distinct_parameters, entries_of
 from executor.weights.fully_sharded import FullyShardedParameters
 from rlplan.errors import FileError
+from rlplan.models.folder import WEIGHT_FILES
 
-WEIGHT_FILES = "*.safetensors"
 SCORE = "score.weight"
 PREFIXES = ("model.", "", "language_model.model.", "model.language_model.")
 FIRST_NORM = re.compile(r"layers\.0\.(input|post_attention)_layernorm\.weight$")

@@ -1,6 +1,7 @@
 """Low-rank adapters: the same in every layout, off as the reference, merged where weights are given out."""
 
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from rlplan.job import Hyperparameters
 from rlplan.models.adapter import Adapter
 from rlplan.plan import TaskPlan
 from tests.cases import only
-from tests.executor.test_parallel_models import MODELS, UPDATES, batch_of, share_of
+from tests.executor.test_parallel_models import MODELS, UPDATES, batch_of, shard_of, share_of
 
 pytestmark = pytest.mark.ray
 
@@ -58,23 +59,17 @@ FEW = (
 )  # fmt: skip
 RATE = 5e-3
 ADAPTER = Adapter(rank=3, alpha=6.0)
+ALONE: tuple[int, str, str, dict[str, Any]] = (1, "llama", "lm", {})
 
 
-def shard_of(rank, ranks, model, head, settings, adapter=ADAPTER):
+def adapted_shard(rank, ranks, case, adapter=ADAPTER):
     """Return a rank's shard of a model with adapters that are not zero any more."""
-    layout = TaskPlan(pool="p0", **{"micro_batch": 3, **settings})
-    mesh = make_mesh(task_positions(layout, ranks), rank, torch.device("cpu"), layout.ep)
-    role = "actor" if head == "lm" else "critic"
-    return build_shard(
-        MODELS[model], head, mesh, role=role, seed=1, precision="fp32", learning_rate=RATE,
-        layout=layout, adapter=adapter,
-    )  # fmt: skip
+    return shard_of(rank, ranks, case, learning_rate=RATE, adapter=adapter)
 
 
 def train(rank, ranks, case):
     """Return what a rank has after updates: metrics, outputs before and after, and the adapters."""
-    _, model, head, settings = case
-    shard = shard_of(rank, ranks, model, head, settings)
+    head, shard = case[2], adapted_shard(rank, ranks, case)
     mesh, share = shard.mesh, share_of(batch_of(head), shard.mesh.dp, shard.mesh.dp_size)
     frozen = shard.flat.frozen.whole_values().clone()
 
@@ -164,7 +159,7 @@ def test_a_critics_fresh_head_is_trained_beside_its_adapters():
 
 def trained_shard():
     """Return a shard of one process whose adapters add something."""
-    shard = shard_of(0, 1, "llama", "lm", {})
+    shard = adapted_shard(0, 1, ALONE)
     with torch.no_grad():
         shard.flat.adapters.values.normal_(std=0.1, generator=torch.Generator().manual_seed(3))
     return shard
@@ -199,7 +194,7 @@ def test_merged_weights_compute_the_same_without_adapters():
     ("targets", "inside"), [("attention", "self_attn"), ("feed-forward", "mlp")]
 )
 def test_targets_say_which_layers_have_adapters(targets, inside):
-    shard = shard_of(0, 1, "llama", "lm", {}, Adapter(rank=2, targets=targets))
+    shard = adapted_shard(0, 1, ALONE, Adapter(rank=2, targets=targets))
     names = [entry.name for entry in shard.flat.adapters.entries]
     assert names
     assert all(f".{inside}." in name for name in names)
