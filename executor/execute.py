@@ -91,10 +91,11 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     if saving.export is not None:
         assert run.checkpoint is not None, "a run that is exported ends with a checkpoint"
         export_actor(run.checkpoint, saving.export, folder=folder)
+    first = max([first, *(each.iteration for each in run.replanned)])
     warmup_iterations = min(first + warmup, iterations - 1)
     rows = [row for row in read_metrics(out) if row["iteration"] >= warmup_iterations]
     measured = MeasuredRun(
-        plan=plan,
+        plan=run.plan,
         trace=Trace(
             origin="measured",
             spans=sorted_spans([span for record in run.finished for span in record.spans]),
@@ -106,6 +107,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         response_tokens=mean(row["response_tokens"] for row in rows),
         response_lengths=_response_lengths(rows),
         loop_flops_per_second=run.loop_flops_per_second,
+        replanned=run.replanned,
     )
     write_json(out / MEASURED_FILE, measured)
     return measured

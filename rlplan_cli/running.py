@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from executor.control.cluster import Cluster
     from executor.control.run import Saving
     from profiles.facts import Facts
+    from rlplan.job import NodeGroup
     from rlplan.plan import Plan
     from rlplan.results.forecast import Forecast
     from rlplan.results.measurement import Comparison, MeasuredRun
@@ -112,8 +113,11 @@ def compare_run(
     from planner.evaluation.measured_lengths import forecast_as_run, same_lengths
     from rlplan.files.writing import write_json
     from rlplan.results.stored import AS_RUN_FILE, COMPARISON_FILE, FORECAST_FILE
+    from simulator.simulate import simulate
     from simulator.validation import compare
 
+    if run.replanned and facts is not None:  # what was measured is the last plan's
+        forecast = simulate(run.plan, facts)
     as_run = stored_as_run(out)
     if facts is not None:
         as_run = None if same_lengths(run) else forecast_as_run(run.plan, facts, run)
@@ -135,6 +139,41 @@ def stored_as_run(run_folder: Path) -> Forecast | None:
     return read_forecast(path) if path.exists() else None
 
 
+def check_saved(fewer_nodes: bool, checkpoint_every: int | None) -> None:
+    """Refuse to go on with other nodes where there is nothing to go on from.
+
+    Raises:
+        FileError: Names the option.
+    """
+    from rlplan.errors import FileError
+
+    if fewer_nodes and checkpoint_every is None:
+        problem = "goes on from checkpoints"
+        raise FileError("--fewer-nodes", problem, allowed="together with --checkpoint-every")
+
+
+def replanning(cluster: Cluster | None, facts: Facts) -> Cluster | None:
+    """Return a cluster whose runs go on with another plan of their job where lost nodes do not come."""
+    from dataclasses import replace
+
+    def replan(plan: Plan, groups: tuple[NodeGroup, ...]) -> Plan:
+        from executor.control.capabilities import check_runnable
+        from planner.answers.fewer_nodes import plans_on
+        from rlplan.errors import CapabilityError
+
+        *others, last = plans_on(plan, groups, facts)
+        for found in others:
+            try:
+                check_runnable(found)
+            except CapabilityError:
+                continue
+            return found
+        check_runnable(last)
+        return last
+
+    return None if cluster is None else replace(cluster, replan=replan)
+
+
 def print_errors(comparison: Comparison) -> None:
     """Print forecast against measurement, task by task, and what keeps them from being comparable."""
     from reports.tables.plans import error_table
@@ -147,24 +186,37 @@ def print_errors(comparison: Comparison) -> None:
             say(words)
 
 
+def joined_address(address: str | None) -> str | None:
+    """Return the address of the Ray that is joined, as an option and `RAY_ADDRESS` say; None: one of the run's own."""
+    import os
+
+    found = address or os.environ.get("RAY_ADDRESS") or "local"
+    return None if found == "local" else found
+
+
 def cluster_of(
-    address: str | None, node_wait: float | None, *, simulate_nodes: bool
+    address: str | None,
+    node_wait: float | None,
+    *,
+    simulate_nodes: bool,
+    fewer_nodes: bool = False,
 ) -> Cluster | None:
     """Return the Ray that a run joins, as options and `RAY_ADDRESS` say; None for one of its own.
 
     Raises:
         FileError: An option is for the other of the two.
     """
-    import os
-
     from executor.control.cluster import Cluster
     from rlplan.errors import FileError
 
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
-    if address == "local":
+    address = joined_address(address)
+    if address is None:
         if node_wait is not None:
             problem = "waits for nodes of a cluster that is joined"
             raise FileError("--node-wait", problem, allowed="together with --address")
+        if fewer_nodes:
+            problem = "is for nodes of a cluster that is joined"
+            raise FileError("--fewer-nodes", problem, allowed="together with --address")
         return None
     if simulate_nodes:
         problem = "is for a Ray of the run's own: a cluster has nodes"

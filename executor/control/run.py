@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from executor.control.capabilities import check_runnable
 from executor.control.checkpoints import (
     CHECKPOINTS_FOLDER,
     Checkpoint,
@@ -24,9 +25,11 @@ from executor.control.summary import iteration_metrics, progress_line
 from executor.data.workload import PromptBatches
 from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
-from rlplan.errors import WorkerLostError
+from rlplan.errors import NodesMissingError, UserError, WorkerLostError
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import STREAMED_MODES, Plan
+from rlplan.results.measurement import Replanned
+from rlplan.results.stored import PLAN_FILE, write_plan
 
 # Called as progress(iterations done, iterations in all, what is done).
 Progress = Callable[[int, int, str], None]
@@ -72,6 +75,8 @@ class Run:
         joined: The cluster whose nodes it takes; None: a Ray of its own.
 
     Attributes:
+        plan: The one that is carried out now.
+        replanned: Where another one followed.
         finished: What the last iterations measured; of all of them `metrics.jsonl` has the numbers.
         peaks: Largest bytes of a device's process, by pool.
         loop_flops_per_second: How fast the slowest device is, at the start and at the end.
@@ -92,7 +97,8 @@ class Run:
         joined: JoinedCluster | None = None,
     ) -> None:
         self._joined = joined
-        self._plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
+        self.plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
+        self.replanned: tuple[Replanned, ...] = ()
         self._seed, self._iterations = seed, iterations
         self._saving, self._progress = saving, progress or (lambda _, __, ___: None)
         self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep)
@@ -119,14 +125,45 @@ class Run:
                     raise
                 iteration = self._go_back()
                 self._tell_passed_over()
+                changed = self._changed_plan(error)
                 self._progress(
                     iteration,
                     self._iterations,
-                    f"{error}; goes on after {iteration} iterations"
+                    f"{error}{changed}; goes on after {iteration} iterations"
                     f" (retry {retry} of {self._saving.retries})",
                 )
             else:
                 return
+
+    def _changed_plan(self, error: WorkerLostError) -> str:
+        """Take a plan for the nodes that are left, where some have not come; return what is said of it.
+
+        Raises:
+            WorkerLostError: No plan fits them.
+        """
+        if not isinstance(error, NodesMissingError) or self._joined is None:
+            return ""
+        if not self._joined.replans:
+            return ""
+        self._tell(f"{error}; searches a plan for the nodes that are there")
+        try:
+            plan = self._joined.replanned()
+            tasks = check_runnable(plan)
+        except UserError as why:
+            raise WorkerLostError(
+                f"{error}; no plan for the nodes that are there: {why}"
+            ) from error
+        before = f"plan-before-{self._done:06d}.yaml"
+        if not (self._out / before).exists():  # one that did no iteration is not kept
+            write_plan(self._out / before, self.plan)
+        write_plan(self._out / PLAN_FILE, plan)
+        changed = Replanned(iteration=self._done, reason=str(error), before=before)
+        earlier = [each for each in self.replanned if each.before != before]
+        self.replanned = (*earlier, changed)
+        self.plan, self._tasks = plan, tasks
+        self.finished.clear()  # of another plan's pools
+        nodes = sum(group.nodes for group in plan.job.cluster)
+        return f"; a plan for {nodes} {'node' if nodes == 1 else 'nodes'} ({plan.placement})"
 
     def _tell_passed_over(self) -> None:
         if self.checkpoint is not None and self.checkpoint.passed_over:
@@ -138,9 +175,9 @@ class Run:
         begin = time.monotonic()
         limit_seconds = self._saving.start_seconds
         with (
-            places_of(self._plan, self._joined, self._tell) as placed,
+            places_of(self.plan, self._joined, self._tell) as placed,
             started_groups(
-                self._plan, self._tasks, self._prompts, self._seed, limit_seconds, placed
+                self.plan, self._tasks, self._prompts, self._seed, limit_seconds, placed
             ) as groups,
         ):
             seconds = time.monotonic() - begin
@@ -156,11 +193,11 @@ class Run:
 
     def _iterate(self, groups: Mapping[str, WorkerGroup]) -> None:
         """Run what is left; metrics of an iteration are written while workers do the next one."""
-        on_devices = [groups[pool.name] for pool in self._plan.pools if not pool.is_host]
+        on_devices = [groups[pool.name] for pool in self.plan.pools if not pool.is_host]
         # Before a controller starts processes of its own.
         with within(self._saving.iteration_seconds, ITERATION):
             self.loop_flops_per_second = (slowest_loop(on_devices),)
-        controller = controller_of(self._plan, self._tasks, groups, self._prompts)
+        controller = controller_of(self.plan, self._tasks, groups, self._prompts)
         try:
             self._iterate_with(controller, groups, on_devices)
         except Exception:
@@ -197,7 +234,7 @@ class Run:
                     self._write(writer, unwritten)
                     with within(self._saving.iteration_seconds, ITERATION):
                         self._save(groups, controller, iteration + 1)
-                metrics = iteration_metrics(self._plan, self._tasks, record)
+                metrics = iteration_metrics(self.plan, self._tasks, record)
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
             self._write(writer, unwritten)
         with within(self._saving.iteration_seconds, ITERATION):
@@ -221,11 +258,11 @@ class Run:
             seed=self._seed,
             algorithm_state=FrozenDict(controller.state),
         )
-        self.checkpoint = self._folder.save(self._plan, groups, state)
+        self.checkpoint = self._folder.save(self.plan, groups, state)
 
     def _write(self, writer: MetricsWriter, records: list[Finished]) -> None:
         for record in records:
-            metrics = iteration_metrics(self._plan, self._tasks, record)
+            metrics = iteration_metrics(self.plan, self._tasks, record)
             writer.write(record.span.iteration, metrics)
         records.clear()
 

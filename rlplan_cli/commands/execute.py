@@ -73,6 +73,14 @@ def command(  # noqa: PLR0917 -- one parameter an option
             min=0.0, help="With --address: seconds to wait for nodes that are missing or were lost."
         ),
     ] = None,
+    fewer_nodes: Annotated[
+        bool,
+        typer.Option(
+            "--fewer-nodes",
+            help="With --address: where lost nodes have not come within --node-wait, go on from the last "
+            "checkpoint with a new plan for those that are there.",
+        ),
+    ] = False,
     simulate_nodes: Annotated[
         bool,
         typer.Option(
@@ -92,7 +100,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     running.check_warmup(warmup, iterations)
     running.require_execution()
-    cluster = running.cluster_of(address, node_wait, simulate_nodes=simulate_nodes)
+    running.check_saved(fewer_nodes, checkpoint_every)
+    ways = {"simulate_nodes": simulate_nodes, "fewer_nodes": fewer_nodes}
+    cluster = running.cluster_of(address, node_wait, **ways)
     _check_folders(out, export, resume)
     complete, facts = load_plan(plan, profile, site=site)
     check_rule_names(complete.job, plan)
@@ -122,7 +132,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         seed=complete.job.seed if seed is None else seed,
         folder=plan.parent,
         saving=saving,
-        cluster=cluster,
+        cluster=running.replanning(cluster, facts) if fewer_nodes else cluster,
         simulate_nodes=simulate_nodes,
     )
     comparison = running.compare_run(out, forecast, run, facts)
