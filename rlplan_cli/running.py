@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlplan_cli.terminal import print_table, progress_bar, say
+from rlplan_cli.terminal import echo_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
     from executor.control.cluster import Cluster
     from executor.control.run import Saving
+    from executor.control.stopping import Stopping
     from profiles.facts import Facts
     from rlplan.job import NodeGroup
     from rlplan.plan import Plan
@@ -66,6 +68,17 @@ def check_warmup(warmup: int, iterations: int) -> None:
         raise FileError("--warmup", problem, value=warmup, allowed=allowed)
 
 
+def stopping_of(when: Sequence[str] | None, after: str | None, tokens: float | None) -> Stopping:
+    """Return when a run stops, as options say.
+
+    Raises:
+        FileError: Names the option.
+    """
+    from executor.control import stopping
+
+    return stopping.stopping_of(when or (), after, tokens)
+
+
 def run_plan(
     plan: Plan,
     out: Path,
@@ -77,6 +90,8 @@ def run_plan(
     saving: Saving | None = None,
     cluster: Cluster | None = None,
     simulate_nodes: bool = False,
+    stopping: Stopping | None = None,
+    log_to: Sequence[str] | None = None,
 ) -> MeasuredRun:
     """Carry a plan out on Ray, in the folder `out`."""
     from executor.execute import execute
@@ -93,6 +108,8 @@ def run_plan(
             saving=saving,
             cluster=cluster,
             simulate_nodes=simulate_nodes,
+            stopping=stopping,
+            log_to=log_to or (),
         )
 
 
@@ -192,6 +209,34 @@ def joined_address(address: str | None) -> str | None:
 
     found = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if found == "local" else found
+
+
+def print_evaluations(out: Path) -> None:
+    """Print what a run's evaluations found, where it has some: at first, at last, and at best."""
+    from executor.control.evaluations import read_evaluations
+
+    rows = read_evaluations(out)
+    if not rows:
+        return
+    first, last, best = rows[0], rows[-1], max(rows, key=lambda row: row["accuracy"])
+    shown = {"first": first, "last": last, "best": best}
+    words = ", ".join(
+        f"{name} {row['accuracy']:.1%} after {row['iteration']:.0f} iterations"
+        for name, row in shown.items()
+    )
+    seconds = sum(row["seconds"] for row in rows)
+    say(f"held-out accuracy: {words}; {len(rows)} evaluations took {seconds:.1f} s")
+
+
+def print_run(out: Path, run: MeasuredRun, comparison: Comparison, *, as_json: bool) -> None:
+    """Print a run beside its forecast; say where it lies, and why it stopped before its last iteration."""
+    if as_json:
+        echo_json(comparison)
+        return
+    print_errors(comparison)
+    print_evaluations(out)
+    stopped = f"; stopped: {run.stopped}" if run.stopped else ""
+    say(f"run written to {out}{stopped}")
 
 
 def cluster_of(

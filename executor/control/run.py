@@ -19,9 +19,20 @@ from executor.control.checkpoints import (
 from executor.control.cluster import JoinedCluster, places_of
 from executor.control.continuous.controller import ContinuousController
 from executor.control.controller import Controller, Finished
-from executor.control.metrics import METRICS_FILE, MetricsWriter, drop_iterations
+from executor.control.evaluating import Evaluator, evaluation_line
+from executor.control.evaluations import (
+    EVALUATION,
+    Evaluations,
+    drop_evaluations,
+    evaluation_names,
+)
+from executor.control.line_file import drop_iterations
+from executor.control.metric_names import NOT_IN_EVERY_ITERATION
+from executor.control.metrics import METRICS_FILE, MetricsWriter
 from executor.control.start import ITERATION, slowest_loop, started_groups, within
+from executor.control.stopping import StopCheck, Stopping, rows_before
 from executor.control.summary import iteration_metrics, progress_line
+from executor.control.tracking import Tracking
 from executor.data.workload import PromptBatches
 from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
@@ -55,6 +66,7 @@ class Saving:
         start_seconds: Limit of the start of workers and their models, likewise.
         resume: A checkpoint, or a run whose last one it is, to begin with.
         export: Folder for the actor at the end, as `transformers` reads it.
+        export_best: Folder for the actor as it was when an evaluation found it best.
     """
 
     every: int | None = None
@@ -64,6 +76,12 @@ class Saving:
     start_seconds: float | None = None
     resume: Path | None = None
     export: Path | None = None
+    export_best: Path | None = None
+
+    @property
+    def keeps_best(self) -> bool:
+        """Tell whether every evaluation has a checkpoint, of which the best one is kept."""
+        return self.every is not None or self.export_best is not None
 
 
 class Run:
@@ -77,6 +95,8 @@ class Run:
     Attributes:
         plan: The one that is carried out now.
         replanned: Where another one followed.
+        done: Iterations that are done, those before `start` included.
+        stopped: Why it stopped before the last iteration; empty where it did not.
         finished: What the last iterations measured; of all of them `metrics.jsonl` has the numbers.
         peaks: Largest bytes of a device's process, by pool.
         loop_flops_per_second: How fast the slowest device is, at the start and at the end.
@@ -97,24 +117,36 @@ class Run:
         joined: JoinedCluster | None = None,
     ) -> None:
         self._joined = joined
+        self._stopping, self._tracking = Stopping(), Tracking()
         self.plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
         self.replanned: tuple[Replanned, ...] = ()
         self._seed, self._iterations = seed, iterations
         self._saving, self._progress = saving, progress or (lambda _, __, ___: None)
-        self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep)
-        self._done = start.state.iteration if start is not None else 0
+        self._evaluations = Evaluations(plan.job.evaluation, out, iterations)
+        best = self._evaluations.best
+        self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep, best)
+        self.done = start.state.iteration if start is not None else 0
         self._origin_seconds: float | None = None
+        self._evaluator: Evaluator | None = None
+        self._earlier = [start.run_folder] if start is not None else []
+        self.stopped = ""
         self.checkpoint = start
         self.finished: deque[Finished] = deque(maxlen=KEPT_ITERATIONS)
         self.peaks: dict[str, int] = {}
         self.loop_flops_per_second: tuple[float, ...] = ()
 
-    def carry_out(self) -> None:
+    def carry_out(self, stopping: Stopping, tracking: Tracking) -> None:
         """Run all iterations; where workers or Ray are lost, go on with new ones from the last checkpoint.
 
+        Args:
+            stopping: When it stops before the last one.
+            tracking: What hands its metrics to tracking services.
+
         Raises:
+            FileError: It stops by a metric that no iteration has.
             WorkerLostError: There are no checkpoints though iterations were done, or no retries left.
         """
+        self._stopping, self._tracking = stopping, tracking
         self._tell_passed_over()
         for retry in range(1, self._saving.retries + 2):
             try:
@@ -153,11 +185,11 @@ class Run:
             raise WorkerLostError(
                 f"{error}; no plan for the nodes that are there: {why}"
             ) from error
-        before = f"plan-before-{self._done:06d}.yaml"
+        before = f"plan-before-{self.done:06d}.yaml"
         if not (self._out / before).exists():  # one that did no iteration is not kept
             write_plan(self._out / before, self.plan)
         write_plan(self._out / PLAN_FILE, plan)
-        changed = Replanned(iteration=self._done, reason=str(error), before=before)
+        changed = Replanned(iteration=self.done, reason=str(error), before=before)
         earlier = [each for each in self.replanned if each.before != before]
         self.replanned = (*earlier, changed)
         self.plan, self._tasks = plan, tasks
@@ -185,11 +217,11 @@ class Run:
             dropped = self._prompts.dropped
             left_out = f"; {dropped} prompts left out for their length" if dropped else ""
             message = f"workers started in {seconds:.1f} s{left_out}"
-            self._progress(self._done, self._iterations, message)
+            self._progress(self.done, self._iterations, message)
             self._iterate(groups)
 
     def _tell(self, message: str) -> None:
-        self._progress(self._done, self._iterations, message)
+        self._progress(self.done, self._iterations, message)
 
     def _iterate(self, groups: Mapping[str, WorkerGroup]) -> None:
         """Run what is left; metrics of an iteration are written while workers do the next one."""
@@ -198,6 +230,7 @@ class Run:
         with within(self._saving.iteration_seconds, ITERATION):
             self.loop_flops_per_second = (slowest_loop(on_devices),)
         controller = controller_of(self.plan, self._tasks, groups, self._prompts)
+        self._evaluator = None
         try:
             self._iterate_with(controller, groups, on_devices)
         except Exception:
@@ -219,8 +252,14 @@ class Run:
             controller.state = dict(state.algorithm_state)
             controller.go_on_from(state.iteration, state.next_prompt, state.left_prompts)
         unwritten: list[Finished] = []
-        with MetricsWriter(self._out) as writer:
-            for iteration in range(self._done, self._iterations):
+        check = self._stop_check()
+        with MetricsWriter(self._out, self._tracking) as writer:
+            # What generates an update behind is left as the checkpoint has it.
+            if not controller.generator_is_ready:
+                self._evaluate(groups, controller, writer)
+            for iteration in range(self.done, self._iterations):
+                if check.reason:
+                    break
                 is_last = iteration + 1 == self._iterations
                 with within(self._saving.iteration_seconds, ITERATION):
                     running = controller.send(iteration, is_last=is_last)
@@ -228,24 +267,71 @@ class Run:
                     self._write(writer, unwritten)
                     record = controller.finish(running)
                 self.finished.append(record)
-                self._done = iteration + 1
+                self.done = iteration + 1
                 unwritten.append(record)
-                if self._is_saved_after(iteration):
+                metrics = iteration_metrics(self.plan, self._tasks, record)
+                check.note(metrics)
+                ends = bool(check.reason)
+                if self._is_saved_after(iteration, ends=ends):
                     self._write(writer, unwritten)
                     with within(self._saving.iteration_seconds, ITERATION):
                         self._save(groups, controller, iteration + 1)
-                metrics = iteration_metrics(self.plan, self._tasks, record)
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
+                check.note_evaluation(self._evaluate(groups, controller, writer, ends=ends))
             self._write(writer, unwritten)
+        self._note_stop(check.reason)
         with within(self._saving.iteration_seconds, ITERATION):
-            self.loop_flops_per_second += (slowest_loop(on_devices),)
+            # They answer after what was begun for an iteration that does not follow.
             self.peaks = {name: max(group.call("peak")) for name, group in groups.items()}
+            self.loop_flops_per_second += (slowest_loop(on_devices),)
 
-    def _is_saved_after(self, iteration: int) -> bool:
-        every = self._saving.every
-        if iteration + 1 == self._iterations:
-            return every is not None or self._saving.export is not None
-        return every is not None and (iteration + 1) % every == 0
+    def _stop_check(self) -> StopCheck:
+        rows = rows_before([*self._earlier, self._out], self.done, self._stopping)
+        later = (*NOT_IN_EVERY_ITERATION, *evaluation_names(self.plan.job.evaluation))
+        return StopCheck(self._stopping, rows, later)
+
+    def _note_stop(self, reason: str) -> None:
+        self.stopped = reason if self.done < self._iterations else ""
+        if self.stopped:
+            self._tell(f"stopped after {self.done} of {self._iterations} iterations: {reason}")
+
+    def _evaluate(
+        self,
+        groups: Mapping[str, WorkerGroup],
+        controller: Controller,
+        writer: MetricsWriter,
+        *,
+        ends: bool = False,
+    ) -> Mapping[str, float]:
+        """Evaluate where it is due, behind the checkpoint: what generates may be an update behind there.
+
+        Args:
+            ends: Whether the run stops here.
+
+        Returns:
+            What was found, by the names that metrics have; nothing where none was due.
+        """
+        if not self._evaluations.is_due(self.done, ends=ends):
+            return {}
+        if self._evaluator is None:
+            self._evaluator = Evaluator(self.plan, self._tasks, self._prompts, groups, self._out)
+        with within(self._saving.iteration_seconds, ITERATION):
+            evaluated = self._evaluator.evaluate(controller, self.done)
+        self._folder.best = self._evaluations.best
+        found = {f"{EVALUATION}/{name}": each for name, each in evaluated.numbers.items()}
+        writer.show(evaluated.done, found)
+        self._tell(evaluation_line(evaluated))
+        return found
+
+    def _is_saved_after(self, iteration: int, *, ends: bool) -> bool:
+        saving, done = self._saving, iteration + 1
+        if self._evaluations.is_due(done, ends=ends):
+            may_end = saving.export is not None and self._stopping.asks_evaluations
+            if saving.keeps_best or may_end:
+                return True
+        if ends or done == self._iterations:
+            return saving.every is not None or saving.export is not None
+        return saving.every is not None and done % saving.every == 0
 
     def _save(
         self, groups: Mapping[str, WorkerGroup], controller: Controller, iteration: int
@@ -268,14 +354,16 @@ class Run:
 
     def _go_back(self) -> int:
         """Forget what was done after the last checkpoint; return the iterations that are left done."""
-        self._done = 0
+        self.done = 0
         if self.checkpoint is not None:
             self.checkpoint = whole_checkpoint(self.checkpoint)
-            self._done = self.checkpoint.state.iteration
-        while self.finished and self.finished[-1].span.iteration >= self._done:
+            self.done = self.checkpoint.state.iteration
+        while self.finished and self.finished[-1].span.iteration >= self.done:
             self.finished.pop()
-        drop_iterations(self._out / METRICS_FILE, self._done)
-        return self._done
+        drop_iterations(self._out / METRICS_FILE, self.done)
+        drop_evaluations(self._out, self.done)
+        self._folder.best = self._evaluations.best
+        return self.done
 
 
 def controller_of(

@@ -20,6 +20,25 @@ BLOCK_QUERIES = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Say where sequences lie one after another, as kernels for sequences of unlike lengths take them.
+
+    A sequence's own tokens are its last ones: what it shares with others stands once, before them.
+
+    Attributes:
+        filled: Tokens of the packed row before its filler.
+        queries: Where each sequence's own tokens begin in the row, and where the last one's end. int32, (B + 1,).
+        keys: The same of all tokens of each sequence, one sequence after another. int32, (B + 1,).
+        found: Packed position of each of these; None where the row is just that. Shape (n,).
+    """
+
+    filled: int
+    queries: Tensor
+    keys: Tensor
+    found: Tensor | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class SequenceSlots:
     """Say where the tokens of a packed row stand when every sequence has a row of its own.
 
@@ -30,6 +49,7 @@ class SequenceSlots:
             token; any token where a sequence is shorter.
         places: Place of each packed token, in the first sequence that has it. Shape (L,).
         dense: Whether both orders are the same, so that nothing need be moved.
+        runs: The same sequences one after another; None: some of their tokens are on other ranks.
         stripe: Of the queries, where they are shared out over context-parallel ranks.
     """
 
@@ -38,6 +58,7 @@ class SequenceSlots:
     taken: Tensor
     places: Tensor
     dense: bool
+    runs: Runs | None = None
     stripe: "Stripe | None" = None
 
 
@@ -147,10 +168,13 @@ def pack(
     packed[:filled] = tokens[kept]
     numbers = (kept.flatten().cumsum(0) - 1).view(kept.shape)
     found = torch.where(kept, numbers, numbers[leaders])[present]
-    slots = _slots(present.sum(dim=1), found, held, positions)
+    lengths = present.sum(dim=1)
+    slots = _slots(lengths, found, held, positions)
     mine = slice(ranks.position, None, ranks.size)
     if ranks.size > 1:
         slots = replace(slots, stripe=_stripe(slots, held[mine], positions[mine], ranks))
+    elif filled:
+        slots = replace(slots, runs=_runs(lengths, found, held))
     return Packed(
         tokens=packed[None, mine],
         next_tokens=packed.roll(-1)[mine],
@@ -162,6 +186,21 @@ def pack(
         shape=(tokens.shape[0], tokens.shape[1]),
         ranks=ranks,
     )
+
+
+def _runs(lengths: Tensor, found: Tensor, rows: Tensor) -> Runs:
+    """Return where sequences lie one after another; arguments are those of `_slots`."""
+    keys = _bounds(lengths)
+    if len(found) == len(rows):
+        return Runs(len(rows), keys, keys, None)
+    return Runs(len(rows), _bounds(torch.bincount(rows, minlength=len(lengths))), keys, found)
+
+
+def _bounds(lengths: Tensor) -> Tensor:
+    """Return where each of some runs begins, and where the last one ends. int32, (B + 1,)."""
+    bounds = torch.zeros(len(lengths) + 1, dtype=torch.int32, device=lengths.device)
+    torch.cumsum(lengths, dim=0, dtype=torch.int32, out=bounds[1:])
+    return bounds
 
 
 def _stripe(slots: SequenceSlots, rows: Tensor, positions: Tensor, ranks: RankGroup) -> Stripe:

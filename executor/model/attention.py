@@ -4,11 +4,13 @@ Queries, keys and values of a packed row are spread over one row per sequence, p
 causal attention needs no mask then, and fused kernels apply. Context-parallel ranks each have some
 of the queries; they gather all keys and values, and a mask says which of them a query comes after:
 block by block of queries, each with the keys that any of its queries sees.
-With a key-value cache the layers pass a plain mask on instead, or none: on a CPU a decode step is two
+Where a device has kernels for sequences of unlike lengths, packed rows go through these instead, as they are
+(`executor.model.varlen`). With a key-value cache the layers pass a plain mask on instead, or none: on a CPU a decode step is two
 plain products then.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,19 +18,63 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from executor.data.packing import SequenceSlots
+from executor.model.varlen import attend_by_kernel, takes_kernel, varlen_kernel
 from executor.model.windows import attend_capped, within_window
 from executor.parallel.context import gather_rows
 from executor.parallel.meshes import RankGroup
 
-KEPT, RECOMPUTED = "rlplan", "rlplan-recomputed"
+# What configurations of transformers call it: by what computes it, and whether the backward pass computes it again.
+NAMES = {
+    (False, False): "rlplan",
+    (False, True): "rlplan-recomputed",
+    (True, False): "rlplan-varlen",
+    (True, True): "rlplan-varlen-recomputed",
+}
 
 
-def register_attention() -> None:
-    """Make both kinds of attention known to transformers, whose configs name them."""
+def attention_of(config: Any, device: torch.device | None, *, recomputed: bool) -> str:
+    """Return the name of the attention that a model of such a configuration is built with.
+
+    Args:
+        device: Whose kernels its passes in bf16 take, if it has any; None: passes in fp32, on any device.
+        recomputed: Whether the backward pass computes it again.
+    """
+    _register()
+    by_kernel = device is not None and takes_kernel(config, device, packed_attention)
+    return NAMES[by_kernel, recomputed]
+
+
+def _register() -> None:
+    """Make all kinds of attention known to transformers, whose configs name them."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: PLC0415  # slow import
 
-    ALL_ATTENTION_FUNCTIONS.register(KEPT, packed_attention)
-    ALL_ATTENTION_FUNCTIONS.register(RECOMPUTED, recomputed_attention)
+    for (by_kernel, recomputed), name in NAMES.items():
+        attend = kernel_attention if by_kernel else packed_attention
+        kept = partial(recomputed_attention, attend) if recomputed else attend
+        ALL_ATTENTION_FUNCTIONS.register(name, kept)
+
+
+def kernel_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | SequenceSlots | None,
+    **settings: Any,
+) -> tuple[Tensor, None]:
+    """Return the same as `packed_attention`; packed rows that are whole go through the kernel for unlike lengths."""
+    if not isinstance(attention_mask, SequenceSlots) or attention_mask.runs is None:
+        return packed_attention(module, query, key, value, attention_mask, **settings)
+    output = attend_by_kernel(
+        varlen_kernel(),
+        query,
+        key,
+        value,
+        attention_mask,
+        scaling=settings["scaling"],
+        window=settings.get("sliding_window"),
+    )
+    return output, None
 
 
 def packed_attention(
@@ -103,16 +149,18 @@ def attention_of_one_query(query: Tensor, key: Tensor, value: Tensor, scaling: f
     return (weights.to(value.dtype) @ value).reshape(batch, 1, heads, width)
 
 
-def recomputed_attention(*inputs: Any, **settings: Any) -> tuple[Tensor, None]:
-    """Return the same as `packed_attention`, computed again in the backward pass.
+def recomputed_attention(
+    attend: Callable[..., tuple[Tensor, None]], *inputs: Any, **settings: Any
+) -> tuple[Tensor, None]:
+    """Return what `attend` does, computed again in the backward pass.
 
     Selective recomputation: what is large for its arithmetic (Korthikanti et al. 2022,
     arXiv:2205.05198, section 5).
     """
     if not torch.is_grad_enabled():
-        return packed_attention(*inputs, **settings)
+        return attend(*inputs, **settings)
     result: tuple[Tensor, None] = checkpoint(
-        packed_attention, *inputs, use_reentrant=False, preserve_rng_state=False, **settings
+        attend, *inputs, use_reentrant=False, preserve_rng_state=False, **settings
     )
     return result
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from executor.data.packing import SequenceSlots
-from executor.model.attention import KEPT, RECOMPUTED, register_attention
+from executor.model.attention import attention_of
 from executor.model.decoding import DecodeStep, decoded, decodes_plainly, is_plain
 from executor.model.families import backbone_class, family_config, read_config
 from executor.model.joined import tell_apart
@@ -166,7 +166,7 @@ def stage_layers(num_layers: int, stages: int) -> tuple[range, ...]:
     return tuple(range(*pair) for pair in pairwise(bounds))
 
 
-def build_stages(
+def build_stages(  # noqa: PLR0913 -- all that a model depends on
     architecture: ModelArchitecture,
     head: Head,
     seed: int,
@@ -176,6 +176,7 @@ def build_stages(
     stages: int = 1,
     held: Sequence[int] = (0,),
     recompute: Recompute = "none",
+    kernels_of: torch.device | None = None,
 ) -> tuple[StageModel, ...]:
     """Return stages of a model on the host in fp32, the same weights for the same seed.
 
@@ -188,11 +189,13 @@ def build_stages(
             near one; a critic's starts at zero, so that its first values are unbiased.
         stages: Into how many stages the model is cut.
         held: Which of them are returned.
+        kernels_of: Device on which passes in bf16 may take kernels of its own; None: passes in fp32.
     """
     config = family_config(architecture) if folder is None else read_config(folder)
+    attention = attention_of(config, kernels_of, recomputed=recompute == "selective")
     with torch.random.fork_rng(devices=[]), torch.device("cpu" if folder is None else "meta"):
         torch.manual_seed(seed)
-        backbone = _backbone(config, recompute)
+        backbone = _backbone(config, attention)
         projection = _head(architecture, head, backbone)
     if head == "scalar" and random_head and folder is None:
         with torch.no_grad():
@@ -245,10 +248,9 @@ def scalar_head(device: torch.device, width: int, seed: int, *, zero: bool) -> T
     return start.to(device)
 
 
-def _backbone(config: Any, recompute: Recompute) -> Any:
-    register_attention()
+def _backbone(config: Any, attention: str) -> Any:
     # The one way that needs no download check.
-    config._attn_implementation = RECOMPUTED if recompute == "selective" else KEPT  # noqa: SLF001
+    config._attn_implementation = attention  # noqa: SLF001
     # Experts one by one: the same on any device, and on slices of them.
     config._experts_implementation = "eager"  # noqa: SLF001
     backbone = backbone_class(config)(config)

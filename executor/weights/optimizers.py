@@ -19,8 +19,22 @@ from rlplan.job import Hyperparameters
 from rlplan.models.learning_rate import LearningRateSchedule
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+# Where torch steps in one kernel. On a CPU that one rounds otherwise, by the last bit of some weights
+# (`benchmarks/fused_optimizer.py`): there each operation is one of its own, and runs repeat bit for bit.
+FUSED_ON = ("cuda",)
 # Keeps the division finite where all gradients are zero, as torch.nn.utils.clip_grad_norm_ does.
 SMALLEST_NORM = 1e-6
+
+
+def adam_of(weights: Sequence[nn.Parameter], learning_rate: float) -> torch.optim.AdamW:
+    """Return AdamW of weights on one device, plain tensors, in one kernel where the device has it.
+
+    Weight decay is zero, as usual in RLHF, unless a job says else.
+    """
+    fused = weights[0].device.type in FUSED_ON
+    return torch.optim.AdamW(
+        weights, lr=learning_rate, weight_decay=0.0, foreach=False, fused=fused
+    )
 
 
 class ShardOptimizer(ABC):
@@ -138,8 +152,7 @@ class FlatOptimizer(ShardOptimizer):
         self._slice = slice(first, first + width)
         weights = nn.Parameter(flat.stored_values[self._slice])
         weights.grad = self._gradients[self._slice]
-        # Weight decay is zero, as usual in RLHF, unless a job says else.
-        self.adam = torch.optim.AdamW([weights], lr=learning_rate, weight_decay=0.0, foreach=False)
+        self.adam = adam_of([weights], learning_rate)
 
     def whole_moments(self) -> dict[str, Tensor]:
         """Return the states of all slices."""
@@ -205,11 +218,15 @@ def set_moments(
     adam: torch.optim.Optimizer, moments: Sequence[Mapping[str, Tensor]], steps: int
 ) -> None:
     """Give an optimizer the states of its parameters, in their order, after so many steps."""
-    parameters = [weight for group in adam.param_groups for weight in group["params"]]
-    for weight, states in zip(parameters, moments, strict=True):
+    parameters = [
+        (weight, weight.device if group["fused"] else torch.device("cpu"))
+        for group in adam.param_groups
+        for weight in group["params"]
+    ]
+    for (weight, counts_on), states in zip(parameters, moments, strict=True):
         held = {name: state.detach().clone() for name, state in states.items()}
         if held:
-            adam.state[weight] = {"step": torch.tensor(float(steps)), **held}
+            adam.state[weight] = {"step": torch.tensor(float(steps), device=counts_on), **held}
 
 
 def clipping_factor(norm: Tensor, max_norm: float) -> Tensor:

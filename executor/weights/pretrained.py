@@ -135,8 +135,10 @@ def read_weights(
                     there[place].copy_(source.read(name, part))
     finally:
         source.close()
-    held = weights.parts if isinstance(weights, ExpertParallelParameters) else [weights]
-    for each in held:
+    parts: Sequence[object] = (weights,)
+    if isinstance(weights, ExpertParallelParameters | AdaptedParameters):
+        parts = weights.parts
+    for each in parts:
         if isinstance(each, FullyShardedParameters):
             each.refresh()
 

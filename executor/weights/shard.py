@@ -19,8 +19,12 @@ from executor.parallel.tensor_parallel import apply_tensor_parallelism
 from executor.parallel.wide_norms import cut_wide_norms
 from executor.weights.adapted import AdaptedParameters
 from executor.weights.expert_parallel import ExpertParallelOptimizer, ExpertParallelParameters
-from executor.weights.flat import FlatParameters
-from executor.weights.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
+from executor.weights.flat import FlatParameters, distinct_parameters
+from executor.weights.fully_sharded import (
+    FullyShardedOptimizer,
+    FullyShardedParameters,
+    shard_fully,
+)
 from executor.weights.offloading import HostOffload
 from executor.weights.optimizers import FlatOptimizer, ShardOptimizer
 from executor.weights.pretrained import PretrainedFolder, read_weights
@@ -43,7 +47,7 @@ Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]
 # starts as a copy of the actor: same stream.
 ROLE_STREAMS = {"actor": 0, "reference": 0, "critic": 1, "reward": 2, "cost": 3, "cost_critic": 4}
 NUM_STREAMS = 5
-WEIGHTS_SHARDED = 3  # the ZeRO stage in which weights rest in shards
+GRADIENTS_SHARDED, WEIGHTS_SHARDED = 2, 3  # ZeRO stages; weights rest in shards in the last one
 CRITICS = ("critic", "cost_critic")
 
 
@@ -117,8 +121,10 @@ class ModelShard:
     @property
     def fully_sharded(self) -> FullyShardedParameters | None:
         """Return what holds weights that FSDP gathers for each pass; None: there are none."""
-        flat = self.flat.parts[0] if isinstance(self.flat, ExpertParallelParameters) else self.flat
-        return flat if isinstance(flat, FullyShardedParameters) else None
+        parts: Sequence[object] = (self.flat,)
+        if isinstance(self.flat, ExpertParallelParameters | AdaptedParameters):
+            parts = self.flat.parts
+        return next((part for part in parts if isinstance(part, FullyShardedParameters)), None)
 
     def without_gradients(self) -> AbstractContextManager[None]:
         """Return the context of a pass without a backward pass."""
@@ -188,6 +194,7 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
         stages=chunks * mesh.pp_size,
         held=[chunk * mesh.pp_size + mesh.pp for chunk in range(chunks)],
         recompute=trained.recompute if trained is not None else "none",
+        kernels_of=mesh.device if precision != "fp32" else None,
     )
     tied = head == "lm" and architecture.tied_embeddings
     split = head == "lm" and architecture.vocab_size % lcm(mesh.tp_size, vocabulary_parts) == 0
@@ -228,19 +235,36 @@ def _with_adapters(
 ) -> ModelShard:
     """Return the shard of stages with adapters, which are trained in place of all other weights."""
     assert learning_rate is not None, "what is not trained has no adapters"
-    sharded = layout is not None and layout.zero > 0
-    slices = mesh.copies.size if sharded else 1
+    zero = layout.zero if layout is not None and mesh.copies.size > 1 else 0
 
     def learns(name: str) -> bool:  # a scalar head is fresh: nobody has trained it
         return is_adapter(name) or (head == "scalar" and name == HEAD)
 
-    frozen = FlatParameters(
-        stages, mesh.device, trainable=False, keeps=lambda name: not learns(name)
-    )
-    adapters = FlatParameters(stages, mesh.device, trainable=True, multiple=slices, keeps=learns)
-    for stage in stages:
-        stage.make_buffers(mesh.device)
-    optimizer = FlatOptimizer(adapters, mesh, mesh.copies, learning_rate, sharded=sharded)
+    def stays(name: str) -> bool:
+        return not learns(name)
+
+    for name, parameter, _ in distinct_parameters(stages):
+        parameter.requires_grad_(learns(name))
+    frozen: FlatParameters | FullyShardedParameters
+    adapters: FlatParameters | FullyShardedParameters
+    optimizer: ShardOptimizer
+    if zero == WEIGHTS_SHARDED:
+        frozen, adapters = shard_fully(stages, mesh, stays_whole=False, groups=(stays, learns))
+    else:  # nothing steps frozen weights: with gradients sharded they lie as they do without
+        frozen = FlatParameters(stages, mesh.device, trainable=False, keeps=stays)
+        for stage in stages:
+            stage.make_buffers(mesh.device)
+    if zero == GRADIENTS_SHARDED:
+        (adapters,) = shard_fully(stages, mesh, stays_whole=True, groups=(learns,))
+    if zero < GRADIENTS_SHARDED:
+        slices = mesh.copies.size if zero else 1
+        adapters = FlatParameters(
+            stages, mesh.device, trainable=True, multiple=slices, keeps=learns
+        )
+        optimizer = FlatOptimizer(adapters, mesh, mesh.copies, learning_rate, sharded=zero > 0)
+    else:
+        assert isinstance(adapters, FullyShardedParameters), "sharded above"
+        optimizer = FullyShardedOptimizer(adapters, mesh, learning_rate)
     scale = next(
         module.scale for module in stages[0].modules() if isinstance(module, AdaptedLinear)
     )
@@ -278,7 +302,7 @@ def _with_weights(
     parts: list[Part]
     if zero > 1 and mesh.copies.size > 1:
         stays_whole = zero < WEIGHTS_SHARDED and rate is not None
-        sharded = FullyShardedParameters(stages, mesh, stays_whole=stays_whole, tied=name)
+        (sharded,) = shard_fully(stages, mesh, stays_whole=stays_whole, tied=name)
         trainer = FullyShardedOptimizer(sharded, mesh, rate) if rate is not None else None
         parts = [(sharded, trainer)]
     elif mesh.experts.size == 1:

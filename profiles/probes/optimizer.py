@@ -38,13 +38,16 @@ def points(job: Job | None, settings: Settings) -> list[dict[str, str | int]]:
 
 
 def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
-    """Return one step; with 16-bit weights, of the fp32 master copy and the copy back to them."""
+    """Return one step; with 16-bit weights, of the fp32 master copy and the copy back to them.
+
+    In one kernel on a GPU, and operation by operation on a CPU: as the executor steps.
+    """
     import torch
 
     count, precision = int(keys["parameters"]), str(keys["precision"])
     master = torch.nn.Parameter(bench.tensor(count, precision="fp32"))
     master.grad = bench.tensor(count, precision="fp32")
-    optimizer = torch.optim.AdamW([master], lr=1e-6)
+    optimizer = torch.optim.AdamW([master], lr=1e-6, foreach=False, fused=master.is_cuda)
     if precision == "fp32":
         return optimizer.step
     weights = bench.tensor(count, precision=precision)

@@ -52,6 +52,8 @@ class MeasuredRun:
         loop_flops_per_second: What the slowest device does in a fixed loop (`executor.probing.loop`), all of them
             busy: before the first iteration and after the last. Empty in runs that did not note it.
         replanned: Where plans followed one another; `plan` is the last one, of which alone the trace is.
+        evaluation_seconds: For which training waited in each evaluation.
+        stopped: Why it stopped before the last iteration that it was to do; empty where it did not.
     """
 
     version: int = RUN_VERSION
@@ -64,6 +66,8 @@ class MeasuredRun:
     response_lengths: ResponseLengths | None = None
     loop_flops_per_second: tuple[Positive, ...] = ()
     replanned: tuple[Replanned, ...] = ()
+    evaluation_seconds: tuple[Positive, ...] = ()
+    stopped: str = ""
 
     @property
     def mean_response_tokens(self) -> float | None:

@@ -92,6 +92,7 @@ def report_run(
 
     subject = Subject(plan=plan, forecast=forecast, search=search)
     if run_folder is not None:
+        from executor.control.evaluations import read_evaluations, read_samples
         from executor.control.metrics import read_metrics
         from rlplan.results.stored import read_run
         from rlplan_cli.running import stored_as_run
@@ -104,6 +105,8 @@ def report_run(
             as_run=as_run,
             comparison=compare(forecast, run, as_run),
             metrics=read_metrics(run_folder),
+            evaluations=read_evaluations(run_folder),
+            samples=read_samples(run_folder),
         )
     # Last, for it takes longest: what is wrong with a run's files is told at once.
     details = plan_details(plan, facts, asks=asks, find=_found)

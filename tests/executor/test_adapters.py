@@ -30,8 +30,32 @@ CASES = {
     "tp 2 of a critic": (2, "llama", "scalar", {"tp": 2}),
     "pp 2 of a critic": (2, "llama", "scalar", {"pp": 2}),
     "tp 2 x pp 2, sharded states": (4, "qwen3", "lm", {"tp": 2, "pp": 2, "zero": 1}),
+    "sharded gradients": (2, "qwen3", "lm", {"zero": 2, "recompute": "full"}),
+    "fully sharded": (2, "llama", "lm", {"zero": 3}),
+    "fully sharded, tied, computed again": (2, "qwen3", "lm", {"zero": 3, "recompute": "full"}),
+    "sharded gradients of a critic": (2, "llama", "scalar", {"zero": 2}),
+    "fully sharded critic": (2, "llama", "scalar", {"zero": 3}),
+    "cp 2, fully sharded": (2, "llama", "lm", {"cp": 2, "zero": 3}),
+    "tp 2 x dp 2, sharded gradients": (4, "qwen3", "lm", {"tp": 2, "zero": 2}),
+    "tp 2 x dp 2, fully sharded": (4, "qwen2", "lm", {"tp": 2, "zero": 3}),
+    "tp 2 x dp 2, fully sharded, sequences cut": (
+        4,
+        "llama",
+        "lm",
+        {"tp": 2, "zero": 3, "engine": "torch-3d-sp"},
+    ),
+    "pp 2 x dp 2, fully sharded": (4, "qwen3", "lm", {"pp": 2, "zero": 3}),
+    "pp 2 x dp 2, sharded gradients, interleaved": (
+        4,
+        "llama",
+        "lm",
+        {"pp": 2, "zero": 2, "chunks": 2},
+    ),
 }
-FEW = ("tp 2", "tp 2, sequences cut", "pp 2", "dp 2, sharded states", "tp 2 of a critic")
+FEW = (
+    "tp 2", "tp 2, sequences cut", "pp 2", "dp 2, sharded states", "tp 2 of a critic", "sharded gradients",
+    "fully sharded critic", "tp 2 x dp 2, fully sharded",
+)  # fmt: skip
 RATE = 5e-3
 ADAPTER = Adapter(rank=3, alpha=6.0)
 
@@ -71,16 +95,14 @@ def train(rank, ranks, case):
     )
     assert torch.equal(shard.flat.frozen.whole_values(), frozen)
     moments = shard.trainer.whole_moments()["exp_avg"]
+    kinds = {"moment of ": moments, "": shard.flat.adapters.whole_values()}
     held = {
-        f"moment of {entry.name}": (
-            moments[entry.start : entry.stop].view(entry.shape).numpy(),
+        f"{kind}{entry.name}": (
+            values[entry.start : entry.stop].view(entry.shape).detach().numpy(),
             mesh.tp,
             entry.dimension,
         )
-        for entry in shard.flat.adapters.entries
-    }
-    held |= {
-        entry.name: (shard.flat.adapters.view_of(entry).detach().numpy(), mesh.tp, entry.dimension)
+        for kind, values in kinds.items()
         for entry in shard.flat.adapters.entries
     }
     return (mesh.dp, mesh.leads), metrics, before, outputs(), held

@@ -146,18 +146,19 @@ def theirs(folder):
     return found, greedy
 
 
-def shard_in(layout, ranks, rank, folder):
+def shard_in(layout, ranks, rank, folder, precision="fp32"):
     """Return a rank's shard of a folder's model in a layout, to be trained."""
     mesh = make_mesh(task_positions(layout, ranks), rank, torch.device("cpu"), layout.ep)
     return build_shard(
-        read_hf_config(folder), "lm", mesh, role="actor", seed=1, precision="fp32", folder=folder,
+        read_hf_config(folder), "lm", mesh, role="actor", seed=1, precision=precision, folder=folder,
         learning_rate=1e-3, layout=layout,
     )  # fmt: skip
 
 
-def log_probs_in(rank, ranks, settings, folder):
+def log_probs_in(rank, ranks, settings, folder, precision="fp32"):
     """Return the log-probabilities of a rank's rows of the batch, and which rows these are."""
-    shard = shard_in(TaskPlan(pool="p0", micro_batch=3, **settings), ranks, rank, folder)
+    layout = TaskPlan(pool="p0", micro_batch=3, **settings)
+    shard = shard_in(layout, ranks, rank, folder, precision)
     tokens, parts = batch()
     width, dp = len(tokens) // shard.mesh.dp_size, shard.mesh.dp
     mine = slice(dp * width, (dp + 1) * width)

@@ -50,11 +50,13 @@ def test_between_nodes_every_number_of_nodes_and_of_their_devices_is_measured():
     assert not load_probe("send_recv").points(None, replace(SETTINGS, devices=1, nodes=1))
 
 
+LINK: dict[str, str | int] = {"kind": "all_reduce", "ranks": 2, "ranks_per_node": 1}
+
+
 def linked(device):
     made = new_profile("ours", device, {"fingerprint": "abc"}, {})
     for num_bytes, seconds in ((1000, 0.001), (1_000_000, 0.1)):
-        keys = {"kind": "all_reduce", "ranks": 2, "ranks_per_node": 1, "num_bytes": num_bytes}
-        made.add("collective", keys, [seconds])
+        made.add("collective", {**LINK, "num_bytes": num_bytes}, [seconds])
     made.note_nodes(["10.0.0.1", "10.0.0.2"], {"backend": "gloo", "10.0.0.1": "eth0"})
     made.finish()
     return made

@@ -199,6 +199,24 @@ def test_init_starts_from_a_folders_weights_at_their_rate_with_its_tokenizer(pro
     assert (len(lengths), min(lengths), max(lengths)) == (17, 1, 3)
 
 
+def test_init_takes_held_out_prompts_into_the_job_and_its_lengths(project, rlplan):
+    Path("asked.jsonl").write_text('{"prompt": "a", "answer": 1}\n', encoding="utf-8")
+    Path("held.jsonl").write_text('{"prompt": "abcdef", "answer": 1}\n', encoding="utf-8")
+    held = ("--held-out", "held.jsonl")
+    answer = rlplan("init", "new.yaml", "--prompts", "asked.jsonl", *held)
+    assert answer.code == 0, answer.err
+    assert "asked.jsonl: 1 prompts of 2 to 2 tokens" in answer.err
+    job = yaml.safe_load(Path("new.yaml").read_text())
+    assert job["evaluation"]["prompts_file"] == "held.jsonl"
+    assert max(job["workload"]["prompt_tokens"]["values"]) == 7
+    assert rlplan("search", "new.yaml").code == 0
+    Path("held.jsonl").write_text('{"prompt": "abcdef"}\n', encoding="utf-8")
+    refused = rlplan("search", "new.yaml")
+    assert (refused.code, "held.jsonl: line 1: answer: is missing" in refused.err) == (2, True)
+    alone = rlplan("init", "other.yaml", *held)
+    assert (alone.code, "together with --prompts" in alone.err) == (2, True)
+
+
 def test_init_says_that_weights_of_a_configuration_alone_are_random(project, rlplan):
     model_folder(project, weights=False)
     for model, tokenizer in (("model", "model"), ("tiny", "bytes")):

@@ -211,9 +211,9 @@ def test_what_crosses_nodes_takes_the_links_time_where_passes_were_measured_on_o
     task, chosen = TASKS["actor.update"], layout(dp=2, micro_batch=3)
     apart = Site("cpu", 2, 1, 1e9)
     profile = read_profile(tmp_path / "profile")
+    link: dict[str, str | int] = {"kind": "all_reduce", "ranks": 2, "ranks_per_node": 1}
     for num_bytes in (1, 10**12):
-        keys = {"kind": "all_reduce", "ranks": 2, "ranks_per_node": 1, "num_bytes": num_bytes}
-        profile.add("collective", keys, [0.25])
+        profile.add("collective", {**link, "num_bytes": num_bytes}, [0.25])
 
     def reduction(site):
         measured = load_facts(JOB, tmp_path / "profile")
