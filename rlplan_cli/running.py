@@ -156,21 +156,8 @@ def stored_as_run(run_folder: Path) -> Forecast | None:
     return read_forecast(path) if path.exists() else None
 
 
-def check_saved(fewer_nodes: bool, checkpoint_every: int | None) -> None:
-    """Refuse to go on with other nodes where there is nothing to go on from.
-
-    Raises:
-        FileError: Names the option.
-    """
-    from rlplan.errors import FileError
-
-    if fewer_nodes and checkpoint_every is None:
-        problem = "goes on from checkpoints"
-        raise FileError("--fewer-nodes", problem, allowed="together with --checkpoint-every")
-
-
-def replanning(cluster: Cluster | None, facts: Facts) -> Cluster | None:
-    """Return a cluster whose runs go on with another plan of their job where lost nodes do not come."""
+def replanning(cluster: Cluster | None, facts: Facts, saving: Saving) -> Cluster | None:
+    """Return a cluster whose run goes on with a plan for fewer nodes, where it waits for lost ones and has checkpoints."""
     from dataclasses import replace
 
     def replan(plan: Plan, groups: tuple[NodeGroup, ...]) -> Plan:
@@ -188,7 +175,9 @@ def replanning(cluster: Cluster | None, facts: Facts) -> Cluster | None:
         check_runnable(last)
         return last
 
-    return None if cluster is None else replace(cluster, replan=replan)
+    if cluster is None or not cluster.node_wait_seconds or saving.every is None:
+        return cluster
+    return replace(cluster, replan=replan)
 
 
 def print_errors(comparison: Comparison) -> None:
@@ -235,6 +224,11 @@ def print_run(out: Path, run: MeasuredRun, comparison: Comparison, *, as_json: b
         return
     print_errors(comparison)
     print_evaluations(out)
+    if run.replanned:
+        last = run.replanned[-1]
+        say(
+            f"from iteration {last.iteration} on with a plan for fewer nodes, which is compared: {last.reason}"
+        )
     stopped = f"; stopped: {run.stopped}" if run.stopped else ""
     say(f"run written to {out}{stopped}")
 
@@ -244,7 +238,6 @@ def cluster_of(
     node_wait: float | None,
     *,
     simulate_nodes: bool,
-    fewer_nodes: bool = False,
 ) -> Cluster | None:
     """Return the Ray that a run joins, as options and `RAY_ADDRESS` say; None for one of its own.
 
@@ -259,9 +252,6 @@ def cluster_of(
         if node_wait is not None:
             problem = "waits for nodes of a cluster that is joined"
             raise FileError("--node-wait", problem, allowed="together with --address")
-        if fewer_nodes:
-            problem = "is for nodes of a cluster that is joined"
-            raise FileError("--fewer-nodes", problem, allowed="together with --address")
         return None
     if simulate_nodes:
         problem = "is for a Ray of the run's own: a cluster has nodes"

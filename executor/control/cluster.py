@@ -1,5 +1,6 @@
 """Where a run's workers start: in a private Ray of this machine, or on the nodes of a cluster that is joined."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from executor.rollout.vllm_limits import VLLM
 from executor.workers.cluster.carrying import carried_files, outside_paths
 from executor.workers.cluster.looking import Seen, check_seen
 from executor.workers.cluster.nodes import RayNode, groups_there, plan_nodes, ray_nodes
-from executor.workers.cluster.placing import Placed, placed_workers
+from executor.workers.cluster.placing import LOOK_SECONDS, SETTLE_SECONDS, Placed, placed_workers
 from executor.workers.processes.joined_ray import joined_ray
 from executor.workers.processes.ray_session import running_ray
 from rlplan.errors import PlanError, WorkerLostError
@@ -84,14 +85,19 @@ class JoinedCluster:
         """Tell whether a run goes on with another plan where its nodes do not come."""
         return self._cluster.replan is not None
 
-    def replanned(self) -> Plan:
+    def replanned(self) -> Plan | None:
         """Take, from now on, a plan of the same job for the nodes that are free, and return it.
+
+        None where none of the job's nodes is missing any more: then the plan is as it was.
 
         Raises:
             UserError: No plan fits them.
         """
         assert self._cluster.replan is not None, "somebody makes plans"
-        groups = groups_there(self._plan.job.cluster, ray_nodes())
+        cluster = self._plan.job.cluster
+        groups = _free_groups(cluster)
+        if groups == cluster:
+            return None
         if not groups:
             raise PlanError("no node of the job's cluster is left")
         self._plan = self._cluster.replan(self._plan, groups)
@@ -123,6 +129,18 @@ class JoinedCluster:
             if len({version.partition("+")[0] for version in found.values()}) > 1:
                 listed = ", ".join(f"{version} on {node}" for node, version in found.items())
                 raise PlanError(f"nodes have different versions of {name}: {listed}")
+
+
+def _free_groups(groups: tuple[NodeGroup, ...]) -> tuple[NodeGroup, ...]:
+    """Return a job's groups of nodes with as many as are free now, once Ray has heard of what was given back."""
+    begin = time.monotonic()
+    while True:
+        nodes = ray_nodes()
+        free = groups_there(groups, nodes)
+        settled = free == groups_there(groups, nodes, whole=True)
+        if settled or time.monotonic() - begin > SETTLE_SECONDS:
+            return free
+        time.sleep(LOOK_SECONDS)
 
 
 @contextmanager

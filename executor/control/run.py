@@ -48,6 +48,8 @@ Progress = Callable[[int, int, str], None]
 # Of so many iterations a run keeps every span, for its trace: what is compared are their medians, which
 # more do not change. A run of any length takes the same memory, and writes a trace of a few megabytes.
 KEPT_ITERATIONS = 1000
+# A plan that another one followed, after so many iterations.
+PLAN_BEFORE = "plan-before-{:06d}.yaml"
 
 _log = logging.getLogger(__name__)
 
@@ -138,64 +140,79 @@ class Run:
     def carry_out(self, stopping: Stopping, tracking: Tracking) -> None:
         """Run all iterations; where workers or Ray are lost, go on with new ones from the last checkpoint.
 
+        Where nodes of a cluster are lost and do not come back, it goes on with a plan for those that are left.
+
         Args:
             stopping: When it stops before the last one.
             tracking: What hands its metrics to tracking services.
 
         Raises:
             FileError: It stops by a metric that no iteration has.
-            WorkerLostError: There are no checkpoints though iterations were done, or no retries left.
+            WorkerLostError: There are no checkpoints though iterations were done, no retries left, or no plan
+                for the nodes that are.
         """
         self._stopping, self._tracking = stopping, tracking
         self._tell_passed_over()
-        for retry in range(1, self._saving.retries + 2):
+        retries = 0
+        while True:
             try:
                 self._attempt()
             except WorkerLostError as error:
                 can_go_on = self._saving.every is not None or not self.finished
-                if not can_go_on or retry > self._saving.retries:
+                is_last = retries == self._saving.retries
+                if not can_go_on or (is_last and not self._replans(error)):
                     raise
                 iteration = self._go_back()
                 self._tell_passed_over()
+                goes_on = f"goes on after {iteration} iterations"
                 changed = self._changed_plan(error)
-                self._progress(
-                    iteration,
-                    self._iterations,
-                    f"{error}{changed}; goes on after {iteration} iterations"
-                    f" (retry {retry} of {self._saving.retries})",
-                )
+                if changed:  # no retry: each time there are fewer nodes
+                    self._tell(f"{changed}; {goes_on}")
+                elif is_last:
+                    raise
+                else:
+                    retries += 1
+                    self._tell(f"{error}; {goes_on} (retry {retries} of {self._saving.retries})")
             else:
                 return
 
+    def _replans(self, error: WorkerLostError) -> bool:
+        """Tell whether another plan may help."""
+        is_short = isinstance(error, NodesMissingError)
+        return is_short and self._joined is not None and self._joined.replans
+
     def _changed_plan(self, error: WorkerLostError) -> str:
-        """Take a plan for the nodes that are left, where some have not come; return what is said of it.
+        """Take a plan for the nodes that are left, where some have not come; return what is said of it, else nothing.
 
         Raises:
             WorkerLostError: No plan fits them.
         """
-        if not isinstance(error, NodesMissingError) or self._joined is None:
-            return ""
-        if not self._joined.replans:
+        if self._joined is None or not self._replans(error):
             return ""
         self._tell(f"{error}; searches a plan for the nodes that are there")
         try:
             plan = self._joined.replanned()
+            if plan is None:
+                return ""
             tasks = check_runnable(plan)
         except UserError as why:
-            raise WorkerLostError(
-                f"{error}; no plan for the nodes that are there: {why}"
-            ) from error
-        before = f"plan-before-{self.done:06d}.yaml"
-        if not (self._out / before).exists():  # one that did no iteration is not kept
+            words = f"{error}; no plan for the nodes that are there: {why}"
+            raise WorkerLostError(words) from error
+        self._note_plan(plan, tasks, str(error))
+        nodes = sum(group.nodes for group in plan.job.cluster)
+        return f"a plan for {nodes} {'node' if nodes == 1 else 'nodes'} ({plan.placement})"
+
+    def _note_plan(self, plan: Plan, tasks: tuple[Task, ...], reason: str) -> None:
+        """Go on with another plan, and keep the one until now where it has done iterations."""
+        before = PLAN_BEFORE.format(self.done)
+        noted = {each.before: each for each in self.replanned}
+        if before not in noted:  # else it has done none
             write_plan(self._out / before, self.plan)
         write_plan(self._out / PLAN_FILE, plan)
-        changed = Replanned(iteration=self.done, reason=str(error), before=before)
-        earlier = [each for each in self.replanned if each.before != before]
-        self.replanned = (*earlier, changed)
+        noted[before] = Replanned(iteration=self.done, reason=reason, before=before)
+        self.replanned = tuple(noted.values())
         self.plan, self._tasks = plan, tasks
-        self.finished.clear()  # of another plan's pools
-        nodes = sum(group.nodes for group in plan.job.cluster)
-        return f"; a plan for {nodes} {'node' if nodes == 1 else 'nodes'} ({plan.placement})"
+        self.finished.clear()  # spans of another plan's pools
 
     def _tell_passed_over(self) -> None:
         if self.checkpoint is not None and self.checkpoint.passed_over:

@@ -79,17 +79,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
     node_wait: Annotated[
         float | None,
         typer.Option(
-            min=0.0, help="With --address: seconds to wait for nodes that are missing or were lost."
+            min=0.0,
+            help="With --address: seconds to wait for nodes that are missing or were lost; with checkpoints a "
+            "run then goes on with a plan for fewer nodes.",
         ),
     ] = None,
-    fewer_nodes: Annotated[
-        bool,
-        typer.Option(
-            "--fewer-nodes",
-            help="With --address: where lost nodes have not come within --node-wait, go on from the last "
-            "checkpoint with a new plan for those that are there.",
-        ),
-    ] = False,
     simulate_nodes: Annotated[
         bool,
         typer.Option(
@@ -136,9 +130,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     running.check_warmup(warmup, iterations)
     running.require_execution()
-    running.check_saved(fewer_nodes, checkpoint_every)
-    ways = {"simulate_nodes": simulate_nodes, "fewer_nodes": fewer_nodes}
-    cluster = running.cluster_of(address, node_wait, **ways)
+    cluster = running.cluster_of(address, node_wait, simulate_nodes=simulate_nodes)
     stopping = running.stopping_of(stop_when, stop_after, stop_tokens)
     check_services(log_to or ())
     _check_folders(out, resume, {"--export": export, "--export-best": export_best})
@@ -170,7 +162,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         seed=complete.job.seed if seed is None else seed,
         folder=plan.parent,
         saving=saving,
-        cluster=running.replanning(cluster, facts) if fewer_nodes else cluster,
+        cluster=running.replanning(cluster, facts, saving),
         simulate_nodes=simulate_nodes,
         stopping=stopping,
         log_to=log_to,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from profiles.catalog import load_job
 from profiles.facts import load_facts
 from profiles.tables.table import read_profile
 from rlplan.estimate import Source
@@ -50,7 +51,8 @@ def test_a_profile_of_a_cluster_has_its_passes_and_the_links_between_its_nodes(r
         (kind, 2, 1)
         for kind in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "send_recv")
     }
-    assert ("rule:rule.py:judge", 0) in found.points("call")
+    judging = load_job(tmp_path / "job.yaml").rewards.function
+    assert (f"rule:{judging}", 0) in found.points("call")
     device = load_facts(make_job(), tmp_path / "profile").device("cpu")
     link = device.collective(
         "all_reduce", 5000, 2, ranks_per_node=1, inter_node_bytes_per_second=1e9
