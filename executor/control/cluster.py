@@ -1,6 +1,5 @@
 """Where a run's workers start: in a private Ray of this machine, or on the nodes of a cluster that is joined."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,8 +10,8 @@ import ray
 from executor.rollout.vllm_limits import VLLM
 from executor.workers.cluster.carrying import carried_files, outside_paths
 from executor.workers.cluster.looking import Seen, check_seen
-from executor.workers.cluster.nodes import RayNode, groups_there, plan_nodes, ray_nodes
-from executor.workers.cluster.placing import LOOK_SECONDS, SETTLE_SECONDS, Placed, placed_workers
+from executor.workers.cluster.nodes import RayNode, groups_there, plan_nodes
+from executor.workers.cluster.placing import Placed, placed_workers, settled_nodes
 from executor.workers.processes.joined_ray import joined_ray
 from executor.workers.processes.ray_session import running_ray
 from rlplan.errors import PlanError, WorkerLostError
@@ -95,7 +94,7 @@ class JoinedCluster:
         """
         assert self._cluster.replan is not None, "somebody makes plans"
         cluster = self._plan.job.cluster
-        groups = _free_groups(cluster)
+        groups = groups_there(cluster, settled_nodes(plan_nodes(self._plan)))
         if groups == cluster:
             return None
         if not groups:
@@ -129,18 +128,6 @@ class JoinedCluster:
             if len({version.partition("+")[0] for version in found.values()}) > 1:
                 listed = ", ".join(f"{version} on {node}" for node, version in found.items())
                 raise PlanError(f"nodes have different versions of {name}: {listed}")
-
-
-def _free_groups(groups: tuple[NodeGroup, ...]) -> tuple[NodeGroup, ...]:
-    """Return a job's groups of nodes with as many as are free now, once Ray has heard of what was given back."""
-    begin = time.monotonic()
-    while True:
-        nodes = ray_nodes()
-        free = groups_there(groups, nodes)
-        settled = free == groups_there(groups, nodes, whole=True)
-        if settled or time.monotonic() - begin > SETTLE_SECONDS:
-            return free
-        time.sleep(LOOK_SECONDS)
 
 
 @contextmanager

@@ -93,7 +93,6 @@ def test_of_a_jobs_nodes_those_are_left_that_have_all_their_devices_free():
     assert groups_there(marked, (few,)) == ()
     used = there("1", free=1.0)
     assert groups_there(marked, (used, second)) == spread((1,), (None,))
-    assert groups_there(marked, (used, second), whole=True) == marked[:1]
 
 
 def evaluated(folder):

@@ -218,20 +218,14 @@ def matched(
     return tuple(placed.get(number) for number in range(len(nodes)))
 
 
-def groups_there(
-    groups: Sequence[NodeGroup], there: Sequence[RayNode], *, whole: bool = False
-) -> tuple[NodeGroup, ...]:
-    """Return a job's groups of nodes with as many nodes as the cluster has free of each; without those that it has none of.
-
-    Args:
-        whole: Whether what others use now counts as well.
-    """
+def groups_there(groups: Sequence[NodeGroup], there: Sequence[RayNode]) -> tuple[NodeGroup, ...]:
+    """Return a job's groups of nodes with as many nodes as the cluster has free of each; without those that it has none of."""
     wanted = [
         (number, PlanNode(device=group.gpu, mark=group.ray_resource, workers=_all_devices(group)))
         for number, group in enumerate(groups)
         for _ in range(group.nodes)
     ]
-    found = matched([node for _, node in wanted], there, whole=whole)
+    found = matched([node for _, node in wanted], there)
     counts = Counter(number for (number, _), place in zip(wanted, found, strict=True) if place)
     return tuple(
         replace(group, nodes=counts[number])

@@ -129,7 +129,7 @@ def _ready_groups(
             if all(group.wait(READY_SECONDS) for group in groups):
                 return there
             _remove(groups)
-            lacking, settles = "a node that counts as there takes no workers", False
+            lacking, settles = _why_not_ready(nodes), False
         else:
             settles = None not in matched(nodes, all_there, whole=True)
         most_seconds = max(wait_seconds, SETTLE_SECONDS if settles else 0.0)
@@ -140,6 +140,24 @@ def _ready_groups(
             told = lacking
             tell(f"{lacking}; waits up to {left:.0f} s")
         time.sleep(min(LOOK_SECONDS, left))
+
+
+def _why_not_ready(nodes: Sequence[PlanNode]) -> str:
+    """Return why a plan's nodes take no workers, whom all of them seemed to have room for."""
+    if None in matched(nodes, ray_nodes(), whole=True):  # Ray has found out which is lost
+        return shortage(nodes, settled_nodes(nodes))
+    return "a node that counts as there takes no workers"
+
+
+def settled_nodes(nodes: Sequence[PlanNode]) -> tuple[RayNode, ...]:
+    """Return the nodes of the cluster, once Ray has heard of what a plan's nodes gave back; soon, whether it has or not."""
+    begin = time.monotonic()
+    while True:
+        there = ray_nodes()
+        free, whole = (matched(nodes, there, whole=whole).count(None) for whole in (False, True))
+        if free == whole or time.monotonic() - begin > SETTLE_SECONDS:
+            return there
+        time.sleep(LOOK_SECONDS)
 
 
 def _group(node: PlanNode, place: RayNode, kind: str | None) -> PlacementGroup:
