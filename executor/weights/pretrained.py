@@ -135,12 +135,16 @@ def read_weights(
                     there[place].copy_(source.read(name, part))
     finally:
         source.close()
-    parts: Sequence[object] = (weights,)
-    if isinstance(weights, ExpertParallelParameters | AdaptedParameters):
-        parts = weights.parts
-    for each in parts:
+    for each in parts_of(weights):
         if isinstance(each, FullyShardedParameters):
             each.refresh()
+
+
+def parts_of(weights: object) -> tuple[object, ...]:
+    """Return what a rank's weights consist of, where they lie in parts of unlike kinds; else themselves."""
+    if isinstance(weights, ExpertParallelParameters | AdaptedParameters):
+        return weights.parts
+    return (weights,)
 
 
 def check_weights(

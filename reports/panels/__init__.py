@@ -27,6 +27,7 @@ class Subject:
         comparison: Forecast against the run.
         search: Why this plan was chosen.
         details: What is worked out of the plan beside its forecast, where there was time for it.
+        unplayed: Why there are no such details, where the facts that the forecast rests on are not there.
         as_run: Forecast at the lengths that the run had, where they are others than the plan's.
         metrics: One mapping per iteration, as in `metrics.jsonl`.
         evaluations: One mapping per evaluation, as in `evaluations.jsonl`.
@@ -39,6 +40,7 @@ class Subject:
     comparison: Comparison | None = None
     search: SearchResult | None = None
     details: PlanDetails | None = None
+    unplayed: str = ""
     as_run: Forecast | None = None
     metrics: Sequence[Mapping[str, float]] = ()
     evaluations: Sequence[Mapping[str, float]] = ()

@@ -15,49 +15,23 @@ from executor.control.capabilities import check_runnable
 from executor.control.checkpoints import find_checkpoint
 from executor.control.evaluating import Answer, found_numbers, pass_at
 from executor.control.evaluations import Evaluations
-from executor.control.metrics import read_metrics
 from executor.control.run import Saving
 from executor.execute import execute
 from rlplan.errors import CapabilityError
 from rlplan.files.decoding import read_json
 from rlplan.job import Rewards
 from rlplan.results.measurement import MeasuredRun
-from rlplan.workload.evaluation import Evaluation
 from tests.cases import first
-from tests.executor.plans import ALL_ROLES, make_job, make_plan
+from tests.executor.evaluated import APART, HELD_OUT, evaluations, learnt, plan_of, write_held_out
+from tests.executor.plans import ALL_ROLES
 from tests.executor.test_checkpoints import assert_same, stored_weights
 
-HELD_OUT = Evaluation(prompts_file="held-out.jsonl", every=2, correct_from=0.1, shown_prompts=2)
 SAMPLED = replace(HELD_OUT, samples_per_prompt=4, temperature=1.0)
-APART = {"p0": (1, ALL_ROLES), "generator": (1, ("actor",))}
-# What differs between two runs of one seed is the clock, and whether weights were moved before the first batch.
-OTHERS = ("seconds", "tokens_per_second", "task_", "stage_", "timing_s", "transition_")
 
 
 @pytest.fixture
 def folder(tmp_path):
-    lines = (json.dumps({"prompt": f"{number}+1"}) for number in range(5))
-    (tmp_path / "held-out.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    return tmp_path
-
-
-def plan_of(pools, evaluation=HELD_OUT, mode="sync", **sizes):
-    job = replace(make_job(), evaluation=evaluation)
-    transition = "two-copies" if "generator" in pools else "hybridflow"
-    plan = make_plan(job, pools, transition=transition, **sizes)
-    return replace(plan, mode=mode, staleness=int(mode not in ("sync", "streaming")))
-
-
-def learnt(out):
-    """Return what a run's iterations learnt, without what they took."""
-    return [
-        {name: value for name, value in row.items() if not name.startswith(OTHERS)}
-        for row in read_metrics(out)
-    ]
-
-
-def evaluations(out):
-    return [json.loads(line) for line in (out / "evaluations.jsonl").read_text().splitlines()]
+    return write_held_out(tmp_path)
 
 
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {

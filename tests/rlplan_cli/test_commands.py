@@ -104,6 +104,19 @@ def test_what_search_prints_is_what_report_reads(project, rlplan):
     assert Path(answer.json["report"]).is_file()
 
 
+def test_other_jobs_are_not_played_from_other_facts_than_the_forecast_rests_on(project, rlplan):
+    stored = Path("run/forecast.json")
+    held = json.loads(stored.read_text(encoding="utf-8"))
+    stored.write_text(json.dumps(held | {"profile": "profile mine (cpu)"}), encoding="utf-8")
+    answer = rlplan("report", "run", "--out", "pages")
+    reason = "ther jobs are not played: the forecast rests on profile mine (cpu), which --profile would give"
+    assert f"o{reason}" in " ".join(answer.err.split())
+    page = Path("pages/report.md").read_text(encoding="utf-8")
+    assert f"O{reason}." in page.replace("\\", "")
+    assert "half the batch" not in page
+    assert "Responses under way" not in page
+
+
 @pytest.mark.full
 def test_search_writes_the_page_of_its_best_plan_with_other_jobs(project, rlplan):
     answer = rlplan("search", "job.yaml", "--report", "page")
