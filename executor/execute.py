@@ -112,16 +112,17 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         (out / MEASURED_FILE).unlink(missing_ok=True)
         run = Run(plan, tasks, prompts, out, seed, iterations, saving, start, progress, joined)
         run.carry_out(stopping, tracking)
+    first = max([first, *(each.iteration for each in run.replanned)])
     evaluations = Evaluations(plan.job.evaluation, out, iterations)
     _export(saving, run.checkpoint, evaluations.best, out, folder)
     machine = read_fingerprint(gpu_names()) if joined is None else joined.machine
-    measured = _measured(plan, out, run, min(first + warmup, run.done - 1), machine)
+    measured = _measured(out, run, min(first + warmup, run.done - 1), machine)
     write_json(out / MEASURED_FILE, measured)
     return measured
 
 
 def _measured(
-    plan: Plan, out: Path, run: Run, warmup_iterations: int, machine: FrozenDict[str, str]
+    out: Path, run: Run, warmup_iterations: int, machine: FrozenDict[str, str]
 ) -> MeasuredRun:
     """Return what a run measured.
 
@@ -131,7 +132,7 @@ def _measured(
     """
     rows = [row for row in read_metrics(out) if row["iteration"] >= warmup_iterations]
     return MeasuredRun(
-        plan=plan,
+        plan=run.plan,
         trace=Trace(
             origin="measured",
             spans=sorted_spans([span for record in run.finished for span in record.spans]),
@@ -143,6 +144,7 @@ def _measured(
         response_tokens=mean(row["response_tokens"] for row in rows),
         response_lengths=_response_lengths(rows),
         loop_flops_per_second=run.loop_flops_per_second,
+        replanned=run.replanned,
         evaluation_seconds=tuple(row["seconds"] for row in read_evaluations(out)),
         stopped=run.stopped,
     )

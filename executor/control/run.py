@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from executor.control.capabilities import check_runnable
 from executor.control.checkpoints import (
     CHECKPOINTS_FOLDER,
     Checkpoint,
@@ -35,9 +36,11 @@ from executor.control.tracking import Tracking
 from executor.data.workload import PromptBatches
 from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
-from rlplan.errors import WorkerLostError
+from rlplan.errors import NodesMissingError, UserError, WorkerLostError
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import STREAMED_MODES, Plan
+from rlplan.results.measurement import Replanned
+from rlplan.results.stored import PLAN_FILE, write_plan
 
 # Called as progress(iterations done, iterations in all, what is done).
 Progress = Callable[[int, int, str], None]
@@ -45,6 +48,8 @@ Progress = Callable[[int, int, str], None]
 # Of so many iterations a run keeps every span, for its trace: what is compared are their medians, which
 # more do not change. A run of any length takes the same memory, and writes a trace of a few megabytes.
 KEPT_ITERATIONS = 1000
+# A plan that another one followed, after so many iterations.
+PLAN_BEFORE = "plan-before-{:06d}.yaml"
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +95,8 @@ class Run:
         joined: The cluster whose nodes it takes; None: a Ray of its own.
 
     Attributes:
+        plan: The one that is carried out now.
+        replanned: Where another one followed.
         done: Iterations that are done, those before `start` included.
         stopped: Why it stopped before the last iteration; empty where it did not.
         finished: What the last iterations measured; of all of them `metrics.jsonl` has the numbers.
@@ -113,7 +120,8 @@ class Run:
     ) -> None:
         self._joined = joined
         self._stopping, self._tracking = Stopping(), Tracking()
-        self._plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
+        self.plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
+        self.replanned: tuple[Replanned, ...] = ()
         self._seed, self._iterations = seed, iterations
         self._saving, self._progress = saving, progress or (lambda _, __, ___: None)
         self._evaluations = Evaluations(plan.job.evaluation, out, iterations)
@@ -132,33 +140,79 @@ class Run:
     def carry_out(self, stopping: Stopping, tracking: Tracking) -> None:
         """Run all iterations; where workers or Ray are lost, go on with new ones from the last checkpoint.
 
+        Where nodes of a cluster are lost and do not come back, it goes on with a plan for those that are left.
+
         Args:
             stopping: When it stops before the last one.
             tracking: What hands its metrics to tracking services.
 
         Raises:
             FileError: It stops by a metric that no iteration has.
-            WorkerLostError: There are no checkpoints though iterations were done, or no retries left.
+            WorkerLostError: There are no checkpoints though iterations were done, no retries left, or no plan
+                for the nodes that are.
         """
         self._stopping, self._tracking = stopping, tracking
         self._tell_passed_over()
-        for retry in range(1, self._saving.retries + 2):
+        retries = 0
+        while True:
             try:
                 self._attempt()
             except WorkerLostError as error:
                 can_go_on = self._saving.every is not None or not self.finished
-                if not can_go_on or retry > self._saving.retries:
+                is_last = retries == self._saving.retries
+                if not can_go_on or (is_last and not self._replans(error)):
                     raise
                 iteration = self._go_back()
                 self._tell_passed_over()
-                self._progress(
-                    iteration,
-                    self._iterations,
-                    f"{error}; goes on after {iteration} iterations"
-                    f" (retry {retry} of {self._saving.retries})",
-                )
+                goes_on = f"goes on after {iteration} iterations"
+                changed = self._changed_plan(error)
+                if changed:  # no retry: each time there are fewer nodes
+                    self._tell(f"{changed}; {goes_on}")
+                elif is_last:
+                    raise
+                else:
+                    retries += 1
+                    self._tell(f"{error}; {goes_on} (retry {retries} of {self._saving.retries})")
             else:
                 return
+
+    def _replans(self, error: WorkerLostError) -> bool:
+        """Tell whether another plan may help."""
+        is_short = isinstance(error, NodesMissingError)
+        return is_short and self._joined is not None and self._joined.replans
+
+    def _changed_plan(self, error: WorkerLostError) -> str:
+        """Take a plan for the nodes that are left, where some have not come; return what is said of it, else nothing.
+
+        Raises:
+            WorkerLostError: No plan fits them.
+        """
+        if self._joined is None or not self._replans(error):
+            return ""
+        self._tell(f"{error}; searches a plan for the nodes that are there")
+        try:
+            plan = self._joined.replanned()
+            if plan is None:
+                return ""
+            tasks = check_runnable(plan)
+        except UserError as why:
+            words = f"{error}; no plan for the nodes that are there: {why}"
+            raise WorkerLostError(words) from error
+        self._note_plan(plan, tasks, str(error))
+        nodes = sum(group.nodes for group in plan.job.cluster)
+        return f"a plan for {nodes} {'node' if nodes == 1 else 'nodes'} ({plan.placement})"
+
+    def _note_plan(self, plan: Plan, tasks: tuple[Task, ...], reason: str) -> None:
+        """Go on with another plan, and keep the one until now where it has done iterations."""
+        before = PLAN_BEFORE.format(self.done)
+        noted = {each.before: each for each in self.replanned}
+        if before not in noted:  # else it has done none
+            write_plan(self._out / before, self.plan)
+        write_plan(self._out / PLAN_FILE, plan)
+        noted[before] = Replanned(iteration=self.done, reason=reason, before=before)
+        self.replanned = tuple(noted.values())
+        self.plan, self._tasks = plan, tasks
+        self.finished.clear()  # spans of another plan's pools
 
     def _tell_passed_over(self) -> None:
         if self.checkpoint is not None and self.checkpoint.passed_over:
@@ -170,9 +224,9 @@ class Run:
         begin = time.monotonic()
         limit_seconds = self._saving.start_seconds
         with (
-            places_of(self._plan, self._joined, self._tell) as placed,
+            places_of(self.plan, self._joined, self._tell) as placed,
             started_groups(
-                self._plan, self._tasks, self._prompts, self._seed, limit_seconds, placed
+                self.plan, self._tasks, self._prompts, self._seed, limit_seconds, placed
             ) as groups,
         ):
             seconds = time.monotonic() - begin
@@ -188,11 +242,11 @@ class Run:
 
     def _iterate(self, groups: Mapping[str, WorkerGroup]) -> None:
         """Run what is left; metrics of an iteration are written while workers do the next one."""
-        on_devices = [groups[pool.name] for pool in self._plan.pools if not pool.is_host]
+        on_devices = [groups[pool.name] for pool in self.plan.pools if not pool.is_host]
         # Before a controller starts processes of its own.
         with within(self._saving.iteration_seconds, ITERATION):
             self.loop_flops_per_second = (slowest_loop(on_devices),)
-        controller = controller_of(self._plan, self._tasks, groups, self._prompts)
+        controller = controller_of(self.plan, self._tasks, groups, self._prompts)
         self._evaluator = None
         try:
             self._iterate_with(controller, groups, on_devices)
@@ -232,7 +286,7 @@ class Run:
                 self.finished.append(record)
                 self.done = iteration + 1
                 unwritten.append(record)
-                metrics = iteration_metrics(self._plan, self._tasks, record)
+                metrics = iteration_metrics(self.plan, self._tasks, record)
                 check.note(metrics)
                 ends = bool(check.reason)
                 if self._is_saved_after(iteration, ends=ends):
@@ -250,7 +304,7 @@ class Run:
 
     def _stop_check(self) -> StopCheck:
         rows = rows_before([*self._earlier, self._out], self.done, self._stopping)
-        later = (*NOT_IN_EVERY_ITERATION, *evaluation_names(self._plan.job.evaluation))
+        later = (*NOT_IN_EVERY_ITERATION, *evaluation_names(self.plan.job.evaluation))
         return StopCheck(self._stopping, rows, later)
 
     def _note_stop(self, reason: str) -> None:
@@ -277,7 +331,7 @@ class Run:
         if not self._evaluations.is_due(self.done, ends=ends):
             return {}
         if self._evaluator is None:
-            self._evaluator = Evaluator(self._plan, self._tasks, self._prompts, groups, self._out)
+            self._evaluator = Evaluator(self.plan, self._tasks, self._prompts, groups, self._out)
         with within(self._saving.iteration_seconds, ITERATION):
             evaluated = self._evaluator.evaluate(controller, self.done)
         self._folder.best = self._evaluations.best
@@ -307,11 +361,11 @@ class Run:
             seed=self._seed,
             algorithm_state=FrozenDict(controller.state),
         )
-        self.checkpoint = self._folder.save(self._plan, groups, state)
+        self.checkpoint = self._folder.save(self.plan, groups, state)
 
     def _write(self, writer: MetricsWriter, records: list[Finished]) -> None:
         for record in records:
-            metrics = iteration_metrics(self._plan, self._tasks, record)
+            metrics = iteration_metrics(self.plan, self._tasks, record)
             writer.write(record.span.iteration, metrics)
         records.clear()
 

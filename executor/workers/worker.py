@@ -115,6 +115,11 @@ class Worker:
         return self._bench
 
     @registered("one-to-all")
+    def visible_gpus(self, _: None) -> str:
+        """Return the GPUs that this process sees, as Ray has named them."""
+        return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+    @registered("one-to-all")
     def time_loop(self, _: None) -> float:
         """Return the floating-point operations a second that this device does in the fixed loop."""
         return loop_flops_per_second(self._device)

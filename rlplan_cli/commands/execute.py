@@ -79,7 +79,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     node_wait: Annotated[
         float | None,
         typer.Option(
-            min=0.0, help="With --address: seconds to wait for nodes that are missing or were lost."
+            min=0.0,
+            help="With --address: seconds to wait for nodes that are missing or were lost; with checkpoints a "
+            "run then goes on with a plan for fewer nodes.",
         ),
     ] = None,
     simulate_nodes: Annotated[
@@ -160,7 +162,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         seed=complete.job.seed if seed is None else seed,
         folder=plan.parent,
         saving=saving,
-        cluster=cluster,
+        cluster=running.replanning(cluster, facts, saving),
         simulate_nodes=simulate_nodes,
         stopping=stopping,
         log_to=log_to,
