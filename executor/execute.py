@@ -5,17 +5,29 @@ from pathlib import Path
 from statistics import mean, median
 
 from executor.control.capabilities import check_runnable
-from executor.control.checkpoints import check_checkpoints_of, check_continues, find_checkpoint
+from executor.control.checkpoints import (
+    Checkpoint,
+    check_checkpoints_of,
+    check_continues,
+    checkpoint_folder,
+    find_checkpoint,
+)
 from executor.control.cluster import (
     Cluster,
     SharedPaths,
     check_one_machine,
     joined_cluster,
 )
+from executor.control.evaluations import Evaluations, drop_evaluations, read_evaluations
 from executor.control.export import export_actor
-from executor.control.metrics import METRICS_FILE, drop_iterations, read_metrics
+from executor.control.line_file import drop_iterations
+from executor.control.metric_names import possible_metrics
+from executor.control.metrics import METRICS_FILE, read_metrics
 from executor.control.run import Progress, Run, Saving
+from executor.control.services import check_services
 from executor.control.start import check_machine, gpu_names
+from executor.control.stopping import Stopping, check_goes_on
+from executor.control.tracking import tracked
 from executor.control.weights import with_weights
 from executor.data.workload import PromptBatches, job_of_batches
 from executor.learning.rules import needed_columns
@@ -41,10 +53,12 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     saving: Saving | None = None,
     cluster: Cluster | None = None,
     simulate_nodes: bool = False,
+    stopping: Stopping | None = None,
+    log_to: Sequence[str] = (),
 ) -> MeasuredRun:
     """Run a plan for some iterations and return the measured trace.
 
-    Writes `plan.yaml`, `metrics.jsonl` (a line per iteration, at once), TensorBoard events,
+    Writes `plan.yaml`, `metrics.jsonl` (a line per iteration, at once), TensorBoard events, evaluations and
     checkpoints where they are asked for and, at the end, `measured.json`. However it ends, no
     process and no half-written file is left. A run with checkpoints survives the loss of workers.
 
@@ -60,13 +74,19 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         saving: What is kept of the run, and with what it begins; None: nothing, and anew.
         cluster: The Ray that it joins; None: one of its own, on this machine.
         simulate_nodes: Whether devices of this machine stand for those of several nodes.
+        stopping: When it stops before `iterations`; None: never.
+        log_to: Tracking services that get its metrics, by name (`executor.control.services`).
 
     Raises:
+        UserError: There is no such service, its package is not installed, or it cannot be started.
         PlanError: This engine, this machine or the cluster cannot run the plan.
         FileError: The prompts, weights or the checkpoint cannot be read, or another job wrote it.
         WorkerLostError: Workers were lost, and there are no checkpoints or no retries left.
     """
     tasks = check_runnable(plan)
+    check_services(log_to)
+    stopping = stopping or Stopping()
+    stopping.check_names(possible_metrics(plan, tasks))
     if cluster is None:
         check_machine(plan)
         if not simulate_nodes:
@@ -77,24 +97,42 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     start = find_checkpoint(saving.resume) if saving.resume is not None else None
     if start is not None:
         check_continues(start, plan, seed, iterations)
+        check_goes_on(start.folder, start.run_folder, start.state.iteration, stopping)
     first = start.state.iteration if start is not None else 0
     goes_on = check_checkpoints_of(out, start)
     paths = _shared_paths(plan, out, saving)
-    with joined_cluster(
-        plan, cluster, paths, folder or Path(), _told(progress, first, iterations)
-    ) as joined:
+    tell = _told(progress, first, iterations)
+    with (
+        tracked(log_to, out, plan, goes_on=goes_on, tell=tell) as tracking,
+        joined_cluster(plan, cluster, paths, folder or Path(), tell) as joined,
+    ):
         write_plan(out / PLAN_FILE, plan)
         drop_iterations(out / METRICS_FILE, first if goes_on else 0)
+        drop_evaluations(out, first if goes_on else -1)
         (out / MEASURED_FILE).unlink(missing_ok=True)
         run = Run(plan, tasks, prompts, out, seed, iterations, saving, start, progress, joined)
-        run.carry_out()
-    if saving.export is not None:
-        assert run.checkpoint is not None, "a run that is exported ends with a checkpoint"
-        export_actor(run.checkpoint, saving.export, folder=folder)
-    warmup_iterations = min(first + warmup, iterations - 1)
+        run.carry_out(stopping, tracking)
+    first = max([first, *(each.iteration for each in run.replanned)])
+    evaluations = Evaluations(plan.job.evaluation, out, iterations)
+    _export(saving, run.checkpoint, evaluations.best, out, folder)
+    machine = read_fingerprint(gpu_names()) if joined is None else joined.machine
+    measured = _measured(out, run, min(first + warmup, run.done - 1), machine)
+    write_json(out / MEASURED_FILE, measured)
+    return measured
+
+
+def _measured(
+    out: Path, run: Run, warmup_iterations: int, machine: FrozenDict[str, str]
+) -> MeasuredRun:
+    """Return what a run measured.
+
+    Args:
+        out: Its folder, with the metrics of its iterations.
+        warmup_iterations: First iterations that comparisons leave out.
+    """
     rows = [row for row in read_metrics(out) if row["iteration"] >= warmup_iterations]
-    measured = MeasuredRun(
-        plan=plan,
+    return MeasuredRun(
+        plan=run.plan,
         trace=Trace(
             origin="measured",
             spans=sorted_spans([span for record in run.finished for span in record.spans]),
@@ -102,13 +140,28 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         ),
         warmup_iterations=warmup_iterations,
         memory_peak_bytes=FrozenDict(run.peaks),
-        machine=read_fingerprint(gpu_names()) if joined is None else joined.machine,
+        machine=machine,
         response_tokens=mean(row["response_tokens"] for row in rows),
         response_lengths=_response_lengths(rows),
         loop_flops_per_second=run.loop_flops_per_second,
+        replanned=run.replanned,
+        evaluation_seconds=tuple(row["seconds"] for row in read_evaluations(out)),
+        stopped=run.stopped,
     )
-    write_json(out / MEASURED_FILE, measured)
-    return measured
+
+
+def _export(
+    saving: Saving, last: Checkpoint | None, best: int | None, out: Path, folder: Path | None
+) -> None:
+    """Write the actor as it is at the end, and as it was when an evaluation found it best, where asked for."""
+    if saving.export is not None:
+        assert last is not None, "a run that is exported ends with a checkpoint"
+        export_actor(last, saving.export, folder=folder)
+    if saving.export_best is not None:
+        assert best is not None, "a run with evaluations ends with one"
+        export_actor(
+            find_checkpoint(checkpoint_folder(out, best)), saving.export_best, folder=folder
+        )
 
 
 def _shared_paths(plan: Plan, out: Path, saving: Saving) -> SharedPaths:
@@ -118,7 +171,7 @@ def _shared_paths(plan: Plan, out: Path, saving: Saving) -> SharedPaths:
         weights = weights_folder(plan.job, role)
         if weights is not None:
             read[f"weights.{role}"] = weights.resolve()
-    saves = saving.every is not None or saving.export is not None
+    saves = saving.keeps_best or saving.export is not None
     return SharedPaths(read=read, written={"--out": out.resolve()} if saves else {})
 
 

@@ -1,7 +1,7 @@
 """Run single passes of a model on this machine as a job would, for profiles."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any, Self
@@ -14,7 +14,7 @@ from executor.control.start import join_all
 from executor.probing.passes import WORK_SECONDS
 from executor.queue.ledger import Reader
 from executor.queue.transfer_queue import HeldPiece, SampleSize, TransferQueue
-from executor.workers.pools import fetched, start_group
+from executor.workers.pools import WorkerGroup, fetched, start_group, start_placed_group
 from executor.workers.processes.ray_session import DEVICE, INLINE_BYTES, running_ray
 from executor.workers.worker import Worker
 from rlplan.errors import PlanError
@@ -36,10 +36,19 @@ class RayPassRunner:
         devices: Workers to start; on `cpu` each is one process on one core.
         device: `cpu` or `cuda`.
         job: Whose experience passes make; None where none of them is asked for.
+        places: Options with which workers start where a cluster has places for them; None: on slots of a
+            Ray of this process's own.
     """
 
-    def __init__(self, devices: int, device: str = CPU, job: Job | None = None) -> None:
+    def __init__(
+        self,
+        devices: int,
+        device: str = CPU,
+        job: Job | None = None,
+        places: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
         self._devices, self._device, self._job = devices, device, job
+        self._places = places
         self._stack = ExitStack()
         self.start_seconds = 0.0
 
@@ -47,8 +56,7 @@ class RayPassRunner:
         begin = time.monotonic()
         try:
             self._stack.enter_context(running_ray(self._devices))
-            cuda = self._device != CPU
-            self._group = start_group(Worker, self._devices, DEVICE, cuda=cuda)
+            self._group = self._started()
             self._stack.callback(self._group.stop)
             join_all({self._group: self._device})
             if self._job is not None:
@@ -58,6 +66,16 @@ class RayPassRunner:
             raise
         self.start_seconds = time.monotonic() - begin
         return self
+
+    def _started(self) -> WorkerGroup:
+        if self._places is not None:
+            return start_placed_group(Worker, self._places)
+        return start_group(Worker, self._devices, DEVICE, cuda=self._device != CPU)
+
+    @property
+    def visible_gpus(self) -> str:
+        """Return the GPUs that the workers hold, as `CUDA_VISIBLE_DEVICES` names them, by rank."""
+        return ",".join(self._group.call("visible_gpus"))
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

@@ -5,7 +5,7 @@ device's sheet. Every answer names its source; nothing that is unknown costs zer
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -20,7 +20,7 @@ from profiles.sheets import load_framework, load_transition, sheet_names, sheet_
 from profiles.tables.measurements import Measurements
 from profiles.tables.points import QUEUE_CALL
 from profiles.tables.remembered import remembered
-from profiles.tables.table import Profile, read_profile
+from profiles.tables.table import Profile, read_profiles
 from rlplan.calibration import (
     CALIBRATION_VERSION,
     NO_CALIBRATION,
@@ -93,6 +93,11 @@ class DeviceFacts:
         """Return the bytes of a device that a worker holds beside models: measured, or the sheet's."""
         measured_bytes = self.profile.header.context_bytes if self.profile is not None else 0
         return measured_bytes or self.sheet.reserved_bytes
+
+    @property
+    def measured_by_node(self) -> bool:
+        """Tell whether whole passes were measured on one node of a cluster, and links between nodes apart."""
+        return self.profile is not None and bool(self.profile.header.nodes)
 
     @property
     def shared_cores(self) -> float:
@@ -338,28 +343,28 @@ def load_facts(job: Job, profile: Path | None = None, site: Path | None = None) 
         site: Factors of `rlplan calibrate`.
 
     Raises:
-        FileError: The profile is broken, or of a device that the cluster does not have; or the site's
+        FileError: The profile is broken, or of no device that the cluster has; or the site's
             file is broken, or its factors correct forecasts that rest on something else.
         UnknownNameError: A device of the cluster has no sheet.
     """
     names = list(dict.fromkeys(group.gpu for group in job.cluster))
-    measured_points = read_profile(profile) if profile else None
-    if profile and measured_points and measured_points.header.device not in names:
-        found = measured_points.header.device
+    measured = {each.header.device: each for each in read_profiles(profile)} if profile else {}
+    if measured and not measured.keys() & set(names):
+        found = next(iter(measured))
         raise FileError(
             str(profile),
             "is a profile of another device than the job's cluster",
             field="device",
-            value=found,
+            value=", ".join(measured),
             allowed=", ".join(names),
             nearest=nearest_name(found, names),
         )
     rule_seconds = job.rewards.function_seconds_per_sample if job.rewards else None
     devices = {}
     for name in names:
-        own = measured_points if measured_points and measured_points.header.device == name else None
+        own = measured.get(name)
         devices[name] = DeviceFacts(sheet_of(job, name), own, rule_seconds=rule_seconds)
-    label = _label(measured_points)
+    label = _label([measured[name] for name in names if name in measured])
     facts = Facts(devices, label)
     return facts.with_calibration(read_calibration(site, label)) if site else facts
 
@@ -387,8 +392,10 @@ def read_calibration(path: Path, rests_on: str) -> Calibration:
     return found
 
 
-def _label(profile: Profile | None) -> str:
-    if profile is None:
+def _label(profiles: Sequence[Profile]) -> str:
+    if not profiles:
         return DATASHEET
-    unfinished = "" if profile.complete else ", incomplete"
-    return f"profile {profile.header.name} ({profile.header.device}{unfinished})"
+    names = ", ".join(dict.fromkeys(each.header.name for each in profiles))
+    devices = ", ".join(each.header.device for each in profiles)
+    unfinished = "" if all(each.complete for each in profiles) else ", incomplete"
+    return f"profile {names} ({devices}{unfinished})"

@@ -2,6 +2,7 @@
 
 RlplanError                     exit code 1, a failure of our own
 ├── WorkerLostError             a process of a run was killed or crashed
+│   └── NodesMissingError       nodes of a cluster that a run needs are not there, and have not come in time
 └── UserError                   exit code 2, a mistake in what the user gave
     ├── FileError               a file that is missing, broken, of another version, or has a wrong field
     ├── UnknownNameError        a name (model, device, algorithm, ...) that is not known
@@ -35,6 +36,10 @@ class RlplanError(Exception):
 
 class WorkerLostError(RlplanError):
     """Say which workers of a run have ended before their time, and what became of the run."""
+
+
+class NodesMissingError(WorkerLostError):
+    """Say which nodes a run lacks, and what is there."""
 
 
 class UserError(RlplanError):

@@ -25,6 +25,7 @@ from rlplan.specs import NO_SPECS, Specs
 from rlplan.transfers import TransitionName
 from rlplan.units import bytes_per_second_from_gbps
 from rlplan.workload.environment import Environment
+from rlplan.workload.evaluation import Evaluation
 from rlplan.workload.work import Workload
 
 JOB_VERSION = 1
@@ -334,6 +335,7 @@ class Job:
             named by a folder or an id.
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
         prompt_data: How it is read; None takes the usual of `PromptData`.
+        evaluation: For `execute`: how it looks, between iterations, at what the actor has learnt; None for not at all.
         framework: Name of a framework sheet: whose steps are forecast and searched. `rlplan execute` runs
             those of `rlplan`.
         old_log_prob: Where the log-probabilities of the policy that generated come from: its `engine`, or a
@@ -388,6 +390,7 @@ class Job:
     weights: Literal["random"] | FrozenDict[Role, str] | None = None
     prompts_file: str | None = None
     prompt_data: PromptData | None = None
+    evaluation: Evaluation | None = None
     tokenizer: str = "bytes"
     seed: NonNegativeInt = 0
     objective: str = "throughput"

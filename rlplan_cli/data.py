@@ -40,9 +40,10 @@ def mistakes_in_data(job: Job, folder: Path) -> list[UserError]:
     from executor.learning.rules import needed_columns
 
     texts = job.pretrain is not None and job.pretrain.file is not None
-    if job.prompts_file is None and job.tokenizer == BYTES and not texts:
+    named = (job.prompts_file, job.evaluation)
+    if named == (None, None) and job.tokenizer == BYTES and not texts:
         return []
     if job.tokenizer != BYTES and find_spec("transformers") is None:
         say("data not looked at: reading its tokenizer needs pip install 'rlplan[execute]'")
         return []
-    return read_data(job, folder, needed_columns(job))[2]
+    return read_data(job, folder, needed_columns(job)).mistakes

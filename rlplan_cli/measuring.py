@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 from rlplan_cli.terminal import progress_bar
 
 if TYPE_CHECKING:
-    from profiles.probes.bench.contract import JobRules
     from profiles.tables.table import Profile
     from rlplan.job import Job
-
-# Prompts on which a profile times reward functions: enough to see short and long ones.
-ROWS_OF_RULES = 64
+    from rlplan_cli.profiling.nodes import Wanted
 
 
 def measure_machine(
@@ -27,6 +24,7 @@ def measure_machine(
         folder: What paths in the job are relative to.
     """
     from profiles.probes.session import profile_machine
+    from rlplan_cli.profiling.rules import job_rules
 
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar("profile"))
@@ -51,25 +49,11 @@ def measure_machine(
         )
 
 
-def job_rules(job: Job, folder: Path) -> JobRules | None:
-    """Return the functions that judge a job's responses, with prompts to try them on.
+def measure_joined(
+    out: Path, address: str, wanted: Wanted, *, folder: Path, quick: bool
+) -> tuple[Profile, ...]:
+    """Measure a Ray cluster into the profile folder `out`, resuming what is there."""
+    from rlplan_cli.profiling.cluster import measure_cluster
 
-    None without any, or where the job gives their time and no prompts: a function may want more of a
-    row than prompts that are made up have.
-
-    Raises:
-        UserError: There is no such function, its file cannot be imported, or the prompts cannot be read.
-    """
-    from executor.data.workload import first_rows
-    from executor.learning.rules import rule_functions
-    from executor.workers.stages.rule import judging
-    from profiles.probes.bench.contract import JobRules
-
-    functions = rule_functions(job, folder)
-    given = job.rewards is not None and job.rewards.function_seconds_per_sample is not None
-    if given and job.prompts_file is None:
-        return None
-    if not functions:
-        return None
-    rows = first_rows(job, folder, ROWS_OF_RULES)
-    return JobRules(functions, rows, judging(job, rows, folder))
+    with progress_bar("profile") as progress:
+        return measure_cluster(out, address, wanted, folder=folder, quick=quick, progress=progress)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlplan_cli.terminal import print_table, progress_bar, say
+from rlplan_cli.terminal import echo_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
     from executor.control.cluster import Cluster
     from executor.control.run import Saving
+    from executor.control.stopping import Stopping
     from profiles.facts import Facts
+    from rlplan.job import NodeGroup
     from rlplan.plan import Plan
     from rlplan.results.forecast import Forecast
     from rlplan.results.measurement import Comparison, MeasuredRun
@@ -65,6 +68,17 @@ def check_warmup(warmup: int, iterations: int) -> None:
         raise FileError("--warmup", problem, value=warmup, allowed=allowed)
 
 
+def stopping_of(when: Sequence[str] | None, after: str | None, tokens: float | None) -> Stopping:
+    """Return when a run stops, as options say.
+
+    Raises:
+        FileError: Names the option.
+    """
+    from executor.control import stopping
+
+    return stopping.stopping_of(when or (), after, tokens)
+
+
 def run_plan(
     plan: Plan,
     out: Path,
@@ -76,6 +90,8 @@ def run_plan(
     saving: Saving | None = None,
     cluster: Cluster | None = None,
     simulate_nodes: bool = False,
+    stopping: Stopping | None = None,
+    log_to: Sequence[str] | None = None,
 ) -> MeasuredRun:
     """Carry a plan out on Ray, in the folder `out`."""
     from executor.execute import execute
@@ -92,6 +108,8 @@ def run_plan(
             saving=saving,
             cluster=cluster,
             simulate_nodes=simulate_nodes,
+            stopping=stopping,
+            log_to=log_to or (),
         )
 
 
@@ -112,8 +130,11 @@ def compare_run(
     from planner.evaluation.measured_lengths import forecast_as_run, same_lengths
     from rlplan.files.writing import write_json
     from rlplan.results.stored import AS_RUN_FILE, COMPARISON_FILE, FORECAST_FILE
+    from simulator.simulate import simulate
     from simulator.validation import compare
 
+    if run.replanned and facts is not None:  # what was measured is the last plan's
+        forecast = simulate(run.plan, facts)
     as_run = stored_as_run(out)
     if facts is not None:
         as_run = None if same_lengths(run) else forecast_as_run(run.plan, facts, run)
@@ -135,6 +156,30 @@ def stored_as_run(run_folder: Path) -> Forecast | None:
     return read_forecast(path) if path.exists() else None
 
 
+def replanning(cluster: Cluster | None, facts: Facts, saving: Saving) -> Cluster | None:
+    """Return a cluster whose run goes on with a plan for fewer nodes, where it waits for lost ones and has checkpoints."""
+    from dataclasses import replace
+
+    def replan(plan: Plan, groups: tuple[NodeGroup, ...]) -> Plan:
+        from executor.control.capabilities import check_runnable
+        from planner.answers.fewer_nodes import plans_on
+        from rlplan.errors import CapabilityError
+
+        *others, last = plans_on(plan, groups, facts)
+        for found in others:
+            try:
+                check_runnable(found)
+            except CapabilityError:
+                continue
+            return found
+        check_runnable(last)
+        return last
+
+    if cluster is None or not cluster.node_wait_seconds or saving.every is None:
+        return cluster
+    return replace(cluster, replan=replan)
+
+
 def print_errors(comparison: Comparison) -> None:
     """Print forecast against measurement, task by task, and what keeps them from being comparable."""
     from reports.tables.plans import error_table
@@ -147,21 +192,63 @@ def print_errors(comparison: Comparison) -> None:
             say(words)
 
 
+def joined_address(address: str | None) -> str | None:
+    """Return the address of the Ray that is joined, as an option and `RAY_ADDRESS` say; None: one of the run's own."""
+    import os
+
+    found = address or os.environ.get("RAY_ADDRESS") or "local"
+    return None if found == "local" else found
+
+
+def print_evaluations(out: Path) -> None:
+    """Print what a run's evaluations found, where it has some: at first, at last, and at best."""
+    from executor.control.evaluations import read_evaluations
+
+    rows = read_evaluations(out)
+    if not rows:
+        return
+    first, last, best = rows[0], rows[-1], max(rows, key=lambda row: row["accuracy"])
+    shown = {"first": first, "last": last, "best": best}
+    words = ", ".join(
+        f"{name} {row['accuracy']:.1%} after {row['iteration']:.0f} iterations"
+        for name, row in shown.items()
+    )
+    seconds = sum(row["seconds"] for row in rows)
+    say(f"held-out accuracy: {words}; {len(rows)} evaluations took {seconds:.1f} s")
+
+
+def print_run(out: Path, run: MeasuredRun, comparison: Comparison, *, as_json: bool) -> None:
+    """Print a run beside its forecast; say where it lies, and why it stopped before its last iteration."""
+    if as_json:
+        echo_json(comparison)
+        return
+    print_errors(comparison)
+    print_evaluations(out)
+    if run.replanned:
+        last = run.replanned[-1]
+        say(
+            f"from iteration {last.iteration} on with a plan for fewer nodes, which is compared: {last.reason}"
+        )
+    stopped = f"; stopped: {run.stopped}" if run.stopped else ""
+    say(f"run written to {out}{stopped}")
+
+
 def cluster_of(
-    address: str | None, node_wait: float | None, *, simulate_nodes: bool
+    address: str | None,
+    node_wait: float | None,
+    *,
+    simulate_nodes: bool,
 ) -> Cluster | None:
     """Return the Ray that a run joins, as options and `RAY_ADDRESS` say; None for one of its own.
 
     Raises:
         FileError: An option is for the other of the two.
     """
-    import os
-
     from executor.control.cluster import Cluster
     from rlplan.errors import FileError
 
-    address = address or os.environ.get("RAY_ADDRESS") or "local"
-    if address == "local":
+    address = joined_address(address)
+    if address is None:
         if node_wait is not None:
             problem = "waits for nodes of a cluster that is joined"
             raise FileError("--node-wait", problem, allowed="together with --address")

@@ -42,7 +42,6 @@ SILENT = (
 PRECISIONS = ("fp32", "bf16")
 # Families that publish some matrices as one (`executor.model.joined`).
 JOINED_FAMILIES = ("phi3",)
-ADAPTED_ZERO = (0, 1)
 # What `executor.model.building` computes again.
 RECOMPUTES = ("none", "selective", "alternate", "full")
 CPU = "cpu"
@@ -53,6 +52,7 @@ RESAMPLED = Capability("groups that are sampled again among responses that go on
 BASELINES = Capability("greedy baselines beside responses that go on one by one")
 PIPELINED_STREAMS = Capability("pipelined generation that hands responses on one by one")
 INTERRUPTED = Capability("responses that new weights interrupt under this engine")
+UNSYNCED = Capability("evaluations between two syncs of weights")
 OVER_PROVISIONING = Capability("more responses begun than are learnt from")
 FRAMEWORK = Capability("steps of another framework")
 RECOMPUTATION = Capability("inputs of layers that wait in host memory for the backward pass")
@@ -199,6 +199,10 @@ def _lacks_for_streams(plan: Plan) -> Iterator[CapabilityError]:
         if lacks:
             instead = f"run {algorithm.name} in mode sync or one-step-off"
             yield capability.lacked_by(HERE, "mode", plan.mode, instead)
+    evaluation = plan.job.evaluation
+    if evaluation is not None and evaluation.every % plan.sync_every:
+        instead = f"what generates has new weights every {plan.sync_every} iterations: a multiple"
+        yield UNSYNCED.lacked_by(HERE, "job.evaluation.every", evaluation.every, instead)
     if layout.pp > 1:
         instead = f"in mode {plan.mode} it runs 1 only"
         yield PIPELINED_STREAMS.lacked_by(HERE, "tasks.actor.generate.pp", layout.pp, instead)
@@ -255,15 +259,12 @@ def _lacks_for_layout(plan: Plan, task: Task) -> Iterator[CapabilityError]:
 
 def _lacks_for_adapters(plan: Plan, task: Task) -> Iterator[CapabilityError]:
     """Yield what is lacking to train a model by adapters."""
-    model, layout = plan.job.architecture(task.role), plan.tasks[task.name]
+    model = plan.job.architecture(task.role)
     adapter, field = plan.job.adapter(task.role), f"job.adapters.{task.role}"
     assert adapter is not None
     if model.num_experts or model.family in JOINED_FAMILIES:
         instead = "it trains adapters beside linear layers that are published one by one, not experts or joined ones"
         yield ADAPTERS.lacked_by(HERE, f"job.models.{task.role}.family", model.family, instead)
-    if layout.zero not in ADAPTED_ZERO:
-        instead = f"beside weights that every copy has: {listed(ADAPTED_ZERO)}"
-        yield ADAPTERS.lacked_by(HERE, f"tasks.{task.name}.zero", layout.zero, instead)
     if task.role != "actor":
         return
     engine = plan.tasks["actor.generate"].engine

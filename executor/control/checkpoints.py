@@ -23,7 +23,7 @@ from rlplan.files.decoding import check_version, decode, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import check_regular
 from rlplan.files.writing import write_json
-from rlplan.job import Job
+from rlplan.job import RANDOM, Job
 from rlplan.plan import WHOLE_BATCH_MODES, Plan
 from rlplan.results.stored import PLAN_FILE, write_plan
 
@@ -32,7 +32,7 @@ STATE_FILE = "checkpoint.json"
 MANIFEST_FILE = "manifest.json"
 VERSION = 2  # 1 had pickles in it, and no manifest
 # What a run that goes on must share with the one that it continues; layouts may differ.
-CONTINUED = ("algorithm", "models", "weights", "prompts_file", "prompt_data", "seed")
+CONTINUED = ("algorithm", "models", "prompts_file", "prompt_data", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,11 @@ class Checkpoint:
     state: CheckpointState
     passed_over: str = ""
 
+    @property
+    def run_folder(self) -> Path:
+        """Return the folder of the run that wrote it, where it still lies there."""
+        return self.folder.parent.parent
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
@@ -81,10 +86,13 @@ class CheckpointFolder:
 
     Args:
         keep: How many.
+
+    Attributes:
+        best: After how many iterations the one was written that is kept beside; None: there is none.
     """
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self._folder, self._keep = folder.resolve(), keep
+    def __init__(self, folder: Path, keep: int, best: int | None = None) -> None:
+        self._folder, self._keep, self.best = folder.resolve(), keep, best
 
     def save(
         self, plan: Plan, groups: Mapping[str, WorkerGroup], state: CheckpointState
@@ -115,8 +123,14 @@ class CheckpointFolder:
         done = found.index(target) + 1
         # Later ones are of a run that was given up where this one began.
         for old in (*found[: max(0, done - self._keep)], *found[done:]):
-            _discard(old)
+            if self.best is None or old.name != _name(self.best):
+                _discard(old)
         return Checkpoint(folder=target, state=state)
+
+
+def checkpoint_folder(out: Path, iteration: int) -> Path:
+    """Return where a run's checkpoint after so many iterations is."""
+    return out / CHECKPOINTS_FOLDER / _name(iteration)
 
 
 def restore(checkpoint: Checkpoint, groups: Mapping[str, WorkerGroup]) -> bool:
@@ -227,6 +241,10 @@ def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: i
     for field in CONTINUED:
         if getattr(before, field) != getattr(now, field):
             _refuse(file, f"job.{field}", getattr(now, field), getattr(before, field))
+    for role in now.models:
+        started, starts = (job.weights_of(role) or RANDOM for job in (before, now))
+        if started != starts:
+            _refuse(file, f"job.weights.{role}", starts, started)
     if before.workload.prompts != now.workload.prompts:
         _refuse(file, "job.workload.prompts", now.workload.prompts, before.workload.prompts)
     _check_position(checkpoint, plan, before)

@@ -10,17 +10,19 @@ import ray
 from executor.rollout.vllm_limits import VLLM
 from executor.workers.cluster.carrying import carried_files, outside_paths
 from executor.workers.cluster.looking import Seen, check_seen
-from executor.workers.cluster.nodes import RayNode, plan_nodes
-from executor.workers.cluster.placing import Placed, placed_workers
+from executor.workers.cluster.nodes import RayNode, groups_there, plan_nodes
+from executor.workers.cluster.placing import Placed, placed_workers, settled_nodes
 from executor.workers.processes.joined_ray import joined_ray
 from executor.workers.processes.ray_session import running_ray
 from rlplan.errors import PlanError, WorkerLostError
 from rlplan.files.frozen import FrozenDict
+from rlplan.job import NodeGroup
 from rlplan.plan import Plan
 
 NEEDED = ("torch", "transformers", "safetensors")
 
 Tell = Callable[[str], object]
+Replan = Callable[[Plan, tuple[NodeGroup, ...]], Plan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +32,13 @@ class Cluster:
     Attributes:
         address: `auto`, or `HOST:PORT`.
         node_wait_seconds: How long a run waits for nodes that it lacks, at its start and where one was lost.
+        replan: Makes a plan of the same job for the nodes that are left, where lost ones have not come; raises a
+            `UserError` where none fits them. None: such a run ends.
     """
 
     address: str
     node_wait_seconds: float = 0.0
+    replan: Replan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +79,35 @@ class JoinedCluster:
         except WorkerLostError as error:
             raise PlanError(f"cluster {self._cluster.address}: {error}") from None
 
+    @property
+    def replans(self) -> bool:
+        """Tell whether a run goes on with another plan where its nodes do not come."""
+        return self._cluster.replan is not None
+
+    def replanned(self) -> Plan | None:
+        """Take, from now on, a plan of the same job for the nodes that are free, and return it.
+
+        None where none of the job's nodes is missing any more: then the plan is as it was.
+
+        Raises:
+            UserError: No plan fits them.
+        """
+        assert self._cluster.replan is not None, "somebody makes plans"
+        cluster = self._plan.job.cluster
+        groups = groups_there(cluster, settled_nodes(plan_nodes(self._plan)))
+        if groups == cluster:
+            return None
+        if not groups:
+            raise PlanError("no node of the job's cluster is left")
+        self._plan = self._cluster.replan(self._plan, groups)
+        return self._plan
+
     @contextmanager
     def placed(self, tell: Tell) -> Iterator[Placed]:
         """Yield where the plan's workers start, on nodes that see what the run needs.
 
         Raises:
-            WorkerLostError: Nodes are missing, and have not come in time.
+            NodesMissingError: Nodes are missing, and have not come in time.
             FileError: Names a path and the node that does not see it.
         """
         with placed_workers(self._plan, self._cluster.node_wait_seconds, tell) as placed:

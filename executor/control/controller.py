@@ -184,6 +184,18 @@ class Controller:
             dropped=self._begun.sequences - self._plan.job.workload.sequences,
         )
 
+    def bring_newest(self, done: int) -> None:  # noqa: ARG002 -- streams go by it
+        """Bring the weights as they are to what generates, once what is generated ahead is there.
+
+        What the next iteration generates with comes anew, and is the same.
+
+        Args:
+            done: Iterations.
+        """
+        if self._ahead is not None:
+            reported_by(self._ahead[0].calls)
+        self._send_transition()
+
     def position(self, iteration: int) -> tuple[int, tuple[int, ...]]:
         """Return the next prompt of the stream after some iterations, and those before it that are left."""
         return iteration * self._begun.prompts, ()

@@ -36,6 +36,8 @@ def export_actor(checkpoint: Checkpoint, out: Path, *, folder: Path | None = Non
     """
     job = read_yaml(Plan, checkpoint.folder / PLAN_FILE).job
     weights, adapter = whole_weights(checkpoint.folder / "actor"), job.adapter("actor")
+    # The terminal is the command's.
+    importlib.import_module("transformers.utils.logging").disable_progress_bar()
     try:
         out.mkdir(parents=True, exist_ok=True)
         if adapter is None:

@@ -1,6 +1,5 @@
 """Metrics of a run: a JSON line per iteration in `metrics.jsonl`, and TensorBoard scalars beside it."""
 
-import json
 import logging
 import math
 import os
@@ -11,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from executor.control.line_file import LineFile
+from executor.control.tracking import Tracking
 from executor.data.prompt_files import json_object
 from rlplan.errors import FileError
 from rlplan.files.reading import read_text
-from rlplan.files.writing import check_replaceable, write_text
 
 _log = logging.getLogger(__name__)
 
@@ -28,19 +28,14 @@ BOARD_SECONDS = 10.0
 class MetricsWriter:
     """Append the metrics of iterations to a run's folder; a context manager that closes itself.
 
-    A line that a killed run left half-written is removed before the first new one.
-
     Args:
         out: Folder of the run; made if it is missing.
+        tracking: What hands them to tracking services too; None: nothing does.
     """
 
-    def __init__(self, out: Path) -> None:
-        out.mkdir(parents=True, exist_ok=True)
-        path = out / METRICS_FILE
-        check_replaceable(str(path), path)
-        _drop_cut_line(path)
-        # Unbuffered: one write is one line, whole in the file when `write` returns.
-        self._lines = path.open("ab", buffering=0)
+    def __init__(self, out: Path, tracking: Tracking | None = None) -> None:
+        self._tracking = tracking
+        self._lines = LineFile(out / METRICS_FILE)
         self._board = _Board(out / TENSORBOARD_FOLDER)
         self._pending: list[tuple[int, dict[str, float]]] = []
         self._shown_seconds = time.monotonic()
@@ -55,15 +50,14 @@ class MetricsWriter:
         """
         numbers = {name: float(value) for name, value in values.items()}
         finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
-        line = json.dumps({"iteration": iteration, **finite}, allow_nan=False).encode() + b"\n"
-        try:
-            written = self._lines.write(line)
-        except OSError as error:
-            problem = f"cannot be written: {error.strerror}"
-            raise FileError(str(self._lines.name), problem) from None
-        if written != len(line):
-            raise FileError(str(self._lines.name), "cannot be written: the disk is full")
-        self._pending.append((iteration, numbers))
+        self._lines.append({"iteration": iteration, **finite})
+        self.show(iteration, numbers)
+
+    def show(self, iteration: int, numbers: Mapping[str, float]) -> None:
+        """Give curves a point that is no iteration's line."""
+        if self._tracking is not None:
+            self._tracking.add(iteration, numbers)
+        self._pending.append((iteration, dict(numbers)))
         if time.monotonic() - self._shown_seconds > BOARD_SECONDS:
             self._show_pending()
 
@@ -145,23 +139,6 @@ class _Board:
             self._failed = True
             self.close()
             _log.warning("%s: no more curves: %s", self._folder, error.strerror)
-
-
-def _drop_cut_line(path: Path) -> None:
-    if not path.exists():
-        return
-    with path.open("r+b") as stream:
-        content = stream.read()
-        stream.truncate(content.rfind(b"\n") + 1)
-
-
-def drop_iterations(path: Path, first: int) -> None:
-    """Remove an iteration and all later ones from a `metrics.jsonl`, for they are done again."""
-    if not path.exists():
-        return
-    _drop_cut_line(path)
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    write_text(path, "".join(line for line in lines if json.loads(line)["iteration"] < first))
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:

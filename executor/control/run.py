@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from executor.control.capabilities import check_runnable
 from executor.control.checkpoints import (
     CHECKPOINTS_FOLDER,
     Checkpoint,
@@ -18,15 +19,28 @@ from executor.control.checkpoints import (
 from executor.control.cluster import JoinedCluster, places_of
 from executor.control.continuous.controller import ContinuousController
 from executor.control.controller import Controller, Finished
-from executor.control.metrics import METRICS_FILE, MetricsWriter, drop_iterations
+from executor.control.evaluating import Evaluator, evaluation_line
+from executor.control.evaluations import (
+    EVALUATION,
+    Evaluations,
+    drop_evaluations,
+    evaluation_names,
+)
+from executor.control.line_file import drop_iterations
+from executor.control.metric_names import NOT_IN_EVERY_ITERATION
+from executor.control.metrics import METRICS_FILE, MetricsWriter
 from executor.control.start import ITERATION, slowest_loop, started_groups, within
+from executor.control.stopping import StopCheck, Stopping, rows_before
 from executor.control.summary import iteration_metrics, progress_line
+from executor.control.tracking import Tracking
 from executor.data.workload import PromptBatches
 from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
-from rlplan.errors import WorkerLostError
+from rlplan.errors import NodesMissingError, UserError, WorkerLostError
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import STREAMED_MODES, Plan
+from rlplan.results.measurement import Replanned
+from rlplan.results.stored import PLAN_FILE, write_plan
 
 # Called as progress(iterations done, iterations in all, what is done).
 Progress = Callable[[int, int, str], None]
@@ -34,6 +48,8 @@ Progress = Callable[[int, int, str], None]
 # Of so many iterations a run keeps every span, for its trace: what is compared are their medians, which
 # more do not change. A run of any length takes the same memory, and writes a trace of a few megabytes.
 KEPT_ITERATIONS = 1000
+# A plan that another one followed, after so many iterations.
+PLAN_BEFORE = "plan-before-{:06d}.yaml"
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +68,7 @@ class Saving:
         start_seconds: Limit of the start of workers and their models, likewise.
         resume: A checkpoint, or a run whose last one it is, to begin with.
         export: Folder for the actor at the end, as `transformers` reads it.
+        export_best: Folder for the actor as it was when an evaluation found it best.
     """
 
     every: int | None = None
@@ -61,6 +78,12 @@ class Saving:
     start_seconds: float | None = None
     resume: Path | None = None
     export: Path | None = None
+    export_best: Path | None = None
+
+    @property
+    def keeps_best(self) -> bool:
+        """Tell whether every evaluation has a checkpoint, of which the best one is kept."""
+        return self.every is not None or self.export_best is not None
 
 
 class Run:
@@ -72,6 +95,10 @@ class Run:
         joined: The cluster whose nodes it takes; None: a Ray of its own.
 
     Attributes:
+        plan: The one that is carried out now.
+        replanned: Where another one followed.
+        done: Iterations that are done, those before `start` included.
+        stopped: Why it stopped before the last iteration; empty where it did not.
         finished: What the last iterations measured; of all of them `metrics.jsonl` has the numbers.
         peaks: Largest bytes of a device's process, by pool.
         loop_flops_per_second: How fast the slowest device is, at the start and at the end.
@@ -92,41 +119,100 @@ class Run:
         joined: JoinedCluster | None = None,
     ) -> None:
         self._joined = joined
-        self._plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
+        self._stopping, self._tracking = Stopping(), Tracking()
+        self.plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
+        self.replanned: tuple[Replanned, ...] = ()
         self._seed, self._iterations = seed, iterations
         self._saving, self._progress = saving, progress or (lambda _, __, ___: None)
-        self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep)
-        self._done = start.state.iteration if start is not None else 0
+        self._evaluations = Evaluations(plan.job.evaluation, out, iterations)
+        best = self._evaluations.best
+        self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep, best)
+        self.done = start.state.iteration if start is not None else 0
         self._origin_seconds: float | None = None
+        self._evaluator: Evaluator | None = None
+        self._earlier = [start.run_folder] if start is not None else []
+        self.stopped = ""
         self.checkpoint = start
         self.finished: deque[Finished] = deque(maxlen=KEPT_ITERATIONS)
         self.peaks: dict[str, int] = {}
         self.loop_flops_per_second: tuple[float, ...] = ()
 
-    def carry_out(self) -> None:
+    def carry_out(self, stopping: Stopping, tracking: Tracking) -> None:
         """Run all iterations; where workers or Ray are lost, go on with new ones from the last checkpoint.
 
+        Where nodes of a cluster are lost and do not come back, it goes on with a plan for those that are left.
+
+        Args:
+            stopping: When it stops before the last one.
+            tracking: What hands its metrics to tracking services.
+
         Raises:
-            WorkerLostError: There are no checkpoints though iterations were done, or no retries left.
+            FileError: It stops by a metric that no iteration has.
+            WorkerLostError: There are no checkpoints though iterations were done, no retries left, or no plan
+                for the nodes that are.
         """
+        self._stopping, self._tracking = stopping, tracking
         self._tell_passed_over()
-        for retry in range(1, self._saving.retries + 2):
+        retries = 0
+        while True:
             try:
                 self._attempt()
             except WorkerLostError as error:
                 can_go_on = self._saving.every is not None or not self.finished
-                if not can_go_on or retry > self._saving.retries:
+                is_last = retries == self._saving.retries
+                if not can_go_on or (is_last and not self._replans(error)):
                     raise
                 iteration = self._go_back()
                 self._tell_passed_over()
-                self._progress(
-                    iteration,
-                    self._iterations,
-                    f"{error}; goes on after {iteration} iterations"
-                    f" (retry {retry} of {self._saving.retries})",
-                )
+                goes_on = f"goes on after {iteration} iterations"
+                changed = self._changed_plan(error)
+                if changed:  # no retry: each time there are fewer nodes
+                    self._tell(f"{changed}; {goes_on}")
+                elif is_last:
+                    raise
+                else:
+                    retries += 1
+                    self._tell(f"{error}; {goes_on} (retry {retries} of {self._saving.retries})")
             else:
                 return
+
+    def _replans(self, error: WorkerLostError) -> bool:
+        """Tell whether another plan may help."""
+        is_short = isinstance(error, NodesMissingError)
+        return is_short and self._joined is not None and self._joined.replans
+
+    def _changed_plan(self, error: WorkerLostError) -> str:
+        """Take a plan for the nodes that are left, where some have not come; return what is said of it, else nothing.
+
+        Raises:
+            WorkerLostError: No plan fits them.
+        """
+        if self._joined is None or not self._replans(error):
+            return ""
+        self._tell(f"{error}; searches a plan for the nodes that are there")
+        try:
+            plan = self._joined.replanned()
+            if plan is None:
+                return ""
+            tasks = check_runnable(plan)
+        except UserError as why:
+            words = f"{error}; no plan for the nodes that are there: {why}"
+            raise WorkerLostError(words) from error
+        self._note_plan(plan, tasks, str(error))
+        nodes = sum(group.nodes for group in plan.job.cluster)
+        return f"a plan for {nodes} {'node' if nodes == 1 else 'nodes'} ({plan.placement})"
+
+    def _note_plan(self, plan: Plan, tasks: tuple[Task, ...], reason: str) -> None:
+        """Go on with another plan, and keep the one until now where it has done iterations."""
+        before = PLAN_BEFORE.format(self.done)
+        noted = {each.before: each for each in self.replanned}
+        if before not in noted:  # else it has done none
+            write_plan(self._out / before, self.plan)
+        write_plan(self._out / PLAN_FILE, plan)
+        noted[before] = Replanned(iteration=self.done, reason=reason, before=before)
+        self.replanned = tuple(noted.values())
+        self.plan, self._tasks = plan, tasks
+        self.finished.clear()  # spans of another plan's pools
 
     def _tell_passed_over(self) -> None:
         if self.checkpoint is not None and self.checkpoint.passed_over:
@@ -138,9 +224,9 @@ class Run:
         begin = time.monotonic()
         limit_seconds = self._saving.start_seconds
         with (
-            places_of(self._plan, self._joined, self._tell) as placed,
+            places_of(self.plan, self._joined, self._tell) as placed,
             started_groups(
-                self._plan, self._tasks, self._prompts, self._seed, limit_seconds, placed
+                self.plan, self._tasks, self._prompts, self._seed, limit_seconds, placed
             ) as groups,
         ):
             seconds = time.monotonic() - begin
@@ -148,19 +234,20 @@ class Run:
             dropped = self._prompts.dropped
             left_out = f"; {dropped} prompts left out for their length" if dropped else ""
             message = f"workers started in {seconds:.1f} s{left_out}"
-            self._progress(self._done, self._iterations, message)
+            self._progress(self.done, self._iterations, message)
             self._iterate(groups)
 
     def _tell(self, message: str) -> None:
-        self._progress(self._done, self._iterations, message)
+        self._progress(self.done, self._iterations, message)
 
     def _iterate(self, groups: Mapping[str, WorkerGroup]) -> None:
         """Run what is left; metrics of an iteration are written while workers do the next one."""
-        on_devices = [groups[pool.name] for pool in self._plan.pools if not pool.is_host]
+        on_devices = [groups[pool.name] for pool in self.plan.pools if not pool.is_host]
         # Before a controller starts processes of its own.
         with within(self._saving.iteration_seconds, ITERATION):
             self.loop_flops_per_second = (slowest_loop(on_devices),)
-        controller = controller_of(self._plan, self._tasks, groups, self._prompts)
+        controller = controller_of(self.plan, self._tasks, groups, self._prompts)
+        self._evaluator = None
         try:
             self._iterate_with(controller, groups, on_devices)
         except Exception:
@@ -182,8 +269,14 @@ class Run:
             controller.state = dict(state.algorithm_state)
             controller.go_on_from(state.iteration, state.next_prompt, state.left_prompts)
         unwritten: list[Finished] = []
-        with MetricsWriter(self._out) as writer:
-            for iteration in range(self._done, self._iterations):
+        check = self._stop_check()
+        with MetricsWriter(self._out, self._tracking) as writer:
+            # What generates an update behind is left as the checkpoint has it.
+            if not controller.generator_is_ready:
+                self._evaluate(groups, controller, writer)
+            for iteration in range(self.done, self._iterations):
+                if check.reason:
+                    break
                 is_last = iteration + 1 == self._iterations
                 with within(self._saving.iteration_seconds, ITERATION):
                     running = controller.send(iteration, is_last=is_last)
@@ -191,24 +284,71 @@ class Run:
                     self._write(writer, unwritten)
                     record = controller.finish(running)
                 self.finished.append(record)
-                self._done = iteration + 1
+                self.done = iteration + 1
                 unwritten.append(record)
-                if self._is_saved_after(iteration):
+                metrics = iteration_metrics(self.plan, self._tasks, record)
+                check.note(metrics)
+                ends = bool(check.reason)
+                if self._is_saved_after(iteration, ends=ends):
                     self._write(writer, unwritten)
                     with within(self._saving.iteration_seconds, ITERATION):
                         self._save(groups, controller, iteration + 1)
-                metrics = iteration_metrics(self._plan, self._tasks, record)
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
+                check.note_evaluation(self._evaluate(groups, controller, writer, ends=ends))
             self._write(writer, unwritten)
+        self._note_stop(check.reason)
         with within(self._saving.iteration_seconds, ITERATION):
-            self.loop_flops_per_second += (slowest_loop(on_devices),)
+            # They answer after what was begun for an iteration that does not follow.
             self.peaks = {name: max(group.call("peak")) for name, group in groups.items()}
+            self.loop_flops_per_second += (slowest_loop(on_devices),)
 
-    def _is_saved_after(self, iteration: int) -> bool:
-        every = self._saving.every
-        if iteration + 1 == self._iterations:
-            return every is not None or self._saving.export is not None
-        return every is not None and (iteration + 1) % every == 0
+    def _stop_check(self) -> StopCheck:
+        rows = rows_before([*self._earlier, self._out], self.done, self._stopping)
+        later = (*NOT_IN_EVERY_ITERATION, *evaluation_names(self.plan.job.evaluation))
+        return StopCheck(self._stopping, rows, later)
+
+    def _note_stop(self, reason: str) -> None:
+        self.stopped = reason if self.done < self._iterations else ""
+        if self.stopped:
+            self._tell(f"stopped after {self.done} of {self._iterations} iterations: {reason}")
+
+    def _evaluate(
+        self,
+        groups: Mapping[str, WorkerGroup],
+        controller: Controller,
+        writer: MetricsWriter,
+        *,
+        ends: bool = False,
+    ) -> Mapping[str, float]:
+        """Evaluate where it is due, behind the checkpoint: what generates may be an update behind there.
+
+        Args:
+            ends: Whether the run stops here.
+
+        Returns:
+            What was found, by the names that metrics have; nothing where none was due.
+        """
+        if not self._evaluations.is_due(self.done, ends=ends):
+            return {}
+        if self._evaluator is None:
+            self._evaluator = Evaluator(self.plan, self._tasks, self._prompts, groups, self._out)
+        with within(self._saving.iteration_seconds, ITERATION):
+            evaluated = self._evaluator.evaluate(controller, self.done)
+        self._folder.best = self._evaluations.best
+        found = {f"{EVALUATION}/{name}": each for name, each in evaluated.numbers.items()}
+        writer.show(evaluated.done, found)
+        self._tell(evaluation_line(evaluated))
+        return found
+
+    def _is_saved_after(self, iteration: int, *, ends: bool) -> bool:
+        saving, done = self._saving, iteration + 1
+        if self._evaluations.is_due(done, ends=ends):
+            may_end = saving.export is not None and self._stopping.asks_evaluations
+            if saving.keeps_best or may_end:
+                return True
+        if ends or done == self._iterations:
+            return saving.every is not None or saving.export is not None
+        return saving.every is not None and done % saving.every == 0
 
     def _save(
         self, groups: Mapping[str, WorkerGroup], controller: Controller, iteration: int
@@ -221,24 +361,26 @@ class Run:
             seed=self._seed,
             algorithm_state=FrozenDict(controller.state),
         )
-        self.checkpoint = self._folder.save(self._plan, groups, state)
+        self.checkpoint = self._folder.save(self.plan, groups, state)
 
     def _write(self, writer: MetricsWriter, records: list[Finished]) -> None:
         for record in records:
-            metrics = iteration_metrics(self._plan, self._tasks, record)
+            metrics = iteration_metrics(self.plan, self._tasks, record)
             writer.write(record.span.iteration, metrics)
         records.clear()
 
     def _go_back(self) -> int:
         """Forget what was done after the last checkpoint; return the iterations that are left done."""
-        self._done = 0
+        self.done = 0
         if self.checkpoint is not None:
             self.checkpoint = whole_checkpoint(self.checkpoint)
-            self._done = self.checkpoint.state.iteration
-        while self.finished and self.finished[-1].span.iteration >= self._done:
+            self.done = self.checkpoint.state.iteration
+        while self.finished and self.finished[-1].span.iteration >= self.done:
             self.finished.pop()
-        drop_iterations(self._out / METRICS_FILE, self._done)
-        return self._done
+        drop_iterations(self._out / METRICS_FILE, self.done)
+        drop_evaluations(self._out, self.done)
+        self._folder.best = self._evaluations.best
+        return self.done
 
 
 def controller_of(

@@ -216,6 +216,7 @@ def prepare_groups(
                 tasks=here,
                 rows=prompts.rows,
                 folder=folder,
+                held_out=prompts.held_out.rows if prompts.held_out is not None else (),
                 clock_offsets=clock_offsets or {},
             )
         references = groups[pool.name].start("prepare", request)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from executor.control.controller import Finished
+from executor.control.stopping import LEARNT_TOKENS
 from executor.learning.multiplier import MULTIPLIER
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
@@ -41,8 +42,8 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     `mean_reward`, `rule_reward`, `model_score`, `mean_cost` are means over the responses that were
     trained on; `kl` is the mean of log(policy / reference) over their tokens; `response_tokens` is
     the mean length of those that were generated, `response_tokens_std` their standard deviation and
-    `longest_response` the longest; `tokens_per_second` counts prompt and response
-    tokens; `transition_received_bytes` are those of the rank that received most when weights went to
+    `longest_response` the longest; `learnt_tokens` are the tokens of the responses that were trained on;
+    `tokens_per_second` counts prompt and response tokens; `transition_received_bytes` are those of the rank that received most when weights went to
     the generate layout, `transition_redundant_bytes` those that it then held twice, and
     `transition_buffer_bytes` the most that was under way to it at a time; `rounds` says how often
     prompts were sampled; `turns` are the mean ones of an episode and `environment_seconds` how long the rank
@@ -64,6 +65,8 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
             metrics[mean_name] = update[name] / sequences
     if "kl_sum" in update:
         metrics["kl"] = update["kl_sum"] / max(1.0, generated["response_tokens"] / rounds)
+    if "response_tokens_sum" in update:
+        metrics[LEARNT_TOKENS] = update["response_tokens_sum"]
     metrics |= _response_lengths(generated, sequences * rounds)
     metrics["tokens_per_second"] = generated["tokens"] / record.span.seconds
     metrics |= _outside_models(record, sequences * rounds)

@@ -34,6 +34,11 @@ def count_rows(rows: Rows) -> int:
     return sum(stop - start for start, stop in rows)
 
 
+def row_numbers(rows: Rows) -> npt.NDArray[np.int64]:
+    """Return the numbers of rows, in their order. Shape (rows,)."""
+    return np.array([row for start, stop in rows for row in range(start, stop)], dtype=np.int64)
+
+
 @lru_cache(maxsize=256)  # the same few splits in every iteration
 def split_rows(rows: Rows, parts: int, *, block: int, updates: int = 1) -> tuple[Rows, ...]:
     """Cut each of `updates` equal mini-batches into `parts`, whole blocks of `block` rows each.

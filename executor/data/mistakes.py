@@ -2,12 +2,23 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from executor.data.prompt_files import ORIGIN, Row
 from rlplan.errors import FileError, UserError, nearest_name
 
 # A mistake's figures (tokens, columns of a line) differ from row to row; the mistake is the same.
 _FIGURES = re.compile(r"\d+")
+
+
+class NeededColumns(NamedTuple):
+    """Name the columns that every row must have beside its prompt: of those learnt from, and of those held out."""
+
+    prompts: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
+
+
+NO_COLUMNS = NeededColumns()
 
 
 def missing_columns(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[FileError]:

@@ -4,13 +4,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from executor.data.batches import Columns, left_padded
-from executor.data.mistakes import missing_columns, one_of_each_kind
+from executor.data.held_out import HeldOut, held_out_of
+from executor.data.mistakes import NO_COLUMNS, NeededColumns, missing_columns, one_of_each_kind
 from executor.data.prompt_files import Refuse, at_once
 from executor.data.prompts import Prompts, PromptStream, encode_prompts, load_prompts
 from executor.data.texts import TextBatches
@@ -57,17 +58,24 @@ def most_observed_tokens(environments: Sequence[Environment]) -> int:
     return max((longest(each.turns) * observation_limit(each) for each in environments), default=0)
 
 
-def read_data(
-    job: Job, folder: Path, columns: Sequence[str] = ()
-) -> tuple[Tokenizer | None, Prompts | None, list[UserError]]:
-    """Return a job's tokenizer and prompts, each as far as it can be read, and all mistakes in its data.
+class JobData(NamedTuple):
+    """Hold what was read of a job's data, each as far as it could be, and all mistakes in it."""
+
+    tokenizer: Tokenizer | None
+    prompts: Prompts | None
+    held_out: HeldOut | None
+    mistakes: list[UserError]
+
+
+def read_data(job: Job, folder: Path, columns: NeededColumns = NO_COLUMNS) -> JobData:
+    """Return a job's tokenizer and prompts, and those of its evaluation.
 
     Args:
         folder: What relative paths in the job are relative to.
-        columns: Keys that every row of the prompts file must have beside its prompt.
+        columns: Keys that every row of a prompts file must have beside its prompt.
     """
     mistakes: list[UserError] = []
-    tokenizer, found = None, None
+    tokenizer, found, held_out = None, None, None
     try:
         tokenizer = load_tokenizer(job.tokenizer, folder)
         _check_vocabulary(job, tokenizer)
@@ -76,7 +84,7 @@ def read_data(
     try:
         rows = prompt_rows(job, tokenizer, folder, mistakes.append)
         if job.prompts_file is not None:
-            mistakes += missing_columns(rows, columns)
+            mistakes += missing_columns(rows, columns.prompts)
         if tokenizer is not None and rows:
             work, data = job.workload, job.prompt_data
             found = encode_prompts(rows, tokenizer, work.prompt_tokens, data, mistakes.append)
@@ -87,7 +95,9 @@ def read_data(
             TextBatches(job, tokenizer, folder)
     except UserError as error:
         mistakes.append(error)
-    return tokenizer, found, one_of_each_kind(mistakes)
+    if tokenizer is not None:
+        held_out = held_out_of(job, folder, tokenizer, columns.held_out, mistakes)
+    return JobData(tokenizer, found, held_out, one_of_each_kind(mistakes))
 
 
 def read_prompts(file: Path, tokenizer: str, folder: Path) -> Prompts:
@@ -122,20 +132,20 @@ class PromptBatches:
 
     Args:
         folder: What relative paths in the job are relative to.
-
-        columns: Keys that every row of the prompts file must have beside its prompt.
+        columns: Keys that every row of a prompts file must have beside its prompt.
 
     Attributes:
         rows: All prompts that the job uses, as texts.
         dropped: How many were left out for their length.
+        held_out: Those of its evaluation; None without one.
 
     Raises:
         UserError: The data has mistakes; all are said.
     """
 
-    def __init__(self, job: Job, folder: Path, columns: Sequence[str] = ()) -> None:
+    def __init__(self, job: Job, folder: Path, columns: NeededColumns = NO_COLUMNS) -> None:
         self.folder = folder
-        tokenizer, found, mistakes = read_data(job, folder, columns)
+        tokenizer, found, self.held_out, mistakes = read_data(job, folder, columns)
         refuse(mistakes)
         assert tokenizer is not None, "data without mistakes has a tokenizer"
         assert found is not None, "data without mistakes has prompts"

@@ -124,6 +124,7 @@ def _update_by_update(first: Tensor, second: Tensor, updates: int) -> Tensor:
 def _sums(batch: Batch) -> dict[str, float]:
     """Return sums over this rank's rows that say how the policy does."""
     sums = {"reward_sum": batch["rewards"].sum()}
+    sums["response_tokens_sum"] = batch["response_mask"].sum()
     for name in ("scores", "rule_scores", "costs", "rule_costs", "baseline_rewards"):
         if name in batch:
             sums[f"{name}_sum"] = batch[name].sum()

@@ -11,10 +11,10 @@ from typing import Any
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_json
 from rlplan.job import RANDOM, Job
+from rlplan.models.folder import CONFIG_FILE
 from rlplan.models.model import ModelArchitecture
 from rlplan.rules.rule import listed
 
-CONFIG_FILE = "config.json"
 # Families whose pre-trained models run here: the folder in `transformers`, and what its classes' names begin with.
 PRETRAINED_FAMILIES = {
     "gemma2": ("gemma2", "Gemma2"),

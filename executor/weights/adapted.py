@@ -10,6 +10,9 @@ from torch import Tensor
 
 from executor.model.adapters import LORA_A, LORA_B, is_adapter, layer_of
 from executor.weights.flat import Entry, FlatParameters, placed
+from executor.weights.fully_sharded import FullyShardedParameters
+
+Part = FlatParameters | FullyShardedParameters
 
 
 class AdaptedParameters:
@@ -25,11 +28,16 @@ class AdaptedParameters:
         gathered_bytes: What a rank receives when `whole_values` is asked for.
     """
 
-    def __init__(self, frozen: FlatParameters, adapters: FlatParameters, scale: float) -> None:
+    def __init__(self, frozen: Part, adapters: Part, scale: float) -> None:
         self.frozen, self.adapters, self._scale = frozen, adapters, scale
         self.entries = placed(frozen.entries)
-        self.gathered_bytes = frozen.gathered_bytes
+        self.gathered_bytes = frozen.gathered_bytes + adapters.gathered_bytes
         self._places = {entry.name: entry for entry in self.entries}
+
+    @property
+    def parts(self) -> tuple[Part, Part]:
+        """Return both."""
+        return self.frozen, self.adapters
 
     @property
     def weight_bytes(self) -> int:
@@ -46,14 +54,22 @@ class AdaptedParameters:
         return [*self.frozen.stored(), *self.adapters.stored()]
 
     def whole_values(self) -> Tensor:
-        """Return a copy of all frozen weights with the adapters merged into them, as `entries` say."""
-        whole = self.frozen.whole_values().clone()
+        """Return a copy of all frozen weights with the adapters merged into them, as `entries` say.
+
+        Where they are sharded, all ranks gather together.
+        """
+        whole, adapters = self.frozen.whole_values(), self.adapters.whole_values()
+        if isinstance(self.frozen, FlatParameters):  # which gives out what it holds
+            whole = whole.clone()
         held = {entry.name: entry for entry in self.adapters.entries}
-        for name, entry in held.items():
+
+        def matrix_of(name: str) -> Tensor:
+            return adapters[held[name].start : held[name].stop].view(held[name].shape)
+
+        for name in held:
             if LORA_A not in name.split("."):
                 continue
-            first = self.adapters.view_of(entry)
-            second = self.adapters.view_of(held[name.replace(LORA_A, LORA_B)])
+            first, second = matrix_of(name), matrix_of(name.replace(LORA_A, LORA_B))
             place = self._places[layer_of(name)]
             matrix = whole[place.start : place.stop].view(place.shape)
             matrix.add_(second.detach() @ first.detach(), alpha=self._scale)

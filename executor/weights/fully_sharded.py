@@ -5,7 +5,8 @@ sharded between. Stage 2 gathers them after each step, and they stay whole. Grad
 every micro-batch in both (Rajbhandari et al. 2020, arXiv:1910.02054, section 5).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,45 +19,101 @@ from executor.parallel.meshes import RankGroup, RankMesh
 from executor.weights.flat import Entry, distinct_parameters, entries_of, is_partial, local_part
 from executor.weights.optimizers import MOMENTS, ShardOptimizer, adam_of, set_moments
 
+Found = list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]
 
-class FullyShardedParameters:
-    """Shard a rank's stages in place, and give its weights out whole.
+
+def shard_fully(
+    stages: Sequence[StageModel],
+    mesh: RankMesh,
+    *,
+    stays_whole: bool,
+    tied: str = "",
+    groups: Sequence[Callable[[str], bool]] = (lambda _: True,),
+) -> list["FullyShardedParameters"]:
+    """Shard a rank's stages in place; return what gives each group of their parameters out.
 
     Args:
         stays_whole: Whether weights stay gathered from step to step (stage 2).
+        tied: Name of a parameter of which another pipeline stage has a copy; empty: none.
+        groups: Tell by its name whether a parameter is one of theirs; those of no group stay as they are.
+    """
+    assert mesh.mesh is not None, "one rank shards nothing"
+    found = distinct_parameters(stages)
+    parts = [[item for item in found if keeps(item[0])] for keeps in groups]
+    entries = [entries_of(part) for part in parts]  # of what is not sharded yet
+    sharded = {name for part in parts for name, _, _ in part}
+    settings: dict[str, Any] = {
+        "reshard_after_forward": not stays_whole,
+        "ignored_params": {parameter for name, parameter, _ in found if name not in sharded},
+    }
+    for stage in stages:
+        for layer in stage.layers.values():
+            if mesh.expert_mesh is not None:
+                experts: nn.Module = layer.mlp.experts  # type: ignore[union-attr, assignment]
+                fully_shard(experts, mesh=mesh.expert_mesh["expert_copies"], **settings)
+            fully_shard(layer, mesh=mesh.mesh["copies"], **settings)
+        fully_shard(stage, mesh=mesh.mesh["copies"], **settings)
+        _make_real(stage, mesh)
+    for unit in _units(stages):
+        # Losses are sums over all ranks, not means.
+        unit.set_gradient_divide_factor(1.0)
+        unit.set_reshard_after_backward(not stays_whole)
+        if mesh.device.type == "cpu":
+            unit.set_force_sum_reduction_for_comms(True)
+    return [
+        FullyShardedParameters(
+            stages, mesh, part, places, stays_whole=stays_whole, tied=tied, by_unit=part is parts[0]
+        )
+        for part, places in zip(parts, entries, strict=True)
+    ]
+
+
+def _units(stages: Sequence[StageModel]) -> Iterator[FSDPModule]:
+    """Return the modules whose weights are gathered together, stage by stage."""
+    for stage in stages:
+        yield from (unit for unit in stage.modules() if isinstance(unit, FSDPModule))
+
+
+def _make_real(stage: StageModel, mesh: RankMesh) -> None:
+    """Give parameters memory that have none; others, which are adapters, keep what they start as."""
+    parameters = dict(stage.named_parameters())
+    if not any(parameter.is_meta for parameter in parameters.values()):
+        return
+    started = {name: local_part(p).clone() for name, p in parameters.items() if not p.is_meta}
+    stage.make_real(mesh.device)
+    with torch.no_grad():
+        for name, values in started.items():
+            local_part(stage.get_parameter(name)).copy_(values)
+
+
+class FullyShardedParameters:
+    """Hold this rank's shares of parameters that `shard_fully` has sharded, and give them out whole.
+
+    Args:
+        found: The parameters before they were sharded, with the modules that hold them.
+        entries: Where parameters lie in what `whole_values` returns.
+        stays_whole: Whether weights stay gathered from step to step (stage 2).
+        by_unit: Whether they are gathered with all else that their modules hold; else one by one.
 
     Attributes:
-        entries: Where parameters lie in what `whole_values` returns.
         tied: Name of a parameter of which another pipeline stage has a copy; empty: none. The head is
             the copy.
     """
 
     def __init__(
-        self, stages: Sequence[StageModel], mesh: RankMesh, *, stays_whole: bool, tied: str = ""
+        self,
+        stages: Sequence[StageModel],
+        mesh: RankMesh,
+        found: Found,
+        entries: list[Entry],
+        *,
+        stays_whole: bool,
+        tied: str = "",
+        by_unit: bool = True,
     ) -> None:
-        found = distinct_parameters(stages)
-        self.entries = entries_of(found)
-        self.tied, self._mesh, self._stages = tied, mesh, stages
+        self.entries, self.tied, self._mesh, self._stages = entries, tied, mesh, stages
         self._owners = {name: owners[0] for name, _, owners in found}
-        assert mesh.mesh is not None, "one rank shards nothing"
-        self._stays_whole = stays_whole
-        ranks, again = mesh.mesh["copies"], not stays_whole
-        for stage in stages:
-            for layer in stage.layers.values():
-                if mesh.expert_mesh is not None:
-                    experts: nn.Module = layer.mlp.experts  # type: ignore[union-attr, assignment]
-                    copies = mesh.expert_mesh["expert_copies"]
-                    fully_shard(experts, mesh=copies, reshard_after_forward=again)
-                fully_shard(layer, mesh=ranks, reshard_after_forward=again)
-            fully_shard(stage, mesh=ranks, reshard_after_forward=again)
-            if any(parameter.is_meta for parameter in stage.parameters()):
-                stage.make_real(mesh.device)
-        for module in self.modules():
-            # Losses are sums over all ranks, not means.
-            module.set_gradient_divide_factor(1.0)
-            module.set_reshard_after_backward(not stays_whole)
-            if mesh.device.type == "cpu":
-                module.set_force_sum_reduction_for_comms(True)
+        self._stays_whole, self._by_unit = stays_whole, by_unit
         # Modules hold whole weights instead while these are gathered.
         self._shares = {name: getattr(module, key) for name, (module, key) in self._owners.items()}
         self.refresh()
@@ -79,11 +136,6 @@ class FullyShardedParameters:
             received += -(-rows // ranks) * width * (ranks - 1)
         return received * torch.float32.itemsize
 
-    def modules(self) -> Iterator[FSDPModule]:
-        """Return the units whose weights are gathered together, stage by stage."""
-        for stage in self._stages:
-            yield from (unit for unit in stage.modules() if isinstance(unit, FSDPModule))
-
     def parameters(self) -> dict[str, Tensor]:
         """Return this rank's share of each parameter, a DTensor, by name."""
         return self._shares
@@ -99,7 +151,9 @@ class FullyShardedParameters:
             yield entry, slice(first, first + share.shape[0]), share
 
     def whole_values(self) -> Tensor:
-        """Return the weights of this rank's stages in one flat tensor; all ranks gather together."""
+        """Return these weights in one flat tensor; all ranks gather together."""
+        if not (self._by_unit or self._stays_whole):
+            return self.whole_of(self.stored())
         flat = torch.empty(self.entries[-1].stop, device=self._mesh.device)
         with torch.no_grad():
             self._unshard()
@@ -115,21 +169,18 @@ class FullyShardedParameters:
         self.refresh()
 
     def whole_of(self, shares: Sequence[Tensor]) -> Tensor:
-        """Return what is sharded as the weights are, whole and in one flat tensor.
-
-        Weights make room for it while it is gathered, so that it goes the same way.
-        """
-        weights = self.stored()
-        kept = [weight.clone() for weight in weights]
-        with torch.no_grad():
-            for weight, share in zip(weights, shares, strict=True):
-                weight.copy_(share)
-            self._reshard()
-            whole = self.whole_values()
-            for weight, before in zip(weights, kept, strict=True):
-                weight.copy_(before)
-        self.refresh()
-        return whole
+        """Return what is sharded as the weights are, whole and in one flat tensor; one after another is gathered."""
+        flat = torch.empty(self.entries[-1].stop, device=self._mesh.device)
+        for entry, share in zip(self.entries, shares, strict=True):
+            copies, rows = self.copies_of(entry.name), entry.shape[0]
+            width = (entry.stop - entry.start) // rows
+            mine = flat.new_zeros(-(-rows // copies.size), width)
+            mine[: len(share)] = share.reshape(len(share), width)
+            whole = flat.new_empty(copies.size * len(mine), width) if copies.size > 1 else mine
+            if copies.size > 1:
+                dist.all_gather_into_tensor(whole, mine, group=copies.group)
+            flat[entry.start : entry.stop] = whole[:rows].flatten()
+        return flat
 
     def write_shares(self, shares: Sequence[Tensor], flat: Tensor) -> None:
         """Write this rank's share of each part of a flat tensor."""
@@ -159,11 +210,11 @@ class FullyShardedParameters:
             self._unshard()
 
     def _unshard(self) -> None:
-        for unit in self.modules():
+        for unit in _units(self._stages):
             unit.unshard()
 
     def _reshard(self) -> None:
-        for unit in self.modules():
+        for unit in _units(self._stages):
             unit.reshard()
 
 

@@ -24,8 +24,8 @@ from executor.weights.expert_parallel import ExpertParallelParameters
 from executor.weights.flat import Entry, FlatParameters, distinct_parameters, entries_of
 from executor.weights.fully_sharded import FullyShardedParameters
 from rlplan.errors import FileError
+from rlplan.models.folder import WEIGHT_FILES
 
-WEIGHT_FILES = "*.safetensors"
 SCORE = "score.weight"
 PREFIXES = ("model.", "", "language_model.model.", "model.language_model.")
 FIRST_NORM = re.compile(r"layers\.0\.(input|post_attention)_layernorm\.weight$")
@@ -135,10 +135,16 @@ def read_weights(
                     there[place].copy_(source.read(name, part))
     finally:
         source.close()
-    held = weights.parts if isinstance(weights, ExpertParallelParameters) else [weights]
-    for each in held:
+    for each in parts_of(weights):
         if isinstance(each, FullyShardedParameters):
             each.refresh()
+
+
+def parts_of(weights: object) -> tuple[object, ...]:
+    """Return what a rank's weights consist of, where they lie in parts of unlike kinds; else themselves."""
+    if isinstance(weights, ExpertParallelParameters | AdaptedParameters):
+        return weights.parts
+    return (weights,)
 
 
 def check_weights(

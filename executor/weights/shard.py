@@ -19,11 +19,15 @@ from executor.parallel.tensor_parallel import apply_tensor_parallelism
 from executor.parallel.wide_norms import cut_wide_norms
 from executor.weights.adapted import AdaptedParameters
 from executor.weights.expert_parallel import ExpertParallelOptimizer, ExpertParallelParameters
-from executor.weights.flat import FlatParameters
-from executor.weights.fully_sharded import FullyShardedOptimizer, FullyShardedParameters
+from executor.weights.flat import FlatParameters, distinct_parameters
+from executor.weights.fully_sharded import (
+    FullyShardedOptimizer,
+    FullyShardedParameters,
+    shard_fully,
+)
 from executor.weights.offloading import HostOffload
 from executor.weights.optimizers import FlatOptimizer, ShardOptimizer
-from executor.weights.pretrained import PretrainedFolder, read_weights
+from executor.weights.pretrained import PretrainedFolder, parts_of, read_weights
 from executor.weights.shared_parameters import SharedParameters
 from rlplan.models.adapter import Adapter
 from rlplan.models.model import Head, ModelArchitecture
@@ -43,7 +47,7 @@ Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]
 # starts as a copy of the actor: same stream.
 ROLE_STREAMS = {"actor": 0, "reference": 0, "critic": 1, "reward": 2, "cost": 3, "cost_critic": 4}
 NUM_STREAMS = 5
-WEIGHTS_SHARDED = 3  # the ZeRO stage in which weights rest in shards
+GRADIENTS_SHARDED, WEIGHTS_SHARDED = 2, 3  # ZeRO stages; weights rest in shards in the last one
 CRITICS = ("critic", "cost_critic")
 
 
@@ -117,8 +121,8 @@ class ModelShard:
     @property
     def fully_sharded(self) -> FullyShardedParameters | None:
         """Return what holds weights that FSDP gathers for each pass; None: there are none."""
-        flat = self.flat.parts[0] if isinstance(self.flat, ExpertParallelParameters) else self.flat
-        return flat if isinstance(flat, FullyShardedParameters) else None
+        parts = parts_of(self.flat)
+        return next((part for part in parts if isinstance(part, FullyShardedParameters)), None)
 
     def without_gradients(self) -> AbstractContextManager[None]:
         """Return the context of a pass without a backward pass."""
@@ -229,19 +233,29 @@ def _with_adapters(
 ) -> ModelShard:
     """Return the shard of stages with adapters, which are trained in place of all other weights."""
     assert learning_rate is not None, "what is not trained has no adapters"
-    sharded = layout is not None and layout.zero > 0
-    slices = mesh.copies.size if sharded else 1
+    zero = layout.zero if layout is not None and mesh.copies.size > 1 else 0
 
     def learns(name: str) -> bool:  # a scalar head is fresh: nobody has trained it
         return is_adapter(name) or (head == "scalar" and name == HEAD)
 
-    frozen = FlatParameters(
-        stages, mesh.device, trainable=False, keeps=lambda name: not learns(name)
-    )
-    adapters = FlatParameters(stages, mesh.device, trainable=True, multiple=slices, keeps=learns)
-    for stage in stages:
-        stage.make_buffers(mesh.device)
-    optimizer = FlatOptimizer(adapters, mesh, mesh.copies, learning_rate, sharded=sharded)
+    def stays(name: str) -> bool:
+        return not learns(name)
+
+    for name, parameter, _ in distinct_parameters(stages):
+        parameter.requires_grad_(learns(name))
+    frozen: FlatParameters | FullyShardedParameters
+    trained: Part
+    if zero == WEIGHTS_SHARDED:
+        frozen, sharded = shard_fully(stages, mesh, stays_whole=False, groups=(stays, learns))
+        trained = sharded, FullyShardedOptimizer(sharded, mesh, learning_rate)
+    else:  # nothing steps frozen weights: with gradients sharded they lie as they do without
+        frozen, _ = _flat_part(stages, mesh, mesh.copies, None, keeps=stays)
+        if zero == GRADIENTS_SHARDED:
+            (sharded,) = shard_fully(stages, mesh, stays_whole=True, groups=(learns,))
+            trained = sharded, FullyShardedOptimizer(sharded, mesh, learning_rate)
+        else:
+            trained = _flat_part(stages, mesh, mesh.copies, learning_rate, zero=zero, keeps=learns)
+    adapters, optimizer = trained
     scale = next(
         module.scale for module in stages[0].modules() if isinstance(module, AdaptedLinear)
     )
@@ -263,31 +277,22 @@ def _with_weights(
     rate, zero = learning_rate, layout.zero if layout is not None else 0
     name = _tied_name(stages, mesh) if tied and mesh.pp_size > 1 else ""
 
-    def flat_part(copies: RankGroup, keeps: Callable[[str], bool] | None, tied: str = "") -> Part:
-        """Return flat weights of which so many ranks have copies, and what steps them."""
-        slices = copies.size if rate is not None and zero else 1
-        trainable = rate is not None
-        flat = FlatParameters(
-            stages, mesh.device, trainable=trainable, multiple=slices, keeps=keeps, tied=tied
-        )
-        for stage in stages:
-            stage.make_buffers(mesh.device)
-        if rate is None:
-            return flat, None
-        return flat, FlatOptimizer(flat, mesh, copies, rate, sharded=zero > 0)
-
     parts: list[Part]
     if zero > 1 and mesh.copies.size > 1:
         stays_whole = zero < WEIGHTS_SHARDED and rate is not None
-        sharded = FullyShardedParameters(stages, mesh, stays_whole=stays_whole, tied=name)
+        (sharded,) = shard_fully(stages, mesh, stays_whole=stays_whole, tied=name)
         trainer = FullyShardedOptimizer(sharded, mesh, rate) if rate is not None else None
         parts = [(sharded, trainer)]
     elif mesh.experts.size == 1:
-        parts = [flat_part(mesh.copies, None, name)]
+        parts = [_flat_part(stages, mesh, mesh.copies, rate, zero=zero, tied=name)]
     else:
+
+        def is_other(name: str) -> bool:
+            return not is_expert(name)
+
         parts = [
-            flat_part(mesh.copies, lambda name: not is_expert(name), name),
-            flat_part(mesh.expert_copies, is_expert),
+            _flat_part(stages, mesh, mesh.copies, rate, zero=zero, keeps=is_other, tied=name),
+            _flat_part(stages, mesh, mesh.expert_copies, rate, zero=zero, keeps=is_expert),
         ]
     if mesh.experts.size == 1:
         ((weights, optimizer),) = parts
@@ -296,6 +301,29 @@ def _with_weights(
     optimizers = [optimizer for _, optimizer in parts if optimizer is not None]
     both = ExpertParallelOptimizer(joined, optimizers, mesh) if optimizers else None
     return ModelShard(stages, joined, mesh, head, precision, both)
+
+
+def _flat_part(
+    stages: Sequence[StageModel],
+    mesh: RankMesh,
+    copies: RankGroup,
+    learning_rate: float | None,
+    *,
+    zero: int = 0,
+    keeps: Callable[[str], bool] | None = None,
+    tied: str = "",
+) -> Part:
+    """Return flat weights of which so many ranks have copies, and what steps them, where they are trained."""
+    trainable = learning_rate is not None
+    slices = copies.size if trainable and zero else 1
+    flat = FlatParameters(
+        stages, mesh.device, trainable=trainable, multiple=slices, keeps=keeps, tied=tied
+    )
+    for stage in stages:
+        stage.make_buffers(mesh.device)
+    if learning_rate is None:
+        return flat, None
+    return flat, FlatOptimizer(flat, mesh, copies, learning_rate, sharded=zero > 0)
 
 
 def _tied_name(stages: Sequence[StageModel], mesh: RankMesh) -> str:

@@ -89,6 +89,32 @@ class SegmentCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationCall:
+    """Ask a replica for its responses to held-out prompts, whose columns follow the call.
+
+    Attributes:
+        task: Name of the task that generates.
+        rows: The replica's rows of them.
+    """
+
+    task: str
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeCall:
+    """Ask for the scores of responses to held-out prompts.
+
+    Attributes:
+        task: Name of the task that calls the job's functions.
+        responses: Of each its prompt's number, and its text.
+    """
+
+    task: str
+    responses: Sequence[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """Say which rows have ended in a segment, after which of its steps each, and how many have not."""
 
@@ -212,6 +238,7 @@ class HostSetup:
 
     Attributes:
         rows: The prompts that the job uses.
+        held_out: Those of its evaluation.
         folder: What relative paths in the job are relative to.
         clock_offsets: By node's id, the seconds that its clock is ahead of the controller's; others share it.
     """
@@ -220,6 +247,7 @@ class HostSetup:
     tasks: tuple[Task, ...]
     rows: list[dict[str, Any]]
     folder: Path
+    held_out: Sequence[Mapping[str, Any]] = ()
     clock_offsets: Mapping[str, float] = field(default_factory=dict)
 
 

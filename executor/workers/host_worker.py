@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from executor.data.batches import Columns
-from executor.workers.calls import HostSetup, StoreCall, TaskCall
+from executor.workers.calls import HostSetup, JudgeCall, StoreCall, TaskCall
 from executor.workers.clock import set_clock
 from executor.workers.cluster.carrying import seen_job
 from executor.workers.processes.process_state import (
@@ -32,6 +32,11 @@ class HostWorker:
     def run(self, call: TaskCall, *pieces: Columns) -> Any:
         """Run a task on this worker's rows."""
         return self._stages[call.task].run(call, pieces)
+
+    def judge(self, call: JudgeCall) -> list[float]:
+        """Return the scores of responses to held-out prompts."""
+        scores: list[float] = self._stages[call.task].judge(call)  # type: ignore[attr-defined]
+        return scores
 
     @registered("one-to-all")
     def peak(self, _: None) -> int:

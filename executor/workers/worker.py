@@ -26,6 +26,7 @@ from executor.weights.transition import shard_layout_of
 from executor.workers.calls import (
     GENERATOR_FOLDER,
     CallReport,
+    EvaluationCall,
     PoolSetup,
     RankInPool,
     RollCall,
@@ -114,6 +115,11 @@ class Worker:
         return self._bench
 
     @registered("one-to-all")
+    def visible_gpus(self, _: None) -> str:
+        """Return the GPUs that this process sees, as Ray has named them."""
+        return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+    @registered("one-to-all")
     def time_loop(self, _: None) -> float:
         """Return the floating-point operations a second that this device does in the fixed loop."""
         return loop_flops_per_second(self._device)
@@ -183,6 +189,10 @@ class Worker:
         """Go on with the batch that this rank's replica generates, and keep what has ended."""
         played: Segment = self._stages[call.task].play_segment(call, prompts)  # type: ignore[attr-defined]
         return played
+
+    def evaluate(self, call: EvaluationCall, prompts: Columns) -> Any:
+        """Return this replica's responses to held-out prompts, and a report."""
+        return self._stages[call.task].evaluate(call, prompts)  # type: ignore[attr-defined]
 
     @registered("one-to-all")
     def reshard(self, _: None) -> CallReport:

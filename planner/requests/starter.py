@@ -11,6 +11,7 @@ from rlplan.errors import PlanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
+from rlplan.workload.evaluation import Evaluation
 from rlplan.workload.lengths import Empirical, Lengths
 from rlplan.workload.work import Workload
 
@@ -41,13 +42,17 @@ class StarterPrompts:
 
     Attributes:
         file: Relative to the job's file.
-        tokens: Length of each prompt.
+        tokens: Length of each prompt that is learnt from.
         has_answers: Whether every row has an `answer`.
+        held_out_file: Of prompts on which the actor is evaluated; None for no evaluation.
+        held_out_longest: Tokens of the longest of them.
     """
 
     file: str
     tokens: Sequence[int]
     has_answers: bool
+    held_out_file: str | None = None
+    held_out_longest: int = 0
 
 
 def starter_job(
@@ -112,8 +117,14 @@ def _on_prompts(job: Job, prompts: StarterPrompts) -> Job:
     rewards = job.rewards
     if prompts.has_answers and rewards is not None:
         rewards = replace(rewards, function="exact_match")
-    work = replace(job.workload, prompt_tokens=_as_lengths(prompts.tokens))
-    return replace(job, workload=work, prompts_file=prompts.file, rewards=rewards)
+    # The lengths are those that are learnt from; the longest has to be room for the others too.
+    beyond = [most for most in [prompts.held_out_longest] if most > max(prompts.tokens)]
+    work = replace(job.workload, prompt_tokens=_as_lengths([*prompts.tokens, *beyond]))
+    held_out = prompts.held_out_file
+    evaluation = None if held_out is None else Evaluation(prompts_file=held_out)
+    return replace(
+        job, workload=work, prompts_file=prompts.file, evaluation=evaluation, rewards=rewards
+    )
 
 
 def _as_lengths(tokens: Sequence[int]) -> Lengths:

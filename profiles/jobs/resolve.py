@@ -14,7 +14,7 @@ from profiles.jobs.checks import (
     check_roles,
     check_workload,
 )
-from profiles.jobs.config.reading import CONFIG_NAME, read_hf_config
+from profiles.jobs.config.reading import read_hf_config
 from profiles.jobs.environments import FIELD, check_environments, check_host_cores, with_traces_read
 from profiles.jobs.logged_lengths import with_logged_lengths
 from profiles.jobs.nodes import on_usual_nodes
@@ -36,6 +36,7 @@ from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync
+from rlplan.models.folder import CONFIG_FILE
 from rlplan.models.model import ModelArchitecture
 from rlplan.sheets.hardware import DeviceSheet
 from rlplan.workload.environment import Environment
@@ -165,11 +166,11 @@ def _architecture(
     if isinstance(model, ModelArchitecture):
         return model
     path = folder / Path(model).expanduser()
-    local = "/" in model and (path / CONFIG_NAME).exists()
+    local = "/" in model and (path / CONFIG_FILE).exists()
     if not local and canonical_name("models", model) in model_names():
         return load_model(model)
-    if model and path.is_dir() and not (path / CONFIG_NAME).exists():
-        problem = f"is a folder without {CONFIG_NAME}"
+    if model and path.is_dir() and not (path / CONFIG_FILE).exists():
+        problem = f"is a folder without {CONFIG_FILE}"
         raise place.error(f"models.{role}", problem, value=model)
     if model and path.exists():
         return read_hf_config(path)

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Literal
 
-from profiles.jobs.config.reading import CONFIG_NAME
 from profiles.jobs.place import JobPlace
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import RANDOM, Job, Role
+from rlplan.models.folder import CONFIG_FILE, WEIGHT_FILES
 
-WEIGHT_FILES = "*.safetensors"
 OWN = "rlplan"
 
 
@@ -45,7 +44,7 @@ def weights_of_models(
 
 def has_weights(folder: Path) -> bool:
     """Tell whether a folder holds a model's configuration and its weights as safetensors."""
-    return (folder / CONFIG_NAME).is_file() and any(folder.glob(WEIGHT_FILES))
+    return (folder / CONFIG_FILE).is_file() and any(folder.glob(WEIGHT_FILES))
 
 
 def is_hub_id(name: str) -> bool:
@@ -62,7 +61,7 @@ def _said(given: str, field: str, folder: Path, place: JobPlace) -> str:
     path = folder / Path(given).expanduser()
     if path.exists() or not is_hub_id(given):
         if not has_weights(path):
-            problem = f"is no folder with {CONFIG_NAME} and {WEIGHT_FILES}"
+            problem = f"is no folder with {CONFIG_FILE} and {WEIGHT_FILES}"
             raise place.error(field, problem, value=given, allowed=f"`{RANDOM}`, or such a folder")
         return str(path.resolve())
     return given

@@ -1,4 +1,4 @@
-"""Collectives between the processes of one node: gloo between CPU devices, NCCL between GPUs."""
+"""Collectives inside a node or between nodes: gloo between CPU devices, NCCL between GPUs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from profiles.probes.bench.contract import DeviceProbe, Keys, Settings
-from profiles.probes.bench.groups import group_sizes
+from profiles.probes.bench.groups import layouts
 from profiles.probes.bench.shapes import message_bytes
 from rlplan.job import Job
 
@@ -23,8 +23,8 @@ def points(job: Job | None, settings: Settings) -> list[dict[str, str | int]]:
     """
     del job
     return [
-        {"kind": kind, "ranks": ranks, "ranks_per_node": ranks, "num_bytes": num_bytes}
-        for ranks in group_sizes(settings.devices)
+        {"kind": kind, "ranks": ranks, "ranks_per_node": per_node, "num_bytes": num_bytes}
+        for ranks, per_node in layouts(settings.devices, settings.nodes)
         for kind in _KINDS
         for num_bytes in message_bytes(settings)
     ]
@@ -36,7 +36,7 @@ def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
     import torch.distributed as dist
 
     kind, ranks = str(keys["kind"]), int(keys["ranks"])
-    group = bench.groups.get(ranks)
+    group = bench.groups.get((ranks, int(keys["ranks_per_node"])))
     if group is None:
         return lambda: None
     share = bench.buffer(int(keys["num_bytes"]) // ranks)

@@ -16,12 +16,13 @@ _PAIR = 2
 
 
 def points(job: Job | None, settings: Settings) -> list[dict[str, str | int]]:
-    """Return messages of many sizes between two ranks; none for a lone device."""
+    """Return messages of many sizes between two ranks, of one node or two; none for a lone device."""
     del job
-    if settings.devices < _PAIR:
+    if settings.nodes == 1 and settings.devices < _PAIR:
         return []
+    per_node = _PAIR if settings.nodes == 1 else 1
     return [
-        {"kind": "send_recv", "ranks": _PAIR, "ranks_per_node": _PAIR, "num_bytes": num_bytes}
+        {"kind": "send_recv", "ranks": _PAIR, "ranks_per_node": per_node, "num_bytes": num_bytes}
         for num_bytes in message_bytes(settings)
     ]
 
@@ -30,7 +31,7 @@ def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
     """Return the message there and back; a sender that does not wait would time its own queue."""
     import torch.distributed as dist
 
-    group = bench.groups.get(_PAIR)
+    group = bench.groups.get((_PAIR, int(keys["ranks_per_node"])))
     if group is None:
         return lambda: None
     message = bench.buffer(int(keys["num_bytes"]))

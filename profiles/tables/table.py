@@ -39,6 +39,9 @@ class Header:
             that was not measured.
         loop_flops_per_second: What the slowest device did in a fixed loop (`executor.probing.loop`), all of them
             busy: at the start and the end of each session; empty if that was not measured.
+        nodes: Addresses of the nodes between which collectives of several nodes were measured; all else was measured
+            on the first. Empty where none were.
+        network: How these reached each other: `backend`, and the `interface` of each node.
         complete: Whether the whole set of points was finished.
     """
 
@@ -51,6 +54,8 @@ class Header:
     source: str = ""
     context_bytes: NonNegativeInt = 0
     loop_flops_per_second: tuple[Positive, ...] = ()
+    nodes: tuple[str, ...] = ()
+    network: FrozenDict[str, str] = FrozenDict()
     complete: bool = False
 
 
@@ -80,6 +85,10 @@ class Profile:
         """Say how fast the machine is now, beside what is known from before; `write` stores it."""
         rates = (*self.header.loop_flops_per_second, flops_per_second)
         self.header = replace(self.header, loop_flops_per_second=rates)
+
+    def note_nodes(self, nodes: Sequence[str], network: Mapping[str, str]) -> None:
+        """Say between which nodes collectives are measured, and over what; `write` stores it."""
+        self.header = replace(self.header, nodes=tuple(nodes), network=freeze(network))
 
     def add(self, table: str, keys: Mapping[str, str | int], seconds: Sequence[float]) -> Point:
         """Store the seconds of each repeat of one operation, replacing an earlier point."""
@@ -189,6 +198,24 @@ def read_profile(folder: Path) -> Profile:
             profile.put(path.stem, key, point)
     profile.settle(folder)
     return profile
+
+
+def read_profiles(folder: Path) -> tuple[Profile, ...]:
+    """Return the profile of a folder, or those of a cluster's devices: one in each folder inside.
+
+    Raises:
+        FileError: As `read_profile`, or two of them are of one device.
+    """
+    inside = sorted(path.parent for path in folder.glob(f"*/{HEADER_FILE}"))
+    if folder.name == HEADER_FILE or (folder / HEADER_FILE).exists() or not inside:
+        return (read_profile(folder),)
+    found = tuple(read_profile(each) for each in inside)
+    for place, profile in enumerate(found):
+        device = profile.header.device
+        if device in (each.header.device for each in found[:place]):
+            problem = "is a second profile of this device"
+            raise FileError(str(inside[place] / HEADER_FILE), problem, field="device", value=device)
+    return found
 
 
 def _read_header(path: Path) -> Header:

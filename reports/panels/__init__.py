@@ -5,7 +5,7 @@ What several panels draw or tabulate stands in `reports.pictures` and `reports.t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from reports.pictures.picture import Picture
 from reports.tables.plans import Table
@@ -27,8 +27,11 @@ class Subject:
         comparison: Forecast against the run.
         search: Why this plan was chosen.
         details: What is worked out of the plan beside its forecast, where there was time for it.
+        unplayed: Why there are no such details, where the facts that the forecast rests on are not there.
         as_run: Forecast at the lengths that the run had, where they are others than the plan's.
         metrics: One mapping per iteration, as in `metrics.jsonl`.
+        evaluations: One mapping per evaluation, as in `evaluations.jsonl`.
+        samples: Responses that these kept, as in `samples.jsonl`.
     """
 
     plan: Plan
@@ -37,8 +40,11 @@ class Subject:
     comparison: Comparison | None = None
     search: SearchResult | None = None
     details: PlanDetails | None = None
+    unplayed: str = ""
     as_run: Forecast | None = None
     metrics: Sequence[Mapping[str, float]] = ()
+    evaluations: Sequence[Mapping[str, float]] = ()
+    samples: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

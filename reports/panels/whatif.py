@@ -12,7 +12,10 @@ ORDER = 45
 
 
 def section(subject: Subject) -> Section | None:
-    """Return the plan with other jobs; None where none was played."""
+    """Return the plan with other jobs, or why none was played; None where nobody asked."""
+    if subject.unplayed:
+        words = (f"{subject.unplayed[0].upper()}{subject.unplayed[1:]}.",)
+        return Section(key="whatif", title="What if", short="What if", words=words, parts=())
     if subject.details is None or not subject.details.what_ifs:
         return None
     return Section(

@@ -76,9 +76,24 @@ _PLOT_HEIGHT, _HEAD, _FOOT, _GUTTER = 130.0, 24.0, 34.0, 52.0
 def curves_figure(metrics: Metrics) -> Figure | None:
     """Draw one panel per topic, two beside each other; None when there is nothing to draw."""
     topics = curves_by_topic(metrics)
-    if not topics:
-        return None
     steps = [row.get("iteration", number) for number, row in enumerate(metrics)]
+    return _panels(topics, steps) if topics else None
+
+
+def evaluations_figure(evaluations: Metrics) -> Figure:
+    """Draw what evaluations found on held-out prompts: the share of right responses, and of prompts with one."""
+    curves = {
+        name: [row[name] for row in evaluations]
+        for name in evaluations[0]
+        if name == "accuracy" or name.startswith("pass@")
+    }
+    lengths = {"response tokens": [row["response_tokens"] for row in evaluations]}
+    topics = {"Held-out accuracy": curves, "Length of responses": lengths}
+    return _panels(topics, [row["iteration"] for row in evaluations])
+
+
+def _panels(topics: Mapping[str, Mapping[str, Sequence[float]]], steps: Sequence[float]) -> Figure:
+    """Draw a panel of curves for each topic."""
     column = PAGE_WIDTH / 2
     width = column - _GUTTER - 14
     with drawing():
@@ -112,6 +127,16 @@ def curves_picture(metrics: Metrics) -> Picture | None:
         name="curves",
         title=f"Learning curves over {len(metrics)} iterations",
         description="; ".join(told) + ".",
+    )
+
+
+def evaluations_picture(evaluations: Metrics) -> Picture:
+    """Return the curves of a run's evaluations."""
+    first, last = evaluations[0], evaluations[-1]
+    told = f"accuracy from {first['accuracy']:.4g} to {last['accuracy']:.4g}."
+    title = f"Held-out prompts, {len(evaluations)} evaluations"
+    return picture(
+        evaluations_figure(evaluations), name="evaluations", title=title, description=told
     )
 
 

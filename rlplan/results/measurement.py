@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import Positive
+from rlplan.files.limits import NonNegativeInt, Positive
 from rlplan.plan import Plan
 from rlplan.trace import Trace
 
@@ -24,6 +24,21 @@ class ResponseLengths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replanned:
+    """Say where a run went on with another plan.
+
+    Attributes:
+        iteration: The first one that the other plan did, unless yet another followed.
+        reason: Why, as it was said while it ran.
+        before: File of the plan until then, in the run's folder.
+    """
+
+    iteration: NonNegativeInt
+    reason: str
+    before: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
     """Hold what a run measured.
 
@@ -36,6 +51,9 @@ class MeasuredRun:
         response_lengths: After the warm-up; None in runs that did not note it.
         loop_flops_per_second: What the slowest device does in a fixed loop (`executor.probing.loop`), all of them
             busy: before the first iteration and after the last. Empty in runs that did not note it.
+        replanned: Where plans followed one another; `plan` is the last one, of which alone the trace is.
+        evaluation_seconds: For which training waited in each evaluation.
+        stopped: Why it stopped before the last iteration that it was to do; empty where it did not.
     """
 
     version: int = RUN_VERSION
@@ -47,6 +65,9 @@ class MeasuredRun:
     response_tokens: float | None = None
     response_lengths: ResponseLengths | None = None
     loop_flops_per_second: tuple[Positive, ...] = ()
+    replanned: tuple[Replanned, ...] = ()
+    evaluation_seconds: tuple[Positive, ...] = ()
+    stopped: str = ""
 
     @property
     def mean_response_tokens(self) -> float | None:

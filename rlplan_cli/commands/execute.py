@@ -1,7 +1,9 @@
 """`rlplan execute PLAN`: carry a plan out on Ray, and compare it with its forecast."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,9 +12,12 @@ from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
     SiteOption,
-    echo_json,
-    say,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rlplan.job import Job
 
 EXAMPLE = (
     "Example: rlplan execute plan.yaml --profile profiles/mine --out runs/first --iterations 20"
@@ -62,6 +67,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     export: Annotated[
         Path | None, typer.Option(help="Write the trained actor here as a Hugging Face folder.")
     ] = None,
+    export_best: Annotated[
+        Path | None,
+        typer.Option(help="Write the actor that the job's evaluations found best here, likewise."),
+    ] = None,
     download: Annotated[
         bool,
         typer.Option("--download", help="Download weights that are not in the local cache."),
@@ -70,7 +79,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     node_wait: Annotated[
         float | None,
         typer.Option(
-            min=0.0, help="With --address: seconds to wait for nodes that are missing or were lost."
+            min=0.0,
+            help="With --address: seconds to wait for nodes that are missing or were lost; with checkpoints a "
+            "run then goes on with a plan for fewer nodes.",
         ),
     ] = None,
     simulate_nodes: Annotated[
@@ -80,10 +91,37 @@ def command(  # noqa: PLR0917 -- one parameter an option
             help="Let devices of this machine stand for those of a plan's several nodes.",
         ),
     ] = False,
+    log_to: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SERVICE",
+            help="Send metrics to a tracking service as well: wandb or mlflow; may be repeated.",
+        ),
+    ] = None,
+    stop_when: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONDITION",
+            help="Stop after an iteration with a metric at a bound: 'mean_reward>=0.9'; may be repeated.",
+        ),
+    ] = None,
+    stop_after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Stop once iterations took so long, those before --resume counted: 90s, 45m, 2h.",
+        ),
+    ] = None,
+    stop_tokens: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop once so many response tokens were learnt from, those before --resume counted.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
-    from executor.learning.rules import check_rule_names, rule_functions
+    from executor.control.services import check_services
     from planner.answers.completion import load_plan
     from planner.requests.specs import check_limits
     from rlplan_cli import running
@@ -93,10 +131,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
     running.check_warmup(warmup, iterations)
     running.require_execution()
     cluster = running.cluster_of(address, node_wait, simulate_nodes=simulate_nodes)
-    _check_folders(out, export, resume)
+    stopping = running.stopping_of(stop_when, stop_after, stop_tokens)
+    check_services(log_to or ())
+    _check_folders(out, resume, {"--export": export, "--export-best": export_best})
     complete, facts = load_plan(plan, profile, site=site)
-    check_rule_names(complete.job, plan)
-    rule_functions(complete.job, plan.parent)
+    _check_job(complete.job, plan, export_best)
     from executor.control.capabilities import check_runnable
     from executor.control.run import Saving
     from executor.control.weights import with_weights
@@ -110,6 +149,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         start_seconds=start_limit,
         resume=resume,
         export=export,
+        export_best=export_best,
     )
     check_played(complete, str(plan))
     forecast = simulate(complete, facts)
@@ -122,19 +162,20 @@ def command(  # noqa: PLR0917 -- one parameter an option
         seed=complete.job.seed if seed is None else seed,
         folder=plan.parent,
         saving=saving,
-        cluster=cluster,
+        cluster=running.replanning(cluster, facts, saving),
         simulate_nodes=simulate_nodes,
+        stopping=stopping,
+        log_to=log_to,
     )
     comparison = running.compare_run(out, forecast, run, facts)
-    if as_json:
-        echo_json(comparison)
-        return
-    running.print_errors(comparison)
-    say(f"run written to {out}")
+    running.print_run(out, run, comparison, as_json=as_json)
 
 
-def _check_folders(out: Path, export: Path | None, resume: Path | None) -> None:
+def _check_folders(out: Path, resume: Path | None, exports: Mapping[str, Path | None]) -> None:
     """Refuse folders that cannot be written, or that hold another run.
+
+    Args:
+        exports: By option, a folder for weights.
 
     Raises:
         FileError: Names the option, or the folder.
@@ -142,8 +183,25 @@ def _check_folders(out: Path, export: Path | None, resume: Path | None) -> None:
     from rlplan_cli.outputs import check_folder
 
     check_folder("--out", out)
-    check_folder("--export", export)
+    for option, folder in exports.items():
+        check_folder(option, folder)
     _check_new_run(out, resume)
+
+
+def _check_job(job: Job, file: Path, export_best: Path | None) -> None:
+    """Refuse a job with functions that cannot be loaded, or to write the best actor of one that evaluates none.
+
+    Raises:
+        UserError: Names the function or the job's field.
+    """
+    from executor.learning.rules import check_rule_names, check_rules
+    from rlplan.errors import FileError
+
+    check_rule_names(job, file)
+    check_rules(job, file.parent)
+    if export_best is not None and job.evaluation is None:
+        problem = "is not given, so that no actor is found best (--export-best)"
+        raise FileError(str(file), problem, field="job.evaluation", allowed="held-out prompts")
 
 
 def _check_new_run(out: Path, resume: Path | None = None) -> None:

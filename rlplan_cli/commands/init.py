@@ -17,7 +17,7 @@ EXAMPLE = (
 )
 
 
-def command(
+def command(  # noqa: PLR0917 -- one parameter an option
     path: Annotated[Path, typer.Argument(help="File to write.")] = Path("job.yaml"),
     algorithm: Annotated[
         str,
@@ -34,6 +34,10 @@ def command(
     prompts: Annotated[
         Path | None,
         typer.Option(help="File of prompts to train on, whose lengths the job takes."),
+    ] = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(help="With --prompts: file of prompts on which the actor is evaluated."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: JsonOption = False,
@@ -56,7 +60,10 @@ def command(
     check_files({"the file to write": path})
     if path.exists() and not force:
         raise FileError(str(path), "exists already", allowed="another path, or --force")
-    measured = None if prompts is None else _measured(prompts, model, path.parent)
+    if held_out is not None and prompts is None:
+        problem = "is for an actor that learns from prompts"
+        raise FileError("--held-out", problem, allowed="together with --prompts")
+    measured = None if prompts is None else _measured(prompts, held_out, model, path.parent)
     job = starter_job(algorithm, model, gpu, gpus, path.parent, measured)
     write_text(path, starter_text(job))
     if as_json:
@@ -69,8 +76,8 @@ def command(
     say(f"job written to {path}; next: rlplan search {path}")
 
 
-def _measured(prompts: Path, model: str, folder: Path) -> StarterPrompts:
-    """Return what a first job takes of a file of prompts, their lengths by the model's own tokenizer.
+def _measured(prompts: Path, held_out: Path | None, model: str, folder: Path) -> StarterPrompts:
+    """Return what a first job takes of files of prompts, their lengths by the model's own tokenizer.
 
     Raises:
         UserError: All mistakes in the file at once.
@@ -85,8 +92,12 @@ def _measured(prompts: Path, model: str, folder: Path) -> StarterPrompts:
     if tokenizer != BYTES:
         require_tokenizers()
     found = read_prompts(prompts, tokenizer, folder)
+    judged = None if held_out is None else read_prompts(held_out, tokenizer, folder)
+    rows = [*found.rows, *(judged.rows if judged is not None else [])]
     return StarterPrompts(
         file=relpath(prompts, folder),
-        tokens=[len(tokens) for tokens in found.tokens],
-        has_answers=all("answer" in row for row in found.rows),
+        tokens=[len(each) for each in found.tokens],
+        has_answers=all("answer" in row for row in rows),
+        held_out_file=None if held_out is None else relpath(held_out, folder),
+        held_out_longest=0 if judged is None else max(map(len, judged.tokens)),
     )

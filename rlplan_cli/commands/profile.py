@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+from rlplan_cli.terminal import AddressOption, JsonOption, echo_json, print_table, say
 
 if TYPE_CHECKING:
     from profiles.tables.summary import TableSummary
-    from profiles.tables.table import Profile
+    from profiles.tables.table import Header, Profile
     from reports.tables.plans import Table
 
 EXAMPLE = "Example: rlplan profile --job job.yaml --out profiles/mine --quick"
@@ -26,7 +26,7 @@ app = typer.Typer(
 
 
 @app.callback()
-def measure(
+def measure(  # noqa: PLR0917 -- one parameter an option
     context: typer.Context,
     job: Annotated[
         Path | None,
@@ -41,7 +41,20 @@ def measure(
         str | None, typer.Option(help="Device sheet that this machine has; the job's by default.")
     ] = None,
     devices: Annotated[
-        int | None, typer.Option(min=1, help="Devices to keep busy at once; the job's by default.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Devices to keep busy at once, of a cluster on each node; the job's by default.",
+        ),
+    ] = None,
+    address: AddressOption = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --address: most nodes of a device between which links are measured; "
+            "the job's, or all, by default.",
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer shapes and repeats.")] = False,
     as_json: JsonOption = False,
@@ -50,23 +63,45 @@ def measure(
     if context.invoked_subcommand is not None:
         return
     from profiles.catalog import load_job
-    from rlplan_cli.measuring import measure_machine
+    from rlplan_cli.measuring import measure_joined, measure_machine
     from rlplan_cli.outputs import check_folder
-    from rlplan_cli.running import require_execution
+    from rlplan_cli.profiling.nodes import Wanted
+    from rlplan_cli.running import joined_address, require_execution
 
     resolved = load_job(job) if job else None
     check_folder("--out", out)
     require_execution()
+    folder = job.parent if job else Path()
+    joined = joined_address(address)
+    if joined is not None:
+        wanted = Wanted(job=resolved, device=device, devices=devices, nodes=nodes)
+        found = measure_joined(out, joined, wanted, folder=folder, quick=quick)
+        _tell(found, out, as_json=as_json)
+        return
+    _check_here(nodes)
     group = resolved.cluster[0] if resolved else None
     profile = measure_machine(
         out,
         job=resolved,
-        folder=job.parent if job else Path(),
+        folder=folder,
         device=device or (group.gpu if group else "cpu"),
         devices=devices or (group.gpus if group else 1),
         quick=quick,
     )
-    _tell(profile, out, as_json=as_json)
+    _tell((profile,), out, as_json=as_json)
+
+
+def _check_here(nodes: int | None) -> None:
+    """Refuse an option that is for clusters where this machine is measured.
+
+    Raises:
+        FileError: Names it.
+    """
+    from rlplan.errors import FileError
+
+    if nodes is not None:
+        problem, allowed = "is of a cluster that is joined", "together with --address"
+        raise FileError("--nodes", problem, value=nodes, allowed=allowed)
 
 
 @app.command(epilog="Example: rlplan profile show profiles/mine --plots plots")
@@ -76,28 +111,24 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a profile holds, table by table, and plot it."""
-    from profiles.tables.summary import summarize
-    from profiles.tables.table import read_profile
+    from profiles.tables.summary import frames, summarize
+    from profiles.tables.table import read_profiles
     from rlplan_cli.outputs import check_folder
 
     check_folder("--plots", plots)
-    found = read_profile(profile)
-    rows = summarize(found)
+    found = read_profiles(profile)
     if plots is not None:
-        from pandas import read_csv
-
         from reports.pictures.profile_plots import plot_profile
 
-        tables = {path.stem: read_csv(path) for path in sorted(profile.glob("*.csv"))}
-        for drawn in plot_profile(tables, plots):
-            say(f"plot: {drawn}")
+        for each in found:
+            folder = plots / each.header.device if len(found) > 1 else plots
+            for drawn in plot_profile(frames(each), folder):
+                say(f"plot: {drawn}")
     if as_json:
-        echo_json({"header": found.header, "tables": rows})
+        _tell(found, profile, as_json=True)
         return
-    title = f"Profile {found.header.name} of {found.header.device}"
-    if not found.complete:
-        title = f"{title} (interrupted)"
-    print_table(title, _table(rows), spare=("Keys",))
+    for each in found:
+        print_table(_title(each.header), _table(summarize(each)), spare=("Keys",))
 
 
 @app.command(
@@ -127,18 +158,30 @@ def import_(
     profile.write(out)
     for reason, rows in sorted(found.left_out.items()):
         say(f"left out {rows} rows: {reason}")
-    _tell(profile, out, as_json=as_json)
+    _tell((profile,), out, as_json=as_json)
 
 
-def _tell(profile: Profile, out: Path, *, as_json: bool) -> None:
-    """Say where a profile was written and how to look at it, or print its summary as JSON."""
+def _tell(found: tuple[Profile, ...], out: Path, *, as_json: bool) -> None:
+    """Say where a profile was written and how to look at it, or print its summary as JSON; a list of several devices'."""
+    if as_json:
+        shown = [_document(profile) for profile in found]
+        echo_json(shown if len(shown) > 1 else shown[0])
+        return
+    points = f"{sum(map(len, found))} points; look at it with: rlplan profile show {out}"
+    say(f"profile written to {out}: {points}")
+
+
+def _title(header: Header) -> str:
+    title = f"Profile {header.name} of {header.device}"
+    if len(header.nodes) > 1:
+        title = f"{title}, links between {', '.join(header.nodes)}"
+    return title if header.complete else f"{title} (interrupted)"
+
+
+def _document(profile: Profile) -> dict[str, object]:
     from profiles.tables.summary import summarize
 
-    if as_json:
-        echo_json({"header": profile.header, "tables": summarize(profile)})
-        return
-    points = f"{len(profile)} points; look at it with: rlplan profile show {out}"
-    say(f"profile written to {out}: {points}")
+    return {"header": profile.header, "tables": summarize(profile)}
 
 
 def _table(rows: Iterable[TableSummary]) -> Table:

@@ -54,19 +54,38 @@ def command(
     plan, facts = load_plan(
         source / PLAN_FILE if is_run else source, profile, site=site, misfits=True
     )
-    stored = source / FORECAST_FILE
+    stored, unplayed = source / FORECAST_FILE, ""
     if is_run and profile is site is None and stored.exists():
         forecast = read_forecast(stored)
+        unplayed = _lacking(forecast, facts)
     else:
         check_played(plan, str(source))
         forecast = with_nearest_fit(simulate(plan, facts), plan, facts)
     page = report_run(
-        folder, plan, forecast, source if is_run else None, found, facts, asks=what_if
+        folder,
+        plan,
+        forecast,
+        source if is_run else None,
+        found,
+        facts,
+        asks=what_if,
+        unplayed=unplayed,
     )
     if as_json:
         echo_json({"report": str(page)})
         return
+    if unplayed:
+        say(unplayed)
     say(f"report: {page}")
+
+
+def _lacking(forecast: Forecast, facts: Facts) -> str:
+    """Return what a stored forecast rests on that facts do not have, in a sentence; nothing where they agree."""
+    if forecast.site is not None:
+        return f"other jobs are not played: the forecast is corrected for {forecast.site}, which --site would give"
+    if forecast.profile != facts.label:
+        return f"other jobs are not played: the forecast rests on {forecast.profile}, which --profile would give"
+    return ""
 
 
 def report_run(
@@ -78,11 +97,13 @@ def report_run(
     facts: Facts,
     *,
     asks: bool = True,
+    unplayed: str = "",
 ) -> Path:
     """Write the report of a plan, and of its run if there is one; return the HTML's path.
 
     Args:
         asks: Whether the plan is played with other jobs too.
+        unplayed: Why nothing is worked out from the facts: the forecast rests on others.
     """
     from dataclasses import replace
 
@@ -90,8 +111,9 @@ def report_run(
     from reports.pages.report import write_report
     from reports.panels import Subject
 
-    subject = Subject(plan=plan, forecast=forecast, search=search)
+    subject = Subject(plan=plan, forecast=forecast, search=search, unplayed=unplayed)
     if run_folder is not None:
+        from executor.control.evaluations import read_evaluations, read_samples
         from executor.control.metrics import read_metrics
         from rlplan.results.stored import read_run
         from rlplan_cli.running import stored_as_run
@@ -104,7 +126,11 @@ def report_run(
             as_run=as_run,
             comparison=compare(forecast, run, as_run),
             metrics=read_metrics(run_folder),
+            evaluations=read_evaluations(run_folder),
+            samples=read_samples(run_folder),
         )
+    if unplayed:
+        return write_report(out, subject)
     # Last, for it takes longest: what is wrong with a run's files is told at once.
     details = plan_details(plan, facts, asks=asks, find=_found)
     return write_report(out, replace(subject, details=details))

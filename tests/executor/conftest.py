@@ -60,3 +60,16 @@ def shared_workers(worker_pool):
         for user in ("control.start", "pass_runner"):
             patch.setattr(f"executor.{user}.start_group", worker_pool.lend)
         yield
+
+
+@pytest.fixture(scope="module")
+def raylets():
+    """Start a cluster of two nodes of two cores, with addresses of their own."""
+    from tests.executor.test_joined_cluster import HEAD, SECOND, Raylets
+
+    with tempfile.TemporaryDirectory(prefix="rl", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        started = Raylets(folder)
+        started.add(HEAD, 2)
+        started.add(SECOND, 2, "big")
+        yield started
+        started.stop()

@@ -1,6 +1,7 @@
 """Low-rank adapters: the same in every layout, off as the reference, merged where weights are given out."""
 
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from rlplan.job import Hyperparameters
 from rlplan.models.adapter import Adapter
 from rlplan.plan import TaskPlan
 from tests.cases import only
-from tests.executor.test_parallel_models import MODELS, UPDATES, batch_of, share_of
+from tests.executor.test_parallel_models import MODELS, UPDATES, batch_of, shard_of, share_of
 
 pytestmark = pytest.mark.ray
 
@@ -30,27 +31,45 @@ CASES = {
     "tp 2 of a critic": (2, "llama", "scalar", {"tp": 2}),
     "pp 2 of a critic": (2, "llama", "scalar", {"pp": 2}),
     "tp 2 x pp 2, sharded states": (4, "qwen3", "lm", {"tp": 2, "pp": 2, "zero": 1}),
+    "sharded gradients": (2, "qwen3", "lm", {"zero": 2, "recompute": "full"}),
+    "fully sharded": (2, "llama", "lm", {"zero": 3}),
+    "fully sharded, tied, computed again": (2, "qwen3", "lm", {"zero": 3, "recompute": "full"}),
+    "sharded gradients of a critic": (2, "llama", "scalar", {"zero": 2}),
+    "fully sharded critic": (2, "llama", "scalar", {"zero": 3}),
+    "cp 2, fully sharded": (2, "llama", "lm", {"cp": 2, "zero": 3}),
+    "tp 2 x dp 2, sharded gradients": (4, "qwen3", "lm", {"tp": 2, "zero": 2}),
+    "tp 2 x dp 2, fully sharded": (4, "qwen2", "lm", {"tp": 2, "zero": 3}),
+    "tp 2 x dp 2, fully sharded, sequences cut": (
+        4,
+        "llama",
+        "lm",
+        {"tp": 2, "zero": 3, "engine": "torch-3d-sp"},
+    ),
+    "pp 2 x dp 2, fully sharded": (4, "qwen3", "lm", {"pp": 2, "zero": 3}),
+    "pp 2 x dp 2, sharded gradients, interleaved": (
+        4,
+        "llama",
+        "lm",
+        {"pp": 2, "zero": 2, "chunks": 2},
+    ),
 }
-FEW = ("tp 2", "tp 2, sequences cut", "pp 2", "dp 2, sharded states", "tp 2 of a critic")
+FEW = (
+    "tp 2", "tp 2, sequences cut", "pp 2", "dp 2, sharded states", "tp 2 of a critic", "sharded gradients",
+    "fully sharded critic", "tp 2 x dp 2, fully sharded",
+)  # fmt: skip
 RATE = 5e-3
 ADAPTER = Adapter(rank=3, alpha=6.0)
+ALONE: tuple[int, str, str, dict[str, Any]] = (1, "llama", "lm", {})
 
 
-def shard_of(rank, ranks, model, head, settings, adapter=ADAPTER):
+def adapted_shard(rank, ranks, case, adapter=ADAPTER):
     """Return a rank's shard of a model with adapters that are not zero any more."""
-    layout = TaskPlan(pool="p0", **{"micro_batch": 3, **settings})
-    mesh = make_mesh(task_positions(layout, ranks), rank, torch.device("cpu"), layout.ep)
-    role = "actor" if head == "lm" else "critic"
-    return build_shard(
-        MODELS[model], head, mesh, role=role, seed=1, precision="fp32", learning_rate=RATE,
-        layout=layout, adapter=adapter,
-    )  # fmt: skip
+    return shard_of(rank, ranks, case, learning_rate=RATE, adapter=adapter)
 
 
 def train(rank, ranks, case):
     """Return what a rank has after updates: metrics, outputs before and after, and the adapters."""
-    _, model, head, settings = case
-    shard = shard_of(rank, ranks, model, head, settings)
+    head, shard = case[2], adapted_shard(rank, ranks, case)
     mesh, share = shard.mesh, share_of(batch_of(head), shard.mesh.dp, shard.mesh.dp_size)
     frozen = shard.flat.frozen.whole_values().clone()
 
@@ -71,16 +90,14 @@ def train(rank, ranks, case):
     )
     assert torch.equal(shard.flat.frozen.whole_values(), frozen)
     moments = shard.trainer.whole_moments()["exp_avg"]
+    kinds = {"moment of ": moments, "": shard.flat.adapters.whole_values()}
     held = {
-        f"moment of {entry.name}": (
-            moments[entry.start : entry.stop].view(entry.shape).numpy(),
+        f"{kind}{entry.name}": (
+            values[entry.start : entry.stop].view(entry.shape).detach().numpy(),
             mesh.tp,
             entry.dimension,
         )
-        for entry in shard.flat.adapters.entries
-    }
-    held |= {
-        entry.name: (shard.flat.adapters.view_of(entry).detach().numpy(), mesh.tp, entry.dimension)
+        for kind, values in kinds.items()
         for entry in shard.flat.adapters.entries
     }
     return (mesh.dp, mesh.leads), metrics, before, outputs(), held
@@ -142,7 +159,7 @@ def test_a_critics_fresh_head_is_trained_beside_its_adapters():
 
 def trained_shard():
     """Return a shard of one process whose adapters add something."""
-    shard = shard_of(0, 1, "llama", "lm", {})
+    shard = adapted_shard(0, 1, ALONE)
     with torch.no_grad():
         shard.flat.adapters.values.normal_(std=0.1, generator=torch.Generator().manual_seed(3))
     return shard
@@ -177,7 +194,7 @@ def test_merged_weights_compute_the_same_without_adapters():
     ("targets", "inside"), [("attention", "self_attn"), ("feed-forward", "mlp")]
 )
 def test_targets_say_which_layers_have_adapters(targets, inside):
-    shard = shard_of(0, 1, "llama", "lm", {}, Adapter(rank=2, targets=targets))
+    shard = adapted_shard(0, 1, ALONE, Adapter(rank=2, targets=targets))
     names = [entry.name for entry in shard.flat.adapters.entries]
     assert names
     assert all(f".{inside}." in name for name in names)

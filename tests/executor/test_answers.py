@@ -1,6 +1,5 @@
 """Answers found in responses: numbers, boxes, GSM8K's mark, a response's form, and mathematics."""
 
-import importlib.util
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -186,7 +185,6 @@ def test_math_verify_asks_the_package_what_is_the_same(monkeypatch):
     assert judged("math_verify", "42", "43") == 0.0
 
 
-@pytest.mark.skipif(importlib.util.find_spec("math_verify") is None, reason="needs math-verify")
 @pytest.mark.parametrize(
     ("answer", "response", "reward"),
     [

@@ -25,12 +25,15 @@ from executor.control.controller import Controller
 from executor.control.export import export_actor, hugging_face_model
 from executor.control.start import prepare_groups
 from executor.data.workload import PromptBatches
+from executor.model.adapters import is_adapter
+from executor.model.building import HEAD
 from executor.model.families import family_config
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml
 from rlplan.job import Constraint, Pretrain
+from rlplan.models.adapter import Adapter
 from tests.cases import draws, only
 from tests.executor.plans import TINY, make_job, make_plan
 from tests.executor.test_tokenizer import write_tokenizer
@@ -147,6 +150,37 @@ def test_a_checkpoint_that_was_read_and_written_in_another_layout_is_unchanged(
     assert_same(stored_weights(copy, "critic"), stored_weights(first, "critic"))
 
 
+ADAPTER_LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "fully sharded": (2, {"zero": 3}),
+    "sharded gradients": (2, {"zero": 2}),
+    "tp 2 x dp 2, fully sharded": (4, {"tp": 2, "zero": 3}),
+}
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("layout", only(["fully sharded"], ADAPTER_LAYOUTS))
+def test_adapters_go_on_in_a_layout_that_shards_them(worker_pool, tmp_path, layout):
+    adapters = FrozenDict(dict.fromkeys(("actor", "critic"), Adapter(rank=2, sync="merged")))
+    job = replace(make_job(), adapters=adapters)
+
+    def plan_of(devices, sizes):
+        # The actor without its adapters is the reference.
+        roles = tuple(role for role in job.models if role != "reference")
+        return make_plan(job, {"p0": (devices, roles)}, micro_batch=2, **sizes)
+
+    alone, sharded = plan_of(1, {}), plan_of(*ADAPTER_LAYOUTS[layout])
+    whole = checkpointed_run(worker_pool, alone, 0, 3, folder=tmp_path / "whole")
+    last = None
+    for iteration, plan in enumerate((alone, sharded, alone)):
+        last = checkpointed_run(
+            worker_pool, plan, iteration, iteration + 1, start=last, folder=tmp_path / "halves"
+        )
+    for role in adapters:
+        found = stored_weights(last, role)
+        assert {is_adapter(name) or name == HEAD for name in found} == {True}
+        assert_same(found, stored_weights(whole, role), 1e-4)
+
+
 @pytest.mark.ray
 def test_the_algorithms_state_goes_on(worker_pool, tmp_path):
     roles = ("actor", "critic", "reference", "reward", "cost", "cost_critic")
@@ -199,6 +233,11 @@ def test_another_job_or_seed_is_refused_by_name(kept):
     other = replace(plan, job=make_job(model=TIED))
     with pytest.raises(FileError, match=r"job\.models: is of another job"):
         check_continues(last, other, SEED, 4)
+    drawn = replace(plan.job, weights=None)  # as older releases, which drew all weights, wrote it
+    check_continues(last, replace(plan, job=drawn), SEED, 4)
+    read = replace(plan.job, weights=FrozenDict({"actor": "elsewhere"}))
+    with pytest.raises(FileError, match=r"job\.weights\.actor: is .*elsewhere.*allowed: 'random'"):
+        check_continues(last, replace(plan, job=read), SEED, 4)
     with pytest.raises(FileError, match=r"job\.workload\.prompts: is of another job; found 4"):
         check_continues(last, replace(plan, job=make_job(prompts=4)), SEED, 4)
 

@@ -31,6 +31,7 @@ from rlplan.errors import FileError, PlanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
 from rlplan.plan import ResourcePool
+from rlplan.workload.evaluation import Evaluation
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 
@@ -255,7 +256,8 @@ def test_a_node_takes_what_went_along_where_it_does_not_see_the_folder_as_it_is(
     if kept == "not there":
         (folder / "rules" / "rule.py").unlink()
     whole = f"{folder}/rules/rule.py:judge"
-    job = job_with(function=whole, cost_function="digits")
+    held_out = Evaluation(prompts_file="held-out.jsonl", function=whole)
+    job = replace(job_with(function=whole, cost_function="digits"), evaluation=held_out)
     assert seen_job(job, folder) == (job, folder)  # where nothing went along
     monkeypatch.syspath_prepend(tmp_path / "package")
     importlib.invalidate_caches()
@@ -263,6 +265,7 @@ def test_a_node_takes_what_went_along_where_it_does_not_see_the_folder_as_it_is(
     assert where == (folder if kept == "as it is" else carried)
     expected = whole if kept == "as it is" else "rules/rule.py:judge"
     assert (found.rewards.function, found.rewards.cost_function) == (expected, "digits")
+    assert found.evaluation.function == expected
 
 
 def test_a_built_in_rule_needs_nothing_to_go_along(tmp_path):
@@ -272,9 +275,12 @@ def test_a_built_in_rule_needs_nothing_to_go_along(tmp_path):
 
 def test_what_lies_outside_of_the_jobs_folder_has_to_be_seen(tmp_path):
     job = job_with(function="../rule.py:judge", cost_function="/shared/cost.py:judge")
+    held_out = Evaluation(prompts_file="held-out.jsonl", function="/shared/judge.py:judge")
+    job = replace(job, evaluation=held_out)
     assert outside_paths(job, tmp_path / "job") == {
         "rewards.function": tmp_path / "rule.py",
         "rewards.cost_function": Path("/shared/cost.py"),
+        "evaluation.function": Path("/shared/judge.py"),
     }
 
 

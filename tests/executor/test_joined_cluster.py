@@ -3,12 +3,10 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,18 +130,6 @@ class Raylets:
     def stop(self):
         self._process.stdin.close()
         self._process.wait(60)
-
-
-@pytest.fixture(scope="module")
-def raylets(tmp_path_factory):
-    folder = Path("/tmp", f"rl{uuid.uuid4().hex[:8]}")
-    folder.mkdir()
-    started = Raylets(folder)
-    started.add(HEAD, 2)
-    started.add(SECOND, 2, "big")
-    yield started
-    started.stop()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def program(text, *arguments, token=TOKEN, **options):

@@ -77,10 +77,10 @@ def test_a_line_that_finds_no_room_is_one_message(tmp_path):
     with MetricsWriter(tmp_path) as writer:
         writer.write(0, {"a": 1.0})
         with Path("/dev/full").open("ab", buffering=0) as full:
-            writer._lines, own = full, writer._lines
+            writer._lines._lines, own = full, writer._lines._lines
             with pytest.raises(FileError, match="/dev/full: cannot be written: No space left"):
                 writer.write(1, {"a": 2.0})
-            writer._lines = own
+            writer._lines._lines = own
     assert read_metrics(tmp_path) == [{"iteration": 0, "a": 1.0}]
 
 

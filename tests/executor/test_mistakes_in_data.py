@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.data.mistakes import one_of_each_kind
+from executor.data.mistakes import NeededColumns, one_of_each_kind
 from executor.data.workload import PromptBatches, read_data
 from executor.learning.rules import needed_columns
 from rlplan.errors import FileError, PlanError, SeveralMistakesError, UserError
 from rlplan.job import Pretrain, Rewards
+from rlplan.workload.evaluation import Evaluation
 from tests.executor.plans import make_job
 from tests.executor.test_tokenizer import write_tokenizer
 
@@ -32,7 +33,8 @@ def write(folder, text=LINES, **changes):
 
 
 def said(job, folder, columns=("answer",)):
-    return [str(each).replace(f"{folder}/", "") for each in read_data(job, folder, columns)[2]]
+    found = read_data(job, folder, NeededColumns(columns)).mistakes
+    return [str(each).replace(f"{folder}/", "") for each in found]
 
 
 def test_every_kind_of_mistake_is_said_once_with_its_first_row(tmp_path):
@@ -48,7 +50,7 @@ def test_a_run_refuses_them_all_as_one(tmp_path):
     with pytest.raises(
         SeveralMistakesError, match=r"^4 mistakes: \(1\) .*line 6.*\(4\) .*line 4"
     ) as found:
-        PromptBatches(write(tmp_path), tmp_path, ("answer",))
+        PromptBatches(write(tmp_path), tmp_path, NeededColumns(("answer",)))
     assert [type(each) for each in found.value.errors] == [FileError] * 4
     assert found.value.exit_code == 2
 
@@ -77,15 +79,16 @@ def test_a_small_vocabulary_and_broken_texts_are_said_beside_the_prompts(tmp_pat
     job = write(tmp_path, '{"question": "a"}', pretrain=Pretrain(file="texts.jsonl"))
     small = replace(job.models["actor"], vocab_size=100)
     job = replace(job, models=type(job.models)(dict.fromkeys(job.models, small)))
-    found = read_data(job, tmp_path)[2]
+    found = read_data(job, tmp_path).mistakes
     assert [type(each) for each in found] == [PlanError, FileError, FileError]
     assert [getattr(each, "field", None) for each in found] == [None, "prompt", "text"]
 
 
 def test_data_without_mistakes_is_read_whole(tmp_path):
     job = write(tmp_path, '{"prompt": "a", "answer": 1}\n{"prompt": "b", "answer": 2}\n')
-    tokenizer, prompts, mistakes = read_data(job, tmp_path, ("answer",))
-    assert (mistakes, prompts.tokens) == ([], [tokenizer.encode("a"), tokenizer.encode("b")])
+    data = read_data(job, tmp_path, NeededColumns(("answer",)))
+    encode = data.tokenizer.encode
+    assert (data.mistakes, data.prompts.tokens) == ([], [encode("a"), encode("b")])
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,40 @@ def test_data_without_mistakes_is_read_whole(tmp_path):
 )
 def test_built_in_rules_name_the_columns_that_they_need(rule, columns):
     job = replace(make_job(), rewards=Rewards(function=rule, function_seconds_per_sample=1e-4))
-    assert needed_columns(job) == columns
+    assert needed_columns(job) == (columns, ())
+    judged = replace(job, evaluation=Evaluation(prompts_file="held-out.jsonl"))
+    assert needed_columns(judged) == (columns, columns)
+    other = Evaluation(prompts_file="held-out.jsonl", function="digits")
+    assert needed_columns(replace(job, evaluation=other)) == (columns, ())
+
+
+HELD_OUT = Evaluation(prompts_file="held-out.jsonl")
+
+
+def test_held_out_prompts_are_read_as_those_that_are_learnt_from(tmp_path):
+    job = write(tmp_path, '{"prompt": "a"}\n', evaluation=HELD_OUT)
+    (tmp_path / "held-out.jsonl").write_text(LINES, encoding="utf-8")
+    found = read_data(job, tmp_path, NeededColumns((), ("answer",))).mistakes
+    assert [str(each).partition("held-out.jsonl: ")[2][:6] for each in found] == [
+        "line 6",
+        "line 2",
+        "line 3",
+        "line 4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"evaluation": replace(HELD_OUT, samples_per_prompt=2)}, "temperature: gives the same"),
+        ({"rewards": None}, "rewards.function: has nobody who judges"),
+    ],
+)
+def test_an_evaluation_that_contradicts_its_job_is_refused(tmp_path, changes, words):
+    job = write(tmp_path, '{"prompt": "a"}\n', **{"evaluation": HELD_OUT, **changes})
+    (tmp_path / "held-out.jsonl").write_text('{"prompt": "b"}\n', encoding="utf-8")
+    (mistake,) = read_data(job, tmp_path).mistakes
+    assert words in str(mistake)
 
 
 KINDS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 99)), max_size=20)

@@ -133,28 +133,30 @@ def share_of(batch, dp, ranks):
     return {name: column[rows] for name, column in batch.items()}
 
 
-def train(rank, ranks, case, precision="fp32"):
-    """Return what a rank has after updates: metrics, outputs before them, and weights."""
+def shard_of(rank, ranks, case, *, precision="fp32", learning_rate=1e-3, adapter=None):
+    """Return the shard of a case's model on a rank, to be trained in its layout."""
     _, model, head, settings = case
     layout = TaskPlan(pool="p0", **{"micro_batch": 3, **settings})
     mesh = make_mesh(task_positions(layout, ranks), rank, torch.device("cpu"), layout.ep)
-    shard = build_shard(
-        MODELS[model],
-        head,
-        mesh,
-        role="actor" if head == "lm" else "critic",
-        seed=1,
-        precision=precision,
-        learning_rate=1e-3,
-        layout=layout,
-    )
+    role = "actor" if head == "lm" else "critic"
+    return build_shard(
+        MODELS[model], head, mesh, role=role, seed=1, precision=precision,
+        learning_rate=learning_rate, layout=layout, adapter=adapter,
+    )  # fmt: skip
+
+
+def train(rank, ranks, case, precision="fp32"):
+    """Return what a rank has after updates: metrics, outputs before them, and weights."""
+    _, _, head, settings = case
+    shard = shard_of(rank, ranks, case, precision=precision)
+    mesh, micro_batch = shard.mesh, settings.get("micro_batch", 3)
     share = share_of(batch_of(head), mesh.dp, mesh.dp_size)
     outputs = infer(
         shard,
         share["tokens"],
         share["parts"],
         "log_probs" if head == "lm" else "values",
-        micro_batch=layout.micro_batch,
+        micro_batch=micro_batch,
         temperature=0.7,
     )
     metrics = update_model(
@@ -164,7 +166,7 @@ def train(rank, ranks, case, precision="fp32"):
         Hyperparameters(temperature=0.7, max_gradient_norm=0.5, clip_ratio=0.2),
         updates=UPDATES,
         epochs=1,
-        micro_batch=layout.micro_batch,
+        micro_batch=micro_batch,
     )
     moments = shard.trainer.whole_moments()
     shard.trainer.write_moments(moments, shard.trainer.steps)

@@ -172,7 +172,15 @@ def test_another_family_is_refused_by_name(folder, tmp_path):
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("sizes", [{"gpus": 1}, {"gpus": 2, "tp": 2, "tp_gen": 1}])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"gpus": 1},
+        {"gpus": 2, "tp": 2, "tp_gen": 1},
+        {"gpus": 2, "zero": 2},
+        {"gpus": 2, "zero": 3},
+    ],
+)
 def test_a_run_of_adapters_is_exported_as_peft_reads_it(folder, sizes, tmp_path, shared_workers):
     adapter = Adapter(rank=4, alpha=8.0, sync="merged")
     plan = plan_of(job_of(folder, adapters=FrozenDict({"actor": adapter})), **sizes)

@@ -188,6 +188,34 @@ def cpu_metrics(iterations=12, seed=5):
     ]
 
 
+def cpu_evaluations():
+    """Return what a run's evaluations found, and what they kept of what was said."""
+    found = [
+        {
+            "iteration": 4.0 * place,
+            "accuracy": accuracy,
+            "pass@2": min(1.0, 1.3 * accuracy),
+            "score": accuracy,
+            "response_tokens": 14.0 - place,
+            "cut": 0.1,
+            "seconds": 0.4,
+        }
+        for place, accuracy in enumerate((0.25, 0.5, 0.75, 0.7))
+    ]
+    said = [
+        {
+            "iteration": int(row["iteration"]),
+            "prompt": prompt,
+            "response": f"{prompt} is {row['accuracy']}",
+            "score": row["accuracy"],
+            "tokens": 5,
+        }
+        for row in found
+        for prompt in ("2 + 3", "x" * 900)
+    ]
+    return found, said
+
+
 def cpu_report():
     """Return the arguments of a whole report."""
     run, forecast = cpu_run(), cpu_forecast()
@@ -197,4 +225,6 @@ def cpu_report():
         "run": run,
         "comparison": cpu_comparison(run, forecast),
         "metrics": cpu_metrics(),
+        "evaluations": cpu_evaluations()[0],
+        "samples": cpu_evaluations()[1],
     }

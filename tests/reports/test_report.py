@@ -16,7 +16,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan, ResourcePool
 from rlplan.results.forecast import Forecast
 from tests.house.tree import ROOT
-from tests.reports.run_samples import cpu_report
+from tests.reports.run_samples import cpu_evaluations, cpu_report
 from tests.reports.samples import gpu_details, gpu_forecast, gpu_plan, gpu_report, gpu_search
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -66,7 +66,7 @@ def test_a_run_with_everything_has_every_section(tmp_path):
     sections = [key for key in outline(page.read_text()).ids if key.isalpha()]
     assert sections == [
         "summary", "plan", "timelines", "errors", "memory", "search", "parts", "learning",
-        "warnings", "sources",
+        "evaluations", "warnings", "sources",
     ]  # fmt: skip
 
 
@@ -143,6 +143,8 @@ def hostile_report():
             profile=HOSTILE,
         ),
         "metrics": [{"iteration": 0, f"loss {HOSTILE}": 1.0}],
+        "evaluations": cpu_evaluations()[0],
+        "samples": [{"iteration": 0, "prompt": HOSTILE, "response": HOSTILE, "score": 1.0}],
     }
 
 
@@ -162,6 +164,14 @@ def test_text_of_the_users_is_shown_and_never_obeyed(tmp_path):
         assert "<script" not in picture.read_text()
 
 
+def test_held_out_prompts_have_a_section_of_numbers_and_of_what_was_said(tmp_path):
+    text = write_report(tmp_path, Subject(**cpu_report())).read_text()
+    assert "Best after 8 iterations: 75 % of the responses were right." in text
+    assert text.count("2 + 3 is 0.25") == text.count("2 + 3 is 0.7<") == 1
+    assert "2 + 3 is 0.5" not in text  # neither of the first nor of the last evaluation
+    assert "x" * 400 + "..." in text
+
+
 def test_a_dollar_in_a_name_starts_no_formula(tmp_path):
     write_report(tmp_path, Subject(**hostile_report()))
     assert "$x^2$" in (tmp_path / "pictures/parts.svg").read_text()
@@ -172,7 +182,7 @@ def test_markdown_refers_to_pictures_that_exist(cpu_page):
     links = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
     assert links == [
         "pictures/plan.svg", "pictures/timelines.svg", "pictures/memory.svg", "pictures/parts.svg",
-        "pictures/curves.svg",
+        "pictures/curves.svg", "pictures/evaluations.svg",
     ]  # fmt: skip
     assert all((cpu_page.parent / link).is_file() for link in links)
 
@@ -206,7 +216,7 @@ def test_the_same_report_is_the_same_bytes(tmp_path):
     first = write_report(tmp_path / "first", Subject(**cpu_report())).parent
     second = write_report(tmp_path / "second", Subject(**cpu_report())).parent
     files = sorted(path.relative_to(first) for path in first.rglob("*") if path.is_file())
-    assert len(files) == 7
+    assert len(files) == 8
     for file in files:
         assert (first / file).read_bytes() == (second / file).read_bytes(), file
 

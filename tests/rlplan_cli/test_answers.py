@@ -66,7 +66,7 @@ def test_a_plans_file_holds_what_was_decided_first_and_is_read_as_the_same_plan(
     text = Path("best.yaml").read_text()
     assert plan_text(plan) == text
     assert text.index("\ntasks:") < text.index("\njob:")
-    assert len(text.splitlines()) < 60
+    assert len(text[: text.index("\njob:")].splitlines()) < 40
     assert "cp: 1" not in text
     _, pinned = load_request(Path("best.yaml"))
     assert all(

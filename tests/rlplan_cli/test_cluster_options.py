@@ -1,10 +1,18 @@
-"""Which Ray a run joins, as options and the environment say."""
+"""Which Ray a run joins, as options and the environment say, and with what it goes on where nodes are lost."""
+
+from dataclasses import replace
 
 import pytest
 
+from executor.control.capabilities import check_runnable
 from executor.control.cluster import Cluster
-from rlplan.errors import FileError
-from rlplan_cli.running import cluster_of
+from executor.control.run import Saving
+from planner.answers.completion import load_plan
+from rlplan.errors import FileError, InfeasibleError
+from rlplan.results.stored import write_plan
+from rlplan.specs import Specs
+from rlplan_cli.running import cluster_of, replanning
+from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 
 @pytest.mark.parametrize(
@@ -34,3 +42,24 @@ def test_nodes_are_waited_for_in_a_cluster_alone(monkeypatch):
         cluster_of(None, 30.0, simulate_nodes=False)
     with pytest.raises(FileError, match=r"^--simulate-nodes: is for a Ray"):
         cluster_of("auto", None, simulate_nodes=True)
+
+
+def test_a_run_goes_on_with_fewer_nodes_where_it_waits_for_them_and_has_checkpoints(tmp_path):
+    job = replace(make_job(), cluster=(replace(make_job().cluster[0], gpus_per_node=1),))
+    write_plan(tmp_path / "plan.yaml", make_plan(job, {"p0": (2, ALL_ROLES)}))
+    plan, facts = load_plan(tmp_path / "plan.yaml")
+    job = plan.job
+    waits, saves = Cluster(address="auto", node_wait_seconds=30.0), Saving(every=5)
+    assert replanning(None, facts, saves) is None
+    assert replanning(waits, facts, Saving()) == waits
+    assert replanning(Cluster(address="auto"), facts, saves) == Cluster(address="auto")
+    found = replanning(waits, facts, saves)
+    assert found == replace(waits, replan=found.replan)
+    left = (replace(job.cluster[0], nodes=1),)
+    after = found.replan(plan, left)
+    check_runnable(after)
+    assert [group.nodes for group in after.job.cluster] == [1]
+    assert replace(after.job, cluster=(), engines=job.engines) == replace(job, cluster=())
+    small = replace(job, specs=Specs(iteration_seconds=1e-9))
+    with pytest.raises(InfeasibleError, match=r"specs\.iteration_seconds"):
+        found.replan(replace(plan, job=small), left)

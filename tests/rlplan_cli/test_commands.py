@@ -104,6 +104,19 @@ def test_what_search_prints_is_what_report_reads(project, rlplan):
     assert Path(answer.json["report"]).is_file()
 
 
+def test_other_jobs_are_not_played_from_other_facts_than_the_forecast_rests_on(project, rlplan):
+    stored = Path("run/forecast.json")
+    held = json.loads(stored.read_text(encoding="utf-8"))
+    stored.write_text(json.dumps(held | {"profile": "profile mine (cpu)"}), encoding="utf-8")
+    answer = rlplan("report", "run", "--out", "pages")
+    reason = "ther jobs are not played: the forecast rests on profile mine (cpu), which --profile would give"
+    assert f"o{reason}" in " ".join(answer.err.split())
+    page = Path("pages/report.md").read_text(encoding="utf-8")
+    assert f"O{reason}." in page.replace("\\", "")
+    assert "half the batch" not in page
+    assert "Responses under way" not in page
+
+
 @pytest.mark.full
 def test_search_writes_the_page_of_its_best_plan_with_other_jobs(project, rlplan):
     answer = rlplan("search", "job.yaml", "--report", "page")
@@ -197,6 +210,24 @@ def test_init_starts_from_a_folders_weights_at_their_rate_with_its_tokenizer(pro
     assert (job["prompts_file"], job["rewards"]["function"]) == ("asked.jsonl", "exact_match")
     lengths = job["workload"]["prompt_tokens"]["values"]
     assert (len(lengths), min(lengths), max(lengths)) == (17, 1, 3)
+
+
+def test_init_takes_held_out_prompts_into_the_job_and_its_lengths(project, rlplan):
+    Path("asked.jsonl").write_text('{"prompt": "a", "answer": 1}\n', encoding="utf-8")
+    Path("held.jsonl").write_text('{"prompt": "abcdef", "answer": 1}\n', encoding="utf-8")
+    held = ("--held-out", "held.jsonl")
+    answer = rlplan("init", "new.yaml", "--prompts", "asked.jsonl", *held)
+    assert answer.code == 0, answer.err
+    assert "asked.jsonl: 1 prompts of 2 to 2 tokens" in answer.err
+    job = yaml.safe_load(Path("new.yaml").read_text())
+    assert job["evaluation"]["prompts_file"] == "held.jsonl"
+    assert max(job["workload"]["prompt_tokens"]["values"]) == 7
+    assert rlplan("search", "new.yaml").code == 0
+    Path("held.jsonl").write_text('{"prompt": "abcdef"}\n', encoding="utf-8")
+    refused = rlplan("search", "new.yaml")
+    assert (refused.code, "held.jsonl: line 1: answer: is missing" in refused.err) == (2, True)
+    alone = rlplan("init", "other.yaml", *held)
+    assert (alone.code, "together with --prompts" in alone.err) == (2, True)
 
 
 def test_init_says_that_weights_of_a_configuration_alone_are_random(project, rlplan):

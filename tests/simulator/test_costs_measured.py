@@ -205,6 +205,29 @@ def test_a_wave_prefills_a_prompt_once_for_all_of_its_samples(facts):
     assert parts["prefill"] == pytest.approx(0.011)
 
 
+def test_what_crosses_nodes_takes_the_links_time_where_passes_were_measured_on_one_node(
+    facts, tmp_path
+):
+    task, chosen = TASKS["actor.update"], layout(dp=2, micro_batch=3)
+    apart = Site("cpu", 2, 1, 1e9)
+    profile = read_profile(tmp_path / "profile")
+    link: dict[str, str | int] = {"kind": "all_reduce", "ranks": 2, "ranks_per_node": 1}
+    for num_bytes in (1, 10**12):
+        profile.add("collective", {**link, "num_bytes": num_bytes}, [0.25])
+
+    def reduction(site):
+        measured = load_facts(JOB, tmp_path / "profile")
+        cost = task_cost(PlacedTask(task, chosen, site, JOB, measured))
+        return dict(cost.parts)["gradient reduction"].seconds
+
+    profile.write(tmp_path / "profile")
+    assert reduction(apart) == reduction(SITE) == pytest.approx(6 * 0.005)  # of one machine
+    profile.note_nodes(["10.0.0.1", "10.0.0.2"], {})
+    profile.write(tmp_path / "profile")
+    assert reduction(SITE) == pytest.approx(6 * 0.005)
+    assert reduction(apart) == pytest.approx(6 * 0.25)
+
+
 def test_memory_counts_what_a_worker_was_seen_to_hold_without_a_model(facts, tmp_path):
     task, chosen = TASKS["actor.update"], layout(dp=2, micro_batch=3)
     sheet = facts.device("cpu").sheet

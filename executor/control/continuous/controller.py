@@ -72,11 +72,7 @@ class ContinuousController(Controller):
         start = time.monotonic()
         if self.origin_seconds is None:
             self.origin_seconds = start
-        if self._synced < 0:
-            if not iteration or not self.samples.position[0]:
-                prompts = self._plan.job.workload.prompts
-                self.samples.go_on_from(iteration, iteration * prompts, ())
-            self._bring_weights(iteration)
+        self._begin_stream(iteration)
         self._is_last = is_last
         pieces = self._learning.begin(iteration)
         self._go_on()
@@ -112,6 +108,18 @@ class ContinuousController(Controller):
             dropped=len(dropped),
         )
 
+    def bring_newest(self, done: int) -> None:
+        """Bring the weights of the iterations that are done to what generates, if they are not there.
+
+        Where responses under way are not to be interrupted it waits for them.
+        """
+        self._begin_stream(done)
+        self._sync_is_due |= self._is_last and self._synced < done
+        self._sync()
+        while self._sync_is_due:
+            self._events.wait()
+            self._go_on()
+
     def stop(self) -> None:
         """End the queue's storage actors."""
         self.samples.queue.stop()
@@ -123,6 +131,15 @@ class ContinuousController(Controller):
     def go_on_from(self, iteration: int, next_prompt: int, left: Sequence[int]) -> None:
         """Begin where a run was: prompts that were not learnt from are begun again."""
         self.samples.go_on_from(iteration, next_prompt, left)
+
+    def _begin_stream(self, iteration: int) -> None:
+        """Take the stream of prompts up where the run is, with the weights as they are, before all else."""
+        if self._synced >= 0:
+            return
+        if not iteration or not self.samples.position[0]:
+            prompts = self._plan.job.workload.prompts
+            self.samples.go_on_from(iteration, iteration * prompts, ())
+        self._bring_weights(iteration)
 
     def _go_on(self) -> None:
         """Send everything that can be sent now."""

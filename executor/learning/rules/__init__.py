@@ -7,10 +7,11 @@ more has a `check_installed`.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from executor.data.mistakes import NeededColumns
 from executor.data.user_files import in_words, is_in_a_file, load_from_file
 from executor.environments import check_sources
 from executor.learning.reward_forms import Rule, as_rule
@@ -58,10 +59,35 @@ def rule_functions(job: Job, folder: Path) -> dict[str, Rule]:
     return {name: load_rule(name, folder) for _, name in _named(job)}
 
 
-def needed_columns(job: Job) -> tuple[str, ...]:
+def check_rules(job: Job, folder: Path) -> None:
+    """Refuse a job with a function, of rewards or of its evaluation, that cannot be loaded.
+
+    Raises:
+        UserError: There is no such function, or its file cannot be imported.
+    """
+    for _, name in (*_named(job), *_evaluating(job)):
+        load_rule(name, folder)
+
+
+def needed_columns(job: Job) -> NeededColumns:
     """Return the columns that every row of a job's data must have for its built-in rules."""
-    modules = [_MODULES.load(name) for _, name in _named(job) if not is_in_a_file(name)]
+    held_out = evaluating_rule(job)
+    return NeededColumns(
+        prompts=_needs(name for _, name in _named(job)),
+        held_out=_needs([] if held_out is None else [held_out]),
+    )
+
+
+def _needs(names: Iterable[str]) -> tuple[str, ...]:
+    modules = [_MODULES.load(name) for name in names if not is_in_a_file(name)]
     return tuple(dict.fromkeys(each for module in modules for each in getattr(module, "NEEDS", ())))
+
+
+def evaluating_rule(job: Job) -> str | None:
+    """Return the rule that judges responses to held-out prompts; None where nothing does."""
+    if job.evaluation is None:
+        return None
+    return job.evaluation.function or (job.rewards.function if job.rewards else None)
 
 
 def check_rule_names(job: Job, file: Path) -> None:
@@ -71,12 +97,12 @@ def check_rule_names(job: Job, file: Path) -> None:
         FileError: Names the job's file, and the built-in ones.
     """
     check_sources(job, str(file))
-    for field, name in _named(job):
+    for field, name in (*_named(job), *_evaluating(job)):
         if ":" not in name and name not in rule_names():
             raise FileError(
                 str(file),
                 "no such reward rule",
-                field=f"rewards.{field}",
+                field=field,
                 value=name,
                 allowed=", ".join(rule_names()) + ", or path/to/file.py:name",
                 nearest=nearest_name(name, rule_names()),
@@ -89,7 +115,13 @@ def _named(job: Job) -> Iterator[tuple[str, str]]:
         for field in ("function", "cost_function"):
             name = getattr(job.rewards, field)
             if name is not None:
-                yield field, name
+                yield f"rewards.{field}", name
+
+
+def _evaluating(job: Job) -> Iterator[tuple[str, str]]:
+    """Yield the rule of a job's evaluation with its field, where it has one of its own."""
+    if job.evaluation is not None and job.evaluation.function is not None:
+        yield "evaluation.function", job.evaluation.function
 
 
 def _checked(rule: Rule, spec: str) -> Rule:

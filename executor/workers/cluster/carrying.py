@@ -63,6 +63,8 @@ def _named(job: Job) -> dict[str, Path]:
     if job.rewards is not None:
         for field in ("function", "cost_function"):
             named[f"rewards.{field}"] = getattr(job.rewards, field)
+    if job.evaluation is not None:
+        named["evaluation.function"] = job.evaluation.function
     for at, environment in enumerate(job.environments):
         named[f"workload.environments.{at}.source"] = environment.source
     found = {
@@ -115,13 +117,16 @@ def _named_inside(job: Job, folder: Path) -> Job:
     if rewards is not None:
         function, cost_function = moved(rewards.function), moved(rewards.cost_function)
         rewards = replace(rewards, function=function, cost_function=cost_function)
+    evaluation = job.evaluation
+    if evaluation is not None:
+        evaluation = replace(evaluation, function=moved(evaluation.function))
     if work.environments:
         played = tuple(replace(each, source=moved(each.source)) for each in work.environments)
         work = replace(work, environments=played)
     tokenizer = job.tokenizer
     if tokenizer != BYTES:
         tokenizer = str(inner_path(Path(tokenizer), folder))
-    return replace(job, rewards=rewards, workload=work, tokenizer=tokenizer)
+    return replace(job, rewards=rewards, evaluation=evaluation, workload=work, tokenizer=tokenizer)
 
 
 def _same(first: Path, second: Path) -> bool:

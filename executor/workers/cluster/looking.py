@@ -120,7 +120,7 @@ def looked_at(nodes: Sequence[RayNode], asked: Look) -> dict[str, Seen]:
     Raises:
         WorkerLostError: Code does not run on a node; names it.
     """
-    waiting = {node.id: _on_node(look, node, asked, node.id) for node in nodes}
+    waiting = {node.id: on_node(look, node, asked, node.id) for node in nodes}
     found: dict[str, Seen] = {}
     for node in nodes:
         try:
@@ -132,7 +132,7 @@ def looked_at(nodes: Sequence[RayNode], asked: Look) -> dict[str, Seen]:
     return found
 
 
-def _on_node(function: Callable[..., Any], node: RayNode, *arguments: Any) -> Any:
+def on_node(function: Callable[..., Any], node: RayNode, *arguments: Any) -> Any:
     """Call a function on a node; return the reference of its answer at once."""
     strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
     remote = ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=strategy)
@@ -204,7 +204,7 @@ def clock_offsets(nodes: Sequence[RayNode]) -> dict[str, float]:
     for _ in range(CLOCK_LOOKS):
         for node in nodes:
             begin = time.monotonic()
-            (answer,) = fetched({node.id: _on_node(_clock, node)}).values()
+            (answer,) = fetched({node.id: on_node(_clock, node)}).values()
             end = time.monotonic()
             boot, seconds = answer
             if boot != own or not boot:

@@ -3,13 +3,14 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
 from ray._private.state import available_resources_per_node
 from ray.util.accelerators import accelerators
 
+from rlplan.job import NodeGroup
 from rlplan.plan import Plan
 from rlplan.units import show_bytes
 
@@ -217,12 +218,36 @@ def matched(
     return tuple(placed.get(number) for number in range(len(nodes)))
 
 
+def groups_there(groups: Sequence[NodeGroup], there: Sequence[RayNode]) -> tuple[NodeGroup, ...]:
+    """Return a job's groups of nodes with as many nodes as the cluster has free of each; without those that it has none of."""
+    wanted = [
+        (number, PlanNode(device=group.gpu, mark=group.ray_resource, workers=_all_devices(group)))
+        for number, group in enumerate(groups)
+        for _ in range(group.nodes)
+    ]
+    found = matched([node for _, node in wanted], there)
+    counts = Counter(number for (number, _), place in zip(wanted, found, strict=True) if place)
+    return tuple(
+        replace(group, nodes=counts[number])
+        for number, group in enumerate(groups)
+        if counts[number]
+    )
+
+
+def _all_devices(group: NodeGroup) -> tuple[Worker, ...]:
+    return tuple(("all", place) for place in range(group.gpus_per_node))
+
+
 def _covers(has: Mapping[str, float], needs: Mapping[str, float]) -> bool:
     return all(has.get(name, 0.0) >= amount for name, amount in needs.items())
 
 
-def shortage(nodes: Sequence[PlanNode], there: Sequence[RayNode]) -> str:
-    """Return what a cluster lacks for a plan, with what is there; empty where nothing is missing."""
+def shortage(nodes: Sequence[PlanNode], there: Sequence[RayNode], who: str = "the plan") -> str:
+    """Return what a cluster lacks for a plan, with what is there; empty where nothing is missing.
+
+    Args:
+        who: Wants the nodes, for people.
+    """
     found = matched(nodes, there)
     lacking = [node for node, place in zip(nodes, found, strict=True) if place is None]
     if not lacking:
@@ -232,8 +257,7 @@ def shortage(nodes: Sequence[PlanNode], there: Sequence[RayNode]) -> str:
     listed = "; ".join(node.words() for node in there) or "no node"
     what = "in use by others" if in_use else "missing"
     return (
-        f"the plan wants {_counted(nodes, kinds)}; {what}: {_counted(lacking, kinds)};"
-        f" there: {listed}"
+        f"{who} wants {_counted(nodes, kinds)}; {what}: {_counted(lacking, kinds)}; there: {listed}"
     )
 
 

@@ -24,7 +24,7 @@ from executor.workers.cluster.nodes import (
     ray_nodes,
     shortage,
 )
-from rlplan.errors import WorkerLostError
+from rlplan.errors import NodesMissingError, WorkerLostError
 from rlplan.plan import Plan
 
 NODE_ID = "ray.io/node-id"
@@ -68,21 +68,45 @@ def placed_workers(
         tell: Called once where that is waited for.
 
     Raises:
-        WorkerLostError: They have not come; says what is missing and what is there.
+        NodesMissingError: They have not come; says what is missing and what is there.
     """
     nodes = plan_nodes(plan)
     groups: list[PlacementGroup] = []
     try:
         there = _ready_groups(nodes, groups, wait_seconds, tell)
-        addresses = {
-            worker: place.address
-            for node, place in zip(nodes, there, strict=True)
-            for worker in (*node.workers, *node.hosts)
-        }
-        options = _options_by_worker(nodes, there, groups)
-        yield Placed(nodes=there, options=options, addresses=addresses)
+        yield _placed(nodes, there, groups)
     finally:
         _remove(groups)
+
+
+@contextmanager
+def placed_on(nodes: Sequence[PlanNode], there: Sequence[RayNode]) -> Iterator[Placed]:
+    """Yield where workers start on given nodes of a cluster, one for each; give the places back afterwards.
+
+    Raises:
+        WorkerLostError: Others have taken the places meanwhile.
+    """
+    kinds, groups = kinds_of(nodes, there), list[PlacementGroup]()
+    try:
+        for node, place in zip(nodes, there, strict=True):
+            groups.append(_group(node, place, kinds.get(node.device)))
+            if not groups[-1].wait(READY_SECONDS):
+                raise WorkerLostError(f"node {place.address} takes no workers: {place.words()}")
+        yield _placed(nodes, there, groups)
+    finally:
+        _remove(groups)
+
+
+def _placed(
+    nodes: Sequence[PlanNode], there: Sequence[RayNode], groups: Sequence[PlacementGroup]
+) -> Placed:
+    addresses = {
+        worker: place.address
+        for node, place in zip(nodes, there, strict=True)
+        for worker in (*node.workers, *node.hosts)
+    }
+    options = _options_by_worker(nodes, there, groups)
+    return Placed(nodes=tuple(there), options=options, addresses=addresses)
 
 
 def _ready_groups(
@@ -105,17 +129,35 @@ def _ready_groups(
             if all(group.wait(READY_SECONDS) for group in groups):
                 return there
             _remove(groups)
-            lacking, settles = "a node that counts as there takes no workers", False
+            lacking, settles = _why_not_ready(nodes), False
         else:
             settles = None not in matched(nodes, all_there, whole=True)
         most_seconds = max(wait_seconds, SETTLE_SECONDS if settles else 0.0)
         left = most_seconds - (time.monotonic() - begin)
         if left <= 0:
-            raise WorkerLostError(f"{lacking} (--node-wait {wait_seconds:g})")
+            raise NodesMissingError(f"{lacking} (--node-wait {wait_seconds:g})")
         if not settles and lacking != told:
             told = lacking
             tell(f"{lacking}; waits up to {left:.0f} s")
         time.sleep(min(LOOK_SECONDS, left))
+
+
+def _why_not_ready(nodes: Sequence[PlanNode]) -> str:
+    """Return why a plan's nodes take no workers, whom all of them seemed to have room for."""
+    if None in matched(nodes, ray_nodes(), whole=True):  # Ray has found out which is lost
+        return shortage(nodes, settled_nodes(nodes))
+    return "a node that counts as there takes no workers"
+
+
+def settled_nodes(nodes: Sequence[PlanNode]) -> tuple[RayNode, ...]:
+    """Return the nodes of the cluster, once Ray has heard of what a plan's nodes gave back; soon, whether it has or not."""
+    begin = time.monotonic()
+    while True:
+        there = ray_nodes()
+        free, whole = (matched(nodes, there, whole=whole).count(None) for whole in (False, True))
+        if free == whole or time.monotonic() - begin > SETTLE_SECONDS:
+            return there
+        time.sleep(LOOK_SECONDS)
 
 
 def _group(node: PlanNode, place: RayNode, kind: str | None) -> PlacementGroup:

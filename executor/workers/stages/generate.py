@@ -1,22 +1,34 @@
 """Generation: responses to a replica's prompts, by the engine that the plan names."""
 
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
-from executor.data.batches import Columns, as_baseline
+from executor.data.batches import Array, Columns, as_baseline, row_numbers
+from executor.data.held_out import EVALUATION
 from executor.data.workload import response_lengths
 from executor.parallel.positions import RankPositions, generation_positions
 from executor.rollout.engines import EngineSetup, start_engine
 from executor.rollout.sampling import GenerateSettings, Sequences
-from executor.workers.calls import Outcome, RollCall, Segment, SegmentCall, TaskCall, run_task
+from executor.workers.calls import (
+    CallReport,
+    EvaluationCall,
+    Outcome,
+    RollCall,
+    Segment,
+    SegmentCall,
+    TaskCall,
+    run_task,
+)
+from executor.workers.clock import now_seconds
 from executor.workers.episodes.playing import EpisodePlayer
 from executor.workers.pool_models import PoolModels, as_array
 from executor.workers.rolling import Roller, generated_outputs, token_counts
 from executor.workers.segments import Segments
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
+from rlplan.workload.lengths import longest
 
 PROTOCOL = "micro-dp"
 
@@ -67,6 +79,41 @@ class Stage:
         assert self._segments is not None, "this plan waits for all responses"
         return self._segments.play(call, prompts)
 
+    def evaluate(self, call: EvaluationCall, prompts: Columns) -> tuple[Columns | None, CallReport]:
+        """Return this replica's responses to held-out prompts (None on ranks whose results do not count), and a report.
+
+        Training goes on as if it had not been: sessions keep what they have, and random numbers belong to rows.
+        """
+        start = now_seconds()
+        rows = row_numbers(call.rows)
+        columns = {name: column[rows] for name, column in prompts.items()}
+        made = self._evaluated(columns, rows) if len(rows) else None
+        if self._pool.transition is not None:
+            self._pool.transition.end()
+        report = CallReport(start_seconds=start, end_seconds=now_seconds())
+        return (made if self._pool.generator.mesh.comes_first else None), report
+
+    def _evaluated(self, columns: Columns, rows: Array) -> Columns:
+        """Return the tokens and parts of an evaluation's sequences."""
+        job, tensor = self._pool.setup.plan.job, self._pool.tensor
+        assert job.evaluation is not None, "this job evaluates nothing"
+        width = longest(job.workload.response_tokens)
+        settings = replace(
+            self._settings(EVALUATION, greedy=not job.evaluation.temperature),
+            temperature=job.evaluation.temperature or 1.0,
+        )
+        self._engine.load_weights()
+        made = self._engine.generate(
+            tensor(columns["prompt_tokens"]),
+            tensor(columns["prompt_present"]),
+            torch.full((len(rows),), width, device=self._pool.device),
+            torch.from_numpy(rows),
+            width,
+            settings,
+        )
+        self._engine.release()
+        return {"tokens": as_array(made.tokens), "parts": as_array(made.parts)}
+
     def _generate(self, call: TaskCall, columns: Columns) -> Outcome:
         self._engine.load_weights()
         outputs, metrics = self._responses(call, columns)
@@ -80,9 +127,7 @@ class Stage:
     def _responses(self, call: TaskCall, columns: Columns, *, greedy: bool = False) -> Outcome:
         tensor = self._pool.tensor
         lengths = response_lengths(self._pool.setup.plan.job, call.iteration)
-        rows = np.concatenate(
-            [np.arange(start, stop) for start, stop in call.rows] or [np.arange(0)]
-        )
+        rows = row_numbers(call.rows)
         settings = self._settings(call.iteration, greedy=greedy)
         if self._player is not None:
             made, rewards, counted = self._player.play(columns, rows, lengths, settings)

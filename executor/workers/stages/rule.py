@@ -12,7 +12,7 @@ from executor.data.workload import prompt_stream
 from executor.learning.reward_forms import Rule
 from executor.learning.rules import load_rule
 from executor.parallel.positions import RankPositions, train_positions
-from executor.workers.calls import HostSetup, Outcome, TaskCall, run_task
+from executor.workers.calls import HostSetup, JudgeCall, Outcome, TaskCall, run_task
 from executor.workers.processes.sandbox import Limits, Sandbox
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
@@ -86,12 +86,17 @@ class Stage:
         functions = {"rule_scores": rewards.function, "rule_costs": rewards.cost_function}
         limits = Limits(rewards.limit_seconds, rewards.limit_bytes)
         self._rules: dict[str, Rule] = {
-            key: Sandbox(spec, setup.folder, limits)
-            if limits.given
-            else load_rule(spec, setup.folder)
+            key: _rule(spec, setup.folder, limits)
             for key, spec in functions.items()
             if spec is not None
         }
+        self._held_out = setup.held_out
+        self._evaluating: Rule | None = None
+        own = setup.job.evaluation.function if setup.job.evaluation is not None else None
+        if setup.job.evaluation is not None:
+            self._evaluating = (
+                self._rules["rule_scores"] if own is None else _rule(own, setup.folder, limits)
+            )
         self.tokenizer = load_tokenizer(setup.job.tokenizer, setup.folder)
         self._stream = prompt_stream(setup.job, setup.rows)
         self._samples = setup.job.workload.samples_per_prompt
@@ -104,6 +109,16 @@ class Stage:
             return outputs, {"broken_off": self._broken_off()}
 
         return run_task(call, pieces, judge, leads=True)
+
+    def judge(self, call: JudgeCall) -> list[float]:
+        """Return the scores of responses to held-out prompts."""
+        assert self._evaluating is not None, "this job evaluates nothing"
+        rows = [self._held_out[number] for number, _ in call.responses]
+        responses = [response for _, response in call.responses]
+        return [
+            float(self._evaluating(row["prompt"], response, dict(row)))
+            for row, response in zip(rows, responses, strict=True)
+        ]
 
     def _broken_off(self) -> float:
         """Return how many calls were broken off since this was asked last."""
@@ -124,3 +139,8 @@ class Stage:
             response = self.tokenizer.decode(tokens[parts == RESPONSE].tolist())
             scores.append(rule(row["prompt"], response, row))
         return np.array(scores, dtype=np.float32)
+
+
+def _rule(spec: str, folder: Path, limits: Limits) -> Rule:
+    """Return a function that judges, in a process of its own where its calls have limits."""
+    return Sandbox(spec, folder, limits) if limits.given else load_rule(spec, folder)

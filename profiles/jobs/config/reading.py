@@ -11,6 +11,7 @@ from profiles.jobs.config.layers import Layers, layers_of, num_layers
 from profiles.jobs.config.towers import audio_parameters, vision_parameters
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_json
+from rlplan.models.folder import CONFIG_FILE
 from rlplan.models.model import (
     AttentionDetails,
     ExpertDetails,
@@ -19,8 +20,6 @@ from rlplan.models.model import (
     ModelArchitecture,
     StateSpace,
 )
-
-CONFIG_NAME = "config.json"
 
 # Our field by the key of the file, for messages that speak the file's language.
 _KEYS = {
@@ -51,7 +50,7 @@ def read_hf_config(path: Path) -> ModelArchitecture:
         FileError: The file is missing, is no JSON, lacks a key, describes an architecture that is not known, or has
             a key that may change sizes and is not understood.
     """
-    file = path / CONFIG_NAME if path.is_dir() else path
+    file = path / CONFIG_FILE if path.is_dir() else path
     config = ConfigKeys(file, read_json(dict, file))
     family = _family(config)
     traits = load_family(family)
@@ -60,7 +59,7 @@ def read_hf_config(path: Path) -> ModelArchitecture:
     folder = file.resolve().parent.name
     model = replace(
         model,
-        name=folder if file.name == CONFIG_NAME else file.stem,
+        name=folder if file.name == CONFIG_FILE else file.stem,
         source=f"Hugging Face config {folder}/{file.name}",
     )
     fault = architecture_fault(model)

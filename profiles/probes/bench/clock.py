@@ -24,12 +24,12 @@ class TorchBench:
     Attributes:
         device: Where tensors live.
         rank: Number of this process among those of all devices.
-        groups: By size, this process's group of that many neighbours; absent where it has none.
+        groups: By ranks and ranks of one node, this process's group; absent where it has none.
     """
 
     device: torch.device
     rank: int = 0
-    groups: Mapping[int, ProcessGroup]
+    groups: Mapping[tuple[int, int], ProcessGroup]
 
     def tensor(self, *shape: int, precision: str, with_gradient: bool = False) -> torch.Tensor:
         """Return a tensor of normal draws, the same on every call."""

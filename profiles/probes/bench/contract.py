@@ -37,12 +37,13 @@ class Settings:
 
     Attributes:
         kind: Whether a device is a GPU or a core of the host.
-        devices: Devices that are measured at once, and the largest group of a collective.
+        devices: Devices of a node that are measured at once, and the largest group of a collective in it.
         precision: Number format of operators and passes.
         memory_bytes: What one device has; no point takes more than a part of it.
         quick: Whether a coarse grid will do.
         rules: Names of the reward and cost functions that were handed in.
         passes: Whether a pass runner was handed in.
+        nodes: Between how many nodes collectives are measured; 1: inside one.
     """
 
     kind: DeviceKind
@@ -52,6 +53,7 @@ class Settings:
     quick: bool = False
     rules: tuple[str, ...] = ()
     passes: bool = False
+    nodes: int = 1
 
     @property
     def step(self) -> int:

@@ -1,4 +1,4 @@
-"""Process groups of neighbouring devices, of every size that a plan can ask for."""
+"""Process groups of neighbouring devices, of every size that a plan can ask for, on one node or several."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _HANGS_AFTER: Final = timedelta(seconds=60)
 _HOST: Final = "127.0.0.1"
 
+Layout = tuple[int, int]
+"""Ranks of a group, and how many of them share a node."""
+
 
 def group_sizes(devices: int) -> tuple[int, ...]:
     """Return 2, 4, 8, ... below the devices, and all devices; none for a lone device."""
@@ -25,13 +28,56 @@ def group_sizes(devices: int) -> tuple[int, ...]:
     return (*powers, devices) if devices > 1 else ()
 
 
+def layouts(devices: int, nodes: int = 1) -> tuple[Layout, ...]:
+    """Return the groups to measure as (ranks, ranks of them on one node).
+
+    Of one node, every size; of several, every number of nodes with every number of devices of each.
+
+    Args:
+        devices: Of each node.
+    """
+    if nodes == 1:
+        return tuple((size, size) for size in group_sizes(devices))
+    inside = (1, *group_sizes(devices))
+    return tuple((count * each, each) for count in group_sizes(nodes) for each in inside)
+
+
+def members(layout: Layout, devices: int, nodes: int = 1) -> tuple[tuple[int, ...], ...]:
+    """Return the ranks of each group of a layout, where ranks are counted node by node.
+
+    As many groups as fit, all busy at once as in a job; ranks that are left over are in none.
+    """
+    ranks, inside = layout
+    count = ranks // inside
+    return tuple(
+        tuple(
+            node * devices + place
+            for node in range(first_node, first_node + count)
+            for place in range(first, first + inside)
+        )
+        for first_node in range(0, nodes - count + 1, count)
+        for first in range(0, devices - inside + 1, inside)
+    )
+
+
+def groups_of(rank: int, devices: int, nodes: int = 1) -> dict[Layout, ProcessGroup]:
+    """Return this process's group of every layout, where all processes have met."""
+    import torch.distributed as dist
+
+    groups: dict[Layout, ProcessGroup] = {}
+    for layout in layouts(devices, nodes):
+        for ranks in members(layout, devices, nodes):
+            # Every process takes part in the making of every group.
+            group = dist.new_group(list(ranks))
+            if rank in ranks:
+                groups[layout] = group
+    return groups
+
+
 def join_groups(
     line: Connection, kind: DeviceKind, rank: int, devices: int
-) -> dict[int, ProcessGroup]:
-    """Join the processes of all devices, and return this one's group of every size.
-
-    Devices are cut into as many groups of a size as fit, all busy at once as in a job; those left
-    over have none of that size.
+) -> dict[Layout, ProcessGroup]:
+    """Join the processes of all devices of this machine, and return this one's groups.
 
     Args:
         line: Tells the parent the port at which rank 0 waits for the others, or learns it.
@@ -47,14 +93,7 @@ def join_groups(
         world_size=devices,
         timeout=_HANGS_AFTER,
     )
-    groups: dict[int, ProcessGroup] = {}
-    for size in group_sizes(devices):
-        for first in range(0, devices - size + 1, size):
-            # Every process takes part in the making of every group.
-            group = dist.new_group(list(range(first, first + size)))
-            if first <= rank < first + size:
-                groups[size] = group
-    return groups
+    return groups_of(rank, devices)
 
 
 def _meet(line: Connection, rank: int, devices: int) -> TCPStore:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import signal
+from collections.abc import Sequence
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -85,10 +86,7 @@ class DeviceProcesses:
         """
         for line in self._lines:
             line.send((probe.name, dict(keys), repeats))
-        answers = self._answers(self._lines, f"{probe.name} {dict(keys)}")
-        slowest = (max(repeat) for repeat in zip(*answers, strict=True))
-        seconds = tuple(slowest) if probe.collective else answers[0]
-        return tuple(each / probe.operations for each in seconds)
+        return counted(probe, self._answers(self._lines, f"{probe.name} {dict(keys)}"))
 
     def close(self) -> None:
         """End all processes, also one whose start was interrupted half-way."""
@@ -141,6 +139,13 @@ class DeviceProcesses:
                 assert isinstance(line, Connection)
                 answers[waiting[line]] = _answer_of(line, what)
         return [answers[rank] for rank in range(len(lines))]
+
+
+def counted(probe: DeviceProbe, by_rank: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    """Return the seconds of each repeat that count: rank 0's, or of a collective the slowest rank's."""
+    slowest = (max(repeat) for repeat in zip(*by_rank, strict=True))
+    seconds = tuple(slowest) if probe.collective else by_rank[0]
+    return tuple(each / probe.operations for each in seconds)
 
 
 def _answer_of(line: Connection, what: str) -> tuple[float, ...]:

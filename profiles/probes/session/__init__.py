@@ -1,5 +1,13 @@
-"""A session: all probes on this machine into one profile, which an interrupted session resumes."""
+"""A session: all probes on this machine, or links between nodes, into one profile, which an interrupted session resumes."""
 
-from profiles.probes.session.profiling import Progress, profile_machine
+from profiles.probes.session.links import BACKENDS, open_bench, profile_links
+from profiles.probes.session.profiling import Progress, profile_machine, settings_of
 
-__all__ = ["Progress", "profile_machine"]
+__all__ = [
+    "BACKENDS",
+    "Progress",
+    "open_bench",
+    "profile_links",
+    "profile_machine",
+    "settings_of",
+]

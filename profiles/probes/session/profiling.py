@@ -68,10 +68,10 @@ def profile_machine(  # noqa: PLR0913, the options of one command
         raise UserError(f"a profile needs at least one device, not {devices}")
     settings = settings_of(device, job, devices, quick=quick, runner=runner, rules=rules)
     profile = open_profile(out, name, sheet_of(job, device).name, devices)
-    session = _Session(profile, out, progress or _say_nothing)
+    session = Session(profile, out, progress or _say_nothing)
     probes = [load_probe(name) for name in probe_names()]
     work = [(probe, keys) for probe in probes for keys in probe.points(job, settings)]
-    pending = [each for each in work if not _is_measured(profile, *each)]
+    pending = [each for each in work if not is_measured(profile, *each)]
     session.done, session.total = len(work) - len(pending), len(work)
     if pending or not profile.complete:
         profile.header = replace(profile.header, complete=False)
@@ -97,8 +97,12 @@ def settings_of(
     quick: bool = False,
     runner: PassRunner | None = None,
     rules: JobRules | None = None,
+    nodes: int = 1,
 ) -> Settings:
     """Return what to measure on a device, with the job's number format or the device's usual one.
+
+    Args:
+        nodes: Between how many nodes collectives are measured; 1: inside one.
 
     Raises:
         UnknownNameError: No device sheet has that name.
@@ -112,10 +116,11 @@ def settings_of(
         quick=quick,
         rules=tuple(rules.functions) if rules is not None else (),
         passes=runner is not None,
+        nodes=nodes,
     )
 
 
-def _is_measured(profile: Profile, probe: Probe, keys: Keys) -> bool:
+def is_measured(profile: Profile, probe: Probe, keys: Keys) -> bool:
     """Tell whether a profile holds a point with at least the fewest repeats of all its rounds."""
     point = profile.get(probe.table, keys)
     if point is None:
@@ -125,7 +130,9 @@ def _is_measured(profile: Profile, probe: Probe, keys: Keys) -> bool:
 
 
 @dataclass
-class _Session:
+class Session:
+    """Measure points into a profile that stands in a folder, and say how far that is."""
+
     profile: Profile
     out: Path
     progress: Progress
@@ -140,10 +147,10 @@ class _Session:
             self.progress(self.done, self.total, "starting device processes")
             with DeviceProcesses(bench.settings.kind, bench.settings.devices) as processes:
                 for probe, keys in on_devices:
-                    self._keep(probe, keys, partial(processes.measure, probe, keys))
+                    self.keep(probe, keys, partial(processes.measure, probe, keys))
         once = [(probe, keys) for probe, keys in on_host if probe.rounds == 1]
         for other, keys in once:
-            self._keep(other, keys, partial(other.measure, bench, keys))
+            self.keep(other, keys, partial(other.measure, bench, keys))
         self._in_rounds([each for each in on_host if each not in once], bench)
 
     def _in_rounds(self, pending: list[tuple[HostProbe, Keys]], bench: HostBench) -> None:
@@ -159,7 +166,8 @@ class _Session:
                 self.profile.add(probe.table, keys, seen[index])
                 self.profile.write(self.out)
 
-    def _keep(self, probe: Probe, keys: Keys, measure: Callable[[int], tuple[float, ...]]) -> None:
+    def keep(self, probe: Probe, keys: Keys, measure: Callable[[int], tuple[float, ...]]) -> None:
+        """Measure a point, and write it down."""
         self.progress(self.done, self.total, probe.name)
         self.profile.add(probe.table, keys, measure_within_budget(measure))
         self.profile.write(self.out)

@@ -11,6 +11,7 @@ from rlplan.plan import TaskPlan
 from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
+from simulator.costs.passes.sharding import gradient_exchange
 from simulator.costs.taskcost import TaskCost, cost_of
 from simulator.costs.traffic import call_of
 from simulator.placed.task import PlacedTask
@@ -24,7 +25,7 @@ def measured_cost(placed: PlacedTask) -> TaskCost | None:
     Rewards and advantages come before updates. Each update then runs its micro-batches, reduces
     gradients over the data-parallel ranks if there are several, and steps the optimizer.
     """
-    if placed.device.profile is None or not is_plain(placed.layout):
+    if placed.device.profile is None or not is_plain(placed.layout) or _cuts_across_nodes(placed):
         return None
     if placed.adapter is not None or placed.layout.token_budget is not None:
         return None  # no probe has adapters, or packs up to a budget
@@ -36,9 +37,7 @@ def measured_cost(placed: PlacedTask) -> TaskCost | None:
     parts = {"uneven lengths": _uneven(placed, work), CALL: call_of(placed)}
     if not placed.trains:
         return cost_of({"forward": work} | parts)
-    step = _seconds(placed, "optimizer")
-    dp = placed.layout.dp
-    reduction = ZERO if dp == 1 else _seconds(placed, "gradient_reduction", dp=dp)
+    step, reduction = _seconds(placed, "optimizer"), _reduction(placed)
     if step is None or reduction is None:
         return None
     updates = placed.workload.updates * placed.workload.epochs
@@ -52,6 +51,28 @@ def measured_cost(placed: PlacedTask) -> TaskCost | None:
             CALL: parts[CALL],
         }
     )
+
+
+def _reduction(placed: PlacedTask) -> Estimate | None:
+    """Return the seconds of one reduction of gradients, or None where it was not measured.
+
+    Passes were measured on one node: what crosses nodes takes what its collective does.
+    """
+    layout = placed.layout
+    if layout.dp == 1:
+        return ZERO
+    if placed.device.measured_by_node and _crosses(placed, layout.dp, layout.tp):
+        return gradient_exchange(placed)[0]
+    return _seconds(placed, "gradient_reduction", dp=layout.dp)
+
+
+def _cuts_across_nodes(placed: PlacedTask) -> bool:
+    """Tell whether tensor-parallel ranks are on several nodes, where those of measured passes shared one."""
+    return placed.device.measured_by_node and _crosses(placed, placed.layout.tp)
+
+
+def _crosses(placed: PlacedTask, ranks: int, stride: int = 1) -> bool:
+    return placed.site.ranks_per_node(ranks, stride) < ranks
 
 
 def is_plain(layout: TaskPlan) -> bool:

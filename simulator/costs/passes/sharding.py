@@ -35,14 +35,14 @@ def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, E
     every micro-batch's are reduced; 3 also gathers the weights for each forward and each backward.
     """
     zero, count = table.columns.zero, batches.total_count
-    once = estimates_by(table, STATE_COLUMNS, _gradient_exchange)
+    once = estimates_by(table, STATE_COLUMNS, gradient_exchange)
     return {
         "gradient reduction": once[0] * np.where(zero > 1, count, 1),
         "weight gathers": once[1] * np.where(zero == FULLY_SHARDED, 2 * count, 1),
     }
 
 
-def _gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
+def gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
     """Return one reduction of gradients, and one gather of weights.
 
     Groups that shard states among themselves (hybrid sharding; Zhao et al. 2023, arXiv:2304.11277, section

@@ -218,6 +218,9 @@ def _measured(transition: PlacedTransition) -> Estimate | None:
     if not KNOWN_TRANSPORTS.load(transition.transport).probed:
         return None
     placed = transition.generate
+    spans_nodes = placed.site.spans_nodes or transition.train.site.spans_nodes
+    if placed.device.measured_by_node and spans_nodes:
+        return None  # it was measured on one node
     return placed.device.model_pass(
         ModelPass(
             name="weight_sync",

@@ -79,6 +79,9 @@ def measured_steps(replica: ReplicaSetting) -> ReplicaSteps | None:
     setting = replica.setting
     if setting.pp * setting.shard.cp * setting.shard.ep > 1 or setting.adapter is not None:
         return None
+    tp = setting.shard.tp
+    if setting.device.measured_by_node and setting.site.ranks_per_node(tp) < tp:
+        return None  # tensor-parallel ranks of a measured pass share a node
 
     def look_up(name: PassName, sequences: int, tokens: int) -> Estimate | None:
         alone = ModelPass(

@@ -1,0 +1,101 @@
+"""Groups of devices of several nodes, and profiles of clusters."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiles.facts import load_facts
+from profiles.probes import load_probe
+from profiles.probes.bench.contract import Settings
+from profiles.probes.bench.groups import layouts, members
+from profiles.tables.table import new_profile, read_profiles
+from rlplan.errors import FileError
+from rlplan.estimate import Source
+from tests.executor.plans import make_job
+
+SETTINGS = Settings(
+    kind="cpu", devices=4, nodes=3, precision="fp32", memory_bytes=2**31, quick=True
+)
+
+
+@given(st.integers(1, 9), st.integers(1, 6))
+def test_groups_of_a_layout_share_no_rank_and_stand_on_as_many_nodes_as_they_say(devices, nodes):
+    for layout in layouts(devices, nodes):
+        ranks, inside = layout
+        groups = members(layout, devices, nodes)
+        assert groups
+        taken = [rank for group in groups for rank in group]
+        assert len(taken) == len(set(taken))
+        assert set(taken) <= set(range(devices * nodes))
+        for group in groups:
+            assert list(group) == sorted(group)
+            on_nodes = Counter(rank // devices for rank in group)
+            assert len(group) == ranks
+            assert set(on_nodes.values()) == {inside}
+            assert len(on_nodes) == ranks // inside
+
+
+def test_between_nodes_every_number_of_nodes_and_of_their_devices_is_measured():
+    assert layouts(4) == ((2, 2), (4, 4))
+    assert layouts(4, 3) == ((2, 1), (4, 2), (8, 4), (3, 1), (6, 2), (12, 4))
+    assert layouts(1, 2) == ((2, 1),)
+    assert members((4, 2), 4, 3) == ((0, 1, 4, 5), (2, 3, 6, 7))
+    for name, wanted in (("collective", set(layouts(4, 3))), ("send_recv", {(2, 1)})):
+        points = load_probe(name).points(None, SETTINGS)
+        assert {(each["ranks"], each["ranks_per_node"]) for each in points} == wanted
+        assert len({each["num_bytes"] for each in points}) > 2
+    assert not load_probe("send_recv").points(None, replace(SETTINGS, devices=1, nodes=1))
+
+
+LINK: dict[str, str | int] = {"kind": "all_reduce", "ranks": 2, "ranks_per_node": 1}
+
+
+def linked(device):
+    made = new_profile("ours", device, {"fingerprint": "abc"}, {})
+    for num_bytes, seconds in ((1000, 0.001), (1_000_000, 0.1)):
+        made.add("collective", {**LINK, "num_bytes": num_bytes}, [seconds])
+    made.note_nodes(["10.0.0.1", "10.0.0.2"], {"backend": "gloo", "10.0.0.1": "eth0"})
+    made.finish()
+    return made
+
+
+def test_what_was_measured_between_nodes_answers_for_plans_of_several(tmp_path):
+    linked("cpu").write(tmp_path / "ours")
+    (read,) = read_profiles(tmp_path / "ours")
+    assert read.header.nodes == ("10.0.0.1", "10.0.0.2")
+    assert read.header.network == {"backend": "gloo", "10.0.0.1": "eth0"}
+    device = load_facts(make_job(), tmp_path / "ours").device("cpu")
+
+    def all_reduce(per_node):
+        return device.collective(
+            "all_reduce", 1000, 2, ranks_per_node=per_node, inter_node_bytes_per_second=1e9
+        )
+
+    assert all_reduce(1).seconds == pytest.approx(0.001)
+    assert all_reduce(1).source == Source.MEASURED
+    assert all_reduce(2).source == Source.DATASHEET
+    assert device.measured_by_node
+
+
+def test_a_cluster_of_several_devices_has_one_profile_with_a_folder_for_each(tmp_path):
+    folder = tmp_path / "ours"
+    for device in ("cpu", "l40s"):
+        linked(device).write(folder / device)
+    assert [each.header.device for each in read_profiles(folder)] == ["cpu", "l40s"]
+    facts = load_facts(make_job(), folder)
+    assert facts.label == "profile ours (cpu)"
+    assert facts.device("cpu").measured_by_node
+    (folder / "cpu").rename(folder / "other")
+    linked("cpu").write(folder / "cpu")
+    with pytest.raises(FileError, match=r"other.profile.yaml: device: is a second profile"):
+        read_profiles(folder)
+
+
+def test_a_profile_of_devices_that_the_job_has_not_is_refused_by_name(tmp_path):
+    for device in ("h100-80gb-sxm", "l40s"):
+        linked(device).write(tmp_path / device)
+    with pytest.raises(FileError, match=r"another device .*found 'h100-80gb-sxm, l40s'"):
+        load_facts(make_job(), tmp_path)
