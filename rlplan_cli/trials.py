@@ -109,10 +109,11 @@ def weights_here(given: Path | None, out: Path, sheet: DeviceSheet) -> Path:
     """
     from executor.model.families import read_config
     from executor.model.writing import write_model
-    from profiles.jobs.config.reading import CONFIG_NAME, read_hf_config
-    from profiles.jobs.weights import WEIGHT_FILES, has_weights
+    from profiles.jobs.config.reading import read_hf_config
+    from profiles.jobs.weights import has_weights
     from rlplan.errors import FileError
     from rlplan.files.decoding import load_yaml
+    from rlplan.models.folder import CONFIG_FILE, WEIGHT_FILES
 
     made = (out / MADE_WEIGHTS).resolve()
     if given is None:
@@ -120,7 +121,7 @@ def weights_here(given: Path | None, out: Path, sheet: DeviceSheet) -> Path:
         return made
     folder = given.expanduser().resolve()
     if not has_weights(folder):
-        problem = f"is no folder with {CONFIG_NAME} and {WEIGHT_FILES}"
+        problem = f"is no folder with {CONFIG_FILE} and {WEIGHT_FILES}"
         raise FileError("--weights", problem, value=str(given), allowed="a folder of a model")
     read_hf_config(folder)
     read_config(folder)

@@ -13,6 +13,7 @@ from executor.model.adapters import layer_of
 from executor.model.building import EMBEDDING, HEAD, published_name
 from executor.model.families import causal_lm_class, model_config, weights_folder
 from executor.model.joined import put_together
+from executor.model.writing import draw_no_bars
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.decoding import read_yaml
@@ -36,8 +37,7 @@ def export_actor(checkpoint: Checkpoint, out: Path, *, folder: Path | None = Non
     """
     job = read_yaml(Plan, checkpoint.folder / PLAN_FILE).job
     weights, adapter = whole_weights(checkpoint.folder / "actor"), job.adapter("actor")
-    # The terminal is the command's.
-    importlib.import_module("transformers.utils.logging").disable_progress_bar()
+    draw_no_bars()
     try:
         out.mkdir(parents=True, exist_ok=True)
         if adapter is None:

@@ -31,7 +31,7 @@ def write_model(folder: Path, architecture: ModelArchitecture, seed: int) -> Non
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        _without_bars()
+        draw_no_bars()
         model.save_pretrained(made)
         made.chmod(0o755)  # temporary folders are their owner's alone
         made.rename(folder)
@@ -40,7 +40,7 @@ def write_model(folder: Path, architecture: ModelArchitecture, seed: int) -> Non
         raise
 
 
-def _without_bars() -> None:
-    """Keep transformers from drawing progress bars, which would stand among a command's own."""
+def draw_no_bars() -> None:
+    """Keep transformers from drawing progress bars: the terminal is the command's."""
     logging = importlib.import_module("transformers.utils.logging")
     logging.disable_progress_bar()

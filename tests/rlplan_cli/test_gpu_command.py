@@ -6,9 +6,17 @@ import pytest
 
 from profiles.catalog import device_names, load_device, resolve_job
 from profiles.sheets import sheet_of_board
-from rlplan.errors import UnknownNameError
+from rlplan.errors import FileError, UnknownNameError
+from rlplan.files.writing import write_yaml
 from rlplan.units import MIB
-from rlplan_cli.trials import TimeUpError, Trial, time_limit, trial_job
+from rlplan_cli.trials import (
+    TimeUpError,
+    Trial,
+    time_limit,
+    trial_job,
+    trials_here,
+    weights_here,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,3 +68,54 @@ def test_work_ends_when_its_time_is_over_and_a_user_s_interruption_stays_one():
         sleep_in_a_library_that_raises_its_own()
     with pytest.raises(KeyboardInterrupt), time_limit(5):
         raise KeyboardInterrupt
+
+
+def test_one_trial_starts_from_a_folder_of_weights_that_is_made_once(tmp_path):
+    from safetensors.torch import load_file
+
+    made = weights_here(None, tmp_path, load_device("cpu"))
+    assert made == tmp_path / "weights"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["weights"]  # nothing beside it
+    begun = (made / "model.safetensors").stat().st_mtime_ns
+    assert weights_here(None, tmp_path, load_device("cpu")) == made
+    assert (made / "model.safetensors").stat().st_mtime_ns == begun
+    assert {str(values.dtype) for values in load_file(made / "model.safetensors").values()} == {
+        "torch.bfloat16"
+    }
+
+    trials = trials_here(made)
+    assert [each.name for each in trials if each.weights] == ["grpo-torch-static-from-weights"]
+    assert len({each.name for each in trials}) == len(trials)
+    (trial,) = (each for each in trials if each.weights)
+    job = resolve_job(trial_job(trial, load_device("cpu"), devices=2, cores=2), tmp_path)
+    assert job.weights_of("actor") == job.weights_of("reference") == str(made)
+
+
+def test_a_model_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
+    from transformers import PreTrainedModel
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", full)
+    with pytest.raises(OSError, match="No space"):
+        weights_here(None, tmp_path / "out", load_device("cpu"))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_weights_that_a_user_names_are_checked_before_anything_starts(tmp_path):
+    cpu = load_device("cpu")
+    with pytest.raises(FileError, match=r"--weights: is no folder with config\.json and \*\.safe"):
+        weights_here(tmp_path / "none", tmp_path / "out", cpu)
+    own = weights_here(None, tmp_path / "mine", cpu)
+    assert weights_here(own, tmp_path / "out", cpu) == own
+
+    trial = trials_here(own)[2]
+    job = trial_job(trial, cpu, devices=2, cores=2)
+    folder = tmp_path / "out" / trial.name
+    folder.mkdir(parents=True)
+    write_yaml(folder / "job.yaml", job)
+    assert weights_here(own, tmp_path / "out", cpu) == own
+    other = weights_here(None, tmp_path / "others", cpu)
+    with pytest.raises(FileError, match="has the name of another folder"):
+        weights_here(other, tmp_path / "out", cpu)
