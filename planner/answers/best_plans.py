@@ -1,7 +1,6 @@
 """Search for what a user asks: an objective under specs, or a front; and say which specs bind."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import TypeVar
 
@@ -9,6 +8,7 @@ from planner.answers.frontier import Progress, Solve, find_frontier
 from planner.answers.infeasible_specs import infeasible_specs_error
 from planner.answers.misfits import least_misfit, misfit_error
 from planner.requests.pinned import NOTHING_PINNED, Pinned
+from planner.requests.specs import roomy
 from planner.search import search
 from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
@@ -19,10 +19,6 @@ from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
 
 Found = TypeVar("Found")
-
-# Share of every GPU's memory that plans leave free where the user asks for nothing: what frameworks keep
-# beside the terms that are counted, and longer batches than expected, need some.
-USUAL_HEADROOM = 0.10
 
 
 def best_plans(
@@ -130,13 +126,6 @@ def front_under_specs(
         lambda specs: find_frontier(job, solve, names, specs=specs, progress=progress),
         lambda specs, error: infeasible_specs_error(job, specs, solve, error),
     )
-
-
-def roomy(job: Job) -> Specs:
-    """Return the job's specs, which leave the usual share of memory free where they say nothing of it."""
-    if job.specs.memory_headroom_fraction is not None:
-        return job.specs
-    return replace(job.specs, memory_headroom_fraction=USUAL_HEADROOM)
 
 
 def solver(

@@ -1,14 +1,14 @@
 """Fill what a user's plan leaves open: the best layouts, or pools, that keep what is pinned."""
 
+from contextlib import suppress
 from dataclasses import fields, replace
-from functools import partial
 from pathlib import Path
 
 from planner.placements.partitions import GENERATION, placed_roles
 from planner.plans.assembly import HOST_ENGINE, assemble, with_largest_share
 from planner.requests.drafts import named, pinned_parts, read_draft
 from planner.requests.pinned import Pinned
-from planner.requests.specs import usable_fraction
+from planner.requests.specs import roomy, usable_fraction
 from profiles.catalog import ENGINES
 from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
@@ -18,6 +18,7 @@ from rlplan.files.decoding import load_yaml
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE, Plan, PlanDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.rules import check_plan
+from rlplan.specs import NO_SPECS, Specs
 
 
 def load_plan(
@@ -56,37 +57,55 @@ def complete(
     """
     draft = named(draft, job)
     pinned = pinned_parts(draft, job, file)
-    choose = partial(_filled, draft, pinned, job, file=file)
+    plan, specs = _written(draft, pinned, job), job.specs
+    if plan is None:
+        plan, specs = _chosen(draft, pinned, job, facts, file, misfits=misfits)
+    names = ("staleness", "sync_every", "in_flight")
+    given = {name: getattr(draft, name) for name in names if getattr(draft, name) is not None}
+    plan = replace(plan, transport=draft.transport, bucket_bytes=draft.bucket_bytes, **given)
+    plan = with_largest_share(plan, facts, usable_fraction(specs), draft.tasks)
+    check_plan(plan, ENGINES, file)
+    return plan
+
+
+def _chosen(
+    draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts, file: str, *, misfits: bool
+) -> tuple[Plan, Specs]:
+    """Return a draft with what it leaves open chosen, and the share of memory that this leaves free.
+
+    That is the usual one, as in searches, or less where no plan that keeps what is pinned leaves so much.
+    """
+    from planner.answers.open_parts import chosen, searched  # noqa: PLC0415 -- only where parts are open
+
+    def choose(facts: Facts, specs: Specs = NO_SPECS) -> Plan:
+        pools = _placed_pools(draft, pinned, job)
+        if pools is None:
+            return searched(draft, pinned, job, facts, specs, file)
+        return chosen(draft, pools, pinned, job, facts, specs, file)
+
+    room = Specs(memory_headroom_fraction=roomy(job).memory_headroom_fraction)
+    with suppress(InfeasibleError):
+        return choose(facts, room), room
     try:
-        plan = choose(facts)
+        return choose(facts), job.specs
     except InfeasibleError as error:
         if not misfits:
             raise
         from planner.answers.misfits import least_misfit  # noqa: PLC0415 -- only where nothing fits
 
-        plan = least_misfit(choose, facts, error)
-    names = ("staleness", "sync_every", "in_flight")
-    given = {name: getattr(draft, name) for name in names if getattr(draft, name) is not None}
-    plan = replace(plan, transport=draft.transport, bucket_bytes=draft.bucket_bytes, **given)
-    plan = with_largest_share(plan, facts, usable_fraction(job.specs), draft.tasks)
-    check_plan(plan, ENGINES, file)
-    return plan
+        return least_misfit(choose, facts, error), job.specs
 
 
-def _filled(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts, *, file: str) -> Plan:
-    """Return a draft with what it leaves open chosen."""
-    pools = _whole_pools(draft)
+def _written(draft: PlanDraft, pinned: Pinned, job: Job) -> Plan | None:
+    """Return the plan if its file leaves nothing open that a search would have to choose."""
+    pools = _placed_pools(draft, pinned, job)
+    return None if pools is None else _as_written(draft, pools, job)
+
+
+def _placed_pools(draft: PlanDraft, pinned: Pinned, job: Job) -> tuple[ResourcePool, ...] | None:
+    """Return a draft's pools if they are pinned with all that is on them."""
     placed = {role for each in pinned.pools for role in each.members if role != GENERATION}
-    if pools is None or placed != set(placed_roles(job)):
-        from planner.answers.open_parts import searched  # noqa: PLC0415 -- only where pools are open
-
-        return searched(draft, pinned, job, facts, file)
-    written = _as_written(draft, pools, job)
-    if written is not None:
-        return written
-    from planner.answers.open_parts import chosen  # noqa: PLC0415 -- only where layouts are open
-
-    return chosen(draft, pools, pinned, job, facts, file)
+    return _whole_pools(draft) if placed == set(placed_roles(job)) else None
 
 
 def _whole_pools(draft: PlanDraft) -> tuple[ResourcePool, ...] | None:

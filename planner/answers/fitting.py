@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.answers.best_plans import USUAL_HEADROOM
 from planner.answers.misfits import least_misfit
+from planner.requests.specs import USUAL_HEADROOM
 from planner.requests.starter import starter_job
 from planner.search import search
 from profiles.catalog import load_device, resolve_job

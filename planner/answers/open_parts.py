@@ -19,14 +19,17 @@ from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import Plan, PlanDraft, ResourcePool
-from rlplan.specs import NO_SPECS
+from rlplan.specs import Specs
 from simulator.placed.site import sites_of
 
 
-def searched(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts, file: str) -> Plan:
+def searched(
+    draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts, specs: Specs, file: str
+) -> Plan:
     """Return the plan of the fewest seconds that keeps what is pinned, its pools included.
 
     Args:
+        specs: What it has to keep besides.
         file: What to call the plan in messages.
 
     Raises:
@@ -35,7 +38,7 @@ def searched(draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts, file: str
     """
     pinned = replace(pinned, asked=_asked(draft, pinned))
     check_searched(job, file, pinned.asked.modes)
-    return search(job, facts, pinned=pinned, objective="throughput", specs=NO_SPECS).plans[0].plan
+    return search(job, facts, pinned=pinned, objective="throughput", specs=specs).plans[0].plan
 
 
 def chosen(
@@ -44,6 +47,7 @@ def chosen(
     pinned: Pinned,
     job: Job,
     facts: Facts,
+    specs: Specs,
     file: str,
 ) -> Plan:
     """Return the plan with the layouts of the fewest seconds on the draft's own pools, where they stand.
@@ -53,7 +57,7 @@ def chosen(
     """
     gpu_pools = [pool for pool in pools if not pool.is_host]
     placement = tuple(pool.members for pool in pinned.pools)
-    space = Space(job, facts, draft.tasks, "throughput", NO_SPECS, draft.transition, pinned)
+    space = Space(job, facts, draft.tasks, "throughput", specs, draft.transition, pinned)
     skeleton = Plan(job=job, pools=pools, tasks=FrozenDict(), order=FrozenDict())
     sites = sites_of(skeleton, facts)
     places = []
@@ -64,7 +68,7 @@ def chosen(
             raise _nothing_fits(file, pool, reason)
         group = next(place for place, each in enumerate(job.cluster) if each.gpu == pool.device)
         places.append((Share(group, pool.gpus), site))
-    schedule = next(iter(ScheduleSpace(job, NO_SPECS, _asked(draft, pinned))))
+    schedule = next(iter(ScheduleSpace(job, specs, _asked(draft, pinned))))
     arranging = PlacementSearch(space, placement, schedule, tuple(places))
     arranging.quick()
     arranging.exact(arranging.found.value, SearchBudget())

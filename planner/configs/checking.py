@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 
-from planner.answers.best_plans import USUAL_HEADROOM
 from planner.answers.completion import complete
 from planner.answers.explain import Shortage, first_shortage
 from planner.configs.changes import GENERATE
@@ -22,6 +21,7 @@ from planner.configs.reading.settings import OFF, Lost, Settings
 from planner.configs.relaxed import Relaxed, relaxed
 from planner.configs.rules import RULES
 from planner.configs.typed import Typed
+from planner.requests.specs import USUAL_HEADROOM
 from profiles.facts import Facts, load_facts
 from rlplan.errors import FileError, UserError
 from rlplan.files.writing import plain

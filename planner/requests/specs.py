@@ -1,9 +1,10 @@
 """Which plans keep a job's limits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.objectives import limited_objectives, load_objective
 from rlplan.errors import InfeasibleError
+from rlplan.job import Job
 from rlplan.plan import WHOLE_BATCH_MODES, Mode, Plan
 from rlplan.results.forecast import Forecast
 from rlplan.specs import Specs
@@ -11,6 +12,9 @@ from simulator.timeline.expenses import SECONDS_PER_HOUR
 
 # What float sums may differ by when they run in another order; a limit that is met to this share is met.
 ROUNDING = 1e-9
+# Share of every GPU's memory that plans leave free where the user asks for nothing: what frameworks keep
+# beside the terms that are counted, and longer batches than expected, need some.
+USUAL_HEADROOM = 0.10
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,13 @@ def is_kept(spec: str, limit: float, found: float) -> bool:
 def usable_fraction(specs: Specs) -> float:
     """Return the share of every GPU's memory that a plan's peak may fill."""
     return 1 - (specs.memory_headroom_fraction or 0.0)
+
+
+def roomy(job: Job) -> Specs:
+    """Return the job's specs, which leave the usual share of memory free where they say nothing of it."""
+    if job.specs.memory_headroom_fraction is not None:
+        return job.specs
+    return replace(job.specs, memory_headroom_fraction=USUAL_HEADROOM)
 
 
 def allowed_modes(specs: Specs) -> tuple[Mode, ...]:

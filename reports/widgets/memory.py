@@ -11,7 +11,7 @@ from reports.widgets import share
 from rlplan.results.plan_details import MemoryMoment
 from rlplan.units import show_bytes
 
-# What plans leave free unless a job says otherwise (`planner.answers.best_plans.USUAL_HEADROOM`).
+# What plans leave free unless a job says otherwise (`planner.requests.specs.USUAL_HEADROOM`).
 USUAL_FREE_FRACTION = 0.10
 # Room to the right of a capacity, so that its line stands apart from the edge.
 MARGIN = 1.04

@@ -327,7 +327,7 @@ def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
 
 def _asked_by_default(job: Job) -> list[str]:
     """Return what the search took as asked for where the job and the options say nothing."""
-    from planner.answers.best_plans import USUAL_HEADROOM
+    from planner.requests.specs import USUAL_HEADROOM
 
     found = []
     if not job.specs.staleness:

@@ -5,8 +5,8 @@ from functools import cache
 
 import pytest
 
-from planner.answers.best_plans import USUAL_HEADROOM, best_front, best_plans
-from planner.requests.specs import violations
+from planner.answers.best_plans import best_front, best_plans
+from planner.requests.specs import USUAL_HEADROOM, violations
 from profiles.catalog import ENGINES, load_model
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.answers.best_plans import best_plans
+from planner.answers.completion import complete
 from planner.requests.specs import usable_fraction
 from planner.search import search
 from profiles.catalog import load_job, resolve_job
@@ -13,7 +14,9 @@ from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import decode
 from rlplan.job import Job
+from rlplan.plan import PlanDraft
 from rlplan.specs import Specs
+from simulator.simulate import simulate
 
 JOB = resolve_job(decode(
     Job,
@@ -56,8 +59,19 @@ def test_a_limit_that_only_fuller_plans_keep_finds_none_of_them():
 
 
 def test_where_only_fuller_plans_fit_the_share_that_they_leave_free_is_named(monkeypatch):
-    monkeypatch.setattr("planner.answers.best_plans.USUAL_HEADROOM", 0.999)
+    monkeypatch.setattr("planner.requests.specs.USUAL_HEADROOM", 0.999)
     with pytest.raises(
         InfeasibleError, match=r"memory_headroom_fraction .* would have to be 0\.\d"
     ):
         best_plans(JOB, load_facts(JOB))
+
+
+def test_what_a_plan_leaves_open_leaves_the_usual_share_free_where_that_is_possible(monkeypatch):
+    facts, draft = load_facts(JOB), PlanDraft(job="job.yaml")
+    assert simulate(complete(draft, JOB, facts), facts).free_fraction >= 0.1 - 1e-9
+    wanted = replace(JOB, specs=Specs(memory_headroom_fraction=0.2))
+    assert simulate(complete(draft, wanted, facts), facts).free_fraction >= 0.2 - 1e-9
+
+    monkeypatch.setattr("planner.requests.specs.USUAL_HEADROOM", 0.999)
+    full = complete(draft, JOB, facts)
+    assert full.tasks == search(JOB, facts).plans[0].plan.tasks
