@@ -77,9 +77,10 @@ test: lint  ## Run the checks: lint, types, import contracts, some cases of ever
 	$(say) 'tests: pytest -n $(PROCESSES)'
 	@$(BIN)/python -m pytest -n $(PROCESSES)
 
+# PART=2/8 takes the second of eight parts of what `make test` leaves out.
 test-all: lint  ## Run every check on every case: full matrices, seeds and examples, a real vLLM, verl's losses
-	$(say) 'tests: pytest -n $(PROCESSES) --full'
-	@$(BIN)/python -m pytest -n $(PROCESSES) --full
+	$(say) 'tests: pytest -n $(PROCESSES) --full $(if $(PART),--part $(PART))'
+	@$(BIN)/python -m pytest -n $(PROCESSES) --full --durations=25 $(if $(PART),--part $(PART))
 	@$(MAKE) --no-print-directory test-vllm test-verl test-real-model
 
 test-hard: $(STAMP)  ## Try to break everything: wrong inputs, lost processes, other surroundings (half an hour)

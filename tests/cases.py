@@ -1,4 +1,4 @@
-"""Which cases of a matrix run by default; `pytest --full` runs all of them."""
+"""Which cases of a matrix run by default; `pytest --full` runs all of them, with `--part` a share of them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# Of a property, with `--full` (tests/conftest.py) or when it looks for new counterexamples.
-FULL_EXAMPLES = 120
+# Of a property, by default, and with `--full` (tests/conftest.py) or when it looks for new counterexamples.
+FEW_EXAMPLES, FULL_EXAMPLES = 20, 120
 
 
 def draws(few: int, full: int) -> int:
-    """Return how many random cases a test draws: few by default, all of them with `--full`."""
-    return full if settings().max_examples >= FULL_EXAMPLES else few
+    """Return how many random cases a test draws: few by default, all of them with `--full`, a share with `--part`."""
+    examples = settings().max_examples
+    if examples <= FEW_EXAMPLES:
+        return few
+    return max(few, full * min(examples, FULL_EXAMPLES) // FULL_EXAMPLES)
 
 
 def first(count: int, values: Iterable[Any]) -> list[Any]:

@@ -22,7 +22,7 @@ from rlplan.job import NodeGroup, Rewards
 from rlplan.models.adapter import Adapter
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
-from tests.executor.plans import ALL_ROLES, make_job, make_plan
+from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,6 +100,12 @@ def test_a_rule_that_fails_is_the_users_mistake_and_ends_the_run(shared_workers,
     assert not (tmp_path / "out" / "measured.json").exists()
 
 
+# One of a family whose experts adapters do not stand beside.
+EXPERTS = replace(
+    TINY, family="mixtral", num_experts=4, experts_per_token=2, moe_ffn_size=TINY.ffn_size
+)
+
+
 def changed(task="actor.update", **fields):
     plan = make_plan(make_job(), {"p0": (2, ALL_ROLES)})
     return replace(plan, tasks=plan.tasks.with_item(task, replace(plan.tasks[task], **fields)))
@@ -144,10 +150,12 @@ def changed(task="actor.update", **fields):
         ),
         (
             replace(
-                changed("critic.update", zero=2),
-                job=replace(make_job(), adapters=FrozenDict({"critic": Adapter(rank=8)})),
+                changed(),
+                job=replace(
+                    make_job(model=EXPERTS), adapters=FrozenDict({"critic": Adapter(rank=8)})
+                ),
             ),
-            r"tasks\.critic\.update\.zero is 2: this executor cannot: training by adapters",
+            r"job\.models\.critic\.family is mixtral: this executor cannot: training by adapters",
         ),
         (
             replace(changed(), job=replace(make_job(), rollout_precision="fp8")),

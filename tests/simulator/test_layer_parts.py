@@ -202,7 +202,7 @@ def test_states_leave_room_for_fewer_sequences_and_never_overfill_the_cache(
     assert found.peak_running <= plain.peak_running
     assert found.peak_running * state <= 60
     roomy = generate(replica(60 + 8 * state, state, batching), prompts, responses)
-    assert roomy.peak_running == plain.peak_running
+    assert roomy.peak_running >= plain.peak_running  # eight states have room; fewer leave some
 
 
 def test_images_weigh_on_the_first_stage_alone():
