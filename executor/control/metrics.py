@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from executor.control.line_file import LineFile
-from executor.control.tracking import Tracking
+from executor.control.tracking import Tracking, time_of_day
 from executor.data.prompt_files import json_object
 from rlplan.errors import FileError
 from rlplan.files.reading import read_text
@@ -112,10 +112,10 @@ class _Board:
 
         self._event, self._summary = Event, Summary
         self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{_time_of_day():.6f}.{socket.gethostname()}.{os.getpid()}"
+        name = f"events.out.tfevents.{time_of_day():.6f}.{socket.gethostname()}.{os.getpid()}"
         self._records = RecordWriter((self._folder / name).open("wb", buffering=0))
         # The first record of every file, as TensorBoard wants it.
-        first = Event(wall_time=_time_of_day(), file_version="brain.Event:2")
+        first = Event(wall_time=time_of_day(), file_version="brain.Event:2")
         self._records.write(first.SerializeToString())
 
     def _write(self, rows: Sequence[tuple[int, Mapping[str, float]]]) -> None:
@@ -124,7 +124,7 @@ class _Board:
                 self._summary.Value(tag=name, simple_value=value) for name, value in numbers.items()
             ]
             event = self._event(
-                wall_time=_time_of_day(), step=iteration, summary=self._summary(value=values)
+                wall_time=time_of_day(), step=iteration, summary=self._summary(value=values)
             )
             self._records.write(event.SerializeToString())
         self._records.flush()
@@ -169,8 +169,3 @@ def _number(value: object, name: str, origin: str) -> float:
     if abs(value) > sys.float_info.max:
         raise FileError(origin, "is larger than a number can be", field=name)
     return value
-
-
-def _time_of_day() -> float:
-    """Return the time that TensorBoard shows, in seconds since 1970."""
-    return time.time()  # noqa: TID251  # a date is wanted

@@ -51,9 +51,7 @@ class Tracking:
     def add(self, iteration: int, metrics: Mapping[str, float]) -> None:
         """Take an iteration's metrics; this takes no time."""
         if self._threads:
-            row = TrackedRow(
-                iteration=iteration, time_seconds=_time_of_day(), metrics=dict(metrics)
-            )
+            row = TrackedRow(iteration=iteration, time_seconds=time_of_day(), metrics=dict(metrics))
             for each in self._threads:
                 each.add(row)
 
@@ -184,6 +182,6 @@ def _in_a_line(error: Exception) -> str:
     return lines[0] if lines else type(error).__name__
 
 
-def _time_of_day() -> float:
-    """Return the time that a service shows, in seconds since 1970."""
+def time_of_day() -> float:
+    """Return the time that curves and services show, in seconds since 1970."""
     return time.time()  # noqa: TID251  # a date is wanted

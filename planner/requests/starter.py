@@ -117,9 +117,11 @@ def _on_prompts(job: Job, prompts: StarterPrompts) -> Job:
     rewards = job.rewards
     if prompts.has_answers and rewards is not None:
         rewards = replace(rewards, function="exact_match")
-    # The lengths are those that are learnt from; the longest has to be room for the others too.
-    beyond = [most for most in [prompts.held_out_longest] if most > max(prompts.tokens)]
-    work = replace(job.workload, prompt_tokens=_as_lengths([*prompts.tokens, *beyond]))
+    tokens = list(prompts.tokens)
+    if prompts.held_out_longest > max(tokens):
+        # The lengths are those that are learnt from; the longest has to be room for the others too.
+        tokens.append(prompts.held_out_longest)
+    work = replace(job.workload, prompt_tokens=_as_lengths(tokens))
     held_out = prompts.held_out_file
     evaluation = None if held_out is None else Evaluation(prompts_file=held_out)
     return replace(

@@ -90,13 +90,10 @@ class Stage:
             for key, spec in functions.items()
             if spec is not None
         }
-        self._held_out = setup.held_out
-        self._evaluating: Rule | None = None
-        own = setup.job.evaluation.function if setup.job.evaluation is not None else None
-        if setup.job.evaluation is not None:
-            self._evaluating = (
-                self._rules["rule_scores"] if own is None else _rule(own, setup.folder, limits)
-            )
+        self._held_out, evaluation = setup.held_out, setup.job.evaluation
+        self._evaluating = self._rules.get("rule_scores")
+        if evaluation is not None and evaluation.function is not None:
+            self._evaluating = _rule(evaluation.function, setup.folder, limits)
         self.tokenizer = load_tokenizer(setup.job.tokenizer, setup.folder)
         self._stream = prompt_stream(setup.job, setup.rows)
         self._samples = setup.job.workload.samples_per_prompt
