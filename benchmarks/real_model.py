@@ -2,6 +2,7 @@
 
     make real-model               the folder, then this with all that follows, into reports/published
     python -m benchmarks.real_model [--seeds 0] [--ways full adapters] [--iterations 16] [--work build/real-model]
+    python -m benchmarks.real_model --more-seeds 1 2    further seeds of half as many iterations, for what they learn alone
 
 The model is SmolLM2-135M-Instruct (`benchmarks/smollm.py`), the task sums of two numbers of which some are held out
 (`benchmarks/arithmetic.py`). The machine is profiled for the job, the plan searched, and each run carried out as any
@@ -56,6 +57,7 @@ def main() -> None:
     """Make what is needed, run all ways and seeds, and publish."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--more-seeds", type=int, nargs="*", default=[])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--iterations", type=int, default=16)
     parser.add_argument("--model", type=Path, default=OUT)
@@ -67,12 +69,15 @@ def main() -> None:
     _, held_out = write_questions(given.work)
     rows = [json.loads(line) for line in held_out.read_text(encoding="utf-8").splitlines()]
     found: dict[str, Any] = {"start": greedy_accuracy(given.model, given.model, rows), "runs": []}
-    for way in given.ways:
-        planned = planned_way(way, given.model.resolve(), given.work)
-        for seed in given.seeds:
-            found["runs"].append(run_one(planned, seed, given.iterations, rows))
+    plans = [planned_way(way, given.model.resolve(), given.work) for way in given.ways]
+    shorter = max(given.iterations // 2, WARMUP + 1)
+    asked = [(seed, given.iterations) for seed in given.seeds]
+    asked += [(seed, shorter) for seed in given.more_seeds]
+    for seed, iterations in asked:
+        for planned in plans:
+            found["runs"].append(run_one(planned, seed, iterations, rows))
             write_json(given.work / "real-model.json", found)
-    publish(found, given.out)
+            publish(found, given.out)
 
 
 def planned_way(way: str, model: Path, work: Path) -> Planned:
@@ -129,6 +134,7 @@ def run_one(
     return {
         "way": planned.way,
         "seed": seed,
+        "iterations": iterations,
         "placement": planned.plan.placement,
         "accuracy": greedy_accuracy(base, exported, rows),
         "reward": [row["rule_reward"] for row in read_metrics(out)],
@@ -198,14 +204,14 @@ def publish(found: dict[str, Any], out: Path) -> None:
         "",
         f"![learning curves]({picture.name})",
         "",
-        "| trained | seed | held-out, end | rise | reward, first 3 | reward, last 3 |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| trained | seed | iterations | held-out, end | rise | reward, first 3 | reward, last 3 |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
     for run in found["runs"]:
         first, last = statistics.fmean(run["reward"][:3]), statistics.fmean(run["reward"][-3:])
         rise = 100 * (run["accuracy"] - found["start"])
         lines.append(
-            f"| {run['way']} | {run['seed']} | {run['accuracy']:.0%} | {rise:+.0f} points | {first:.2f} | {last:.2f} |"
+            f"| {run['way']} | {run['seed']} | {run['iterations']} | {run['accuracy']:.0%} | {rise:+.0f} points | {first:.2f} | {last:.2f} |"
         )
     for run in found["runs"]:
         lines += ["", f"## {run['way']}, seed {run['seed']}: {run['placement']}", ""]
@@ -231,7 +237,37 @@ def publish(found: dict[str, Any], out: Path) -> None:
                 f"| {task['name']} | {show_seconds(seconds)} | {show_seconds(task['measured_seconds'])} |"
                 f" {task['error']:+.0%} | {task['error_at_the_machines_rate']:+.0%} |"
             )
+    beside = out / "real-model-trl.json"
+    if beside.exists():
+        lines += beside_trl(json.loads(beside.read_text(encoding="utf-8")))
     write_text(out / "real-model.md", "\n".join([*lines, ""]))
+
+
+def beside_trl(found: dict[str, Any]) -> list[str]:
+    """Return what `real_model_vs_trl.py` has found, as lines."""
+    pairs, tokens, versions = found["pairs"], found["tokens"], found["versions"]
+    ratio = statistics.median(pair["ratio"] for pair in pairs)
+    ours, theirs = (
+        tokens / statistics.median(pair[name] for pair in pairs)
+        for name in ("seconds", "trl_seconds")
+    )
+    ratios = [pair["ratio"] for pair in pairs]
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return [
+        "",
+        "## Beside TRL",
+        "",
+        (
+            f"GRPO on the same weights, questions and {found['cores']} cores, 16 tokens a response, in {len(pairs)} pairs"
+            f" of turns that alternate (`benchmarks/real_model_vs_trl.py`; TRL {versions['trl']}, transformers"
+            f" {versions['transformers']}, torch {versions['torch']}; fp32; {found['layout']}). Other processes used"
+            f" {found['load']:.1f} cores before. Aimed at was a ratio of 1.5."
+        ),
+        "",
+        "| TRL, response tokens/s | here | ratio, median of pairs | by pair |",
+        "|---:|---:|---:|---:|",
+        f"| {theirs:.1f} | {ours:.1f} | {ratio:.2f} | {spread} |",
+    ]
 
 
 if __name__ == "__main__":

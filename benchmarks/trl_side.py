@@ -75,8 +75,10 @@ def share_of_digits(completions: list[str], **_: object) -> list[float]:
 def grpo_trainer(setting: dict[str, Any], turns: Turns, folder: Path) -> Trainer:
     """Return TRL's GRPO trainer of a setting."""
     rows = setting["prompts"] * setting["samples_per_prompt"]
+    model = setting.get("folder")
     arguments = trl.GRPOConfig(
         **usual_arguments(setting, folder),
+        **({"generation_kwargs": {"min_new_tokens": setting["response_tokens"]}} if model else {}),
         per_device_train_batch_size=rows,
         steps_per_generation=1,
         num_generations=setting["samples_per_prompt"],
@@ -87,8 +89,9 @@ def grpo_trainer(setting: dict[str, Any], turns: Turns, folder: Path) -> Trainer
         num_iterations=setting["epochs"],
         shuffle_dataset=False,
     )
-    model = str(folder / "model")  # the reference is loaded from where the policy came from
-    LlamaForCausalLM(config_of(setting)).save_pretrained(model)
+    if model is None:
+        model = str(folder / "model")  # the reference is loaded from where the policy came from
+        LlamaForCausalLM(config_of(setting)).save_pretrained(model)
     return trl.GRPOTrainer(
         model=model,
         reward_funcs=share_of_digits,

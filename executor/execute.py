@@ -29,9 +29,11 @@ from executor.control.start import check_machine, gpu_names
 from executor.control.stopping import Stopping, check_goes_on
 from executor.control.tracking import tracked
 from executor.control.weights import with_weights
+from executor.data.remote_folders import is_url
 from executor.data.workload import PromptBatches, job_of_batches
 from executor.learning.rules import needed_columns
 from executor.model.families import weights_folder
+from executor.workers.cluster.looking import check_reached
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.plan import Plan
@@ -99,8 +101,11 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         check_continues(start, plan, seed, iterations)
         check_goes_on(start.folder, start.run_folder, start.state.iteration, stopping)
     first = start.state.iteration if start is not None else 0
-    goes_on = check_checkpoints_of(out, start)
-    paths = _shared_paths(plan, out, saving)
+    url = "" if saving.checkpoints is None else saving.checkpoints.rstrip("/")
+    goes_on = check_checkpoints_of(out, start, url)
+    paths = _shared_paths(plan, out, saving, start)
+    for field, place in paths.reached.items():
+        check_reached((), place, field)
     tell = _told(progress, first, iterations)
     with (
         tracked(log_to, out, plan, goes_on=goes_on, tell=tell) as tracking,
@@ -164,15 +169,22 @@ def _export(
         )
 
 
-def _shared_paths(plan: Plan, out: Path, saving: Saving) -> SharedPaths:
+def _shared_paths(plan: Plan, out: Path, saving: Saving, start: Checkpoint | None) -> SharedPaths:
     """Return what every node of a cluster must see of a run, beside what travels with it."""
-    read = {} if saving.resume is None else {"--resume": saving.resume.resolve()}
+    read = {} if start is None or start.state.url else {"--resume": start.folder}
     for role in plan.job.models:
-        weights = weights_folder(plan.job, role)
-        if weights is not None:
+        said, weights = plan.job.weights_of(role), weights_folder(plan.job, role)
+        if weights is not None and not is_url(said or ""):
             read[f"weights.{role}"] = weights.resolve()
     saves = saving.keeps_best or saving.export is not None
-    return SharedPaths(read=read, written={"--out": out.resolve()} if saves else {})
+    written = {"--out": out.resolve()} if saves and saving.checkpoints is None else {}
+    places = {
+        "--checkpoints": saving.checkpoints,
+        "--export": saving.export,
+        "--export-best": saving.export_best,
+    }
+    reached = {field: each for field, each in places.items() if isinstance(each, str)}
+    return SharedPaths(read=read, written=written, reached=reached)
 
 
 def _told(progress: Progress | None, done: int, total: int) -> Callable[[str], object]:

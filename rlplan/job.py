@@ -331,7 +331,7 @@ class Job:
             relative to the job's file), or an architecture written out. A resolved job has only
             architectures, and no trace files.
         weights: For `execute`: `random` draws all models' weights from the seed; or by role `random`, or a
-            Hugging Face folder or id that the weights are read from. None takes those of the models that are
+            Hugging Face folder, its URL (`s3://...`) or id that the weights are read from. None takes those of the models that are
             named by a folder or an id.
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
         prompt_data: How it is read; None takes the usual of `PromptData`.

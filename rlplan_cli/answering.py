@@ -19,13 +19,16 @@ def print_answer(plan: Plan, forecast: Forecast, facts: Facts, verdict: str | No
     Args:
         verdict: Whether it fits, where more is known than the forecast.
     """
-    from planner.answers.explain import first_shortage
     from reports.tables.answers import SPARE_COLUMNS, answer_table, fit_words, step_lines
     from rlplan.units import show_filled
     from simulator.timeline.utilisation import mfu_fractions
 
     mfu = mfu_fractions(plan, forecast, facts)
-    first = None if forecast.feasible else first_shortage(plan, facts)
+    first = None
+    if not forecast.feasible:  # what explains loads the search
+        from planner.answers.explain import first_shortage
+
+        first = first_shortage(plan, facts)
     lines = [fit_words(forecast, verdict), *step_lines(plan, forecast, mfu)]
     if first is not None and first.during not in {each.peak_task for each in forecast.memory}:
         filled = show_filled(first.needed_bytes, first.capacity_bytes)

@@ -262,9 +262,17 @@ def _lacks_for_adapters(plan: Plan, task: Task) -> Iterator[CapabilityError]:
     model = plan.job.architecture(task.role)
     adapter, field = plan.job.adapter(task.role), f"job.adapters.{task.role}"
     assert adapter is not None
-    if model.num_experts or model.family in JOINED_FAMILIES:
-        instead = "it trains adapters beside linear layers that are published one by one, not experts or joined ones"
+    if model.family in JOINED_FAMILIES:
+        instead = (
+            "it trains adapters beside linear layers that are published one by one, not joined ones"
+        )
         yield ADAPTERS.lacked_by(HERE, f"job.models.{task.role}.family", model.family, instead)
+    if model.num_experts and adapter.targets != "attention":
+        instead = "of models with experts it trains adapters of their `attention`"
+        yield ADAPTERS.lacked_by(HERE, f"{field}.targets", adapter.targets, instead)
+    if model.num_experts and plan.tasks[task.name].ep > 1:
+        instead = "beside experts on every rank (ep 1)"
+        yield ADAPTERS.lacked_by(HERE, f"tasks.{task.name}.ep", plan.tasks[task.name].ep, instead)
     if task.role != "actor":
         return
     engine = plan.tasks["actor.generate"].engine

@@ -6,22 +6,35 @@ A checkpoint is a folder that is written under another name and renamed when it 
 not trained come from their folders, or from the seed.
 Where iterations overlap, `generator/` holds the weights that the next batch is generated with, which
 are an update older: a run that goes on makes that batch again.
+
+Of a checkpoint behind a URL the run's folder has the first two and the manifest; the rest is sent from the nodes that
+have it, the manifest's other files first (`executor.workers.stored`).
 """
 
-import hashlib
+import atexit
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from executor.data.manifests import (
+    MANIFEST_FILE,
+    VERSION,
+    Manifest,
+    check_whole,
+    checksums,
+    read_manifest,
+)
+from executor.data.remote_folders import RemoteFolder, child_url, is_url
 from executor.data.workload import job_of_batches
 from executor.workers.calls import RANDOM_FOLDER, StoreCall
 from executor.workers.pools import WorkerGroup, fetched
 from rlplan.errors import FileError
 from rlplan.files.decoding import check_version, decode, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.reading import check_regular
 from rlplan.files.writing import write_json
 from rlplan.job import RANDOM, Job
 from rlplan.plan import WHOLE_BATCH_MODES, Plan
@@ -29,8 +42,8 @@ from rlplan.results.stored import PLAN_FILE, write_plan
 
 CHECKPOINTS_FOLDER = "checkpoints"
 STATE_FILE = "checkpoint.json"
-MANIFEST_FILE = "manifest.json"
-VERSION = 2  # 1 had pickles in it, and no manifest
+# Of a checkpoint behind a URL, what the run's folder has of it.
+SMALL_FILES = (STATE_FILE, PLAN_FILE, MANIFEST_FILE)
 # What a run that goes on must share with the one that it continues; layouts may differ.
 CONTINUED = ("algorithm", "models", "prompts_file", "prompt_data", "seed")
 
@@ -45,6 +58,7 @@ class CheckpointState:
         left_prompts: Those before it that were not learnt from: they are begun again.
         seed: Of the weights and the samples.
         algorithm_state: What the algorithm carries from iteration to iteration, by name.
+        url: Behind which models and random states lie; empty where they are beside.
     """
 
     version: int = VERSION
@@ -53,6 +67,7 @@ class CheckpointState:
     seed: int
     algorithm_state: FrozenDict[str, float]
     left_prompts: tuple[int, ...] = ()
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,26 +88,20 @@ class Checkpoint:
         return self.folder.parent.parent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """Hold the SHA-256 checksum of every other file of a checkpoint, by its path in the folder."""
-
-    version: int = VERSION
-    sha256: FrozenDict[str, str]
-
-
 class CheckpointFolder:
     """Write checkpoints into a folder and keep the last ones.
 
     Args:
         keep: How many.
+        url: Of the folder behind which models and random states go; empty where they go here.
 
     Attributes:
         best: After how many iterations the one was written that is kept beside; None: there is none.
     """
 
-    def __init__(self, folder: Path, keep: int, best: int | None = None) -> None:
+    def __init__(self, folder: Path, keep: int, best: int | None = None, url: str = "") -> None:
         self._folder, self._keep, self.best = folder.resolve(), keep, best
+        self._url = url
 
     def save(
         self, plan: Plan, groups: Mapping[str, WorkerGroup], state: CheckpointState
@@ -104,14 +113,22 @@ class CheckpointFolder:
         """
         target = self._folder / _name(state.iteration)
         partial = target.with_name(f".{target.name}.partial")
+        if self._url:
+            state = replace(state, url=child_url(self._url, target.name))
         try:
             for left in self._folder.glob(".iteration-*"):
                 shutil.rmtree(left)
             (partial / RANDOM_FOLDER).mkdir(parents=True)
-            _on_all("save_checkpoint", partial, groups)
+            if state.url:
+                RemoteFolder(state.url).remove("")
+            sent = _on_all("save_checkpoint", partial, groups, state.url)
             write_plan(partial / PLAN_FILE, plan)
             write_json(partial / STATE_FILE, state)
-            write_json(partial / MANIFEST_FILE, Manifest(sha256=_checksums(partial)))
+            sums = {name: each for part in sent for name, each in part.items()}
+            manifest = Manifest(sha256=FrozenDict({**checksums(partial), **sums}))
+            write_json(partial / MANIFEST_FILE, manifest)
+            if state.url:
+                RemoteFolder(state.url).send(partial, last=MANIFEST_FILE)
             _discard(target)
             partial.rename(target)
         except (OSError, FileError) as error:
@@ -119,13 +136,27 @@ class CheckpointFolder:
             if isinstance(error, FileError):
                 raise
             raise FileError(str(self._folder), f"cannot be written: {error.strerror}") from None
-        found = _complete(self._folder)
-        done = found.index(target) + 1
-        # Later ones are of a run that was given up where this one began.
-        for old in (*found[: max(0, done - self._keep)], *found[done:]):
-            if self.best is None or old.name != _name(self.best):
-                _discard(old)
+        self._drop_others(target)
         return Checkpoint(folder=target, state=state)
+
+    def _drop_others(self, target: Path) -> None:
+        """Drop the oldest checkpoints but one, and those of a run that was given up where this one began."""
+        found = {path.name for path in _complete(self._folder)}
+        remote = RemoteFolder(self._url) if self._url else None
+        if remote is not None:  # what another machine wrote is there alone
+            found |= {
+                name.split("/")[0] for name in remote.names() if name.startswith("iteration-")
+            }
+        names = sorted(found)
+        done = names.index(target.name) + 1
+        kept = {
+            *names[max(0, done - self._keep) : done],
+            "" if self.best is None else _name(self.best),
+        }
+        for name in (each for each in names if each not in kept):
+            if remote is not None:
+                remote.remove(name)
+            _discard(self._folder / name)
 
 
 def checkpoint_folder(out: Path, iteration: int) -> Path:
@@ -142,21 +173,66 @@ def restore(checkpoint: Checkpoint, groups: Mapping[str, WorkerGroup]) -> bool:
     Raises:
         FileError: It does not hold the models that they train.
     """
-    return any(_on_all("load_checkpoint", checkpoint.folder, groups))
+    folder, url = checkpoint.folder, checkpoint.state.url
+    if not url:
+        return any(_on_all("load_checkpoint", folder, groups))
+    try:
+        _on_all("fetch_checkpoint", folder, groups, url)
+        return any(_on_all("load_checkpoint", folder, groups, url))
+    finally:
+        _on_all("clear_checkpoint", folder, groups, url)
 
 
-def find_checkpoint(path: Path) -> Checkpoint:
-    """Return the checkpoint of a folder: itself, or the last one of a run that is whole.
+@contextmanager
+def models_of(checkpoint: Checkpoint) -> Iterator[Path]:
+    """Yield a folder of this machine with the models of a checkpoint.
+
+    Raises:
+        FileError: They cannot be fetched, or are not as they were written.
+    """
+    if not checkpoint.state.url:
+        yield checkpoint.folder
+        return
+    with tempfile.TemporaryDirectory(prefix="rlplan-fetched-") as made:
+        RemoteFolder(checkpoint.state.url).fetch(Path(made))
+        written = read_manifest(checkpoint.folder)
+        check_whole(checkpoint.state.url, written, checksums(Path(made)))
+        yield Path(made)
+
+
+def find_checkpoint(place: Path | str) -> Checkpoint:
+    """Return the checkpoint of a folder or behind a URL: itself, or the last one of a run that is whole.
 
     Raises:
         FileError: There is none, it was written by another release, or it is broken.
     """
+    if isinstance(place, str) and is_url(place):
+        return _remote_checkpoint(place)
+    path = Path(place)
     found = [path] if (path / STATE_FILE).exists() else _complete(path / CHECKPOINTS_FOLDER)
     found = found or _complete(path)
     if not found:
         allowed = "a checkpoint, or the folder of a run with `--checkpoint-every`"
         raise FileError(str(path), "holds no checkpoint", allowed=allowed)
     return _last_whole(found)
+
+
+def _remote_checkpoint(url: str) -> Checkpoint:
+    """Return the checkpoint behind a URL, with its small files in a folder of this machine."""
+    folder = RemoteFolder(url, "--resume")
+    ends = [name for name in folder.names() if name.rpartition("/")[2] == MANIFEST_FILE]
+    if not ends:
+        allowed = "a checkpoint, or the folder of checkpoints that `--checkpoints` named"
+        raise FileError(url, "holds no checkpoint", field="--resume", allowed=allowed)
+    inner = max(ends).removesuffix(MANIFEST_FILE).rstrip("/")
+    there = child_url(url, inner) if inner else url.rstrip("/")
+    here = Path(tempfile.mkdtemp(prefix="rlplan-checkpoint-"), there.rpartition("/")[2])
+    atexit.register(shutil.rmtree, here.parent, ignore_errors=True)
+    RemoteFolder(there, "--resume").fetch(here, list(SMALL_FILES))
+    data = load_json(here / STATE_FILE)
+    check_version(data, VERSION, child_url(there, STATE_FILE), "checkpoint")
+    state = decode(CheckpointState, data, child_url(there, STATE_FILE))
+    return Checkpoint(folder=here, state=replace(state, url=there))  # it may have been moved
 
 
 def whole_checkpoint(checkpoint: Checkpoint) -> Checkpoint:
@@ -191,33 +267,13 @@ def _checked_state(folder: Path) -> CheckpointState:
     """
     data = load_json(folder / STATE_FILE)
     check_version(data, VERSION, str(folder / STATE_FILE), "checkpoint")
-    file = folder / MANIFEST_FILE
-    written = decode(Manifest, load_json(file), str(file)).sha256
-    there = _checksums(folder)
-    for name in sorted(written.keys() | there.keys()):
-        if written.get(name) != there.get(name):
-            problem = (
-                "is not in the manifest" if name not in written else "is not as it was written"
-            )
-            raise FileError(str(folder / name), problem if name in there else "is missing")
-    return decode(CheckpointState, data, str(folder / STATE_FILE))
-
-
-def _checksums(folder: Path) -> FrozenDict[str, str]:
-    """Return the checksum of every file of a checkpoint but its manifest, by its path in the folder.
-
-    Raises:
-        FileError: A file cannot be read, or is none.
-    """
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_dir() or name == MANIFEST_FILE:
-            continue
-        check_regular(path, None)
-        with path.open("rb") as stream:
-            found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return FrozenDict(found)
+    state = decode(CheckpointState, data, str(folder / STATE_FILE))
+    written, here = read_manifest(folder), checksums(folder)
+    names = set(RemoteFolder(state.url).names() if state.url else ())
+    # What lies there is compared where it is fetched.
+    there = {name: written[name] for name in names & written.keys()}
+    check_whole(str(folder), written, {**there, **here})
+    return state
 
 
 def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: int) -> None:
@@ -265,16 +321,24 @@ def _check_position(checkpoint: Checkpoint, plan: Plan, before: Job) -> None:
     )
 
 
-def check_checkpoints_of(out: Path, start: Checkpoint | None) -> bool:
+def check_checkpoints_of(out: Path, start: Checkpoint | None, url: str = "") -> bool:
     """Return whether a run goes on in the folder in which it was; refuse to mix it with another.
 
     Args:
         out: Folder of the run.
         start: With which it begins.
+        url: Behind which its checkpoints go; empty where they go into its folder.
 
     Raises:
-        FileError: The folder holds checkpoints of another run.
+        FileError: The folder, or what is behind the URL, holds checkpoints of another run.
     """
+    is_from_there = start is not None and start.state.url.rpartition("/")[0] == url
+    if url and not is_from_there:
+        names = RemoteFolder(url, "--checkpoints").names()
+        if any(name.endswith(f"/{MANIFEST_FILE}") for name in names):
+            allowed = f"--resume {url}, or another --checkpoints"
+            problem = "holds checkpoints of an earlier run"
+            raise FileError(url, problem, field="--checkpoints", allowed=allowed)
     folder = out.resolve() / CHECKPOINTS_FOLDER
     if start is not None and start.folder.parent == folder:
         return True
@@ -292,11 +356,14 @@ def _refuse(file: str, field: str, value: Any, before: Any) -> None:
     raise FileError(file, "is of another job", field=field, value=value, allowed=f"{before!r}")
 
 
-def _on_all(method: str, folder: Path, groups: Mapping[str, WorkerGroup]) -> list[Any]:
+def _on_all(
+    method: str, folder: Path, groups: Mapping[str, WorkerGroup], url: str = ""
+) -> list[Any]:
     waiting: dict[Any, Any] = {}
     for pool, group in groups.items():
         calls = {
-            rank: (StoreCall(folder=folder, rank=f"{pool}-{rank}"),) for rank in range(group.ranks)
+            rank: (StoreCall(folder=folder, rank=f"{pool}-{rank}", url=url),)
+            for rank in range(group.ranks)
         }
         waiting |= {(pool, rank): ref for rank, ref in group.send(method, calls).items()}
     return list(fetched(waiting).values())

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import ray
 
 from executor.rollout.vllm_limits import VLLM
 from executor.workers.cluster.carrying import carried_files, outside_paths
-from executor.workers.cluster.looking import Seen, check_seen
+from executor.workers.cluster.looking import Seen, check_reached, check_seen
 from executor.workers.cluster.nodes import RayNode, groups_there, plan_nodes
 from executor.workers.cluster.placing import Placed, placed_workers, settled_nodes
 from executor.workers.processes.joined_ray import joined_ray
@@ -48,10 +48,12 @@ class SharedPaths:
     Attributes:
         read: Files and folders that workers read.
         written: Folders into which workers and the controller write.
+        reached: URLs behind which they write.
     """
 
     read: Mapping[str, Path] = field(default_factory=FrozenDict)
     written: Mapping[str, Path] = field(default_factory=FrozenDict)
+    reached: Mapping[str, str] = field(default_factory=FrozenDict)
 
 
 class JoinedCluster:
@@ -114,6 +116,8 @@ class JoinedCluster:
             new = [node for node in placed.nodes if node.id not in self._seen]
             if new:
                 self._seen |= check_seen(new, self._paths.read, self._paths.written)
+                for name, url in self._paths.reached.items():
+                    check_reached(new, url, name)
             self._check_libraries(placed.nodes)
             self.machine = self._seen[placed.nodes[0].id].fingerprint
             yield placed
@@ -146,7 +150,7 @@ def joined_cluster(
         yield None
         return
     outside = outside_paths(plan.job, folder)
-    paths = SharedPaths(read={**outside, **paths.read}, written=paths.written)
+    paths = replace(paths, read={**outside, **paths.read})
     with ExitStack() as stack:
         package = stack.enter_context(carried_files(plan.job, folder))
         stack.enter_context(joined_ray(cluster.address, () if package is None else (package,)))

@@ -1,6 +1,7 @@
 """The trained actor as a Hugging Face folder: weights, config, and the tokenizer where there is one."""
 
 import importlib
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from executor.control.checkpoints import Checkpoint
+from executor.control.checkpoints import Checkpoint, models_of
+from executor.data.remote_folders import RemoteFolder, is_url
 from executor.model.adapters import layer_of
 from executor.model.building import EMBEDDING, HEAD, published_name
 from executor.model.families import causal_lm_class, model_config, weights_folder
@@ -19,24 +21,32 @@ from rlplan.errors import FileError
 from rlplan.files.decoding import read_yaml
 from rlplan.files.writing import write_json
 from rlplan.models.adapter import Adapter
+from rlplan.models.folder import CONFIG_FILE
 from rlplan.plan import Plan
 from rlplan.results.stored import PLAN_FILE
 
 PEFT_PREFIX = "base_model.model."
 
 
-def export_actor(checkpoint: Checkpoint, out: Path, *, folder: Path | None = None) -> None:
+def export_actor(checkpoint: Checkpoint, out: Path | str, *, folder: Path | None = None) -> None:
     """Write the actor of a checkpoint as a folder that `transformers` loads, in fp32; adapters as one that `peft` loads.
 
     Args:
-        out: Folder that is written: configuration, safetensors, tokenizer files.
+        out: Folder that is written, or its URL: configuration, safetensors, tokenizer files.
         folder: What a relative tokenizer of the job is relative to; None: where the process runs.
 
     Raises:
         FileError: The checkpoint is broken, or the folder cannot be written.
     """
+    if isinstance(out, str) and is_url(out):
+        with tempfile.TemporaryDirectory(prefix="rlplan-export-") as made:
+            export_actor(checkpoint, Path(made), folder=folder)
+            RemoteFolder(out, "--export").send(Path(made), last=CONFIG_FILE)
+        return
+    out = Path(out)
     job = read_yaml(Plan, checkpoint.folder / PLAN_FILE).job
-    weights, adapter = whole_weights(checkpoint.folder / "actor"), job.adapter("actor")
+    with models_of(checkpoint) as stored:
+        weights, adapter = whole_weights(stored / "actor"), job.adapter("actor")
     draw_no_bars()
     try:
         out.mkdir(parents=True, exist_ok=True)

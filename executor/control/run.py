@@ -66,9 +66,10 @@ class Saving:
         iteration_seconds: Limit of an iteration, and of what lies between two, such as a checkpoint: where one takes
             longer, workers are taken for lost. None: there is none.
         start_seconds: Limit of the start of workers and their models, likewise.
-        resume: A checkpoint, or a run whose last one it is, to begin with.
-        export: Folder for the actor at the end, as `transformers` reads it.
-        export_best: Folder for the actor as it was when an evaluation found it best.
+        checkpoints: URL behind which models of checkpoints go; None: they go into the run's folder.
+        resume: A checkpoint, or a run whose last one it is, to begin with: a folder, or a URL.
+        export: Folder, or URL, for the actor at the end, as `transformers` reads it.
+        export_best: The same for the actor as it was when an evaluation found it best.
     """
 
     every: int | None = None
@@ -76,9 +77,10 @@ class Saving:
     retries: int = 3
     iteration_seconds: float | None = None
     start_seconds: float | None = None
-    resume: Path | None = None
-    export: Path | None = None
-    export_best: Path | None = None
+    checkpoints: str | None = None
+    resume: Path | str | None = None
+    export: Path | str | None = None
+    export_best: Path | str | None = None
 
     @property
     def keeps_best(self) -> bool:
@@ -126,7 +128,8 @@ class Run:
         self._saving, self._progress = saving, progress or (lambda _, __, ___: None)
         self._evaluations = Evaluations(plan.job.evaluation, out, iterations)
         best = self._evaluations.best
-        self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep, best)
+        url = saving.checkpoints or ""
+        self._folder = CheckpointFolder(out / CHECKPOINTS_FOLDER, saving.keep, best, url)
         self.done = start.state.iteration if start is not None else 0
         self._origin_seconds: float | None = None
         self._evaluator: Evaluator | None = None

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from executor.data.fetched import fetched_folder
+from executor.data.remote_folders import is_url
 from executor.model.building import build_stages
 from executor.model.families import FAMILIES, read_config
 from executor.parallel.meshes import RankMesh
@@ -54,7 +56,12 @@ def with_weights(
             _check_random(job.architecture(role), f"job.models.{role}", file)
             found[role] = said
             continue
-        folder = located(said, downloads=downloads, field=f"job.weights.{role}", file=file)
+        field = f"job.weights.{role}"
+        if is_url(said):  # which every node fetches on its own
+            check_folder(fetched_folder(said, field), job.architecture(role), head)
+            found[role] = said
+            continue
+        folder = located(said, downloads=downloads, field=field, file=file)
         check_folder(folder, job.architecture(role), head)
         found[role] = str(folder)
     if all(said == RANDOM for said in found.values()):

@@ -8,6 +8,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from executor.data.fetched import fetched_folder
+from executor.data.remote_folders import is_url
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_json
 from rlplan.job import RANDOM, Job
@@ -47,9 +49,17 @@ def model_config(job: Job, role: str) -> Any:
 
 
 def weights_folder(job: Job, role: str) -> Path | None:
-    """Return the folder that a role's weights are read from; None where the seed gives them."""
+    """Return the folder that a role's weights are read from; None where the seed gives them.
+
+    What lies behind a URL is fetched to this machine first, if it is not there from before.
+
+    Raises:
+        FileError: It cannot be fetched.
+    """
     said = job.weights_of(role)
-    return None if said is None or said == RANDOM else Path(said)
+    if said is None or said == RANDOM:
+        return None
+    return fetched_folder(said, f"weights.{role}") if is_url(said) else Path(said)
 
 
 def read_config(folder: Path) -> Any:

@@ -27,6 +27,7 @@ from executor.weights.reshard import Part, write_shard
 from executor.weights.shard import ModelShard, build_shard, freeze_collector
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Hyperparameters, Job
+from rlplan.parts import num_parameters
 from rlplan.probing import GENERATION_PASSES, UNEVEN, USUAL, ModelPass
 
 # Models kept between passes, since probes come back to each of them: two heads in a few layouts.
@@ -41,6 +42,11 @@ STEPS_TOGETHER = 8
 # Steps of a wave before those that are timed. The first ones behind another pass find caches full of that: on a CPU the
 # first takes up to 2.5 times as long, the fourth a tenth more. A job's waves have tens to hundreds.
 STEPS_BEFORE = 4
+# Of a step of so many operations on a core, which takes a tenth of a second, fewer of both do: what was before it in the caches
+# is a smaller part of it. At the least one before, and two together.
+LONG_STEP_FLOPS = 5e9
+# Lengths of cached prompts in uneven steps: each takes a prefill before them.
+UNEVEN_PROMPTS = 8
 # A job's micro-batches are as long as their longest sequence; a few of them have its spread together.
 MOST_TOGETHER, ROWS_TOGETHER = 4, 64
 # Small enough that steps of the optimizer leave weights finite, whatever the number of repeats.
@@ -250,6 +256,13 @@ def work_a_while() -> None:
         pass
 
 
+def steps_of(model_pass: ModelPass, device: str) -> tuple[int, int]:
+    """Return the decode steps before those that are timed, and how many of these there are; of all ranks the same."""
+    flops = 2.0 * num_parameters(model_pass.model, model_pass.head) * model_pass.sequences
+    share = 1.0 if device != "cpu" else min(1.0, LONG_STEP_FLOPS * model_pass.tp / flops)
+    return max(1, round(STEPS_BEFORE * share)), max(2, round(STEPS_TOGETHER * share))
+
+
 def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed:
     """Return a prefill, or some decode steps one after another, the first timed after `tokens` cached ones.
 
@@ -258,15 +271,21 @@ def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed
             sequences takes part of a step's time.
     """
     rows, prompt = model_pass.sequences, model_pass.tokens
-    if model_pass.name.startswith("decode"):
-        prompt = max(1, prompt - STEPS_BEFORE)
-    batch = random_batch(shard, replace(model_pass, tokens=prompt))
-    room = max(STEPS_BEFORE + STEPS_TOGETHER + 1, longest - prompt)
-    tokens = F.pad(batch["tokens"], (0, room))
+    prefills = model_pass.name.startswith("prefill")
+    before, together = steps_of(model_pass, shard.device.type)
+    if not prefills:
+        prompt = max(1, prompt - before)
+    tokens = random_batch(shard, replace(model_pass, tokens=prompt))["tokens"]
+    if not prefills:  # one prompt fills all caches: what is in them costs nothing, and its prefill as much as 50 steps
+        tokens = tokens[:1].expand(rows, -1)
+    room = max(before + together + 1, longest - prompt)
+    tokens = F.pad(tokens, (0, room))
     parts = torch.full_like(tokens, PROMPT, dtype=torch.int8)
     parts[:, prompt:] = PADDING
     if model_pass.name in UNEVEN.values():  # from the first row, which is full, down to one token
-        beginnings = torch.arange(rows, device=shard.device) * (prompt - 1) // max(1, rows - 1)
+        kinds = rows if prefills else min(rows, UNEVEN_PROMPTS)
+        kind = torch.arange(rows, device=shard.device) * kinds // rows
+        beginnings = kind * (prompt - 1) // max(1, kinds - 1)
         columns = torch.arange(prompt + room, device=shard.device)
         parts[columns < beginnings[:, None]] = PADDING
     sequences = Sequences(tokens, parts, torch.zeros(tokens.shape, device=shard.device))
@@ -283,9 +302,7 @@ def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed
     def start() -> None:
         started()
 
-    if model_pass.name.startswith(
-        "prefill"
-    ):  # a job forms each wave anew, its cache and random numbers with it
+    if prefills:  # a job forms each wave anew, its cache and random numbers with it
         return Timed(start)
     wave = started()
 
@@ -295,8 +312,8 @@ def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed
                 wave.advance()
 
     return Timed(
-        partial(steps, STEPS_TOGETHER),
+        partial(steps, together),
         before=wave.rewind,
-        lead=partial(steps, STEPS_BEFORE),
-        passes=STEPS_TOGETHER,
+        lead=partial(steps, before),
+        passes=together,
     )

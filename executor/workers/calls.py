@@ -198,11 +198,14 @@ class StoreCall:
     """Ask a rank to write or read its part of a checkpoint.
 
     Attributes:
+        folder: That all nodes share; of one behind a URL, the controller's own.
         rank: Pool and rank, a file's name.
+        url: Behind which the checkpoint lies; empty where it is in the folder.
     """
 
     folder: Path
     rank: str
+    url: str = ""
 
     @property
     def random_file(self) -> Path:

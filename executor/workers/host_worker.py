@@ -1,5 +1,6 @@
 """A worker of a host pool: one process on a CPU core, without torch, that runs the pool's stages."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from executor.workers.processes.process_state import (
 )
 from executor.workers.protocols import registered
 from executor.workers.stages import STAGES
+from executor.workers.stored import clear, fetch, fetched, store
 
 
 class HostWorker:
@@ -44,13 +46,24 @@ class HostWorker:
         return peak_bytes("cpu")
 
     @registered("one-to-all")
-    def save_checkpoint(self, call: StoreCall) -> None:
+    def save_checkpoint(self, call: StoreCall) -> Mapping[str, str]:
         """Write this process's random states: rules may use random numbers."""
-        write_random_states(call.random_file)
+        return store(call, lambda here: write_random_states(here.random_file))
+
+    @registered("one-to-all")
+    def fetch_checkpoint(self, call: StoreCall) -> None:
+        """Have a checkpoint on this node."""
+        fetch(call)
 
     @registered("one-to-all")
     def load_checkpoint(self, call: StoreCall) -> bool:
         """Take over the random states of this rank, if there are any; nothing generates here."""
+        call = fetched(call)
         if call.random_file.exists():
             read_random_states(call.random_file)
         return False
+
+    @registered("one-to-all")
+    def clear_checkpoint(self, call: StoreCall) -> None:
+        """Clear away what this node has fetched of a checkpoint."""
+        clear(call)

@@ -6,6 +6,7 @@ Colocated tasks run one after another, in the order in which the controller send
 import os
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +46,7 @@ from executor.workers.processes.process_state import (
 )
 from executor.workers.protocols import registered
 from executor.workers.stages import STAGES
+from executor.workers.stored import clear, fetch, fetched, store
 from executor.workers.transports import TRANSPORTS
 from rlplan.job import Job
 from rlplan.probing import ModelPass
@@ -233,11 +235,17 @@ class Worker:
         }
 
     @registered("one-to-all")
-    def save_checkpoint(self, call: StoreCall) -> None:
+    def save_checkpoint(self, call: StoreCall) -> Mapping[str, str]:
         """Write this rank's parts of the models that are trained here, and its random states.
 
         Where what generates is an update behind, its weights too.
+
+        Returns:
+            Checksums of what was sent to a URL, by its path; none of what lies in a folder.
         """
+        return store(call, self._write_parts)
+
+    def _write_parts(self, call: StoreCall) -> None:
         write_random_states(call.random_file)
         for role, shard in self._trained():
             with shard.states_on_device():
@@ -246,12 +254,23 @@ class Worker:
             save_shard(self._models.generator, call.folder / GENERATOR_FOLDER)
 
     @registered("one-to-all")
+    def fetch_checkpoint(self, call: StoreCall) -> None:
+        """Have a checkpoint on this node."""
+        fetch(call)
+
+    @registered("one-to-all")
+    def clear_checkpoint(self, call: StoreCall) -> None:
+        """Clear away what this node has fetched of a checkpoint."""
+        clear(call)
+
+    @registered("one-to-all")
     def load_checkpoint(self, call: StoreCall) -> bool:
         """Take over this rank's parts of the models, and its random states if there are any.
 
         Returns:
             Whether it now has the weights, an update behind, with which the next batch is generated.
         """
+        call = fetched(call)
         for role, shard in self._trained():
             with shard.states_on_device():
                 load_shard(shard, call.folder / role)

@@ -56,7 +56,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def _said(given: str, field: str, folder: Path, place: JobPlace) -> str:
-    if given == RANDOM:
+    if given == RANDOM or "://" in given:  # a URL is read from where the job runs
         return given
     path = folder / Path(given).expanduser()
     if path.exists() or not is_hub_id(given):

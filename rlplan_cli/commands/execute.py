@@ -60,16 +60,33 @@ def command(  # noqa: PLR0917 -- one parameter an option
         ),
     ] = None,
     keep: Annotated[int, typer.Option(min=1, help="Checkpoints to keep, the last ones.")] = 2,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Send what checkpoints hold here and not into --out: s3://bucket/run, gs://..., by fsspec.",
+        ),
+    ] = None,
     resume: Annotated[
-        Path | None,
-        typer.Option(help="Go on from a checkpoint, or from a run's last one; any layout."),
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Go on from a checkpoint, or from a run's last one; any layout. A folder or a URL.",
+        ),
     ] = None,
     export: Annotated[
-        Path | None, typer.Option(help="Write the trained actor here as a Hugging Face folder.")
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Write the trained actor here as a Hugging Face folder: a folder's path or a URL.",
+        ),
     ] = None,
     export_best: Annotated[
-        Path | None,
-        typer.Option(help="Write the actor that the job's evaluations found best here, likewise."),
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="Write the actor that the job's evaluations found best here, likewise.",
+        ),
     ] = None,
     download: Annotated[
         bool,
@@ -133,9 +150,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
     cluster = running.cluster_of(address, node_wait, simulate_nodes=simulate_nodes)
     stopping = running.stopping_of(stop_when, stop_after, stop_tokens)
     check_services(log_to or ())
-    _check_folders(out, resume, {"--export": export, "--export-best": export_best})
+    start, exported, best = (running.place_of(each) for each in (resume, export, export_best))
+    _check_folders(out, start, {"--export": exported, "--export-best": best})
+    if checkpoints is not None:
+        running.check_url("--checkpoints", checkpoints)
     complete, facts = load_plan(plan, profile, site=site)
-    _check_job(complete.job, plan, export_best)
+    _check_job(complete.job, plan, best)
     from executor.control.capabilities import check_runnable
     from executor.control.run import Saving
     from executor.control.weights import with_weights
@@ -147,9 +167,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
         keep=keep,
         iteration_seconds=iteration_limit,
         start_seconds=start_limit,
-        resume=resume,
-        export=export,
-        export_best=export_best,
+        checkpoints=checkpoints,
+        resume=start,
+        export=exported,
+        export_best=best,
     )
     check_played(complete, str(plan))
     forecast = simulate(complete, facts)
@@ -171,11 +192,13 @@ def command(  # noqa: PLR0917 -- one parameter an option
     running.print_run(out, run, comparison, as_json=as_json)
 
 
-def _check_folders(out: Path, resume: Path | None, exports: Mapping[str, Path | None]) -> None:
+def _check_folders(
+    out: Path, resume: Path | str | None, exports: Mapping[str, Path | str | None]
+) -> None:
     """Refuse folders that cannot be written, or that hold another run.
 
     Args:
-        exports: By option, a folder for weights.
+        exports: By option, a folder for weights; a URL is written into before the start.
 
     Raises:
         FileError: Names the option, or the folder.
@@ -184,11 +207,12 @@ def _check_folders(out: Path, resume: Path | None, exports: Mapping[str, Path | 
 
     check_folder("--out", out)
     for option, folder in exports.items():
-        check_folder(option, folder)
+        if not isinstance(folder, str):
+            check_folder(option, folder)
     _check_new_run(out, resume)
 
 
-def _check_job(job: Job, file: Path, export_best: Path | None) -> None:
+def _check_job(job: Job, file: Path, export_best: Path | str | None) -> None:
     """Refuse a job with functions that cannot be loaded, or to write the best actor of one that evaluates none.
 
     Raises:
@@ -204,7 +228,7 @@ def _check_job(job: Job, file: Path, export_best: Path | None) -> None:
         raise FileError(str(file), problem, field="job.evaluation", allowed="held-out prompts")
 
 
-def _check_new_run(out: Path, resume: Path | None = None) -> None:
+def _check_new_run(out: Path, resume: Path | str | None = None) -> None:
     """Refuse a folder that holds a finished run, so that no measurement is replaced.
 
     Args:
@@ -217,7 +241,7 @@ def _check_new_run(out: Path, resume: Path | None = None) -> None:
     from rlplan.errors import FileError
     from rlplan.results.stored import MEASURED_FILE
 
-    start = resume.resolve() if resume is not None else None
+    start = resume.resolve() if isinstance(resume, Path) else None
     goes_on = start is not None and out.resolve() in (start, *start.parents)
     if (out / MEASURED_FILE).exists() and not goes_on:
         raise FileError(str(out), "holds a run already", allowed="a folder without one (--out)")

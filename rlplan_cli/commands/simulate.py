@@ -19,6 +19,7 @@ from rlplan_cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from profiles.facts import Facts
     from rlplan.plan import Plan
     from rlplan.results.forecast import Forecast
 
@@ -48,14 +49,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
     """
     from executor.learning.rules import check_rule_names
     from planner.answers.completion import load_plan
-    from planner.answers.explain import with_nearest_fit
-    from planner.requests.drafts import load_request
     from planner.requests.specs import broken_words
     from reports.tables.plans import host_terms_table, memory_terms_table
     from rlplan.errors import InfeasibleError
     from rlplan.results.stored import PLAN_FILE
     from rlplan_cli.answering import print_answer, print_remarks
-    from rlplan_cli.commands.report import report_run
     from rlplan_cli.outputs import check_files, check_folder
     from simulator.capabilities import check_played
     from simulator.simulate import simulate
@@ -68,7 +66,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_folder("--report", report)
     forecast = simulate(complete, facts, iterations=iterations)
     if not forecast.feasible:
-        forecast = with_nearest_fit(forecast, complete, facts, load_request(file)[1])
+        forecast = _nearest_fit(forecast, complete, facts, file)
     _write(trace, out, out_plan, complete, forecast)
     if as_json:
         echo_json(forecast)
@@ -81,10 +79,22 @@ def command(  # noqa: PLR0917 -- one parameter an option
     broken = broken_words(complete, forecast)
     if broken:
         say("\n".join(broken))
-    page = report and report_run(report, complete, forecast, None, None, facts)
+    page = None
+    if report is not None:
+        from rlplan_cli.commands.report import report_run
+
+        page = report_run(report, complete, forecast, None, None, facts)
     say_written(trace, out, out_plan, page)
     if broken or not forecast.feasible:
         raise typer.Exit(InfeasibleError.exit_code)
+
+
+def _nearest_fit(forecast: Forecast, plan: Plan, facts: Facts, file: Path) -> Forecast:
+    """Return a forecast with what would fit instead: only this loads the search."""
+    from planner.answers.explain import with_nearest_fit
+    from planner.requests.drafts import load_request
+
+    return with_nearest_fit(forecast, plan, facts, load_request(file)[1])
 
 
 def _write(

@@ -1,5 +1,6 @@
 """Low-rank adapters: the same in every layout, off as the reference, merged where weights are given out."""
 
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -53,6 +54,12 @@ CASES = {
         {"pp": 2, "zero": 2, "chunks": 2},
     ),
 }
+CASES |= {
+    "tp 2, experts": (2, "mixtral", "lm", {"tp": 2}),
+    "dp 2, experts, sharded states": (2, "qwen3_moe", "lm", {"zero": 1}),
+    "fully sharded experts": (2, "qwen3_moe", "lm", {"zero": 3}),
+    "tp 2 x dp 2, experts, sharded gradients": (4, "qwen3_moe", "lm", {"tp": 2, "zero": 2}),
+}
 FEW = (
     "tp 2", "tp 2, sequences cut", "pp 2", "dp 2, sharded states", "tp 2 of a critic", "sharded gradients",
     "fully sharded critic", "tp 2 x dp 2, fully sharded",
@@ -63,7 +70,9 @@ ALONE: tuple[int, str, str, dict[str, Any]] = (1, "llama", "lm", {})
 
 
 def adapted_shard(rank, ranks, case, adapter=ADAPTER):
-    """Return a rank's shard of a model with adapters that are not zero any more."""
+    """Return a rank's shard of a model with adapters that are not zero any more; beside experts, of its attention."""
+    if MODELS[case[1]].num_experts:
+        adapter = replace(adapter, targets="attention")
     return shard_of(rank, ranks, case, learning_rate=RATE, adapter=adapter)
 
 

@@ -100,7 +100,7 @@ def test_a_rule_that_fails_is_the_users_mistake_and_ends_the_run(shared_workers,
     assert not (tmp_path / "out" / "measured.json").exists()
 
 
-# One of a family whose experts adapters do not stand beside.
+# Experts, beside which adapters do not stand.
 EXPERTS = replace(
     TINY, family="mixtral", num_experts=4, experts_per_token=2, moe_ffn_size=TINY.ffn_size
 )
@@ -155,7 +155,7 @@ def changed(task="actor.update", **fields):
                     make_job(model=EXPERTS), adapters=FrozenDict({"critic": Adapter(rank=8)})
                 ),
             ),
-            r"job\.models\.critic\.family is mixtral: this executor cannot: training by adapters",
+            r"job\.adapters\.critic\.targets is all-linear: this executor cannot: training by adapters",
         ),
         (
             replace(changed(), job=replace(make_job(), rollout_precision="fp8")),

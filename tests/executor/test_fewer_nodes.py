@@ -125,6 +125,7 @@ def lose_a_node(raylets, folder, *options):
 class TestOnACluster:
     pytestmark = on_raylets
 
+    @pytest.mark.full
     def test_a_run_whose_node_is_gone_goes_on_with_a_plan_for_the_others(self, raylets, tmp_path):
         evaluated(tmp_path)
         more = ("--keep", ITERATIONS, "--stop-tokens", STOP_TOKENS, "--log-to", "wandb")

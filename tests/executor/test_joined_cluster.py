@@ -114,7 +114,7 @@ class Raylets:
             start_new_session=True,
         )
         self._process.stdout.readline()
-        self.address = ""
+        self.pid, self.address = self._process.pid, ""
 
     def add(self, address, cores, *resources):
         self.address = self._say("add", address, str(cores), *resources)

@@ -80,6 +80,37 @@ def test_a_wave_that_is_rewound_begins_where_its_prompts_end(steps):
     assert (wave._cache.length, wave._step) == (6 - STEPS_BEFORE, 0)
 
 
+@pytest.mark.parametrize(
+    ("name", "prompts"),
+    [("decode", 1), ("decode_uneven", 3), ("prefill", 3), ("prefill_uneven", 3)],
+)
+def test_the_caches_of_decode_steps_are_filled_by_one_prompt_of_each_length(
+    monkeypatch, name, prompts
+):
+    rows = []
+    run = Wave._pass
+    monkeypatch.setattr(
+        Wave,
+        "_pass",
+        lambda wave, tokens, *rest: rows.append(tokens.shape) or run(wave, tokens, *rest),
+    )
+    step = ModelPass(name=name, model=TINY, head="lm", precision="fp32", sequences=3, tokens=12)
+    PassBench(0, 1, torch.device("cpu"), JOB).run(step, repeats=1)
+    assert rows[0][0] == prompts
+    assert {shape for shape in rows[1:] if shape[1] == 1} <= {(3, 1)}
+
+
+def test_of_long_steps_fewer_are_timed_and_of_all_ranks_as_many():
+    large = replace(TINY, hidden_size=1024, ffn_size=4096, num_layers=30)
+    step = ModelPass(name="decode", model=large, head="lm", precision="fp32", sequences=1, tokens=9)
+    whole = (STEPS_BEFORE, STEPS_TOGETHER)
+    assert passes.steps_of(step, "cpu") == whole
+    many = replace(step, sequences=64)
+    assert passes.steps_of(many, "cpu") == (1, 2)
+    assert passes.steps_of(many, "cuda") == whole
+    assert passes.steps_of(replace(many, tp=1000), "cpu") == whole
+
+
 @given(
     st.sampled_from([1, 2, 3, 8, 16]),
     st.integers(1, 4),

@@ -35,6 +35,7 @@ def profiled(raylets, folder, *options):
     return answer(COMMAND, *given, *options, cwd=folder)
 
 
+@pytest.mark.full
 def test_a_profile_of_a_cluster_has_its_passes_and_the_links_between_its_nodes(raylets, tmp_path):
     assert answer(NEIGHBOUR, raylets.address)[1].strip() == "7"
     (tmp_path / "job.yaml").write_text(JOB)

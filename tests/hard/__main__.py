@@ -29,7 +29,9 @@ def options():
     parser = argparse.ArgumentParser(
         prog="python -m tests.hard", description=__doc__.split("\n")[0]
     )
-    parser.add_argument("--parts", default="fuzz,numbers,fresh,faults,soak", help="comma-separated")
+    parser.add_argument(
+        "--parts", default="fuzz,numbers,fresh,faults,cluster,soak", help="comma-separated"
+    )
     parser.add_argument("--cases", type=int, default=3000, help="of mutated inputs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first mutated input")
@@ -94,6 +96,10 @@ def part_of(name, given):
         from tests.hard.faults import injected
 
         return injected(given.faults, given.seed)
+    if name == "cluster":
+        from tests.hard.joined import lost
+
+        return lost(given.faults, given.seed)
     from tests.hard.soak import soaked
 
     return soaked(given.minutes)

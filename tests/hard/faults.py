@@ -26,10 +26,10 @@ from safetensors.numpy import load_file
 from executor.control.checkpoints import find_checkpoint
 from executor.control.metrics import read_metrics
 from profiles.catalog import load_job
-from rlplan.files.decoding import load_yaml
+from rlplan.files.decoding import load_yaml, read_yaml
 from rlplan.files.writing import write_yaml
 from rlplan.job import Rewards
-from rlplan.plan import PlanDraft
+from rlplan.plan import Plan, PlanDraft
 from rlplan.results.stored import PLAN_FILE, write_plan
 from tests.executor.plans import make_job, make_plan
 from tests.house.tree import ROOT
@@ -123,6 +123,11 @@ def plan_of(mode, folder, deed="pass", at=0):
     return folder / "plan.yaml"
 
 
+def load_written(folder):
+    """Return the plan that was written into a folder."""
+    return read_yaml(Plan, folder / "plan.yaml")
+
+
 def _played(folder):
     """Write the draft of a job whose turns are answered by processes of their own."""
     example = ROOT / "examples" / "turns"
@@ -188,7 +193,7 @@ def strike(run, out, fault, dice):
     after = dice.randrange(ITERATIONS - 1)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while run.poll() is None and time.monotonic() < deadline:
-        if _done(out) >= after and (found := _processes(run, fault.process)):
+        if iterations_done(out) >= after and (found := _processes(run, fault.process)):
             time.sleep(dice.random() * 0.2)
             chosen = dice.choice(found)
             if fault.process == CLOCK:
@@ -206,7 +211,8 @@ def strike(run, out, fault, dice):
     return ""
 
 
-def _done(out):
+def iterations_done(out):
+    """Return how many iterations a run has done; -1 before it keeps metrics."""
     metrics = out / "metrics.jsonl"
     return metrics.read_bytes().count(b"\n") if metrics.exists() else -1
 
@@ -298,7 +304,9 @@ def _ending(run, fault, plan, out, hit, limit):
     if run.returncode not in {0, -signal.SIGKILL} and len(told) != 1:
         yield f"ended with {run.returncode} and {len(told)} messages: {said[-300:]!r}"
     if run.returncode in {-signal.SIGKILL, *fault.ends} and hit and not _is_complete(out):
-        again = start(plan, out, "--resume", out, *limit) if _checkpoints(out) else start(plan, out)
+        again = (
+            start(plan, out, "--resume", out, *limit) if has_checkpoints(out) else start(plan, out)
+        )
         try:
             _, said = again.communicate(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -311,10 +319,11 @@ def _ending(run, fault, plan, out, hit, limit):
 
 def _is_complete(out):
     """Tell whether a run's last checkpoint has all its iterations: nothing of it is left to be resumed."""
-    return _checkpoints(out) and find_checkpoint(out).state.iteration == ITERATIONS
+    return has_checkpoints(out) and find_checkpoint(out).state.iteration == ITERATIONS
 
 
-def _checkpoints(out):
+def has_checkpoints(out):
+    """Tell whether a run has a whole checkpoint."""
     return any((out / "checkpoints").glob("*/manifest.json"))
 
 

@@ -14,7 +14,8 @@ INTRODUCTION = """What was tried to break `rlplan`, how often, and what came of 
 def page_of(results):
     """Return the page (Markdown) of results by part; parts that were not run are left out."""
     told = {
-        "fuzz": _fuzz, "numbers": _numbers, "fresh": _fresh, "faults": _faults, "soak": _soak,
+        "fuzz": _fuzz, "numbers": _numbers, "fresh": _fresh, "faults": _faults, "cluster": _cluster,
+        "soak": _soak,
     }  # fmt: skip
     parts = [told[name](results[name]) for name in told if name in results]
     totals = ["| Part | Cases | Failures | Seconds |", "|---|---:|---:|---:|"]
@@ -84,7 +85,8 @@ Advisories on the installed packages: {found["audit"]}.
 {_failures(found)}"""
 
 
-def _faults(found):
+def _counted(found):
+    """Return the table of runs that ended well, by fault and mode."""
     modes = sorted({mode for by_mode in found["counts"].values() for mode in by_mode})
     rows = []
     for fault, by_mode in found["counts"].items():
@@ -95,7 +97,11 @@ def _faults(found):
             for mode in modes
         ]
         rows.append(f"| {fault} | {' | '.join(cells)} |")
-    table = "\n".join([f"| Fault | {' | '.join(modes)} |", f"|---|{'---|' * len(modes)}", *rows])
+    return "\n".join([f"| Fault | {' | '.join(modes)} |", f"|---|{'---|' * len(modes)}", *rows])
+
+
+def _faults(found):
+    table = _counted(found)
     left_out = "; ".join(f"{name} ({why})" for name, why in found.get("left_out", {}).items())
     return f"""## Faults of runs
 
@@ -110,6 +116,19 @@ the process was gone before the moment came.
 Of several Ray nodes on one machine, the one that is killed has a device's worker; another one has room for it. The clock
 of the day jumps by a minute, an hour or a day, back or on, for all processes of a run at once: a library that is loaded
 before any other answers those who ask for it (`tests/hard/shifted_clock.c`). Not tried: {left_out or "nothing of the list"}.
+
+{_failures(found)}"""
+
+
+def _cluster(found):
+    return f"""## Losses on a cluster
+
+Runs that joined a Ray cluster of two nodes by `--address`, each of which has one of the plan's two pools, drawn from
+seed {found["seed"]}, {found["runs_each"]} of each mode. Where a node is lost, a third one comes, for which the run waits
+(`--node-wait`). Well is what it is above, and in the cluster nothing is left but what others have in it. In
+{found["missed"]} runs the moment did not come.
+
+{_counted(found)}
 
 {_failures(found)}"""
 

@@ -4,10 +4,16 @@ import importlib.metadata
 import subprocess
 import sys
 
+from rlplan.results.stored import write_plan
+from tests.executor.plans import ALL_ROLES, make_job, make_plan
 from tests.house.tree import ROOMS, ROOT
 
 HEAVY = ("torch", "ray", "transformers", "vllm", "pandas", "scipy", "matplotlib")
 EXECUTION_ONLY = ("torch", "ray", "transformers", "vllm", "safetensors", "tensorboard")
+
+
+# What only a search, or an answer that looks for another plan, needs.
+SEARCHES = ("planner.exact", "planner.search", "planner.answers.explain", "planner.layouts")
 
 
 def run(program: str) -> str:
@@ -39,6 +45,22 @@ def test_help_loads_nothing_heavy():
     help_text, loaded = run(program).strip().rsplit("\n", 1)
     assert "simulate" in help_text
     assert loaded == "[]"
+
+
+def test_simulating_a_complete_plan_loads_nothing_of_the_search(tmp_path):
+    write_plan(tmp_path / "plan.yaml", make_plan(make_job(), {"p0": (2, ALL_ROLES)}))
+    program = (
+        "import sys\n"
+        f"sys.argv = ['rlplan', 'simulate', {str(tmp_path / 'plan.yaml')!r}]\n"
+        "from rlplan_cli.main import main\n"
+        "try:\n"
+        "    code = main()\n"
+        "except SystemExit as stop:\n"
+        "    code = stop.code\n"
+        "assert not code, code\n"
+        f"print([m for m in sys.modules if m.startswith({SEARCHES})])\n"
+    )
+    assert run(program).strip().rsplit("\n", 1)[1] == "[]"
 
 
 def test_planning_rooms_import_without_torch_ray_vllm_and_transformers():

@@ -10,15 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from profiles.probes import load_probe
+from profiles.probes.bench.contract import HostBench
+from profiles.probes.bench.repeats import MOST_ROUND_REPEATS, ROUNDS
 from profiles.probes.session import profile_machine
 from profiles.probes.session.context import context_bytes
-from profiles.probes.session.profiling import settings_of
+from profiles.probes.session.opening import open_profile
+from profiles.probes.session.profiling import Session, is_measured, settings_of
 from profiles.sheets import load_model
-from profiles.tables.points import TABLES
+from profiles.tables.points import TABLES, model_pass_keys
 from profiles.tables.table import read_profile
 from rlplan.errors import FileError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
+from rlplan.probing import ModelPass
 from rlplan.sheets.machine import (
     fingerprint_digest,
     matches,
@@ -138,6 +143,28 @@ def test_a_finished_profile_is_not_measured_again(session):
     measure(out, runner=runner)
     assert runner.asked == 0
     assert {path.name: path.stat().st_mtime_ns for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("seconds", "repeats"),
+    [
+        (0.001, ROUNDS * MOST_ROUND_REPEATS),
+        (0.1, ROUNDS * 2),
+        (0.2, ROUNDS // 2),
+        (3.0, ROUNDS // 2),
+    ],
+)
+def test_a_long_pass_is_measured_once_in_half_of_the_rounds(tmp_path, seconds, repeats):
+    profile = open_profile(tmp_path, "here", "cpu", 1)
+    keys = model_pass_keys(
+        ModelPass(name="infer", model=TINY, head="lm", precision="fp32", sequences=1, tokens=8)
+    )
+    probe = replace(load_probe("model_pass"), measure=lambda *asked: (seconds,) * asked[-1])
+    assert not is_measured(profile, probe, keys)
+    session = Session(profile, tmp_path, lambda *_: None, total=1)
+    session.run([(probe, keys)], HostBench(job=JOB, settings=settings_of("cpu", JOB, 1)))
+    assert profile.get("model_pass", keys).repeats == repeats
+    assert is_measured(profile, probe, keys)
 
 
 @pytest.mark.parametrize(

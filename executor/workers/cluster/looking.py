@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from executor.data.remote_folders import RemoteFolder, child_url, is_url
 from executor.workers.cluster.nodes import RayNode
 from executor.workers.pools import fetched
 from rlplan.errors import FileError, RlplanError, WorkerLostError
@@ -35,7 +36,7 @@ class Look:
 
     Attributes:
         paths: Files and folders whose contents count.
-        token: File of this run in a folder that every node writes into; None: none is asked for.
+        token: File of this run in a folder, or behind a URL, that every node writes into; None: none is asked for.
     """
 
     paths: tuple[str, ...] = ()
@@ -73,7 +74,8 @@ def look(asked: Look, name: str) -> Seen:
             versions[library] = importlib.metadata.version(library)
     token, problem = "", ""
     if asked.token is not None:
-        token, problem = _answer_token(Path(asked.token), name)
+        answers = _answer_remote_token if is_url(asked.token) else _answer_token
+        token, problem = answers(asked.token, name)
     return Seen(
         versions=FrozenDict(versions),
         fingerprint=read_fingerprint(),
@@ -83,7 +85,19 @@ def look(asked: Look, name: str) -> Seen:
     )
 
 
-def _answer_token(path: Path, name: str) -> tuple[str, str]:
+def _answer_remote_token(url: str, name: str) -> tuple[str, str]:
+    there, _, file = url.rpartition("/")
+    try:
+        folder = RemoteFolder(there)
+        token = folder.read(file)
+        folder.write(f"{file}-{name}", name)
+    except FileError as error:
+        return "", error.problem
+    return token, ""
+
+
+def _answer_token(file: str, name: str) -> tuple[str, str]:
+    path = Path(file)
     try:
         token = path.read_text(encoding="ascii")
         path.with_name(f"{path.name}-{name}").write_text(name, encoding="ascii")
@@ -188,6 +202,34 @@ def _check_shared(nodes: Sequence[RayNode], folder: Path, name: str) -> None:
         for each in made:
             with suppress(OSError):
                 each.rmdir()
+
+
+def check_reached(nodes: Sequence[RayNode], url: str, name: str) -> None:
+    """Refuse a folder behind a URL that this process, or a node, cannot write into and read from.
+
+    Args:
+        name: What people call it.
+
+    Raises:
+        FileError: Names the URL, the node, and what is wrong.
+    """
+    folder = RemoteFolder(url, name)
+    token, text = f".rlplan-{secrets.token_hex(8)}", secrets.token_hex(16)
+    answers = [f"{token}-{node.id}" for node in nodes]
+    try:
+        folder.write(token, text)
+        if folder.read(token) != text:
+            raise FileError(url, "does not give back what is written there", field=name)
+        seen = looked_at(nodes, Look(token=child_url(url, token)))
+        for node, answer in zip(nodes, answers, strict=True):
+            if seen[node.id].token != text or folder.read(answer) != node.id:
+                problem = seen[node.id].problem or "another file is there"
+                words = f"is not reached by node {node.address}: {problem}"
+                raise FileError(url, words, field=name)
+    finally:
+        for each in (token, *answers):
+            with suppress(FileError):
+                folder.remove(each)
 
 
 def _refuse(path: Path, name: str, problem: str) -> None:

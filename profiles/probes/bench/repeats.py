@@ -34,6 +34,14 @@ MOST_ROUND_REPEATS: Final = 3
 LONG_PASS_SECONDS: Final = 0.2
 
 
+def rounds_of(rounds: int, typical_seconds: float) -> int:
+    """Return of how many rounds a pass that takes so long is in: of half of them where it is long.
+
+    What disturbs the machine for a moment is a smaller part of it.
+    """
+    return rounds if typical_seconds < LONG_PASS_SECONDS else max(1, rounds // 2)
+
+
 def fewest_of_round(typical_seconds: float) -> int:
     """Return the repeats that a round has at least, of a pass that takes so long."""
     return 1 if typical_seconds >= LONG_PASS_SECONDS else 2

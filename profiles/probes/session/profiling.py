@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 from profiles.probes import load_probe, probe_names
 from profiles.probes.bench.contract import (
@@ -20,6 +21,7 @@ from profiles.probes.bench.repeats import (
     fewest_of_round,
     measure_round,
     measure_within_budget,
+    rounds_of,
 )
 from profiles.probes.session.context import context_bytes
 from profiles.probes.session.opening import open_profile
@@ -126,7 +128,11 @@ def is_measured(profile: Profile, probe: Probe, keys: Keys) -> bool:
     if point is None:
         return False
     rounds = probe.rounds if isinstance(probe, HostProbe) else 1
-    return rounds == 1 or point.repeats >= rounds * fewest_of_round(point.seconds_mean)
+    if rounds == 1:
+        return True
+    typical_seconds = point.seconds_mean
+    wanted = rounds_of(rounds, typical_seconds) * fewest_of_round(typical_seconds)
+    return point.repeats >= wanted
 
 
 @dataclass
@@ -162,6 +168,8 @@ class Session:
                 share = (done * len(pending) + index) // rounds
                 label = f"{probe.name}, round {done + 1} of {rounds}"
                 self.progress(self.done + share, self.total, label)
+                if seen[index] and done >= rounds_of(rounds, median(seen[index])):
+                    continue
                 seen[index] = measure_round(partial(probe.measure, bench, keys), seen[index])
                 self.profile.add(probe.table, keys, seen[index])
                 self.profile.write(self.out)

@@ -1,0 +1,75 @@
+"""A rank's part of a checkpoint where that lies behind a URL: sent from its node, and fetched to it once.
+
+What fetches, reads and clears away are three calls: between them all ranks of a node read the one copy that it has.
+"""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from filelock import FileLock
+
+from executor.data.manifests import check_whole, checksums, read_manifest
+from executor.data.remote_folders import RemoteFolder
+from executor.workers.calls import RANDOM_FOLDER, StoreCall
+
+
+def store(call: StoreCall, write: Callable[[StoreCall], None]) -> Mapping[str, str]:
+    """Write a rank's part of a checkpoint.
+
+    Returns:
+        Checksums of the files that were sent to a URL, by their paths; none of what lies in a folder.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    if not call.url:
+        write(call)
+        return {}
+    with tempfile.TemporaryDirectory(prefix="rlplan-stored-") as made:
+        folder = Path(made)
+        (folder / RANDOM_FOLDER).mkdir()
+        write(replace(call, folder=folder, url=""))
+        RemoteFolder(call.url).send(folder)
+        return checksums(folder)
+
+
+def fetch(call: StoreCall) -> None:
+    """Fetch a checkpoint from its URL to this node, if no other rank has done so.
+
+    Raises:
+        FileError: It cannot be read, or a file of it is not as it was written.
+    """
+    if not call.url:
+        return
+    there = _copy(call.url)
+    there.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with FileLock(f"{there}.lock"):
+        if there.exists():
+            return
+        partial = there.with_name(f".{there.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        RemoteFolder(call.url).fetch(partial)
+        check_whole(call.url, read_manifest(partial), checksums(partial))
+        partial.rename(there)
+
+
+def fetched(call: StoreCall) -> StoreCall:
+    """Return a call whose folder is on this node."""
+    return replace(call, folder=_copy(call.url), url="") if call.url else call
+
+
+def clear(call: StoreCall) -> None:
+    """Clear away what was fetched."""
+    if call.url:
+        shutil.rmtree(_copy(call.url), ignore_errors=True)
+
+
+def _copy(url: str) -> Path:
+    """Return where this node keeps what it fetches from a URL."""
+    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir(), f"rlplan-fetched-{os.getuid()}", name)
