@@ -1,14 +1,175 @@
 """What infer and train tasks cost: one layout by cause, or the seconds of many layouts at once."""
 
+import math
+
 import numpy as np
 
+from rlplan.estimate import ZERO, Estimate, Source
+from rlplan.plan import TaskPlan
+from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
+from rlplan.results.forecast import CALL
+from rlplan.rules.batches import rank_sequences
 from simulator.costs.calibrated import task_at_site, times_of
-from simulator.costs.passes.measured import measured_cost
 from simulator.costs.passes.pipeline import Parts
+from simulator.costs.passes.sharding import gradient_exchange
 from simulator.costs.passes.tasks import infer_parts, train_parts
 from simulator.costs.taskcost import TaskCost, cost_of, with_spread
+from simulator.costs.traffic import call_of
 from simulator.placed.columns import Floats
 from simulator.placed.task import PlacedTask, PlacedTasks
+from simulator.workload.sequences import micro_batch_of, micro_batches
+from simulator.workload.shared_prompts import computed_batch, waiting_fraction
+
+
+def measured_cost(placed: PlacedTask) -> TaskCost | None:
+    """Return what a task that infers or trains costs by measured passes, or None where one is missing.
+
+    Rewards and advantages come before updates. Each update then runs its micro-batches, reduces
+    gradients over the data-parallel ranks if there are several, and steps the optimizer.
+    """
+    if placed.device.profile is None or not is_plain(placed.layout) or _cuts_across_nodes(placed):
+        return None
+    if placed.adapter is not None or placed.layout.token_budget is not None:
+        return None  # no probe has adapters, or packs up to a budget
+    if not placed.framework.runs:
+        return None  # passes are measured as `rlplan execute` makes them
+    work = _passes(placed, "train" if placed.trains else "infer")
+    if work is None:
+        return None
+    parts = {"uneven lengths": _uneven(placed, work), CALL: call_of(placed)}
+    if not placed.trains:
+        return cost_of({"forward": work} | parts)
+    step, reduction = _seconds(placed, "optimizer"), _reduction(placed)
+    if step is None or reduction is None:
+        return None
+    updates = placed.workload.updates * placed.workload.epochs
+    return cost_of(
+        {
+            "experience": _experience(placed),
+            "forward and backward": work * updates,
+            "uneven lengths": parts["uneven lengths"] * updates,
+            "gradient reduction": reduction * updates,
+            "optimizer": step * updates,
+            CALL: parts[CALL],
+        }
+    )
+
+
+def _reduction(placed: PlacedTask) -> Estimate | None:
+    """Return the seconds of one reduction of gradients, or None where it was not measured.
+
+    Passes were measured on one node: what crosses nodes takes what its collective does.
+    """
+    layout = placed.layout
+    if layout.dp == 1:
+        return ZERO
+    if placed.device.measured_by_node and _crosses(placed, layout.dp, layout.tp):
+        return gradient_exchange(placed)[0]
+    return _seconds(placed, "gradient_reduction", dp=layout.dp)
+
+
+def _cuts_across_nodes(placed: PlacedTask) -> bool:
+    """Tell whether tensor-parallel ranks are on several nodes, where those of measured passes shared one."""
+    return placed.device.measured_by_node and _crosses(placed, placed.layout.tp)
+
+
+def _crosses(placed: PlacedTask, ranks: int, stride: int = 1) -> bool:
+    return placed.site.ranks_per_node(ranks, stride) < ranks
+
+
+def is_plain(layout: TaskPlan) -> bool:
+    """Tell whether measured passes speak of this layout: they know TP and DP only."""
+    sharded = layout.pp * layout.cp * layout.ep > 1 or layout.zero > 0
+    return not (sharded or layout.offload or layout.recompute != "none")
+
+
+def _seconds(
+    placed: PlacedTask, name: PassName, *, dp: int = 1, sequences: int = 1, tokens: int = 1
+) -> Estimate | None:
+    """Return seconds of one pass, or None where this model was never measured so."""
+    wanted = ModelPass(
+        name=name,
+        model=placed.model,
+        head=placed.task.head,
+        precision=placed.precision,
+        tp=placed.layout.tp,
+        dp=dp,
+        sequences=sequences,
+        tokens=tokens,
+    )
+    return placed.device.model_pass(wanted)
+
+
+def _seconds_at_once(placed: PlacedTask, name: PassName, **batch: int) -> Estimate | None:
+    """Return seconds of one pass on all copies at once, or of one rank's where only that is known."""
+    whole = _seconds(placed, name, dp=placed.layout.dp, **batch)
+    return whole or _seconds(placed, name, **batch)
+
+
+def _seconds_of(
+    placed: PlacedTask, name: PassName, sequences: float, tokens: int
+) -> Estimate | None:
+    """Return seconds of a micro-batch that computes as many tokens as so many sequences have.
+
+    Where samples share their prompt it is fewer than it holds, and no whole number. That leaves
+    out what is done for each sample all the same: attention over the prompt's tokens, and spreading
+    them to every sample for it.
+    """
+    low = math.floor(sequences)
+    least = _seconds_at_once(placed, name, sequences=low, tokens=tokens)
+    if least is None or sequences == low:
+        return least
+    most = _seconds_at_once(placed, name, sequences=low + 1, tokens=tokens)
+    assert most is not None, "what was measured once is found again"
+    return least * (low + 1 - sequences) + most * (sequences - low)
+
+
+def _passes(placed: PlacedTask, name: PassName) -> Estimate | None:
+    whole = ZERO
+    for size, count in micro_batches(placed.local, placed.layout.micro_batch):
+        each = _usual_seconds(placed, name, size) or _even_seconds(placed, name, size)
+        if each is None:
+            return None
+        whole = whole + each * count
+    return whole
+
+
+def _even_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | None:
+    """Return seconds of a micro-batch as one of equal lengths that computes as many tokens."""
+    statistics, engine = placed.statistics, placed.engine
+    tokens = micro_batch_of(statistics, size, engine.padding).tokens // size
+    computed = computed_batch(engine, statistics, size).tokens
+    return _seconds_of(placed, name, min(size, computed / tokens), tokens)
+
+
+def _usual_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | None:
+    """Return seconds of a micro-batch as the job has them, or None where none was measured.
+
+    Attention over sequences of other lengths, and over prompts that samples share, is computed as wide as the longest,
+    and gathered for that: more than sequences of one length show.
+    """
+    engine, statistics = placed.engine, placed.statistics
+    packs = engine.padding == "none" and engine.shares_prompts
+    if not packs or not is_uneven(placed.workload):
+        return None
+    tokens = round(statistics.mean_tokens)
+    return _seconds_at_once(placed, USUAL[name], sequences=size, tokens=tokens)
+
+
+def _uneven(placed: PlacedTask, work: Estimate) -> Estimate:
+    layout = placed.layout
+    sizes = (placed.local, layout.micro_batch, layout.dp)
+    return work * waiting_fraction(placed.engine, placed.statistics, *sizes)
+
+
+def _experience(placed: PlacedTask) -> Estimate:
+    """Return seconds of rewards and advantages; the engine's host work where nobody measured them."""
+    rows = rank_sequences(placed.layout.dp, placed.workload, trains=False)
+    tokens = round(placed.statistics.mean_tokens)
+    measured = _seconds_at_once(placed, "experience", sequences=rows, tokens=tokens)
+    if measured is not None:
+        return measured
+    return Estimate(placed.engine.step_seconds, 0.0, Source.DATASHEET)
 
 
 def passes_cost(placed: PlacedTask) -> TaskCost:

@@ -1,33 +1,360 @@
 """The forecast, put together from an agenda, its trace and the memory of its pools."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from profiles.analytic.efficiencies import load_host_costs
 from profiles.facts import Facts
-from rlplan.estimate import Estimate, interval_seconds
+from profiles.jobs.nodes import taken_from_sheet
+from rlplan.algorithms import load_algorithm
+from rlplan.calibration import WORK_KINDS, Calibration, Factor
+from rlplan.dataflow import unused_roles
+from rlplan.estimate import Estimate, Source, interval_seconds
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
+from rlplan.job import Job, NodeGroup
 from rlplan.plan import Plan, ResourcePool
 from rlplan.results.forecast import Forecast, MemoryForecast, OverlapForecast, TaskForecast
 from rlplan.trace import IterationSpan, Span, Trace
-from rlplan.units import show_bytes
-from rlplan.workload.lengths import mean_length
-from simulator.costs.calibrated import step_spread
+from rlplan.units import show_bytes, show_seconds
+from rlplan.workload.lengths import Lognormal, mean_length
+from simulator.costs.calibrated import step_spread, uncalibrated_spread
 from simulator.timeline.agenda import Entry
-from simulator.timeline.assumptions import assumptions_of
-from simulator.timeline.critical_path import (
-    Interval,
-    clipped,
-    critical_path,
-    idle_seconds,
-    seconds_by_stage,
-    work_of,
-)
+from simulator.timeline.engine import Work
 from simulator.timeline.expenses import PoolLoad, iteration_joules, iteration_usd, rates_of
-from simulator.timeline.forecast_warnings import warnings_of
 from simulator.timeline.goodput import goodput_forecast
 from simulator.timeline.pool_memory import TRANSITION
 from simulator.timeline.steady import window_of
+
+# Allocators lose a few per cent to fragmentation; above this share of a device's memory a plan
+# that fits on paper may not fit in practice.
+TIGHT_MEMORY_FRACTION = 0.95
+
+
+def warnings_of(
+    plan: Plan,
+    agenda: Sequence[Entry],
+    memory: Sequence[MemoryForecast],
+    overlap: OverlapForecast | None = None,
+) -> tuple[str, ...]:
+    """Return warnings: sources, ranges, unused GPUs and models, tight memory, long sequences, old weights, drops.
+
+    Args:
+        overlap: What becomes of generation beside training, where responses are handed on one by one.
+    """
+    return (
+        *_about_sources(agenda),
+        *_about_pools(plan),
+        *_about_memory(memory),
+        *_about_positions(plan.job),
+        *_about_unused_models(plan.job),
+        *_about_staleness(plan, overlap),
+        *_about_drops(plan.job),
+    )
+
+
+def _about_sources(agenda: Sequence[Entry]) -> list[str]:
+    found = []
+    outside = [entry.work.name for entry in agenda if entry.cost.total.outside_range]
+    if outside:
+        found.append(f"outside the measured range, taken from its nearest edge: {_listed(outside)}")
+    sheet = [entry for entry in agenda if entry.cost.total.source == Source.DATASHEET]
+    tasks = {entry.work.key for entry in agenda if entry.work.activity == "task"}
+    if tasks <= {entry.work.key for entry in sheet}:
+        found.append("no task was measured as a whole: every task has parts from datasheets")
+    elif sheet:
+        found.append(f"not measured, from datasheets: {'; '.join(map(_unmeasured_parts, sheet))}")
+    return found
+
+
+def _unmeasured_parts(entry: Entry) -> str:
+    parts = [name for name, part in entry.cost.parts if part.source == Source.DATASHEET]
+    return f"{entry.work.name} ({_listed(parts)})"
+
+
+def _about_pools(plan: Plan) -> list[str]:
+    found = []
+    devices = [pool for pool in plan.pools if not pool.is_host]
+    unused = plan.job.gpus - sum(pool.gpus for pool in devices)
+    if unused > 0:
+        found.append(f"{unused} of the cluster's {plan.job.gpus} GPUs are in no pool")
+    used = {layout.pool for layout in plan.tasks.values()}
+    found += [
+        f"pool {pool.name} has no task: its {pool.gpus} GPUs stand idle"
+        for pool in plan.pools
+        if pool.name not in used
+    ]
+    return found
+
+
+def _about_memory(memory: Sequence[MemoryForecast]) -> list[str]:
+    return [
+        f"pool {each.pool} fills {each.gpu_peak_bytes / each.capacity_bytes:.0%} of its memory in "
+        f"{each.peak_task}: fragmentation may push it over"
+        for each in memory
+        if each.fits and each.gpu_peak_bytes > TIGHT_MEMORY_FRACTION * each.capacity_bytes
+    ]
+
+
+def _about_positions(job: Job) -> list[str]:
+    longest = job.workload.longest_sequence_tokens
+    return [
+        f"{role}: sequences of up to {longest} tokens, but {job.architecture(role).name} was made "
+        f"for {job.architecture(role).max_positions}"
+        for role in job.models
+        if longest > job.architecture(role).max_positions
+    ]
+
+
+def _about_unused_models(job: Job) -> list[str]:
+    algorithm = load_algorithm(job.algorithm)
+    why = "the penalty for leaving it has no weight, so its pass is not planned"
+    if algorithm.shares_reference(job):
+        why = "the actor's frozen weights, its adapters off, are the reference"
+    unused = sorted(unused_roles(algorithm, job))
+    return [f"models.{role} is not used: {why}" for role in unused]
+
+
+def _about_staleness(plan: Plan, overlap: OverlapForecast | None) -> list[str]:
+    if plan.staleness == 0:
+        return []
+    age = f"up to {plan.staleness} update(s) old"
+    if overlap is not None and overlap.staleness_max < math.floor(plan.staleness):
+        age = f"up to {overlap.staleness_max:g} update(s) old, as generation never reaches the bound of {plan.staleness:g}"
+    return [f"mode {plan.mode}: trains on samples of weights {age}, which may change convergence"]
+
+
+def _about_drops(job: Job) -> list[str]:
+    return [
+        f"{name} {over:g}: the longest responses are dropped, so it learns from shorter ones than the job says"
+        for name, over in job.workload.begun_beyond.items()
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
+
+
+Interval = tuple[float, float]
+
+
+def work_of(span: Span, works: Sequence[Work]) -> Work:
+    """Return the work that a span shows."""
+    return next(work for work in works if (work.name, work.pool) == (span.name, span.pool))
+
+
+def critical_path(
+    spans: Sequence[Span], works: Sequence[Work], begin_seconds: float = 0.0
+) -> tuple[Span, ...]:
+    """Return the chain of spans that decided when the last of them ended, first one first.
+
+    Walks back from the last span to end: a work starts at the instant in which its last parent
+    ended (that one is taken first) or in which one of its resources was given back.
+
+    Args:
+        spans: Of a simulated trace.
+        begin_seconds: How far to walk back; the first span may have begun before.
+    """
+    path: list[Span] = []
+    here = max(spans, key=lambda span: (span.end_seconds, span.seconds), default=None)
+    while here is not None:
+        path.append(here)
+        if here.start_seconds < begin_seconds:
+            break
+        before = [
+            span
+            for span in spans
+            if span.end_seconds == here.start_seconds
+            and span.end_seconds >= begin_seconds
+            and span not in path
+        ]
+        here = _cause(here, before, works)
+    return tuple(reversed(path))
+
+
+def _cause(here: Span, before: Sequence[Span], works: Sequence[Work]) -> Span | None:
+    work = work_of(here, works)
+    owners = [(span, work_of(span, works)) for span in before]
+    waited_for = {(key, here.iteration) for key in work.after}
+    waited_for |= {(key, here.iteration - lag) for key, lag in work.earlier}
+    parents = [span for span, owner in owners if (owner.key, span.iteration) in waited_for]
+    holders = [span for span, owner in owners if set(owner.holds) & set(work.holds)]
+    return next(iter((*parents, *holders)), None)
+
+
+def clipped(interval: Interval, window: IterationSpan) -> Interval:
+    """Return the part of an interval that lies in a window, in seconds; empty if none does."""
+    start = min(max(interval[0], window.start_seconds), window.end_seconds)
+    return start, min(max(interval[1], start), window.end_seconds)
+
+
+def idle_seconds(
+    pools: Iterable[str],
+    window: IterationSpan,
+    spans: Sequence[Span],
+    works: Sequence[Work],
+    path: Sequence[tuple[Interval, str]],
+) -> dict[str, float]:
+    """Return pool-seconds of a window in which pools stand idle, by cause.
+
+    `waiting in STAGE`: the pool has work left, and the critical path is in that stage;
+    `no work left in STAGE`: the pool is done while the critical path is still in that stage.
+
+    Args:
+        window: An iteration, or several that overlap.
+        path: Intervals of the critical path with the stage that each belongs to.
+    """
+    causes: dict[str, float] = {}
+    for pool in pools:
+        held = busy_intervals(pool, spans, works)
+        last = max((end for _, end in held), default=window.start_seconds)
+        busy = [part for each in held if (part := clipped(each, window))[0] < part[1]]
+        for gap in _gaps(busy, window):
+            reason = "waiting" if gap[1] <= last else "no work left"
+            for interval, stage in path:
+                overlap = min(gap[1], interval[1]) - max(gap[0], interval[0])
+                if overlap > 0:
+                    cause = f"{reason} in {stage}"
+                    causes[cause] = causes.get(cause, 0.0) + overlap
+    return causes
+
+
+def busy_intervals(pool: str, spans: Sequence[Span], works: Sequence[Work]) -> list[Interval]:
+    """Return when a pool is held, by start, in seconds."""
+    return sorted(
+        (span.start_seconds, span.end_seconds)
+        for span in spans
+        if pool in work_of(span, works).holds
+    )
+
+
+def seconds_by_stage(
+    path: Sequence[tuple[Interval, str]], stages: Sequence[str]
+) -> Mapping[str, float]:
+    """Return the seconds that each stage occupies on the critical path."""
+    totals = dict.fromkeys(stages, 0.0)
+    for (start, end), stage in path:
+        totals[stage] += end - start
+    return totals
+
+
+def _gaps(busy: Sequence[Interval], window: IterationSpan) -> list[Interval]:
+    edges = [window.start_seconds, *(edge for each in busy for edge in each)]
+    edges.append(window.end_seconds)
+    return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if end > start]
+
+
+def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
+    """Return one sentence for each group of nodes, borrowed architecture, guessed spread or rule and site's factor."""
+    found = (
+        *_of_nodes(job, facts),
+        *_of_kernels(job, facts),
+        *_of_lengths(job),
+        *_of_rules(job, facts),
+        *_of_environments(job),
+        *_of_site(facts.calibration, job.framework),
+        *_of_framework(job, facts),
+    )
+    return tuple(dict.fromkeys(found))
+
+
+def _of_site(calibration: Calibration, framework: str) -> Iterator[str]:
+    """Yield what the site's factors are, those of one value together."""
+    factors: dict[Factor, list[str]] = {}
+    for name, factor in calibration.named():
+        factors.setdefault(replace(factor, tied_to=()), []).append(name)
+    site = f"site {calibration.site}".strip()
+    for factor, names in factors.items():
+        rows = "1 measured time" if factor.rows == 1 else f"{factor.rows} measured times"
+        yield f"{site}: {', '.join(names)} x {factor.value:.2f}, fitted on {rows}"
+    if calibration.framework not in ("", framework):
+        yield f"{site}: fitted on steps of {calibration.framework}, not of {framework}"
+
+
+def _of_framework(job: Job, facts: Facts) -> Iterator[str]:
+    """Yield how well a framework's stages are known that no factor of the site corrects."""
+    framework = facts.framework(job.framework)
+    spreads = {
+        kind: uncalibrated_spread(framework, kind)
+        for kind in WORK_KINDS
+        if facts.calibration.factor(kind) is None
+    }
+    if spreads and not framework.runs:
+        known = dict.fromkeys(f"{spread:.0%}" for spread in sorted(spreads.values()))
+        yield (
+            f"{framework.title}: {', '.join(spreads)} not calibrated at this site, known to within "
+            f"{' to '.join((*known,)[:: max(1, len(known) - 1)])} (one sigma): see rlplan calibrate"
+        )
+
+
+def _of_nodes(job: Job, facts: Facts) -> Iterator[str]:
+    for group in job.cluster:
+        found = ", ".join(_figures(job, group, facts))
+        if found:
+            yield f"{group.gpus_per_node} x {group.gpu} a node, from its sheet: {found}"
+
+
+def _figures(job: Job, group: NodeGroup, facts: Facts) -> Iterator[str]:
+    """Yield the figures of a group that its device's sheet gives and that matter to it."""
+    sheet, framework = facts.device(group.gpu).sheet, facts.framework(job.framework)
+    kept = framework.keeps_domains
+    taken = taken_from_sheet(group, sheet, keeps_domains=kept)
+    domain = sheet.nvlink_domain_gpus if "nvlink_domain_gpus" in taken else None
+    if domain and group.linked_gpus > group.gpus_per_node:
+        yield f"NVLink over {group.linked_gpus} GPUs"
+    elif domain and group.nodes > 1:
+        yield (
+            f"NVLink within nodes ({framework.title} places ranks without regard to domains of "
+            f"{domain} GPUs; nvlink_domain_gpus says otherwise)"
+        )
+    if "inter_node_gbps" in taken and group.nodes > 1:
+        yield f"{group.inter_node_gbps:,g} Gbit/s a node"
+    if "cpu_cores" in taken and (job.rewards is not None or job.environments):
+        yield f"{group.cpu_cores} CPU cores a node"
+    if group.usd_per_gpu_hour is None:
+        yield f"{sheet.usd_per_hour:g} USD per GPU and hour"
+
+
+def _of_kernels(job: Job, facts: Facts) -> Iterator[str]:
+    for group in job.cluster:
+        device = facts.device(group.gpu)
+        if device.borrowed_kernels is not None:
+            yield (
+                f"no operator of {device.sheet.architecture} ({group.gpu}) was measured: the efficiencies "
+                f"of {device.borrowed_kernels} stand in"
+            )
+
+
+def _of_lengths(job: Job) -> Iterator[str]:
+    work = job.workload
+    for what, lengths in (("prompt", work.prompt_tokens), ("response", work.response_tokens)):
+        if isinstance(lengths, Lognormal) and lengths.assumed is not None:
+            yield f"{what} lengths: {lengths.assumed}"
+
+
+def _of_rules(job: Job, facts: Facts) -> Iterator[str]:
+    rewards, device = job.rewards, facts.device(job.cluster[0].gpu)
+    names = (rewards.function, rewards.cost_function) if rewards is not None else ()
+    seconds = load_host_costs().rule_call_seconds.value
+    for name in names:
+        if name is not None and device.guesses_rule(name):
+            yield (
+                f"rule {name} takes {show_seconds(seconds)} a sample: give "
+                f"rewards.function_seconds_per_sample, or run `rlplan profile` for this job"
+            )
+
+
+def _of_environments(job: Job) -> Iterator[str]:
+    """Yield how many steps of environments run at a time that the job does not say it of."""
+    cores = job.host_cores or 0
+    for each in job.environments:
+        if each.workers is None and each.cpu_cores and each.inference == "remote":
+            steps = int(cores / each.cpu_cores)
+            yield (
+                f"environment {each.name}: up to {steps:,} steps at a time, {each.cpu_cores:g} of all nodes' "
+                f"{cores:,} cores each"
+            )
+
 
 STAGES = ("generation", "preparation", "training", TRANSITION)
 

@@ -21,7 +21,7 @@ from rlplan.files.decoding import load_yaml
 from rlplan.files.writing import plain, write_yaml
 from rlplan.job import NodeGroup
 from simulator.placed.site import site_at
-from simulator.timeline.assumptions import assumptions_of
+from simulator.timeline.assemble import assumptions_of
 
 SHEETS = profiles.sheets._path("devices")
 

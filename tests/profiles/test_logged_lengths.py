@@ -18,7 +18,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.workload.lengths import Lengths, Logged, Lognormal, longest, mean_length, sample_lengths
 from rlplan.workload.work import Workload
-from simulator.timeline.assumptions import assumptions_of
+from simulator.timeline.assemble import assumptions_of
 from simulator.workload.sequences import LengthStatistics
 from simulator.workload.usual import evenly
 

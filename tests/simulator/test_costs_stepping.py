@@ -14,8 +14,7 @@ from rlplan.plan import TaskPlan
 from rlplan.sheets.hardware import StepCosts
 from rlplan.workload.lengths import Lognormal, sample_lengths
 from simulator.costs.pricing import pass_seconds, setting_on
-from simulator.generation.generating import generated, limits_of, steps_in
-from simulator.generation.prices.engine_clock import EngineClock
+from simulator.generation.generating import EngineClock, generated, limits_of, steps_in
 from simulator.generation.prices.grids import Grid, Note, nodes, worst_of
 from simulator.generation.prices.stepping import engine_steps
 from simulator.generation.replica import Chunks

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.timeline.critical_path import critical_path, idle_seconds, seconds_by_stage
+from simulator.timeline.assemble import critical_path, idle_seconds, seconds_by_stage
 from simulator.timeline.engine import Work, play
 
 

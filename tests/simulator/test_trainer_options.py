@@ -13,10 +13,10 @@ from rlplan.job import TrainerOptions
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.sheets.hardware import LogitTensors
-from simulator.memory.host_memory import host_terms
 from simulator.memory.states import gathers_weights
 from simulator.placed.task import PlacedTask, PlacedTasks
 from simulator.stages import task_memory
+from simulator.timeline.pool_memory import host_terms
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 
 JOB = job_of(model="qwen2.5-7b", nodes=1)
