@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.learning.advantages import penalised_token_rewards
-from executor.learning.estimators import gae, group_advantages, whiten
+from executor.learning.advantages import gae, group_advantages, penalised_token_rewards, whiten
 from executor.learning.tokenwise import response_mask
 from rlplan.errors import PlanError
 from rlplan.job import Hyperparameters, Rewards

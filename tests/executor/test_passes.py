@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from executor.data.batches import PADDING, RESPONSE
 from executor.data.packing import prompt_leaders
 from executor.probing import passes
-from executor.probing.inputs import usual_batch
-from executor.probing.passes import STEPS_BEFORE, STEPS_TOGETHER, PassBench
+from executor.probing.passes import STEPS_BEFORE, STEPS_TOGETHER, PassBench, usual_batch
 from executor.rollout.engines import torch_static
 from executor.rollout.engines.torch_static import Wave
 from rlplan.probing import ModelPass

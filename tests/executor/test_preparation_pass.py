@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from executor.probing.inputs import preparation
+from executor.probing.passes import preparation
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict

@@ -12,8 +12,16 @@ from ray.exceptions import RayActorError
 
 from executor.data.batches import joined_columns
 from executor.queue.ledger import Ledger, Reader
-from executor.queue.storage import PaddedRead, Storage, StoredRows
-from executor.queue.transfer_queue import HeldPiece, SampleSize, TransferQueue, is_lost, ranges_of
+from executor.queue.transfer_queue import (
+    HeldPiece,
+    PaddedRead,
+    SampleSize,
+    Storage,
+    StoredRows,
+    TransferQueue,
+    is_lost,
+    ranges_of,
+)
 
 # A task that generates, two that make columns, one of them from the other's, and two that update weights.
 READERS = {

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from executor.data.batches import PROMPT, RESPONSE
-from executor.data.texts import TextBatches
 from executor.data.tokenizer import ByteTokenizer
+from executor.data.workload import TextBatches
 from executor.learning.experience import make_experience
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError

@@ -15,10 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from executor.data.packing import pack
-from executor.model import attention, varlen
-from executor.model.attention import NAMES, attention_of, packed_attention
+from executor.model import attention
+from executor.model.attention import (
+    NAMES,
+    attend_by_kernel,
+    attention_of,
+    packed_attention,
+    takes_kernel,
+    varlen_kernel,
+)
 from executor.model.families import family_config
-from executor.model.varlen import attend_by_kernel, takes_kernel, varlen_kernel
 from executor.parallel.meshes import RankGroup, make_mesh
 from executor.parallel.positions import task_positions
 from executor.passes.forward import head_outputs, policy_reader
@@ -54,9 +60,8 @@ class Counting:
 
 
 def put_in_place(patch, kernel):
-    for module in (varlen, attention):
-        patch.setattr(module, "varlen_kernel", lambda: kernel)
-    patch.setattr(varlen, "DEVICES", ("cpu",))
+    patch.setattr(attention, "varlen_kernel", lambda: kernel)
+    patch.setattr(attention, "DEVICES", ("cpu",))
 
 
 @pytest.fixture

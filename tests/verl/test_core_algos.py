@@ -10,7 +10,7 @@ import torch
 
 from executor.data.batches import RESPONSE, ROLLOUT_LOG_PROBS
 from executor.data.packing import pack
-from executor.learning.estimators import gae
+from executor.learning.advantages import gae
 from executor.learning.experience import sequence_weights, sum_weights, token_sum_weights
 from executor.learning.losses import load_loss
 from executor.learning.multiplier import next_kl_coefficient
