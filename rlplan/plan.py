@@ -4,6 +4,7 @@ The simulator plays a plan in simulated time, the executor carries it out; both 
 `rlplan.trace.Trace`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -28,9 +29,51 @@ WHOLE_LAYOUT = ("pool", "tp", "pp", "dp", "engine")
 Recompute = Literal["none", "selective", "alternate", "full", "full-offload"]
 Mode = Literal["sync", "streaming", "one-step-off", "async"]
 InFlight = Literal["drain", "keep", "recompute"]
-# Modes that hand on whole batches, and those that hand responses on one by one.
-WHOLE_BATCH_MODES: Final[tuple[Mode, ...]] = ("sync", "one-step-off")
-STREAMED_MODES: Final[tuple[Mode, ...]] = ("streaming", "async")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Say how generation and training follow each other: all in which modes differ.
+
+    Attributes:
+        ahead: Batches that generation may be ahead of training. None: it never stops, and is ahead as far as the plan's
+            staleness lets it; what becomes of responses under way when weights come is the plan's `in_flight`.
+        by_sample: Whether samples are handed on as they end; else whole batches are.
+    """
+
+    ahead: int | None
+    by_sample: bool
+
+    @property
+    def overlaps(self) -> bool:
+        """Tell whether training and generation are at work at the same time."""
+        return self.by_sample or self.ahead != 0
+
+    @property
+    def is_endless(self) -> bool:
+        """Tell whether generation never stops for training."""
+        return self.ahead is None
+
+    @property
+    def is_batch_ahead(self) -> bool:
+        """Tell whether the next whole batch is generated while this one trains, by weights that are an update behind."""
+        return not self.by_sample and self.ahead == 1
+
+
+FLOWS: Final[Mapping[Mode, Flow]] = {
+    "sync": Flow(ahead=0, by_sample=False),
+    "streaming": Flow(ahead=0, by_sample=True),
+    "one-step-off": Flow(ahead=1, by_sample=False),
+    "async": Flow(ahead=None, by_sample=True),
+}
+USUAL_MODE: Final[Mode] = "sync"
+WHOLE_BATCH_MODES: Final = tuple(mode for mode, flow in FLOWS.items() if not flow.by_sample)
+
+
+def batch_mode(ahead: int) -> Mode:
+    """Return the mode that hands on whole batches, generated so many ahead."""
+    wanted = Flow(ahead=ahead, by_sample=False)
+    return next(mode for mode, flow in FLOWS.items() if flow == wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +200,7 @@ class Plan:
     pools: tuple[ResourcePool, ...]
     tasks: FrozenDict[str, TaskPlan]
     order: FrozenDict[str, tuple[str, ...]]
-    mode: Mode = "sync"
+    mode: Mode = USUAL_MODE
     transition: TransitionName = "hybridflow"
     staleness: Updates = 0
     sync_every: AtLeastOne = 1
@@ -167,6 +210,11 @@ class Plan:
     made_by: str = "hand"
 
     @property
+    def flow(self) -> Flow:
+        """Return how generation and training follow each other."""
+        return FLOWS[self.mode]
+
+    @property
     def staleness_fraction(self) -> float:
         """Return the staleness as verl counts it: batches begun ahead, as a share of those between two syncs."""
         return (self.staleness - (self.sync_every - 1)) / self.sync_every
@@ -174,7 +222,7 @@ class Plan:
     @property
     def ends_generation_early(self) -> bool:
         """Tell whether generation ends, and drops the rest, once as many responses have ended as an iteration learns from."""
-        return self.job.workload.drops_responses and self.mode in WHOLE_BATCH_MODES
+        return self.job.workload.drops_responses and not self.flow.by_sample
 
     @property
     def learns_in_order(self) -> bool:
@@ -182,7 +230,8 @@ class Plan:
 
         Other streamed ones learn from what ends first.
         """
-        return self.mode == "streaming" and not self.job.workload.drops_responses
+        streams = self.flow.by_sample and not self.flow.is_endless
+        return streams and not self.job.workload.drops_responses
 
     def pool(self, name: str) -> ResourcePool:
         """Return the pool of that name."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rlplan.errors import CapabilityError
-from rlplan.plan import STREAMED_MODES, Mode, Plan
+from rlplan.plan import FLOWS, WHOLE_BATCH_MODES, Mode, Plan
 from rlplan.rules.capability import Capability, refuse_first
 from rlplan.workload.work import Workload
 
@@ -33,7 +33,7 @@ def dropped_episodes(work: Workload) -> dict[str, float]:
 
 def over_samples_streams(work: Workload, mode: Mode) -> bool:
     """Tell whether samples of a prompt would be dropped while responses stream, which is not played."""
-    return mode in STREAMED_MODES and work.over_sampling > 1
+    return FLOWS[mode].by_sample and work.over_sampling > 1
 
 
 def _lacks(plan: Plan) -> Iterator[CapabilityError]:
@@ -42,6 +42,7 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
         field, instead = f"job.workload.{name}", "it plays all that begin: 1"
         yield DROPPED_EPISODES.lacked_by(HERE, field, value, instead)
     if over_samples_streams(work, plan.mode):
-        instead = "it drops samples of a prompt in modes sync and one-step-off, in others none: 1"
+        modes = " and ".join(WHOLE_BATCH_MODES)
+        instead = f"it drops samples of a prompt in modes {modes}, in others none: 1"
         field = "job.workload.over_sampling"
         yield OVER_SAMPLED_STREAMS.lacked_by(HERE, field, work.over_sampling, instead)

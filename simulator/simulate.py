@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from profiles.catalog import ENGINES
 from profiles.facts import Facts
-from rlplan.plan import STREAMED_MODES, Plan
+from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
 from simulator.capabilities import check_played
@@ -18,7 +18,6 @@ from simulator.timeline.steady import (
     ITERATIONS_PLAYED,
     cycle_of,
     first_of,
-    overlaps,
     shown,
 )
 
@@ -47,7 +46,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     check_played(plan)
     placed = PlacedPlan(plan, facts)
     memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
-    if plan.mode in STREAMED_MODES:
+    if plan.flow.by_sample:
         from simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
 
         return stream_forecast(placed, memory, iterations)
@@ -55,7 +54,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     seconds = {entry.work.key: entry.cost.total.seconds for entry in agenda}
     works = [entry.work for entry in agenda]
     tokens = batch_tokens(learnt_plan(placed).plan.job)
-    if not overlaps(plan.mode):
+    if not plan.flow.overlaps:
         trace = play(works, seconds, plan.order, iterations=iterations)
         return assemble(plan, facts, agenda, trace, memory, tokens=tokens)
     played = max(iterations, ITERATIONS_PLAYED)

@@ -40,7 +40,7 @@ def simulate_rounds(plan: Plan, facts: Facts) -> Forecast:
         MissingFactError: A cost is not known.
     """
     work = plan.job.workload
-    assert plan.mode == "sync", "rounds follow each other"
+    assert not plan.flow.overlaps, "rounds follow each other"
     assert work.over_provisioning > 1, (
         "what is put off is what short rounds have begun beyond a batch"
     )

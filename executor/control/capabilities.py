@@ -13,7 +13,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
 from rlplan.job import RANDOM
 from rlplan.models.model import ModelArchitecture
-from rlplan.plan import STREAMED_MODES, WHOLE_BATCH_MODES, Plan
+from rlplan.plan import WHOLE_BATCH_MODES, Plan
 from rlplan.rules import check_plan
 from rlplan.rules.batches import unequal_parts
 from rlplan.rules.capability import Capability, refuse_first
@@ -124,7 +124,7 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
 
 
 def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:
-    if plan.mode in STREAMED_MODES:
+    if plan.flow.by_sample:
         yield from _lacks_for_streams(plan)
     if plan.job.workload.drops_responses:
         yield from _lacks_for_drops(plan)
@@ -136,7 +136,7 @@ def _lacks_for_drops(plan: Plan) -> Iterator[CapabilityError]:
     """Yield what is lacking where more responses are begun than are learnt from."""
     algorithm, layout = load_algorithm(plan.job.algorithm), plan.tasks["actor.generate"]
     begun = plan.job.workload.begun_beyond
-    if plan.mode in STREAMED_MODES and "over_sampling" in begun:
+    if plan.flow.by_sample and "over_sampling" in begun:
         modes = " and ".join(WHOLE_BATCH_MODES)
         instead = f"in mode {plan.mode} it waits for all samples of a prompt: 1, or modes {modes}"
         field = "job.workload.over_sampling"

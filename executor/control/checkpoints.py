@@ -37,7 +37,7 @@ from rlplan.files.decoding import check_version, decode, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.job import RANDOM, Job
-from rlplan.plan import WHOLE_BATCH_MODES, Plan
+from rlplan.plan import Plan
 from rlplan.results.stored import PLAN_FILE, write_plan
 
 CHECKPOINTS_FOLDER = "checkpoints"
@@ -310,7 +310,7 @@ def _check_position(checkpoint: Checkpoint, plan: Plan, before: Job) -> None:
     """Refuse whole batches that would begin prompts again, or pass some over, for as many are begun as another job says."""
     state, batches = checkpoint.state, job_of_batches(plan).workload
     used = state.next_prompt - len(state.left_prompts)
-    if plan.mode not in WHOLE_BATCH_MODES or used == state.iteration * batches.prompts:
+    if plan.flow.by_sample or used == state.iteration * batches.prompts:
         return
     raise FileError(
         str(checkpoint.folder),

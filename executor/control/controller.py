@@ -150,7 +150,7 @@ class Controller:
         start = time.monotonic()
         if self.origin_seconds is None:
             self.origin_seconds = start
-        if self._plan.mode == "one-step-off":
+        if self._plan.flow.is_batch_ahead:
             run, batch = self._ahead or self._completed(*self._generated(iteration))
             assert run.iteration == iteration
             self._learn_and_generate(run, batch, None if is_last else iteration + 1)

@@ -38,7 +38,7 @@ from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
 from rlplan.errors import NodesMissingError, UserError, WorkerLostError
 from rlplan.files.frozen import FrozenDict
-from rlplan.plan import STREAMED_MODES, Plan
+from rlplan.plan import Plan
 from rlplan.results.measurement import Replanned
 from rlplan.results.stored import PLAN_FILE, write_plan
 
@@ -390,5 +390,5 @@ def controller_of(
     plan: Plan, tasks: tuple[Task, ...], groups: Mapping[str, WorkerGroup], prompts: PromptBatches
 ) -> Controller:
     """Return the controller of a plan's mode."""
-    made = ContinuousController if plan.mode in STREAMED_MODES else Controller
+    made = ContinuousController if plan.flow.by_sample else Controller
     return made(plan, tasks, groups, prompts.columns)

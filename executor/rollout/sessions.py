@@ -18,7 +18,7 @@ from executor.rollout.engines import GenerationEngine
 from executor.rollout.engines.torch_static import TorchStaticEngine, Wave
 from executor.rollout.sampling import GenerateSettings, Sequences, without_responses
 from executor.weights.shard import ModelShard
-from rlplan.plan import InFlight, Mode
+from rlplan.plan import FLOWS, InFlight, Mode
 
 
 @dataclass(slots=True, eq=False)
@@ -110,7 +110,7 @@ class WaveSession:
         self, shard: ModelShard, settings: GenerateSettings, mode: Mode, in_flight: InFlight
     ) -> None:
         self._shard, self._settings = shard, settings
-        self._joins, self._keeps = mode == "async", in_flight == "keep"
+        self._joins, self._keeps = FLOWS[mode].is_endless, in_flight == "keep"
         self._waiting: list[Response] = []
         self._waves: list[_RunningWave] = []
 

@@ -47,7 +47,7 @@ class PoolModels:
     @property
     def generates_behind(self) -> bool:
         """Tell whether this pool generates with weights older than those that are trained."""
-        return self._generator is not None and self.setup.plan.mode == "one-step-off"
+        return self._generator is not None and self.setup.plan.flow.is_batch_ahead
 
     def tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
         """Return a copy on the device; arrays of the object store cannot be written."""

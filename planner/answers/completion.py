@@ -16,7 +16,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import load_yaml
 from rlplan.job import Job
-from rlplan.plan import HOST_DEVICE, Plan, PlanDraft, ResourcePool, TaskDraft, TaskPlan
+from rlplan.plan import HOST_DEVICE, USUAL_MODE, Plan, PlanDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.rules import check_plan
 from rlplan.specs import NO_SPECS, Specs
 
@@ -135,7 +135,7 @@ def _as_written(draft: PlanDraft, pools: tuple[ResourcePool, ...], job: Job) -> 
         pools,
         layouts,
         made_by=draft.made_by,
-        mode=draft.mode or "sync",
+        mode=draft.mode or USUAL_MODE,
         transition=draft.transition,
         order=draft.order,
     )

@@ -15,7 +15,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import STREAMED_MODES, Mode, Plan, TaskDraft, TaskPlan
+from rlplan.plan import Plan, TaskDraft, TaskPlan, batch_mode
 from rlplan.results.forecast import Forecast
 from rlplan.rules import refusals
 from rlplan.rules.layouts import divisors
@@ -119,11 +119,10 @@ def in_whole_batches(plan: Plan) -> Plan:
     Playing dozens of changes response by response would take as many seconds. What makes a task faster makes
     both faster.
     """
-    if plan.mode not in STREAMED_MODES:
+    if not plan.flow.by_sample:
         return plan
-    mode: Mode = "one-step-off" if plan.staleness else "sync"
     bound = 1 if plan.staleness else 0
-    return replace(plan, mode=mode, staleness=bound, sync_every=1, in_flight="drain")
+    return replace(plan, mode=batch_mode(bound), staleness=bound, sync_every=1, in_flight="drain")
 
 
 def with_nearest_fit(

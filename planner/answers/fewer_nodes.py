@@ -30,7 +30,7 @@ def plans_on(plan: Plan, groups: tuple[NodeGroup, ...], facts: Facts) -> Iterato
         InfeasibleError: None fits, or keeps the specs.
     """
     asked = AskedSchedules(modes=(plan.mode,), in_flight=plan.in_flight)
-    if plan.mode == "async":
+    if plan.flow.is_endless:
         asked = replace(asked, staleness=plan.staleness, sync_every=plan.sync_every)
     found = best_plans(
         _job_on(plan, groups), facts, pinned=Pinned(asked=asked), seconds=SEARCH_SECONDS

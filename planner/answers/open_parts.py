@@ -18,7 +18,7 @@ from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import Plan, PlanDraft, ResourcePool
+from rlplan.plan import USUAL_MODE, Plan, PlanDraft, ResourcePool
 from rlplan.specs import Specs
 from simulator.placed.site import sites_of
 
@@ -85,7 +85,7 @@ def chosen(
 def _asked(draft: PlanDraft, pinned: Pinned) -> AskedSchedules:
     """Return what a draft says of its schedule, synchronous where it says nothing."""
     return replace(
-        pinned.asked, modes=(draft.mode or "sync",), in_flight=draft.in_flight or "drain"
+        pinned.asked, modes=(draft.mode or USUAL_MODE,), in_flight=draft.in_flight or "drain"
     )
 
 

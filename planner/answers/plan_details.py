@@ -9,7 +9,7 @@ from planner.requests.schedules import AskedSchedules
 from profiles.facts import Facts
 from rlplan.errors import UserError
 from rlplan.job import Job
-from rlplan.plan import STREAMED_MODES, Plan
+from rlplan.plan import Plan
 from rlplan.results.plan_details import MemoryMoment, PlanDetails, ResponsesUnderWay, WhatIf
 from rlplan.results.searched import SearchResult
 from rlplan.workload.lengths import stretched
@@ -115,7 +115,7 @@ def _searched(change: str, plan: Plan, job: Job, facts: Facts, find: Find) -> Wh
 
 def responses_under_way(plan: Plan, facts: Facts) -> ResponsesUnderWay | None:
     """Return how many responses are under way during generation; None in modes that never stop generating."""
-    if plan.mode in STREAMED_MODES:
+    if plan.flow.by_sample:
         return None
     ends = sorted(response_end_seconds(PlacedPlan(plan, facts)).tolist())
     layout, count = plan.tasks["actor.generate"], len(ends)

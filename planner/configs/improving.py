@@ -24,7 +24,7 @@ from planner.configs.changes import (
 from planner.configs.typed import Typed
 from profiles.catalog import ENGINES
 from profiles.facts import Facts
-from rlplan.plan import STREAMED_MODES, Plan, TaskPlan
+from rlplan.plan import Plan, TaskPlan
 from rlplan.results.forecast import Forecast
 from rlplan.rules import refusals
 from simulator.placed.plan import PlacedPlan
@@ -390,7 +390,7 @@ def _least_seconds(plan: Plan, facts: Facts) -> float:
     Streamed iterations take turns: the trainer's pool does its tasks one after the other, and then stands still for
     its share of a transition.
     """
-    if plan.mode not in STREAMED_MODES:
+    if not plan.flow.by_sample:
         return 0.0
     pool = plan.tasks[UPDATE].pool
     seconds = 0.0

@@ -165,9 +165,7 @@ class BestFirst:
             for bound, choice in self._leaves(place, parts):
                 if not math.isfinite(bound):
                     break
-                self._evaluated(
-                    choice, bound, math.inf, tries_orders=choice.schedule.mode != "sync"
-                )
+                self._evaluated(choice, bound, math.inf, tries_orders=choice.schedule.flow.overlaps)
                 if self.search.found.choice is not None:
                     return
 

@@ -46,9 +46,8 @@ class PlacementBounds:
     ) -> None:
         self.space, self.placement, self.schedule, self.given = space, placement, schedule, given
         # Pieces of an iteration are prepared while those before are learnt from.
-        self.is_serial = schedule.mode != "streaming" and (
-            schedule.mode != "async" or space.job.workload.updates == 1
-        )
+        flow = schedule.flow
+        self.is_serial = not flow.by_sample or (flow.is_endless and space.job.workload.updates == 1)
         self.generating = generating_set(placement)
         self.others = tuple(place for place in range(len(placement)) if place != self.generating)
         self.table = CandidateTable(space, placement[self.generating], schedule)
@@ -82,7 +81,7 @@ class PlacementBounds:
                 response.
             sender: Preparation and training of the pool that sends new weights to a copy.
         """
-        if self.schedule.mode == "sync":
+        if not self.schedule.flow.overlaps:
             return generate + stages[0] + stages[1]
         if self.schedule.streams:
             return self._streamed(generate, stages[0] + stages[1], sent)
@@ -118,7 +117,7 @@ class PlacementBounds:
         if self.is_serial:
             return 1.0
         updates = self.space.job.workload.updates
-        pieces = updates if self.schedule.mode == "async" else updates * MOST_PIECES
+        pieces = updates if self.schedule.flow.is_endless else updates * MOST_PIECES
         return self.space.streams.last_share(pieces)
 
     @cached_property
@@ -136,7 +135,7 @@ class PlacementBounds:
     @cached_property
     def least_generation(self) -> float:
         """Return the seconds that every plan generates before its other sets begin."""
-        if self.schedule.mode != "sync":
+        if self.schedule.flow.overlaps:
             return 0.0
         sites = (site for _, site in self.places[self.generating])
         return min(map(self.table.least_seconds, sites), default=math.inf)
@@ -211,7 +210,7 @@ class PlacementBounds:
         prepares = seconds[:, 0] > 0
         arrival = np.where(prepares, self._arrival(self.space.arrival_seconds(members)), 0.0)
         score, device, sends = self.space.score, self.space.device(share), ACTOR in members
-        sender = seconds if sends and self.schedule.mode != "sync" else np.zeros_like(seconds)
+        sender = seconds if sends and self.schedule.flow.overlaps else np.zeros_like(seconds)
         rates = score.computing[device] * share.gpus
         sending = np.repeat(score.moving[device][None] * (share.gpus * sends), count, axis=0)
         picks = np.stack([np.full(count, place), np.arange(count)], axis=1)[:, None]
@@ -238,7 +237,7 @@ class PlacementBounds:
 
         Where generation runs ahead, the data may be there long before the last training ends.
         """
-        return seconds if self.schedule.mode == "sync" else 0.0
+        return 0.0 if self.schedule.flow.overlaps else seconds
 
     def used(self, share: Share) -> Ints:
         """Return the GPUs of a share by device."""

@@ -7,7 +7,7 @@ from planner.placements.partitions import GENERATION, Placement
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, NonNegative
 from rlplan.job import Role
-from rlplan.plan import InFlight, Mode, Recompute, TaskDraft, TaskPlan
+from rlplan.plan import USUAL_MODE, InFlight, Mode, Recompute, TaskDraft, TaskPlan
 
 Fixed = FrozenDict[Role | Literal["train", "infer", "generate"], TaskDraft]
 
@@ -53,7 +53,7 @@ class Arrangement:
 
     name: str
     trainers: tuple[str, ...]
-    modes: tuple[Mode, ...] = ("sync",)
+    modes: tuple[Mode, ...] = (USUAL_MODE,)
     apart: bool = False
     sets: tuple[tuple[Role, ...], ...]
     whole_nodes: bool = False

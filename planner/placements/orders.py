@@ -11,7 +11,7 @@ from itertools import permutations, product
 
 from planner.placements.partitions import GENERATION, ColocatedSet
 from rlplan.dataflow import Task, parents_of
-from rlplan.plan import Mode
+from rlplan.plan import FLOWS, Mode
 
 # Of more tasks than these in a stage, each is tried as the last one, whose data leaves last.
 MOST_PERMUTED = 3
@@ -83,7 +83,7 @@ def _matters(
     """Tell whether tasks of one stage may end an iteration sooner in another order."""
     if len(group) == 1:
         return False
-    if mode != "sync":
+    if FLOWS[mode].overlaps:
         return True
     here = {task.name for task in own}
     arrivals = {

@@ -14,7 +14,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
-from rlplan.plan import HOST_DEVICE, Mode, Plan, ResourcePool, TaskDraft, TaskPlan
+from rlplan.plan import HOST_DEVICE, USUAL_MODE, Mode, Plan, ResourcePool, TaskDraft, TaskPlan
 from rlplan.rules.order import STALENESS
 from rlplan.rules.transition import transition_for
 from rlplan.transfers import TWO_COPIES, TransitionName
@@ -32,7 +32,7 @@ def assemble(
     layouts: Mapping[str, TaskPlan],
     *,
     made_by: str,
-    mode: Mode = "sync",
+    mode: Mode = USUAL_MODE,
     transition: TransitionName | None = None,
     order: Mapping[str, tuple[str, ...]] | None = None,
     host: ResourcePool | None = None,

@@ -14,7 +14,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
-from rlplan.plan import Mode, Plan, ResourcePool, TaskPlan
+from rlplan.plan import USUAL_MODE, Mode, Plan, ResourcePool, TaskPlan
 from simulator.placed.site import Site
 
 ACTOR: Final = "actor"
@@ -33,7 +33,7 @@ class State:
     pools: tuple[tuple[Share, ColocatedSet], ...]
     layouts: FrozenDict[str, TaskPlan]
     priority: tuple[str, ...]
-    mode: Mode = "sync"
+    mode: Mode = USUAL_MODE
 
     def pool_of(self, member: PlacedModel) -> int:
         """Return the place of the pool that holds a model."""
@@ -163,7 +163,7 @@ class Walk:
         """Return a state in which models have layouts for their pools, like the ones that they had."""
         state = replace(state, pools=tuple(pool for pool in state.pools if pool[1]))
         if state.pool_of(GENERATION) == state.pool_of(ACTOR):
-            state = replace(state, mode="sync")
+            state = replace(state, mode=USUAL_MODE)
         sites = self._sites(state)
         if sites is None:
             return None

@@ -20,6 +20,7 @@ from rlplan.plan import (
     GENERATION_ROLE,
     HOST_DEVICE,
     PLAN_VERSION,
+    USUAL_MODE,
     WHOLE_LAYOUT,
     PlanDraft,
     PoolDraft,
@@ -211,7 +212,7 @@ def pinned_parts(draft: PlanDraft, job: Job, file: str = "plan") -> Pinned:
     _check_room(pools, job, file)
     if draft.mode is not None and STALENESS.get(draft.mode, 1) > 0 == job.specs.staleness:
         problem = "breaks specs.staleness of the job, which is 0"
-        raise FileError(file, problem, field="mode", value=draft.mode, allowed="sync")
+        raise FileError(file, problem, field="mode", value=draft.mode, allowed=USUAL_MODE)
     host = next((pool for pool in draft.pools if pool.device == HOST_DEVICE), None)
     return Pinned(
         tasks=draft.tasks,

@@ -6,7 +6,7 @@ from math import ceil
 
 from profiles.sheets import load_framework
 from rlplan.job import Job
-from rlplan.plan import InFlight, Mode, Plan
+from rlplan.plan import FLOWS, USUAL_MODE, Flow, InFlight, Mode, Plan, batch_mode
 from rlplan.rules.order import STALENESS
 from rlplan.specs import Specs
 from simulator.capabilities import over_samples_streams
@@ -18,34 +18,39 @@ SYNC_INTERVALS = (1, 2, 4)
 # arXiv:2505.24298, section 4.1) and verl's partial rollouts have it.
 IN_FLIGHT: InFlight = "recompute"
 
-MODES: tuple[Mode, ...] = ("sync", "streaming", "one-step-off", "async")
-
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Say how iterations follow each other, as `rlplan.plan.Plan` has it."""
 
-    mode: Mode = "sync"
+    mode: Mode = USUAL_MODE
     staleness: float = 0
     sync_every: int = 1
     in_flight: InFlight = "drain"
 
     @property
+    def flow(self) -> Flow:
+        """Return how generation and training follow each other."""
+        return FLOWS[self.mode]
+
+    @property
     def streams(self) -> bool:
         """Tell whether responses go on to training as they end."""
-        return self.mode in {"streaming", "async"}
+        return self.flow.by_sample
 
     @property
     def words(self) -> str:
         """Return it for people."""
-        if self.mode != "async":
+        if not self.flow.is_endless:
             return f"mode {self.mode}"
         each = "each iteration" if self.sync_every == 1 else f"every {self.sync_every} iterations"
-        return f"mode async, weights synced {each}, at most {ceil(self.staleness)} updates old"
+        return (
+            f"mode {self.mode}, weights synced {each}, at most {ceil(self.staleness)} updates old"
+        )
 
 
 SYNC = Schedule()
-ONE_STEP_OFF = Schedule("one-step-off", 1)
+ONE_STEP_OFF = Schedule(batch_mode(1), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,21 +88,21 @@ class ScheduleSpace:
     def __iter__(self) -> Iterator[Schedule]:
         """Yield them, synchronous ones first."""
         named = self.asked.modes
-        for mode in named or MODES:
+        for mode in named or FLOWS:
             if mode not in named and over_samples_streams(self.job.workload, mode):
                 continue  # which samples of a prompt are dropped is played of whole batches alone
-            if mode == "async":
-                yield from self._asynchronous()
+            if FLOWS[mode].is_endless:
+                yield from self._endless(mode)
             elif mode in named or self._allows(mode):
                 yield Schedule(mode, STALENESS[mode])
 
     def _allows(self, mode: Mode) -> bool:
         limit = self.specs.staleness
-        if mode == "sync":
+        if not FLOWS[mode].overlaps:
             return True
         return limit is not None and STALENESS[mode] <= limit
 
-    def _asynchronous(self) -> Iterator[Schedule]:
+    def _endless(self, mode: Mode) -> Iterator[Schedule]:
         asked, limit = self.asked, self.specs.staleness
         if limit is None and asked.modes:
             limit = 1.0 if asked.sync_every is None else max(1.0, asked.sync_every - 1.0)
@@ -106,7 +111,7 @@ class ScheduleSpace:
             return
         for every in SYNC_INTERVALS if asked.sync_every is None else (asked.sync_every,):
             if every - 1 <= staleness:
-                yield Schedule("async", staleness, every, self.in_flight)
+                yield Schedule(mode, staleness, every, self.in_flight)
 
 
 def schedule_of(plan: Plan) -> Schedule:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from planner.objectives import limited_objectives, load_objective
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
-from rlplan.plan import WHOLE_BATCH_MODES, Mode, Plan
+from rlplan.plan import USUAL_MODE, WHOLE_BATCH_MODES, Mode, Plan
 from rlplan.results.forecast import Forecast
 from rlplan.specs import Specs
 from simulator.timeline.expenses import SECONDS_PER_HOUR
@@ -88,4 +88,4 @@ def roomy(job: Job) -> Specs:
 
 def allowed_modes(specs: Specs) -> tuple[Mode, ...]:
     """Return the modes in which weights are no older than the specs let them be."""
-    return WHOLE_BATCH_MODES if specs.staleness else ("sync",)
+    return WHOLE_BATCH_MODES if specs.staleness else (USUAL_MODE,)

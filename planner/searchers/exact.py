@@ -236,7 +236,7 @@ def suits(placement: Placement, schedule: Schedule) -> bool:
     """Tell whether a placement generates where a schedule needs it: apart, and alone where responses stream."""
     if schedule.streams:
         return (GENERATION,) in placement
-    return schedule.mode == "sync" or any(GENERATION in members for members in placement)
+    return not schedule.flow.overlaps or any(GENERATION in members for members in placement)
 
 
 def _budget(search: PlacementSearch, *, has_unseen: bool) -> SearchBudget:
@@ -250,7 +250,7 @@ def _budget(search: PlacementSearch, *, has_unseen: bool) -> SearchBudget:
     if not search.schedule.streams:
         if drops:
             return BUDGET_OF_BEGUN
-        return SearchBudget() if search.schedule.mode == "sync" else BUDGET_OF_OVERLAPPING
+        return BUDGET_OF_OVERLAPPING if search.schedule.flow.overlaps else SearchBudget()
     proves_little = drops or (has_unseen and len(search.bounds.others) > 1)
     return BUDGET_OF_FEW_STREAMS if proves_little else BUDGET_OF_STREAMS
 

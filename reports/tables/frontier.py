@@ -58,7 +58,7 @@ def pools_words(plan: Plan) -> str:
         if pool.is_host:
             continue
         words.append(f"{pool.gpus} {pool.device} {{{', '.join(plan.shown_roles(pool))}}}")
-    mode = "" if plan.mode == "sync" else f" ({plan.mode})"
+    mode = f" ({plan.mode})" if plan.flow.overlaps else ""
     return " + ".join(words) + mode
 
 

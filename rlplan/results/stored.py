@@ -40,7 +40,7 @@ def plan_text(plan: Plan) -> str:
     every = plain(plan, drop_defaults=True)
     every["tasks"] = {name: _layout_of(layout) for name, layout in plan.tasks.items()}
     every["job"] = {"version": plan.job.version, **every["job"]}
-    always = (*_FIRST, *(_OF_OVERLAPPING if plan.mode != "sync" else ()))
+    always = (*_FIRST, *(_OF_OVERLAPPING if plan.flow.overlaps else ()))
     first = {name: getattr(plan, name) for name in always}
     last = {name: every.pop(name) for name in ("pools", "tasks", "order", "job")}
     return to_yaml({**first, **every, **last}, flat=True)

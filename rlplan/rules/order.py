@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from rlplan.plan import InFlight, Mode, Plan
+from rlplan.plan import FLOWS, InFlight, Mode, Plan
 from rlplan.rules.rule import Problem, listed, rule
 from rlplan.rules.situations import Pool
 
 # How many updates old the generating weights may be, in the modes that say it themselves.
-STALENESS: dict[Mode, int] = {"sync": 0, "streaming": 0, "one-step-off": 1}
+STALENESS = {mode: flow.ahead for mode, flow in FLOWS.items() if flow.ahead is not None}
 BESIDE: dict[Mode, str] = {
     "streaming": "hands responses to training while others are generated",
     "one-step-off": "generates the next batch while this one trains",
@@ -51,7 +51,7 @@ def generation_ahead_has_its_own_pool(
     mode: Mode, generate_pool: str, train_pool: str
 ) -> Problem | None:
     """Generate beside training on GPUs that do not train."""
-    if mode == "sync" or generate_pool != train_pool:
+    if not FLOWS[mode].overlaps or generate_pool != train_pool:
         return None
     words = f"{BESIDE[mode]}, but actor.generate shares pool {train_pool} with actor.update"
     return Problem("mode", words, mode, "sync, or a pool of its own for actor.generate")
@@ -60,7 +60,7 @@ def generation_ahead_has_its_own_pool(
 @rule("plan")
 def staleness_is_the_modes(mode: Mode, staleness: float) -> Problem | None:
     """Say how old weights are as the mode has it."""
-    if mode == "async":
+    if FLOWS[mode].is_endless:
         if staleness > 0:
             return None
         return Problem(
@@ -77,7 +77,7 @@ def staleness_covers_the_sync_interval(
     mode: Mode, staleness: float, sync_every: int
 ) -> Problem | None:
     """Let weights grow as old as the iterations between two syncs make them."""
-    if mode != "async":
+    if not FLOWS[mode].is_endless:
         if sync_every == 1:
             return None
         return Problem("sync_every", f"is 1 in mode {mode}", sync_every, "1, or mode async")
@@ -90,7 +90,7 @@ def staleness_covers_the_sync_interval(
 @rule("plan")
 def only_async_has_responses_in_flight(mode: Mode, in_flight: InFlight) -> Problem | None:
     """Interrupt responses only where generation does not stop for new weights."""
-    if mode == "async" or in_flight == "drain":
+    if FLOWS[mode].is_endless or in_flight == "drain":
         return None
     words = f"mode {mode} has no response under way when new weights come"
     return Problem("in_flight", words, in_flight, "drain, or mode async")

@@ -357,7 +357,7 @@ def _schedule(plan: Plan) -> str:
     """Return how a plan's iterations follow each other, and its split of GPUs, where they overlap."""
     from planner.requests.schedules import schedule_of
 
-    if plan.mode == "sync":
+    if not plan.flow.overlaps:
         return ""
     generating = plan.pool_of("actor.generate")
     others = sum(pool.gpus for pool in plan.pools if not pool.is_host and pool != generating)

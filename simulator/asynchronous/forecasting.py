@@ -184,7 +184,7 @@ def _queue_seconds(placed: PlacedPlan, task: PlacedTask, setting: StreamSetting)
 
 def _with_updates(placed: PlacedPlan) -> frozenset[str]:
     """Return what infers with a model that trains: in mode `async` this project's executor does so before an update."""
-    if placed.plan.mode != "async":
+    if not placed.plan.flow.is_endless:
         return frozenset()
     trained = {each.task.role for each in placed.tasks.values() if each.trains}
     return frozenset(
@@ -219,7 +219,7 @@ def _calls_of(placed: PlacedPlan, limits: ReplicaLimits, generate: TaskCost) -> 
         looks=looks,
         enough=-(-work.sequences // (parts * plan.tasks["actor.generate"].dp)),
         call_seconds=seconds,
-        joins=plan.mode == "async",
+        joins=plan.flow.is_endless,
     )
 
 

@@ -196,7 +196,7 @@ def _played_replicas(
 
 def _pieces_of_update(plan: Plan) -> int:
     """Return in how many pieces an update goes on; asynchronous ones take theirs whole."""
-    if plan.mode == "async":
+    if plan.flow.is_endless:
         return 1
     update = plan.tasks["actor.update"]
     work = plan.job.workload

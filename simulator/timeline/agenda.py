@@ -62,7 +62,7 @@ def agenda_of(placed: PlacedPlan) -> tuple[Entry, ...]:
                 after.append(move.work.key)
         learning = placed if task.generates else learnt
         entries[task.name] = _task_entry(learning.tasks[task.name], tuple(after), placed)
-    if plan.mode != "one-step-off":
+    if not plan.flow.is_batch_ahead:
         return tuple(entries.values())
     works = one_step_off((entry.work for entry in entries.values()), tasks, TRANSITION)
     return tuple(

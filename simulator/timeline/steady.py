@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rlplan.dataflow import Task
-from rlplan.plan import Mode
 from rlplan.trace import IterationSpan, Trace
 from simulator.timeline.engine import Work
 
@@ -21,11 +20,6 @@ ITERATIONS_PLAYED = 4 * LONGEST_CYCLE
 # The last ones have nothing behind them to share the pools with, and are played but not counted.
 EMPTYING_ITERATIONS = 2
 ROUNDING = 1e-9
-
-
-def overlaps(mode: Mode) -> bool:
-    """Tell whether iterations of a mode begin before the last one ended."""
-    return mode != "sync"
 
 
 def one_step_off(works: Iterable[Work], tasks: Sequence[Task], transition: str) -> list[Work]:

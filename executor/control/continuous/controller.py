@@ -13,7 +13,7 @@ from executor.control.continuous.learning import Learning
 from executor.control.continuous.preparing import Preparing
 from executor.control.continuous.rollouts import Replica, Rollouts, RollResult
 from executor.control.continuous.samples import BatchPrompts, Samples
-from executor.control.continuous.sharing import flow_of
+from executor.control.continuous.sharing import sample_path
 from executor.control.continuous.timeline import Log, stretch_of
 from executor.control.controller import Controller, Finished, Running
 from executor.control.prompt_batches import Batch
@@ -49,15 +49,15 @@ class ContinuousController(Controller):
     ) -> None:
         self._batch_prompts = BatchPrompts(plan.job, prompts)
         super().__init__(plan, tasks, groups, self._batch_prompts.columns)
-        flow = flow_of(plan, tasks)
-        self.samples = Samples(plan, flow, self._batch_prompts, capacity_bytes)
+        path = sample_path(plan, tasks)
+        self.samples = Samples(plan, path, self._batch_prompts, capacity_bytes)
         self._events, self._log = Events(), Log(GENERATE)
         self._prompt_references: dict[int, Any] = {}
         generate = next(task for task in tasks if task.generates)
         pool = groups[plan.tasks[GENERATE].pool]
         parts = handed_over_parts(plan, tasks)
         self._rollouts = Rollouts(plan, generate, pool, self._prompts_of, parts)
-        shared = (plan, flow, self.samples, self._events, self._batch_prompts)
+        shared = (plan, path, self.samples, self._events, self._batch_prompts)
         self._preparing = Preparing(*shared, self._send_batch, self._write)
         self._learning = Learning(*shared, self._send_batch, self._texts_of)
         self._synced, self._sync_is_due = -1, False

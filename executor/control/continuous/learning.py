@@ -6,7 +6,7 @@ from typing import Any
 from executor.control.continuous.events import Events
 from executor.control.continuous.preparing import SendBatch, give_back
 from executor.control.continuous.samples import BatchPrompts, Samples, row_widths
-from executor.control.continuous.sharing import Flow
+from executor.control.continuous.sharing import SamplePath
 from executor.control.prompt_batches import Batch
 from executor.data.batches import Piece
 from executor.queue.ledger import Lease
@@ -32,17 +32,17 @@ class Learning:
     def __init__(
         self,
         plan: Plan,
-        flow: Flow,
+        path: SamplePath,
         samples: Samples,
         events: Events,
         prompts: BatchPrompts,
         send: SendBatch,
         texts_of: Callable[[int], Any],
     ) -> None:
-        self._plan, self._flow, self._samples = plan, flow, samples
+        self._plan, self._path, self._samples = plan, path, samples
         self._events, self._prompts, self._send = events, prompts, send
         self._texts_of = texts_of
-        self._sent = self._done = flow.updates
+        self._sent = self._done = path.updates
         self._is_reading = False
         self.iteration = -1
         self.ages: list[int] = []
@@ -52,7 +52,7 @@ class Learning:
     @property
     def is_done(self) -> bool:
         """Tell whether all updates of the iteration are done."""
-        return self._done == self._flow.updates
+        return self._done == self._path.updates
 
     def begin(self, iteration: int) -> Mapping[str, tuple[Piece, ...]]:
         """Begin an iteration; return what will hold its columns."""
@@ -66,7 +66,7 @@ class Learning:
 
     def go_on(self) -> None:
         """Take the samples of the next update, if they are there."""
-        if self._is_reading or self._sent == self._flow.updates:
+        if self._is_reading or self._sent == self._path.updates:
             return
         samples = self._next_samples()
         if samples is None:
@@ -78,9 +78,9 @@ class Learning:
             widths = row_widths(self._samples.queue, samples)
         rows = [self._sent * size + row for row in range(size)]
         ledger = self._samples.ledger
-        leases = [ledger.take(task.name, samples) for task in self._flow.trains]
+        leases = [ledger.take(task.name, samples) for task in self._path.trains]
         keys = frozenset[str]().union(
-            *(self._samples.queue.keys_of(task.name) for task in self._flow.trains)
+            *(self._samples.queue.keys_of(task.name) for task in self._path.trains)
         )
         read = self._samples.queue.read(leases[0], *widths, rows=rows, keys=keys)
         self._is_reading = True
@@ -92,7 +92,7 @@ class Learning:
 
     def _next_samples(self) -> list[int] | None:
         """Return what the next update learns from; None where it is not there yet."""
-        work, updates = self._plan.job.workload, self._flow.updates
+        work, updates = self._plan.job.workload, self._path.updates
         if not self._plan.learns_in_order:
             return self._samples.chosen(work.prompts // updates)
         count, size = work.sequences, work.sequences // updates
@@ -116,12 +116,12 @@ class Learning:
             number=self.iteration,
             rows=ranges_of(rows),
             pieces=dict(read.pieces),
-            updates=1 if self._flow.updates > 1 else None,
+            updates=1 if self._path.updates > 1 else None,
         )
-        if any("pretrain" in task.inputs for task in self._flow.trains):
+        if any("pretrain" in task.inputs for task in self._path.trains):
             batch.pieces["pretrain"] = self._texts_of(self.iteration)
         self._sent, self._is_reading = self._sent + 1, False
-        tasks = (*self._flow.at_start, *self._flow.trains)
+        tasks = (*self._path.at_start, *self._path.trains)
         self._send(tasks, batch, lambda: self._learnt(leases, batch))
 
     def _learnt(self, leases: Sequence[Lease], batch: Batch) -> None:

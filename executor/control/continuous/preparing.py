@@ -6,7 +6,7 @@ from typing import Protocol
 from executor.control.continuous.events import Events
 from executor.control.continuous.samples import BatchPrompts, Samples, row_widths
 from executor.control.continuous.sharing import (
-    Flow,
+    SamplePath,
     comes_in_fixed_shares,
     fixed_shares,
     share_rows,
@@ -43,16 +43,16 @@ class Preparing:
     def __init__(
         self,
         plan: Plan,
-        flow: Flow,
+        path: SamplePath,
         samples: Samples,
         events: Events,
         prompts: BatchPrompts,
         send: SendBatch,
         write: WriteColumns,
     ) -> None:
-        self._plan, self._tasks, self._samples = plan, flow.ahead, samples
+        self._plan, self._tasks, self._samples = plan, path.ahead, samples
         self._events, self._prompts, self._send, self._write = events, prompts, send, write
-        self._under_way = dict.fromkeys((task.name for task in flow.ahead), 0)
+        self._under_way = dict.fromkeys((task.name for task in path.ahead), 0)
 
     def go_on(self) -> None:
         """Take what is ready for each task, and send it."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from executor.control.continuous.bounds import LivePrompt, StalenessBound
-from executor.control.continuous.sharing import Flow
+from executor.control.continuous.sharing import SamplePath
 from executor.data.batches import Columns
 from executor.data.workload import most_observed_tokens, response_lengths
 from executor.queue.ledger import Ledger, Reader
@@ -85,13 +85,13 @@ class Samples:
     """
 
     def __init__(
-        self, plan: Plan, flow: Flow, prompts: BatchPrompts, capacity_bytes: int | None
+        self, plan: Plan, path: SamplePath, prompts: BatchPrompts, capacity_bytes: int | None
     ) -> None:
         work = plan.job.workload
-        self._work, self._prompts, self._trains = work, prompts, flow.trains
+        self._work, self._prompts, self._trains = work, prompts, path.trains
         begun = begun_work(work).prompts
         self.bound = StalenessBound(prompts=begun, staleness=plan.staleness)
-        self._token_bytes, self._sample_bytes = _row_bytes(plan, flow)
+        self._token_bytes, self._sample_bytes = _row_bytes(plan, path)
         most = self._bytes_of(_longest_tokens(work))
         live = self.bound.most_begun(0) * work.samples_per_prompt
         capacity = capacity_bytes if capacity_bytes is not None else live * most
@@ -100,7 +100,7 @@ class Samples:
             raise PlanError(
                 f"the transfer queue has {show_bytes(capacity)}: the longest samples of an iteration take {least}"
             )
-        self.queue = TransferQueue(_readers(flow), STORAGE_UNITS, capacity)
+        self.queue = TransferQueue(_readers(path), STORAGE_UNITS, capacity)
         self._versions: dict[int, int] = {}
         self._live: dict[int, None] = {}
         self._begun, self._next, self._left = 0, 0, list[int]()
@@ -223,9 +223,9 @@ def _longest_tokens(work: Workload) -> int:
     return both + most_observed_tokens(work.environments)
 
 
-def _row_bytes(plan: Plan, flow: Flow) -> tuple[int, int]:
+def _row_bytes(plan: Plan, path: SamplePath) -> tuple[int, int]:
     """Return the bytes of a row for each token, and those besides."""
-    keys = {"sequences", "log_probs"}.union(*(task.outputs for task in flow.ahead))
+    keys = {"sequences", "log_probs"}.union(*(task.outputs for task in path.ahead))
     if plan.job.environments:
         keys.add("rule_scores")
     token = sum(BYTES_PER_TOKEN.get(key, 0) for key in keys) + VERSION_BYTES
@@ -234,15 +234,15 @@ def _row_bytes(plan: Plan, flow: Flow) -> tuple[int, int]:
     return token, sum(BYTES_PER_SAMPLE.get(key, 0) for key in keys)
 
 
-def _readers(flow: Flow) -> Mapping[str, Reader]:
+def _readers(path: SamplePath) -> Mapping[str, Reader]:
     """Return what tasks read from the queue: not what comes from files, nor what is made at the start."""
-    elsewhere = {*DATASET_KEYS, *(key for task in flow.at_start for key in task.outputs)}
+    elsewhere = {*DATASET_KEYS, *(key for task in path.at_start for key in task.outputs)}
 
     def reader(task: Task) -> Reader:
         keys = {"sequences", *task.inputs} - elsewhere
         return Reader(keys=frozenset(keys), has_effects=task.trains)
 
-    return {task.name: reader(task) for task in (*flow.ahead, *flow.trains)}
+    return {task.name: reader(task) for task in (*path.ahead, *path.trains)}
 
 
 def row_widths(queue: TransferQueue, samples: Sequence[int]) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from rlplan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flow:
+class SamplePath:
     """Say which tasks stand where between generation and training.
 
     Attributes:
@@ -31,17 +31,17 @@ class Flow:
     updates: int
 
 
-def flow_of(plan: Plan, tasks: Sequence[Task]) -> Flow:
-    """Return how a plan's samples flow."""
+def sample_path(plan: Plan, tasks: Sequence[Task]) -> SamplePath:
+    """Return the path of a plan's samples from generation to training."""
     trains = tuple(task for task in tasks if task.trains)
     prepares = tuple(task for task in tasks if not (task.trains or task.generates))
     trained = {task.role for task in trains}
     own = tuple(task for task in prepares if task.role in trained and task.has_model)
     updates = parts_of_updates(load_algorithm(plan.job.algorithm), plan.job)
-    if plan.mode == "streaming":
-        return Flow(ahead=prepares, at_start=(), trains=trains, updates=updates)
+    if not plan.flow.is_endless:
+        return SamplePath(ahead=prepares, at_start=(), trains=trains, updates=updates)
     ahead = tuple(task for task in prepares if task not in own)
-    return Flow(ahead=ahead, at_start=own, trains=trains, updates=updates)
+    return SamplePath(ahead=ahead, at_start=own, trains=trains, updates=updates)
 
 
 def share_rows(plan: Plan, task: Task) -> int:

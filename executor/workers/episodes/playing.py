@@ -15,7 +15,7 @@ from executor.rollout.sessions import Response, Session, TurnSession, padded_res
 from executor.workers.episodes.hosts import EnvironmentHosts, LocalHost, RemoteHosts
 from executor.workers.episodes.sessions import Episode, EpisodeSession
 from executor.workers.pool_models import PoolModels
-from rlplan.plan import Mode, TaskPlan
+from rlplan.plan import FLOWS, USUAL_MODE, Mode, TaskPlan
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import sample_lengths
 
@@ -67,7 +67,7 @@ class EpisodePlayer:
             )
             for row, (tokens, present) in zip(rows.tolist(), prompts, strict=True)
         ]
-        session = self.session(TurnSession(self._engine, self._shard, settings), "sync")
+        session = self.session(TurnSession(self._engine, self._shard, settings), USUAL_MODE)
         session.begin(self.episodes(settings.iteration, responses))
         ended = dict[int, Episode]()
         while session.running:
@@ -93,7 +93,7 @@ class EpisodePlayer:
             self._tokenizer.decode,
             most=1 if self._inline else None,
             instances=self._instances,
-            in_step=self._inline or mode != "async",
+            in_step=self._inline or not FLOWS[mode].is_endless,
         )
 
     def episodes(self, batch: int, responses: Sequence[Response]) -> list[Response]:

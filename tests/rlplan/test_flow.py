@@ -1,0 +1,27 @@
+"""What modes are: how far generation is ahead, in what pieces samples go on, and whether it ever stops."""
+
+import pytest
+
+from rlplan.plan import FLOWS, USUAL_MODE, WHOLE_BATCH_MODES, batch_mode
+
+
+@pytest.mark.parametrize(
+    ("mode", "overlaps", "by_sample", "is_endless", "is_batch_ahead"),
+    [
+        ("sync", False, False, False, False),
+        ("streaming", True, True, False, False),
+        ("one-step-off", True, False, False, True),
+        ("async", True, True, True, False),
+    ],
+)
+def test_a_mode_is_what_it_says(mode, overlaps, by_sample, is_endless, is_batch_ahead):
+    flow = FLOWS[mode]
+    assert (flow.overlaps, flow.by_sample) == (overlaps, by_sample)
+    assert (flow.is_endless, flow.is_batch_ahead) == (is_endless, is_batch_ahead)
+
+
+def test_modes_differ_and_whole_batches_are_named_by_how_far_they_are_ahead():
+    assert len(set(FLOWS.values())) == len(FLOWS)
+    assert WHOLE_BATCH_MODES == ("sync", "one-step-off")
+    assert [batch_mode(ahead) for ahead in (0, 1)] == list(WHOLE_BATCH_MODES)
+    assert batch_mode(0) == USUAL_MODE
