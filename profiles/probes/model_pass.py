@@ -61,7 +61,7 @@ def passes_of(job: Job, settings: Settings) -> tuple[ModelPass, ...]:
                 name="infer", model=use.model, head=use.head, precision=settings.precision, tp=tp
             )
             for each in _in_one_layout(base, use.kinds, job, settings):
-                if _fits(each, settings):
+                if _fits(each, settings, job):
                     found.setdefault(each)
     return tuple(found)
 
@@ -145,12 +145,15 @@ def _batches(most: int, settings: Settings) -> tuple[int, ...]:
     return geometric(1, min(most, _MOST_SEQUENCES), 4 if settings.quick else 2)
 
 
-def _fits(each: ModelPass, settings: Settings) -> bool:
+def _fits(each: ModelPass, settings: Settings, job: Job) -> bool:
     """Tell whether a pass ends in seconds and leaves room on a device; the rest is extrapolated."""
     model, plan = each.model, PRECISIONS[each.precision]
     trains = each.name in ("train", "train_usual", "optimizer", "gradient_reduction")
     parameters = num_parameters(model, each.head)
     tokens = each.sequences * (1 if each.name.startswith("decode") else each.tokens)
+    if each.name in USUAL.values():  # of samples that share their prompt it is computed once
+        groups = -(-each.sequences // job.workload.samples_per_prompt)
+        tokens -= (each.sequences - groups) * min(each.tokens, prompt_tokens(job).mean)
     flops = (_TRAIN_FLOPS if trains else _FORWARD_FLOPS) * parameters * tokens
     held_bytes = parameters * plan.weight_bytes
     if trains:

@@ -1,6 +1,8 @@
 """What infer and train tasks cost: one layout by cause, or the seconds of many layouts at once."""
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -153,7 +155,38 @@ def _usual_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | 
     if not packs or not is_uneven(placed.workload):
         return None
     tokens = round(statistics.mean_tokens)
-    return _seconds_at_once(placed, USUAL[name], sequences=size, tokens=tokens)
+
+    def seconds_of(sequences: int) -> Estimate | None:
+        return _seconds_at_once(placed, USUAL[name], sequences=sequences, tokens=tokens)
+
+    found = seconds_of(size)
+    if found is None or not found.outside_range:
+        return found
+    return _beyond(placed, name, size, seconds_of) or found
+
+
+def _beyond(
+    placed: PlacedTask, name: PassName, size: int, seconds_of: Callable[[int], Estimate | None]
+) -> Estimate | None:
+    """Return seconds of a micro-batch as the job has them that is larger than any that was measured.
+
+    The largest measured one tells what a token costs; how many are computed follows from the prompts that samples share,
+    which in a few sequences are fewer. None where no smaller one was measured.
+
+    Args:
+        seconds_of: Of as many sequences.
+    """
+    known = size
+    while known > 1:
+        known //= 2
+        least = seconds_of(known)
+        if least is not None and not least.outside_range:
+            more, even = _even_seconds(placed, name, size), _even_seconds(placed, name, known)
+            if more is None or even is None:
+                return None
+            scaled = least * (more.seconds / even.seconds)
+            return replace(scaled, outside_range=True)
+    return None
 
 
 def _uneven(placed: PlacedTask, work: Estimate) -> Estimate:

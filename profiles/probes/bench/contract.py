@@ -70,8 +70,8 @@ class Settings:
 
     @property
     def largest_pass_flops(self) -> float:
-        """Return the floating point operations of the largest pass of a model: seconds of work."""
-        return 10 * self.largest_flops
+        """Return the floating point operations of the largest pass of a model: seconds of work, five of a core."""
+        return (25 if self.kind == "cpu" else 10) * self.largest_flops
 
     @property
     def largest_bytes(self) -> int:
