@@ -114,6 +114,33 @@ def test_a_micro_batch_of_an_uneven_job_counts_as_it_was_measured_with_the_jobs_
         assert parts["forward"] == pytest.approx(forward)
 
 
+@pytest.mark.parametrize(("micro_batch", "prompts_shared"), [(1, 0), (2, 1), (8, 7), (16, 14)])
+def test_a_micro_batch_beyond_the_measured_ones_computes_a_shared_prompt_once(
+    tmp_path, micro_batch, prompts_shared
+):
+    profile = new_profile("laptop", "cpu", {"fingerprint": "abc"}, {})
+    measured = {pass_of("infer", sequences=n, tokens=16): 0.010 * n for n in (1, 2, 16)}
+    measured[pass_of("infer_usual", sequences=1, tokens=16)] = 0.012
+    for model_pass, seconds in measured.items():
+        profile.add("model_pass", model_pass_keys(model_pass), [seconds])
+    for num_bytes in (0, 1_000_000):
+        profile.add("call", {"kind": "actor_call", "num_bytes": num_bytes}, [CALL_SECONDS])
+    profile.write(tmp_path / "profile")
+    work = replace(
+        JOB.workload, prompts=2, samples_per_prompt=8, response_tokens=Uniform(low=1, high=15)
+    )
+    job = replace(JOB, algorithm="grpo", workload=work)
+    parts, total = parts_of(
+        "reference.compute_log_prob",
+        layout(micro_batch=micro_batch),
+        load_facts(job, tmp_path / "profile"),
+        job,
+    )
+    tokens = micro_batch * 16 - prompts_shared * 7  # all of a prompt but its last token
+    assert parts["forward"] == pytest.approx(16 / micro_batch * 0.012 * tokens / 16, rel=0.05)
+    assert total.outside_range == (micro_batch > 1)
+
+
 def test_an_update_counts_passes_reduction_and_optimizer_of_every_epoch(facts):
     parts, _ = parts_of("actor.update", layout(dp=2, micro_batch=3), facts)
     # 3 epochs of 2 updates; each has 4 sequences on each rank: 3 + 1.
