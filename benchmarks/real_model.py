@@ -104,7 +104,8 @@ def planned_way(way: str, model: Path, work: Path) -> Planned:
     file = work / f"{way}.job.yaml"
     write_yaml(file, job)
     loaded, profile = load_job(file), work / "profile"
-    if not profile.exists():  # no pass with adapters is measured: whole models' serve both ways
+    # No pass with adapters is measured: whole models' serve both ways.
+    if way == "full" or not profile.exists():
         measure_machine(profile, job=loaded, folder=work, device="cpu", devices=2, quick=True)
     facts = load_facts(loaded, profile)
     return Planned(way=way, plan=search(loaded, facts).plans[0].plan, facts=facts, folder=work)
