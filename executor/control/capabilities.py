@@ -42,8 +42,6 @@ SILENT = (
 PRECISIONS = ("fp32", "bf16")
 # Families that publish some matrices as one (`executor.model.joined`).
 JOINED_FAMILIES = ("phi3",)
-# What `executor.model.building` computes again.
-RECOMPUTES = ("none", "selective", "alternate", "full")
 CPU = "cpu"
 OWN = "rlplan"
 
@@ -55,7 +53,6 @@ INTERRUPTED = Capability("responses that new weights interrupt under this engine
 UNSYNCED = Capability("evaluations between two syncs of weights")
 OVER_PROVISIONING = Capability("more responses begun than are learnt from")
 FRAMEWORK = Capability("steps of another framework")
-RECOMPUTATION = Capability("inputs of layers that wait in host memory for the backward pass")
 TOKEN_BUDGET = Capability("micro-batches of so many tokens")
 ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
@@ -289,9 +286,6 @@ def _lacks_for_settings(plan: Plan, task: Task) -> Iterator[CapabilityError]:
     if layout.token_budget is not None:
         instead = "it counts sequences: micro_batch"
         yield TOKEN_BUDGET.lacked_by(HERE, f"{field}.token_budget", layout.token_budget, instead)
-    if layout.recompute not in RECOMPUTES:
-        instead = f"it runs {listed(RECOMPUTES)}"
-        yield RECOMPUTATION.lacked_by(HERE, f"{field}.recompute", layout.recompute, instead)
     if layout.shard_ranks not in (None, layout.dp * layout.cp):
         copies = layout.dp * layout.cp
         instead = f"it shards over all {copies} copies"

@@ -15,6 +15,7 @@ import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial
 
+from executor.parallel.cuts import even_cut
 from executor.parallel.meshes import RankMesh
 from executor.parallel.sums import DividedGradient, SharedInput, SummedBothWays, SummedOutput
 from executor.parallel.tensor_parallel import COLUMN_MODULES, ROW_MODULES
@@ -29,10 +30,10 @@ FROZEN = "frozen"
 class _Matrix(nn.Module):
     """Hold one of an adapter's matrices, and along what it is cut."""
 
-    def __init__(self, values: Tensor, dimension: int | None) -> None:
+    def __init__(self, values: Tensor, dimension: int | None, mesh: RankMesh) -> None:
         super().__init__()
         weight: Any = nn.Parameter(values)
-        weight.cut = (dimension, tuple(values.shape))  # as `executor.weights.flat` reads it
+        weight.cut = even_cut(values.shape, dimension, mesh)  # as `executor.weights.flat` reads it
         self.weight = weight
 
 
@@ -69,8 +70,9 @@ class AdaptedLinear(nn.Module):
             rows //= self._ranks
         else:
             first = first.chunk(self._ranks, dim=1)[self._place].contiguous()
-        self.lora_A = _Matrix(first, 1 if cut and not self._column else None)
-        self.lora_B = _Matrix(torch.zeros(rows, adapter.rank), 0 if cut and self._column else None)
+        self.lora_A = _Matrix(first, 1 if cut and not self._column else None, mesh)
+        second = torch.zeros(rows, adapter.rank)
+        self.lora_B = _Matrix(second, 0 if cut and self._column else None, mesh)
         for matrix in (self.lora_A, self.lora_B):
             matrix.weight.data = matrix.weight.data.to(mesh.device)
 

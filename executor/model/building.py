@@ -1,12 +1,14 @@
 """Build the pipeline stages of a model, with the weights that a seed gives on any layout."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from executor.data.packing import SequenceSlots
@@ -19,6 +21,7 @@ from rlplan.plan import Recompute
 
 EMBEDDING = "backbone.embed_tokens.weight"
 HEAD = "head.weight"
+OFFLOADED = "full-offload"
 
 
 def published_name(parameter: str) -> str:
@@ -146,14 +149,25 @@ class StageModel(nn.Module):
     def _repeats(self, number: int) -> bool:
         if not torch.is_grad_enabled():
             return False
-        return self._recompute == "full" or (self._recompute == "alternate" and number % 2 == 0)
+        if self._recompute == "alternate":
+            return number % 2 == 0
+        return self._recompute in ("full", OFFLOADED)
 
-    @staticmethod
-    def _recomputed(layer: nn.Module) -> Callable[..., Tensor]:
+    def _input_kept(self, hidden: Tensor) -> AbstractContextManager[Any]:
+        """Return the context in which a layer's input is kept: where it is, or in host memory.
+
+        On a CPU both are the same, and nothing is copied.
+        """
+        if self._recompute != OFFLOADED:
+            return nullcontext()
+        return save_on_cpu(pin_memory=hidden.is_cuda)
+
+    def _recomputed(self, layer: nn.Module) -> Callable[..., Tensor]:
         def run(hidden: Tensor, **settings: Any) -> Tensor:
-            result: Tensor = checkpoint(
-                layer, hidden, use_reentrant=False, preserve_rng_state=False, **settings
-            )
+            with self._input_kept(hidden):
+                result: Tensor = checkpoint(
+                    layer, hidden, use_reentrant=False, preserve_rng_state=False, **settings
+                )
             return result
 
         return run

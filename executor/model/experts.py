@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
+from executor.parallel.cuts import Cut, even_cut
 from executor.parallel.expert_exchange import exchanged_experts
 from executor.parallel.meshes import RankMesh
 from executor.parallel.sums import SharedInput, SummedOutput
@@ -63,7 +64,7 @@ def _cut_parameter(module: nn.Module, name: str, mesh: RankMesh, *, halves: int 
     count, rows, width = whole.shape
     stacked = whole.detach().view(count, halves, rows // halves, width)
     if mesh.tp_size == 1 and mesh.experts.size == 1:
-        _note_cut(whole, None, stacked)
+        whole.cut = Cut(tuple(stacked.shape))  # as `executor.weights.flat` reads it
         return
     mine = stacked.chunk(mesh.experts.size)[mesh.experts.position]
     dimension = None
@@ -71,11 +72,8 @@ def _cut_parameter(module: nn.Module, name: str, mesh: RankMesh, *, halves: int 
         dimension = 2 if halves > 1 else 3
         mine = mine.chunk(mesh.tp_size, dim=dimension)[mesh.tp]
     mine = mine.contiguous()
-    parameter = nn.Parameter(mine.view(len(mine), mine.shape[1] * mine.shape[2], mine.shape[3]))
-    _note_cut(parameter, dimension, mine)
+    parameter: Any = nn.Parameter(
+        mine.view(len(mine), mine.shape[1] * mine.shape[2], mine.shape[3])
+    )
+    parameter.cut = even_cut(mine.shape, dimension, mesh)
     setattr(module, name, parameter)
-
-
-def _note_cut(parameter: Any, dimension: int | None, stacked: Tensor) -> None:
-    """Say along what a plain parameter was cut, and in what form, as `executor.weights.flat` reads it."""
-    parameter.cut = (dimension, tuple(stacked.shape))

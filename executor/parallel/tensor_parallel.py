@@ -7,7 +7,6 @@ from torch.distributed.tensor.parallel import (
     ParallelStyle,
     PrepareModuleInput,
     PrepareModuleInputOutput,
-    PrepareModuleOutput,
     RowwiseParallel,
     SequenceParallel,
     parallelize_module,
@@ -33,9 +32,9 @@ PARTIAL_GRADIENT_MODULES = ("q_norm", "k_norm")
 
 
 def apply_tensor_parallelism(
-    model: nn.Module, mesh: RankMesh, *, split_vocabulary: bool, sequence_parallel: bool = False
+    model: nn.Module, mesh: RankMesh, *, sequence_parallel: bool = False
 ) -> None:
-    """Cut a stage's matrices over the tensor-parallel ranks, in place.
+    """Cut the matrices of a stage's layers over the tensor-parallel ranks, in place.
 
     Two all-reduces a layer in each direction (Shoeybi et al. 2019, Megatron-LM, section 3): the
     inputs of attention and MLP are marked as replicated once, not once for each matrix. With
@@ -51,10 +50,14 @@ def apply_tensor_parallelism(
         style = _layer_style(
             last, Replicate() if inside else between, experts=hasattr(module, "experts")
         )
-        if style is None and last in ("embed_tokens", "head"):
-            style = _end_style(last, between, split_vocabulary=split_vocabulary)
-        elif style is None and sequence_parallel and last in SEQUENCE_MODULES:
+        if style is None and sequence_parallel and last in SEQUENCE_MODULES:
             style = SequenceParallel(use_local_output=True)
+        elif sequence_parallel and last == "head" and getattr(module, "out_features", 0) == 1:
+            style = PrepareModuleInput(  # a scalar head is whole, and reads all tokens
+                input_layouts=(between,),
+                desired_input_layouts=(Replicate(),),
+                use_local_output=True,
+            )
         if style is not None and not isinstance(module, nn.ModuleDict):
             plan[name] = style
     parallelize_module(model, mesh.mesh["tp"], plan)
@@ -93,19 +96,4 @@ def _experts_style(between: Placement) -> ParallelStyle | None:
         output_layouts=(Replicate(),),
         desired_output_layouts=(between,),
         use_local_output=True,
-    )
-
-
-def _end_style(module: str, between: Placement, *, split_vocabulary: bool) -> ParallelStyle | None:
-    """Return how the embedding or the head is cut, or what brings whole ones to cut tokens."""
-    if module == "embed_tokens" and split_vocabulary:
-        return RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
-    if module == "head" and split_vocabulary:
-        return ColwiseParallel(input_layouts=between, output_layouts=Replicate())
-    if not isinstance(between, Shard):
-        return None
-    if module == "embed_tokens":
-        return PrepareModuleOutput(output_layouts=Replicate(), desired_output_layouts=between)
-    return PrepareModuleInput(
-        input_layouts=(between,), desired_input_layouts=(Replicate(),), use_local_output=True
     )

@@ -238,8 +238,8 @@ class PassBench:
             held = ray.get(holder[0])
             flat = torch.tensor(held["flat"], device=self._device)
             with torch.no_grad():
-                mine = Part(shard.flat.entries, shard.mesh.tp, _flat(shard).values)
-                write_shard(mine, Part(held["entries"], shard.mesh.tp, flat))
+                mine = Part(shard.flat.entries, _flat(shard).values)
+                write_shard(mine, Part(held["entries"], flat))
             wait_for_device(self._device)
         return time.monotonic()
 

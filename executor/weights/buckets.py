@@ -69,19 +69,15 @@ def spans_of_blocks(blocks: Iterable[Block]) -> list[Span]:
     return joined_ranges(block.span for block in blocks)
 
 
-def write_block(
-    block: Block, rows: Tensor, source_tp: int, entry: Entry, tp: int, view: Tensor
-) -> None:
+def write_block(block: Block, rows: Tensor, entry: Entry, view: Tensor) -> None:
     """Write rows of one rank's part of a parameter into another rank's part, as far as it has them.
 
     Args:
         rows: Of the block. (last - first, ...).
-        source_tp: Tensor-parallel position whose part the rows are of.
         entry: The part that is written.
-        tp: Its tensor-parallel position.
         view: Its values, in the entry's shape.
     """
-    copied = overlap(block.entry, source_tp, entry, tp)
+    copied = overlap(block.entry, entry)
     if copied is None:
         return
     dimension, here, there, width = copied
@@ -115,7 +111,6 @@ def export_slices(
     source: ShardLayout,
     values: Tensor,
     wanted: Sequence[Block],
-    target_tp: int,
     *,
     target_head_is_tied: bool = False,
 ) -> tuple[list[Slice], Tensor]:
@@ -125,7 +120,6 @@ def export_slices(
 
     Args:
         wanted: Rows of the shard's parameters.
-        target_tp: The shard's tensor-parallel position.
         target_head_is_tied: Whether the shard's head is the embedding, which the source may hold.
     """
     held = {entry.name: entry for entry in source.entries}
@@ -138,7 +132,7 @@ def export_slices(
         given = held.get(name) or held.get(tied.get(name, ""))
         if given is None or (given.dimension is None and source.tp > 0):
             continue
-        part = _given(given, source.tp, block, target_tp)
+        part = _given(given, block)
         if part is None:
             continue
         begins, offsets, shape = part
@@ -154,9 +148,9 @@ def export_slices(
 Box = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-def _given(given: Entry, source_tp: int, block: Block, target_tp: int) -> Box | None:
+def _given(given: Entry, block: Block) -> Box | None:
     """Return (beginnings in the source, beginnings in the target, sizes) of what both have; None: nothing."""
-    copied = overlap(given, source_tp, block.entry, target_tp)
+    copied = overlap(given, block.entry)
     if copied is None:
         return None
     dimension, here, there, width = copied

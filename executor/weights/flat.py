@@ -7,6 +7,7 @@ ones whose gradients are sums over the tensor-parallel ranks, then the other who
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from executor.model.adapters import FROZEN, LORA_A, LORA_B
 from executor.model.building import HEAD
+from executor.parallel.cuts import Cut
 from executor.parallel.meshes import RankMesh
 from executor.parallel.tensor_parallel import (
     COLUMN_MODULES,
@@ -32,6 +34,8 @@ class Entry:
     Attributes:
         shape: Shape of the rank's part; stacked matrices have a dimension for the stack.
         dimension: Along which it is cut over the tensor-parallel ranks; None: held whole.
+        first: Where the rank's part begins along that dimension.
+        whole: Of the whole parameter, the size along it.
     """
 
     name: str
@@ -39,6 +43,21 @@ class Entry:
     stop: int
     shape: tuple[int, ...]
     dimension: int | None
+    first: int = 0
+    whole: int = 0
+
+    @property
+    def whole_shape(self) -> tuple[int, ...]:
+        """Return the shape of what all tensor-parallel ranks hold together."""
+        sizes = list(self.shape)
+        if self.dimension is not None:
+            sizes[self.dimension] = self.whole
+        return tuple(sizes)
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Return where the rank's part begins in the whole parameter, by dimension."""
+        return tuple(self.first if at == self.dimension else 0 for at in range(len(self.shape)))
 
 
 class FlatParameters:
@@ -101,9 +120,8 @@ class FlatParameters:
         view = self.values[entry.start : entry.stop].view(shape)
         if not parameter.is_meta:  # else it has no values yet
             view.copy_(local_part(parameter))
-        replacement = nn.Parameter(
-            with_placements_of(view, parameter), requires_grad=self.gradients is not None
-        )
+        trainable = self.gradients is not None
+        replacement = parameter_like(view, parameter, requires_grad=trainable)
         if self.gradients is not None:
             gradient = self.gradients[entry.start : entry.stop].view(shape)
             replacement.grad = with_placements_of(gradient, parameter)
@@ -199,8 +217,8 @@ def entries_of(found: list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]
     for name, parameter, _ in found:
         local = local_part(parameter)
         stop = start + local.numel()
-        dimension, shape = _cut_of(parameter)
-        entries.append(Entry(name, start, stop, shape, dimension))
+        cut = _cut_of(parameter)
+        entries.append(Entry(name, start, stop, cut.shape, cut.dimension, cut.first, cut.whole))
         start = stop
     return entries
 
@@ -216,7 +234,7 @@ def placed(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _order(name: str, parameter: nn.Parameter) -> int:
-    if _cut_of(parameter)[0] is not None:
+    if _cut_of(parameter).dimension is not None:
         return 0
     return 1 if is_partial(name) else 2
 
@@ -229,21 +247,34 @@ def is_partial(name: str) -> bool:
     return any(a in path and any(m in path for m in modules) for a, modules in PARTIAL_ADAPTERS)
 
 
-def _cut_of(parameter: Tensor) -> tuple[int | None, tuple[int, ...]]:
-    """Return along what a parameter is cut over the tensor-parallel ranks, and the part's shape."""
-    # Stacked matrices that are cut one by one note it themselves (`executor.model.experts`).
-    noted: tuple[int | None, tuple[int, ...]] | None = getattr(parameter, "cut", None)
+def _cut_of(parameter: Tensor) -> Cut:
+    """Return how a parameter is cut over the tensor-parallel ranks."""
+    # What is cut without DTensors notes it itself (`executor.model.experts`).
+    noted: Cut | None = getattr(parameter, "cut", None)
     shape = tuple(local_part(parameter).shape)
     if noted is not None or not isinstance(parameter, DTensor):
-        return noted or (None, shape)
+        return noted or Cut(shape)
     (placement,) = parameter.placements
-    return (placement.dim if isinstance(placement, Shard) else None), shape
+    if not isinstance(placement, Shard):
+        return Cut(shape)
+    # The executor refuses layouts that do not divide heads and widths: all parts are alike.
+    first = parameter.device_mesh.get_local_rank() * shape[placement.dim]
+    return Cut(shape, placement.dim, first, parameter.shape[placement.dim])
 
 
 def local_part(parameter: Tensor) -> Tensor:
     """Return what this rank has of a tensor, without its history."""
     detached = parameter.detach()
     return detached.to_local() if isinstance(detached, DTensor) else detached
+
+
+def parameter_like(local: Tensor, parameter: Tensor, *, requires_grad: bool) -> nn.Parameter:
+    """Return a parameter of values on this rank that is cut as another one is."""
+    made: Any = nn.Parameter(with_placements_of(local, parameter), requires_grad=requires_grad)
+    if hasattr(parameter, "cut"):
+        made.cut = parameter.cut
+    found: nn.Parameter = made
+    return found
 
 
 def with_placements_of(local: Tensor, parameter: Tensor) -> Tensor:

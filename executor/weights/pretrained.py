@@ -176,30 +176,26 @@ def _sources(
     name = published_name(EMBEDDING if tied and entry.name == HEAD else entry.name)
     if entry.name == HEAD and entry.shape[0] == 1:
         name = SCORE
-    wanted, offset = list(entry.shape), 0
+    offset = 0
     joined = APART.search(name)
     if joined is not None and name not in source:
-        offset = _rows_before(joined, name, mesh, source, entry)
+        offset = _rows_before(joined, name, source, entry)
         name = f"{name[: joined.start()]}{joined['joined']}.weight"
-    part = [slice(0, size) for size in wanted]
+    part = [slice(0, size) for size in entry.shape]
     part[0] = rows
     if entry.dimension is not None:
-        shift = mesh.tp * wanted[entry.dimension]
         cut = part[entry.dimension]
-        part[entry.dimension] = slice(cut.start + shift, cut.stop + shift)
-        wanted[entry.dimension] *= mesh.tp_size
-    if joined is None and source.shape(name) != tuple(wanted):
-        _refuse_shape(source, name, wanted)
+        part[entry.dimension] = slice(cut.start + entry.first, cut.stop + entry.first)
+    if joined is None and source.shape(name) != entry.whole_shape:
+        _refuse_shape(source, name, list(entry.whole_shape))
     part[0] = slice(part[0].start + offset, part[0].stop + offset)
     yield slice(None), name, tuple(part)
 
 
-def _rows_before(
-    joined: re.Match[str], name: str, mesh: RankMesh, source: PretrainedFolder, entry: Entry
-) -> int:
+def _rows_before(joined: re.Match[str], name: str, source: PretrainedFolder, entry: Entry) -> int:
     """Return the rows of a joined matrix before those of one of its parts."""
     whole = source.shape(f"{name[: joined.start()]}{joined['joined']}.weight")[0]
-    mine = entry.shape[0] * (mesh.tp_size if entry.dimension == 0 else 1)
+    mine = entry.whole_shape[0]
     before = {"q_proj": 0, "gate_proj": 0, "v_proj": whole - mine, "up_proj": whole - mine}
     return before.get(joined["part"], whole - 2 * mine)  # keys have as many rows as values
 
@@ -211,12 +207,12 @@ def _expert_sources(
     layer, _, matrix = published_name(entry.name).partition("mlp.experts.")
     first = mesh.experts.position * entry.shape[0]
     height, width = entry.shape[2], entry.shape[3]
-    lines = slice(0, height) if entry.dimension != 2 else _cut(height, mesh.tp)  # noqa: PLR2004
-    columns = slice(0, width) if entry.dimension != 3 else _cut(width, mesh.tp)  # noqa: PLR2004
+    top, left = entry.offsets[2:]
+    part = slice(top, top + height), slice(left, left + width)
     for expert in range(rows.start, rows.stop):
         for at, kind in enumerate(STACKED[matrix]):
             name = _expert_name(source, layer, first + expert, kind)
-            yield (expert - rows.start, at), name, (lines, columns)
+            yield (expert - rows.start, at), name, part
 
 
 def _expert_name(source: PretrainedFolder, layer: str, expert: int, kind: str) -> str:
@@ -225,10 +221,6 @@ def _expert_name(source: PretrainedFolder, layer: str, expert: int, kind: str) -
         for experts, matrices in EXPERT_MATRICES.items()
     ]
     return next((name for name in names if name in source), names[0])
-
-
-def _cut(size: int, position: int) -> slice:
-    return slice(position * size, (position + 1) * size)
 
 
 def _refuse_shape(source: PretrainedFolder, name: str, wanted: list[int]) -> None:

@@ -20,12 +20,10 @@ class Part:
 
     Attributes:
         entries: Where parameters lie in `flat`.
-        tp: The rank's tensor-parallel position.
         flat: Their values, in one tensor.
     """
 
     entries: Sequence[Entry]
-    tp: int
     flat: Tensor
 
 
@@ -48,7 +46,7 @@ def write_shard(target: Part, source: Part) -> None:
     held = {entry.name: entry for entry in source.entries}
     for entry in target.entries:
         given = held[source_name(entry.name, held)]
-        copied = overlap(given, source.tp, entry, target.tp)
+        copied = overlap(given, entry)
         if copied is None:
             continue
         dimension, here, there, width = copied
@@ -63,20 +61,16 @@ def source_name(name: str, held: Mapping[str, object] | Iterable[str]) -> str:
     return name if name in held else tied[name]
 
 
-def overlap(
-    source: Entry, source_tp: int, target: Entry, target_tp: int
-) -> tuple[int, int, int, int] | None:
+def overlap(source: Entry, target: Entry) -> tuple[int, int, int, int] | None:
     """Return (dimension, start in source, start in target, width) of what both hold; None: nothing."""
     dimension = target.dimension if target.dimension is not None else source.dimension
     if dimension is None:
         return 0, 0, 0, target.shape[0]
-    first, other = (
-        entry.shape[dimension] * tp if entry.dimension is not None else 0
-        for entry, tp in ((source, source_tp), (target, target_tp))
-    )
-    start = max(first, other)
-    stop = min(first + source.shape[dimension], other + target.shape[dimension])
-    return (dimension, start - first, start - other, stop - start) if start < stop else None
+    start = max(source.first, target.first)
+    stop = min(source.first + source.shape[dimension], target.first + target.shape[dimension])
+    if start >= stop:
+        return None
+    return dimension, start - source.first, start - target.first, stop - start
 
 
 def wanted_entries(

@@ -4,7 +4,6 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from math import lcm
 from pathlib import Path
 
 import torch
@@ -16,6 +15,7 @@ from executor.model.joined import keep_heads
 from executor.parallel.meshes import RankGroup, RankMesh
 from executor.parallel.positions import cuts_sequences
 from executor.parallel.tensor_parallel import apply_tensor_parallelism
+from executor.parallel.vocabulary import cut_vocabulary
 from executor.parallel.wide_norms import cut_wide_norms
 from executor.weights.adapted import AdaptedParameters
 from executor.weights.expert_parallel import ExpertParallelOptimizer, ExpertParallelParameters
@@ -161,7 +161,6 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
     filled: bool = True,
     learning_rate: float | None = None,
     layout: TaskPlan | None = None,
-    vocabulary_parts: int = 1,
 ) -> ModelShard:
     """Return a rank's shard of a pre-trained model, or of the one that `seed` gives, the same weights on any layout.
 
@@ -177,8 +176,6 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
         FileError: The folder does not hold this model.
         learning_rate: Of AdamW; None for a model that is not trained.
         layout: Says how stages interleave, what is recomputed and sharded; None: nothing of it.
-        vocabulary_parts: A vocabulary that does not divide by it is held whole, as is one that does
-            not divide by the tensor-parallel size.
     """
     stream = seed * NUM_STREAMS + ROLE_STREAMS[role]
     trained = layout if learning_rate is not None else None
@@ -195,7 +192,6 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
         kernels_of=mesh.device if precision != "fp32" else None,
     )
     tied = head == "lm" and architecture.tied_embeddings
-    split = head == "lm" and architecture.vocab_size % lcm(mesh.tp_size, vocabulary_parts) == 0
     cuts_tokens = layout is not None and cuts_sequences(layout) and mesh.tp_size > 1
     for stage in stages:
         if folder is None:
@@ -204,11 +200,8 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
         if mesh.tp_size > 1:
             cut_wide_norms(stage, mesh)
             keep_heads(stage, mesh.tp_size)
-            apply_tensor_parallelism(
-                stage, mesh, split_vocabulary=split, sequence_parallel=cuts_tokens
-            )
-            if tied and stage.first and stage.last:
-                stage.head.weight = stage.backbone.embed_tokens.weight  # type: ignore[union-attr, assignment]
+            cut_vocabulary(stage, mesh, cuts_tokens=cuts_tokens)
+            apply_tensor_parallelism(stage, mesh, sequence_parallel=cuts_tokens)
     if adapter is not None:
         for stage in stages:
             add_adapters(stage, adapter, stream, mesh, cuts_tokens=cuts_tokens)

@@ -18,8 +18,9 @@ from executor.weights.flat import (
     FlatParameters,
     distinct_parameters,
     entries_of,
+    local_part,
+    parameter_like,
     placed,
-    with_placements_of,
 )
 
 
@@ -34,8 +35,8 @@ def shared_names(train: Sequence[Entry], generate: Sequence[Entry]) -> dict[str,
     for entry in train:
         name = entry.name if entry.name in wanted else tied.get(entry.name, "")
         there = wanted.get(name)
-        form = (entry.shape, entry.dimension)
-        if there is None or name in found or (there.shape, there.dimension) != form:
+        form = (entry.shape, entry.dimension, entry.first)
+        if there is None or name in found or (there.shape, there.dimension, there.first) != form:
             return {}
         found[name] = entry.name
     return found
@@ -69,8 +70,8 @@ class SharedParameters:
         self._views = {entry.name: _view(self.values, entry) for entry in own}
         self._views |= {name: _view(train.values, theirs[there]) for name, there in shared.items()}
         for entry, (_, parameter, owners) in zip(self.entries, found, strict=True):
-            view = self._views[entry.name]
-            replacement = nn.Parameter(with_placements_of(view, parameter), requires_grad=False)
+            view = self._views[entry.name].view(local_part(parameter).shape)
+            replacement = parameter_like(view, parameter, requires_grad=False)
             for module, name in owners:
                 setattr(module, name, replacement)
 

@@ -4,11 +4,13 @@ Nothing in it is unpickled: who reads a folder that somebody else wrote reads nu
 
 Each parameter and each state of its optimizer is stored under the parameter's name as one tensor of
 the whole model, of which ranks write and read the parts that they hold. So what one layout wrote
-any other reads: tensor-parallel parts are cut anew, stages take the layers that are theirs.
+any other reads: tensor-parallel parts are cut anew, stages take the layers that are theirs. Torch's own
+planners know parts as DTensors cut them; these know where an entry says that a part lies.
 """
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,16 +18,22 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.hf_storage import (
     HuggingFaceStorageReader,
     HuggingFaceStorageWriter,
 )
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    MetadataIndex,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadPlan, SavePlan, WriteItem, WriteItemType
+from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
-from torch.distributed.tensor import DTensor, Shard
 
 from executor.model.building import EMBEDDING, HEAD
-from executor.parallel.meshes import RankMesh
 from executor.weights.adapted import AdaptedParameters
 from executor.weights.flat import Entry
 from executor.weights.optimizers import MOMENTS
@@ -35,6 +43,80 @@ from rlplan.errors import FileError
 
 WEIGHTS = "weights"
 STEPS = "steps"
+# By what a tensor is called, which part of the whole model's tensor it is; all others are whole.
+Places = Mapping[str, Entry]
+
+
+class PartSavePlanner(DefaultSavePlanner):
+    """Write tensors as the parts of whole ones that they are."""
+
+    def __init__(self, places: Places) -> None:
+        super().__init__()
+        self._places = places
+
+    def create_local_plan(self) -> SavePlan:
+        """Return what this rank holds, with where it lies."""
+        plan = super().create_local_plan()
+        self.plan = replace(plan, items=[self._placed(item) for item in plan.items])
+        return self.plan
+
+    def lookup_object(self, index: MetadataIndex) -> Tensor:
+        """Return a tensor by what it is called: this rank has one part of it."""
+        found: Tensor = self.state_dict[index.fqn]
+        return found
+
+    def _placed(self, item: WriteItem) -> WriteItem:
+        place, data = self._places.get(item.index.fqn), item.tensor_data
+        if place is None or data is None:
+            return item
+        size = torch.Size(place.whole_shape)
+        return replace(
+            item,
+            index=MetadataIndex(item.index.fqn, place.offsets),
+            type=WriteItemType.SHARD,
+            tensor_data=replace(data, chunk=_chunk_of(place), size=size),
+        )
+
+
+class PartLoadPlanner(DefaultLoadPlanner):
+    """Read tensors as the parts of whole ones that they are, whatever parts were written."""
+
+    def __init__(self, places: Places) -> None:
+        super().__init__()
+        self._places = places
+
+    def create_local_plan(self) -> LoadPlan:
+        """Return what this rank reads, of which parts.
+
+        Raises:
+            ValueError: A tensor is not there, or is of another size.
+        """
+        assert self.metadata is not None, "torch reads it before it plans"
+        requests = []
+        for name, tensor in self.state_dict.items():
+            about = self.metadata.state_dict_metadata.get(name)
+            if not isinstance(about, TensorStorageMetadata):
+                raise ValueError(f"there is no {name}")
+            place = self._places.get(name) or _whole(tensor)
+            if tuple(about.size) != place.whole_shape:
+                raise ValueError(
+                    f"{name} is of size {list(about.size)}, and not {list(place.whole_shape)}"
+                )
+            requests += create_read_items_for_chunk_list(name, about, [_chunk_of(place)])
+        return LoadPlan(requests)
+
+    def lookup_tensor(self, index: MetadataIndex) -> Tensor:
+        """Return a tensor by what it is called: this rank has one part of it."""
+        found: Tensor = self.state_dict[index.fqn]
+        return found
+
+
+def _whole(tensor: Tensor) -> Entry:
+    return Entry("", 0, tensor.numel(), tuple(tensor.shape), None)
+
+
+def _chunk_of(place: Entry) -> ChunkStorageMetadata:
+    return ChunkStorageMetadata(torch.Size(place.offsets), torch.Size(place.shape))
 
 
 def save_shard(shard: ModelShard, folder: Path) -> None:
@@ -45,10 +127,10 @@ def save_shard(shard: ModelShard, folder: Path) -> None:
     """
     flats, trainer = {WEIGHTS: shard.trained.whole_values()}, shard.trainer
     if trainer is None:
-        _save(_states(shard, flats), folder)
+        _save(*_states(shard, flats), folder)
         return
-    states = _states(shard, flats | trainer.whole_moments())
-    _save(states | {STEPS: torch.tensor([trainer.steps])}, folder)
+    states, places = _states(shard, flats | trainer.whole_moments())
+    _save(states | {STEPS: torch.tensor([trainer.steps])}, places, folder)
 
 
 def load_shard(shard: ModelShard, folder: Path) -> None:
@@ -64,8 +146,8 @@ def load_shard(shard: ModelShard, folder: Path) -> None:
     size = trained.entries[-1].stop
     kinds = (WEIGHTS,) if trainer is None else stored_kinds(folder)
     flats = {kind: torch.empty(size, device=shard.device) for kind in kinds}
-    states, steps = _states(shard, flats), torch.tensor([0])
-    _load(states if trainer is None else states | {STEPS: steps}, folder)
+    (states, places), steps = _states(shard, flats), torch.tensor([0])
+    _load(states if trainer is None else states | {STEPS: steps}, places, folder)
     trained.write_values(flats.pop(WEIGHTS))
     if trainer is not None:
         trainer.write_moments(flats, int(steps))
@@ -91,7 +173,7 @@ def whole_weights(folder: Path) -> dict[str, Tensor]:
     found = {
         name: torch.empty(size) for name, size in _names(folder).items() if name.startswith(prefix)
     }
-    _load(dict(found), folder, alone=True)
+    _load(dict(found), {}, folder, alone=True)
     return {name.removeprefix(prefix): found[name] for name in sorted(found)}
 
 
@@ -107,15 +189,16 @@ def _names(folder: Path) -> dict[str, torch.Size]:
     return sizes
 
 
-def _save(states: dict[str, Tensor], folder: Path) -> None:
+def _save(states: dict[str, Tensor], places: Places, folder: Path) -> None:
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    planner = PartSavePlanner(places)
     try:
-        save(states, storage_writer=writer, no_dist=not dist.is_initialized())
+        save(states, storage_writer=writer, planner=planner, no_dist=not dist.is_initialized())
     except (OSError, CheckpointException) as error:
         raise FileError(str(folder), f"cannot be written: {_reasons(error)}") from None
 
 
-def _load(states: dict[str, Tensor], folder: Path, *, alone: bool = False) -> None:
+def _load(states: dict[str, Tensor], places: Places, folder: Path, *, alone: bool = False) -> None:
     try:
         with warnings.catch_warnings():
             # One process reads alone because it is told to; torch says that it supposes so.
@@ -123,6 +206,7 @@ def _load(states: dict[str, Tensor], folder: Path, *, alone: bool = False) -> No
             load(
                 states,
                 storage_reader=HuggingFaceStorageReader(str(folder)),
+                planner=PartLoadPlanner(places),
                 no_dist=alone or not dist.is_initialized(),
             )
     except (CheckpointException, SafetensorError) as error:
@@ -138,26 +222,18 @@ def _reasons(error: BaseException) -> str:
     return "; ".join(dict.fromkeys(words))
 
 
-def _states(shard: ModelShard, flats: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return views of flat tensors, each as a part of the whole model's tensor, by what it is called.
+def _states(
+    shard: ModelShard, flats: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Entry]]:
+    """Return views of flat tensors by what they are called, and of which part of the whole model's tensor.
 
     A tied head is stored once, as the embedding.
     """
-    return {
-        f"{kind}/{EMBEDDING if shard.tied and entry.name == HEAD else entry.name}": part
-        for kind, flat in flats.items()
-        for entry, part in _parts(flat, shard.trained.entries, shard.mesh)
-    }
-
-
-def _parts(
-    flat: Tensor, entries: Iterable[Entry], mesh: RankMesh
-) -> Iterable[tuple[Entry, Tensor]]:
-    for entry in entries:
-        part = flat[entry.start : entry.stop].view(entry.shape)
-        if entry.dimension is None or mesh.tp_size == 1:
-            yield entry, part
-            continue
-        assert mesh.mesh is not None, "what is cut has ranks that it is cut over"
-        # The executor refuses layouts that do not divide, so a whole is so many equal parts.
-        yield entry, DTensor.from_local(part, mesh.mesh["tp"], [Shard(entry.dimension)])
+    states, places = dict[str, Tensor](), dict[str, Entry]()
+    for kind, flat in flats.items():
+        for entry in shard.trained.entries:
+            name = f"{kind}/{EMBEDDING if shard.tied and entry.name == HEAD else entry.name}"
+            states[name] = flat[entry.start : entry.stop].view(entry.shape)
+            if entry.dimension is not None:
+                places[name] = entry
+    return states, places

@@ -30,8 +30,8 @@ from executor.weights.shard import ModelShard
 from executor.weights.shared_parameters import SharedParameters, shared_names
 from rlplan.plan import Plan
 
-# By sender of a round: its tensor-parallel position, what it sent, and where that is.
-Arrival = tuple[int, Sequence[Block], Tensor]
+# By sender of a round: what it sent, and where that is.
+Arrival = tuple[Sequence[Block], Tensor]
 
 
 def shard_layout_of(shard: ModelShard) -> ShardLayout:
@@ -111,7 +111,7 @@ class PoolTransition:
             values = source.whole_values()
             for entry in self._mine.entries:
                 block = Block(entry, 0, entry.shape[0])
-                self._write(self._mine.tp, [block], values[entry.start : entry.stop])
+                self._write([block], values[entry.start : entry.stop])
             self._receive(values)
         self.redundant_bytes = source.weight_bytes
         if self._moves and isinstance(source, FlatParameters):
@@ -125,9 +125,9 @@ class PoolTransition:
         if self._moves and isinstance(source, FlatParameters):
             assert isinstance(target, FlatParameters), "what is shared does not move"
             source.claim()
-            generated = Part(target.entries, self._generate.mesh.tp, target.values)
+            generated = Part(target.entries, target.values)
             with torch.no_grad():
-                write_shard(Part(source.entries, self._train.mesh.tp, source.values), generated)
+                write_shard(Part(source.entries, source.values), generated)
         target.release()
 
     def release(self) -> None:
@@ -164,7 +164,7 @@ class PoolTransition:
         operations, came = [], list[Arrival]()
         for other, blocks in zip(others, arriving, strict=False):
             buffer = values.new_empty(sum(block.elements for block in blocks))
-            came.append((other.tp, blocks, buffer))
+            came.append((blocks, buffer))
             start = 0
             for first, last in spans_of_blocks(blocks):
                 piece = buffer[start : start + last - first]
@@ -176,22 +176,22 @@ class PoolTransition:
                 operations.append(dist.P2POp(dist.isend, piece, other.rank, self._group))
         for work in dist.batch_isend_irecv(operations) if operations else []:
             work.wait()
-        held = sum(buffer.nbytes for _, _, buffer in came)
+        held = sum(buffer.nbytes for _, buffer in came)
         self.received_bytes += held
         self.buffer_bytes = max(self.buffer_bytes, held)
-        for tp, blocks, buffer in came:
-            self._write(tp, blocks, buffer)
+        for blocks, buffer in came:
+            self._write(blocks, buffer)
 
-    def _write(self, source_tp: int, blocks: Sequence[Block], buffer: Tensor) -> None:
+    def _write(self, blocks: Sequence[Block], buffer: Tensor) -> None:
         """Write rows that lie one after another in a buffer, as far as they are wanted here."""
-        target, tp, start = self._generated, self._generate.mesh.tp, 0
+        target, start = self._generated, 0
         for block in blocks:
             stop = start + block.elements
             rows = buffer[start:stop].view(block.last - block.first, *block.entry.shape[1:])
             start = stop
             # What a vanilla group gathers for other stages is cut off here.
             for entry in self._written.get(block.entry.name, ()):
-                write_block(block, rows, source_tp, entry, tp, target.view_of(entry))
+                write_block(block, rows, entry, target.view_of(entry))
 
     def _buckets(self, receiver: ShardLayout, sender: ShardLayout) -> list[list[Block]]:
         return buckets_of(self._lacking(receiver, sender), self._elements)

@@ -67,23 +67,14 @@ class PoolModels:
         if shard is not None and shares_weights(plan):
             self._generator = shard
             return
-        # A slice of the generate shard holds the train shard, so both are cut alike.
-        parts = plan.tasks[f"{task.role}.update"].tp if shard is not None else 1
         # Within a pool its weights come from those that are trained.
         positions, filled = generation_positions(plan), shard is None
-        self._generator = self._build(task, positions, vocabulary_parts=parts, filled=filled)
+        self._generator = self._build(task, positions, filled=filled)
         if shard is not None:
             self.transition = PoolTransition(plan, shard, self._generator)
             self.transition.release()
 
-    def _build(
-        self,
-        task: Task,
-        positions: RankPositions,
-        *,
-        vocabulary_parts: int = 1,
-        filled: bool = True,
-    ) -> ModelShard:
+    def _build(self, task: Task, positions: RankPositions, *, filled: bool = True) -> ModelShard:
         job, layout = self.setup.plan.job, self.setup.plan.tasks[task.name]
         rate, settings = None, job.hyperparameters
         if task.trains:
@@ -100,7 +91,6 @@ class PoolModels:
             filled=filled,
             learning_rate=rate,
             layout=layout,
-            vocabulary_parts=vocabulary_parts,
         )
         if shard.trainer is not None:
             shard.trainer.configure(settings, job.workload.updates * job.workload.epochs)

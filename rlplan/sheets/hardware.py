@@ -62,6 +62,11 @@ class DeviceSheet:
     sources: FrozenDict[str, str]
 
     @property
+    def shares_host_memory(self) -> bool:
+        """Tell whether its memory is the host's: nothing that moves there leaves it."""
+        return self.kind == "cpu"
+
+    @property
     def host_times(self) -> float:
         """Return how many times as long dispatching takes as on hosts of H100 nodes."""
         return self.host_factor or 1.0
@@ -299,6 +304,8 @@ class EngineSheet:
         tp_leaves_nodes: Whether tensor parallelism may span nodes.
         zero_stages: ZeRO stages that it offers.
         recompute_modes: Recomputation modes that it offers.
+        copies_inputs_in_turn: Whether kernels wait while inputs of layers are copied to host memory and back;
+            else copies run beside them.
         sequence_parallel: Whether TP regions shard norms and residuals over the sequence.
         step_seconds: Host time of one decode step or one micro-batch, beside the model's own work.
         launches_hidden: Whether kernel launches hide behind the device (CUDA graphs, or large kernels).
@@ -363,6 +370,7 @@ class EngineSheet:
     recompute_modes: tuple[
         Literal["none", "selective", "alternate", "full", "full-offload"], ...
     ] = ("none",)
+    copies_inputs_in_turn: bool = False
     sequence_parallel: bool = False
     fused_attention: bool = True
     step_seconds: NonNegative = 0.0

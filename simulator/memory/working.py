@@ -92,18 +92,16 @@ def passes_in_flight(stages: Ints, stage: Ints, chunks: Ints) -> Ints:
 def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
     """Return what a layer holds beside what it keeps, the loss's rows, the logits, and what each kind keeps."""
     model, shard, layout, engine = placed.model, placed.shard, placed.layout, placed.engine
-    sequences, longest = placed.fullest_micro_batch
-    shared = least_shared_tokens(engine, placed.workload, sequences)
-    held = KeptBatch(shard, sequences, longest, engine.fused_attention, shared)
+    held, recompute = kept_batch(placed), placed.recompute
     kinds, tokens = layer_kinds(model).models, held.tokens
     rows = row = tokens * model.hidden_size * shard.value_bytes
     if placed.trains:
         rows = HEAD_ROWS * row
-        kept = [layer_activation_bytes(kind, held, layout.recompute) for kind in kinds]
+        kept = [layer_activation_bytes(kind, held, recompute) for kind in kinds]
         peaks = [layer_peak_bytes(kind, held) for kind in kinds]
         layer = max(max(0, peak - own) for peak, own in zip(peaks, kept, strict=True))
-        layer += _adapter_sums(placed, sequences, sequences * longest - shared)
-        if layout.recompute == OFFLOADED:
+        layer += _adapter_sums(placed, held)
+        if recompute == OFFLOADED:
             layer += engine.memory.layers_under_way * row
     else:
         kept = [0] * len(kinds)
@@ -122,12 +120,20 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
     return layer, rows, logits, *kept
 
 
-def _adapter_sums(placed: PlacedTask, sequences: int, tokens: int) -> int:
+def kept_batch(placed: PlacedTask) -> KeptBatch:
+    """Return the micro-batch that has most tokens."""
+    sequences, longest = placed.fullest_micro_batch
+    shared = least_shared_tokens(placed.engine, placed.workload, sequences)
+    return KeptBatch(placed.shard, sequences, longest, placed.engine.fused_attention, shared)
+
+
+def _adapter_sums(placed: PlacedTask, held: KeptBatch) -> int:
     """Return the bytes of what adapters add in the layer where that is most; 0 without any."""
     if placed.adapter is None:
         return 0
     longest, shard = placed.statistics.longest_tokens, placed.shard
-    batch = Batch(sequences=sequences, tokens=tokens, sequence_tokens=longest, head_tokens=0)
+    tokens = held.sequences * held.sequence_tokens - held.shared_tokens
+    batch = Batch(sequences=held.sequences, tokens=tokens, sequence_tokens=longest, head_tokens=0)
     return max(
         sums_bytes(layer_operators(kind, shard, batch, placed.adapter), shard.value_bytes)
         for kind in layer_kinds(placed.model).models

@@ -75,14 +75,18 @@ def shard_parameters(
     layers = kinds_of_stages(model, pp, details)[stage]
     count = layers_parameters(model, layers, tp, ep, details.expert_tp)
     if stage == 0:
-        count += -(-(model.embedding_parameters + (model.vision_parameters or 0)) // tp)
+        count += _vocabulary_parameters(model, tp) + -(-(model.vision_parameters or 0) // tp)
     if stage == pp - 1:
+        held = head == "lm" and (pp > 1 or not model.tied_embeddings)
         norm = model.hidden_size
-        matrix = model.head_parameters(head) - norm
-        if head == "lm" and model.tied_embeddings and pp > 1:
-            matrix = model.embedding_parameters
-        count += norm + (-(-matrix // tp) if head == "lm" else matrix)
+        scores = model.head_parameters(head) - norm if head == "scalar" else 0
+        count += norm + scores + (_vocabulary_parameters(model, tp) if held else 0)
     return count
+
+
+def _vocabulary_parameters(model: ModelArchitecture, tp: int) -> int:
+    """Return a rank's parameters of the embedding or of a language model's head: whole rows, at most so many."""
+    return -(-model.vocab_size // tp) * model.hidden_size
 
 
 def layers_parameters(

@@ -21,10 +21,11 @@ from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import Shard
 from rlplan.models.precision import ALONE, PRECISIONS, WIDE, Precision, PrecisionPlan
 from rlplan.parts import CachedSequence
-from rlplan.plan import TaskPlan
+from rlplan.plan import Recompute, TaskPlan
 from rlplan.rules.batches import rank_sequences
 from rlplan.sheets.hardware import EngineSheet, LogitTensors
 from rlplan.workload.work import Workload
+from simulator.model.activations import OFFLOADED
 from simulator.model.weights import (
     CutDetails,
     adapter_shard,
@@ -166,6 +167,15 @@ class PlacedTask:
         """Tell whether the model of the task's role is trained, by this task or another one."""
         tasks = tasks_of(load_algorithm(self.job.algorithm), self.job)
         return self.trains or any(task.trains and task.role == self.task.role for task in tasks)
+
+    @property
+    def recompute(self) -> Recompute:
+        """Return what its backward pass computes again, and where it keeps the inputs of that.
+
+        Inputs in host memory still are on a device whose memory is the host's.
+        """
+        mode = self.layout.recompute
+        return "full" if mode == OFFLOADED and self.device.sheet.shares_host_memory else mode
 
     @property
     def leaves(self) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.framework import HostUse
 from rlplan.job import Engines, Job
 from rlplan.models.model import ModelArchitecture
-from rlplan.models.operators import KeptBatch
 from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast
@@ -35,6 +34,7 @@ from simulator.memory.transition_memory import (
     generation_room,
     transition_terms,
 )
+from simulator.memory.working import kept_batch, passes_in_flight
 from simulator.model.activations import OFFLOADED, layer_activation_bytes
 from simulator.model.weights import largest_shard
 from simulator.placed.plan import PlacedPlan, PlacedTransition
@@ -86,11 +86,19 @@ def _off_loaded(placed: PlacedTask, memory: TaskMemory) -> Terms:
         found[f"{role} optimizer on the host"] = round(
             share * placed.kept_states(placed.state_ranks, each)
         )
-    if placed.trains and layout.recompute == OFFLOADED:
-        batch = KeptBatch(placed.shard, *placed.fullest_micro_batch, placed.engine.fused_attention)
-        inputs = layer_activation_bytes(placed.model, batch, "full")
-        found[f"{role} inputs of layers"] = inputs * -(-placed.model.num_layers // layout.pp)
+    if placed.trains and placed.recompute == OFFLOADED:
+        found[f"{role} inputs of layers"] = _kept_inputs(placed)
     return found
+
+
+def _kept_inputs(placed: PlacedTask) -> int:
+    """Return the bytes of the inputs of a first stage's layers, of all micro-batches in flight."""
+    layout = placed.layout
+    passes = -(-placed.local // layout.micro_batch) * layout.chunks
+    stages, chunks = np.array(layout.pp), np.array(layout.chunks)
+    held = min(passes, int(passes_in_flight(stages, np.zeros_like(stages), chunks)))
+    inputs = layer_activation_bytes(placed.model, kept_batch(placed), "full")
+    return inputs * -(-placed.model.num_layers // layout.pp) * held // layout.chunks
 
 
 def _processes(tasks: Sequence[tuple[PlacedTask, TaskMemory]], use: HostUse) -> Terms:

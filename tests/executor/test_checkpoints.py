@@ -38,7 +38,8 @@ from tests.cases import draws, only
 from tests.executor.plans import TINY, make_job, make_plan
 from tests.executor.test_tokenizer import write_tokenizer
 
-TIED = replace(TINY, family="qwen3", qk_norm=True, tied_embeddings=True)
+# With vocabularies that no size divides.
+TIED = replace(TINY, family="qwen3", qk_norm=True, tied_embeddings=True, vocab_size=263)
 EXPERTS = replace(TINY, family="mixtral", num_experts=4, experts_per_token=2, moe_ffn_size=16)
 MODELS = {"untied": TINY, "tied": TIED, "experts": EXPERTS}
 LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {

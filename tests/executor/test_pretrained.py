@@ -21,7 +21,8 @@ from tests.cases import only
 
 pytestmark = pytest.mark.ray
 
-VOCABULARY, WIDTH, PROMPT, STEPS = 64, 14, 6, 8
+# No number of ranks divides the vocabulary.
+VOCABULARY, WIDTH, PROMPT, STEPS = 67, 14, 6, 8
 SIZES = {
     "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
     "intermediate_size": 48, "vocab_size": VOCABULARY, "max_position_embeddings": 128, "head_dim": 8,

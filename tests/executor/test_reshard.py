@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from executor.model.building import stage_layers
+from executor.parallel.cuts import span_of
 from executor.parallel.positions import gather_groups, generation_positions, train_positions
 from executor.weights.buckets import (
     Block,
@@ -27,8 +28,8 @@ from rlplan.plan import TaskPlan
 from rlplan.transfers import TransitionShape, transition_volume
 from tests.cases import only
 
-# The width divides by every size up to eight, the layers by all but five and seven.
-LAYERS, WIDTH = 24, 840
+# The width divides by every size up to eight, the layers by all but five and seven, the vocabulary by none.
+LAYERS, WIDTH, VOCABULARY = 24, 840, 841
 BYTES = torch.float32.itemsize
 # Elements; it cuts most parameters, and holds a few of others.
 BUCKET = 500
@@ -44,8 +45,8 @@ def parameters(norms):
         if norms:
             made[f"layers.{layer}.norm"] = (torch.randn(5, generator=generator), None)
     if norms:
-        made["embed"] = (torch.randn(WIDTH, 1, generator=generator), 0)
-        made["head"] = (torch.randn(WIDTH, 1, generator=generator), 0)
+        made["embed"] = (torch.randn(VOCABULARY, 1, generator=generator), 0)
+        made["head"] = (torch.randn(VOCABULARY, 1, generator=generator), 0)
     return made
 
 
@@ -60,9 +61,13 @@ def shard_of(whole, rank, pp, tp, pp_size, tp_size):
         tensor, dimension = whole[name]
         if tp_size == 1:
             dimension = None
-        part = tensor if dimension is None else tensor.chunk(tp_size, dim=dimension)[tp]
+        part, lies = tensor, (0, 0)
+        if dimension is not None:
+            whole_size = tensor.shape[dimension]
+            first, end = span_of(whole_size, tp_size, tp)
+            part, lies = tensor.narrow(dimension, first, end - first), (first, whole_size)
         stop = start + part.numel()
-        entries.append(Entry(name, start, stop, tuple(part.shape), dimension))
+        entries.append(Entry(name, start, stop, tuple(part.shape), dimension, *lies))
         values.append(part.reshape(-1))
         start = stop
     return ShardLayout(rank, pp, tp, tuple(entries)), torch.cat(values)
@@ -82,7 +87,7 @@ def plan_of(train, generate, transition, two_pools=False):
 
 def write_blocks(target, made, blocks, source):
     """Write rows of a rank's weights into a shard; nothing but the rows is read."""
-    layout, values = source
+    _, values = source
     targets = {entry.name: entry for entry in target.entries}
     for block in blocks:
         entry = targets.get(block.entry.name)
@@ -90,7 +95,7 @@ def write_blocks(target, made, blocks, source):
             start, stop = block.span
             rows = values[start:stop].view(-1, *block.entry.shape[1:])
             view = made[entry.start : entry.stop].view(entry.shape)
-            write_block(block, rows, layout.tp, entry, target.tp, view)
+            write_block(block, rows, entry, view)
 
 
 def divisors(number):
@@ -161,7 +166,7 @@ def test_zero_redundancy_receives_what_a_rank_lacks_and_gives_the_train_shard_ba
     ):
         assert torch.equal(made, expected)
         assert received == (len(expected) - len(flat)) * BYTES
-        write_shard(Part(mine.entries, mine.tp, back), Part(target.entries, target.tp, made))
+        write_shard(Part(mine.entries, back), Part(target.entries, made))
         assert torch.equal(back, flat)
 
 
@@ -189,7 +194,7 @@ def test_another_pool_receives_its_shards_and_no_byte_more(train, generate):
         for bucket in buckets_of(target.entries, BUCKET):
             came = 0
             for layout, values in sources:
-                slices, message = export_slices(layout, values, bucket, target.tp)
+                slices, message = export_slices(layout, values, bucket)
                 came += message.numel()
                 write_slices(target, made, slices, message)
             assert came == sum(block.elements for block in bucket) <= WIDTH
@@ -210,21 +215,22 @@ def test_a_tied_head_comes_from_the_stage_that_embeds():
     source = ShardLayout(0, 0, 0, (Entry("backbone.embed_tokens.weight", 0, 8, (4, 2), None),))
     target = ShardLayout(0, 1, 0, (Entry("head.weight", 0, 8, (4, 2), None),))
     (bucket,) = buckets_of(target.entries, 8)
-    slices, message = export_slices(
-        source, embedding.reshape(-1), bucket, 0, target_head_is_tied=True
-    )
+    slices, message = export_slices(source, embedding.reshape(-1), bucket, target_head_is_tied=True)
     made = torch.zeros(8)
     write_slices(target, made, slices, message)
     assert torch.equal(made, embedding.reshape(-1))
-    assert export_slices(source, embedding.reshape(-1), bucket, 0)[0] == []
+    assert export_slices(source, embedding.reshape(-1), bucket)[0] == []
 
 
 def test_parts_that_do_not_overlap_give_nothing():
-    half = Entry("w", 0, 8, (4, 2), 0)
-    quarter = Entry("w", 0, 4, (2, 2), 0)
-    assert overlap(half, 0, quarter, 1) == (0, 2, 0, 2)
-    assert overlap(half, 0, quarter, 2) is None
-    assert overlap(quarter, 3, half, 1) == (0, 0, 2, 2)
+    halves = [Entry("w", 0, 8, (4, 2), 0, first, 8) for first in (0, 4)]
+    quarters = [Entry("w", 0, 4, (2, 2), 0, first, 8) for first in (0, 2, 4, 6)]
+    assert overlap(halves[0], quarters[1]) == (0, 2, 0, 2)
+    assert overlap(halves[0], quarters[2]) is None
+    assert overlap(quarters[3], halves[1]) == (0, 0, 2, 2)
+    uneven = Entry("w", 0, 6, (3, 2), 0, 2, 8)
+    assert overlap(uneven, halves[0]) == (0, 0, 2, 2)
+    assert overlap(uneven, halves[1]) == (0, 2, 0, 1)
 
 
 def test_rows_fill_buckets_one_after_another():

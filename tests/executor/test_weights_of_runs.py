@@ -29,7 +29,7 @@ POLICY = ("actor", "reference")
 def folder(tmp_path_factory):
     """Return a folder with a small model's weights."""
     found = tmp_path_factory.mktemp("weights")
-    made("llama", MODELS["llama 3"][1] | {"vocab_size": 260}).save_pretrained(found)
+    made("llama", MODELS["llama 3"][1] | {"vocab_size": 263}).save_pretrained(found)
     return found
 
 

@@ -2,21 +2,17 @@
 
 import numpy as np
 
-# Fewer rows than any test's vocabulary has: a rank that holds fewer holds a part.
-VOCABULARY_ROWS = 260
-
 
 def whole(parts_by_rank, tp, pp=1):
     """Return whole weights out of the parts of the first `tp` x `pp` ranks, stage by stage."""
-    rows = parts_by_rank[0]["backbone.embed_tokens.weight"].shape[0]
-    split_vocabulary = rows < VOCABULARY_ROWS
     weights = {}
     for stage in range(pp):
         ranks = parts_by_rank[stage * tp : (stage + 1) * tp]
         for name in ranks[0]:
             parts = [rank[name] for rank in ranks]
             dimension = cut_dimension(name)
-            held_whole = dimension is None or (is_vocabulary(name) and not split_vocabulary)
+            scores = name == "head.weight" and len(parts[0]) == 1
+            held_whole = dimension is None or scores
             weights[name] = parts[0] if held_whole else np.concatenate(parts, axis=dimension)
     return weights
 
@@ -28,7 +24,3 @@ def cut_dimension(name):
     ):
         return 0
     return 1 if any(part in name for part in ("o_proj", "down_proj")) else None
-
-
-def is_vocabulary(name):
-    return "embed" in name or "head" in name

@@ -43,6 +43,7 @@ from vllm.platforms import current_platform
 
 from executor.data.batches import RESPONSE
 from executor.model.building import HEAD
+from executor.parallel.cuts import joined
 from executor.passes.infer import infer
 from executor.rollout.engines import DEFAULT_ENGINE, EngineSetup
 from executor.rollout.sampling import GenerateSettings, Sequences, without_responses
@@ -173,9 +174,7 @@ class VllmEngine:
         mesh = self._shard.mesh
         if mesh.tp_size == 1 or entry.dimension is None:
             return part
-        parts = [torch.empty_like(part) for _ in range(mesh.tp_size)]
-        dist.all_gather(parts, part.contiguous(), group=mesh.group("tp"))
-        return torch.cat(parts, dim=entry.dimension)
+        return joined(part, entry.dimension, entry.whole, mesh.group("tp"))
 
     def generate(
         self,

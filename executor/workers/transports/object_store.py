@@ -91,7 +91,6 @@ class Endpoint:
                         shard_layout_of(shard),
                         self._values,
                         request.blocks(target),
-                        target.tp,
                         target_head_is_tied=shard.tied,
                     )
                     given[target.pp, target.tp] = ray.put((slices, as_array(message)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlplan.estimate import ZERO, Estimate
 from rlplan.models.model import Head, ModelArchitecture, layer_kinds
-from rlplan.models.operators import Batch
+from rlplan.models.operators import Batch, Shard
 from rlplan.plan import Recompute
 from rlplan.workload.lengths import longest
 from simulator.costs.passes.estimates import (
@@ -19,6 +19,7 @@ from simulator.costs.passes.estimates import (
     pack,
 )
 from simulator.costs.pricing import Direction, Setting, pass_seconds, setting_of, stages_apart
+from simulator.model.activations import OFFLOADED
 from simulator.model.weights import kinds_of_stages
 from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.task import PlacedTask, PlacedTasks
@@ -164,9 +165,17 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
 
 def _packed_passes(placed: PlacedTask) -> Floats:
     batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
-    recompute = placed.layout.recompute if placed.trains else None
+    recompute = placed.recompute if placed.trains else None
     setting, padded = setting_of(placed), _padded_bytes(placed, batch)
-    return _packed(setting, placed.model, batch, placed.task.head, recompute, padded)
+    waits = recompute == OFFLOADED and placed.engine.copies_inputs_in_turn
+    copied = _row_bytes(setting.shard, placed.model, batch) if waits else 0
+    return _packed(setting, placed.model, batch, placed.task.head, recompute, padded, copied)
+
+
+def _row_bytes(shard: Shard, model: ModelArchitecture, batch: Batch) -> int:
+    """Return the bytes of hidden states between two layers."""
+    num_bytes = -(-batch.tokens // shard.cp) * model.hidden_size * shard.value_bytes
+    return num_bytes // shard.tp if shard.splits_sequence else num_bytes
 
 
 def _padded_bytes(placed: PlacedTask, batch: Batch) -> tuple[float, float]:
@@ -189,8 +198,14 @@ def _packed(
     head: Head,
     recompute: Recompute | None,
     padded: tuple[float, float],
+    copied: int,
 ) -> Floats:
-    """Return (layers by kind, embedding, head) x (forward, backward, repeated) x (compute, collectives)."""
+    """Return (layers by kind, embedding, head) x (forward, backward, repeated) x (compute, collectives).
+
+    Args:
+        padded: Bytes that padded logits move forwards and backwards.
+        copied: Bytes of a layer's input that go to the host and come back while nothing is computed.
+    """
     directions: tuple[Direction, ...] = ("forward",)
     if recompute is not None:
         directions = ("forward", "backward", recompute)
@@ -201,6 +216,8 @@ def _packed(
             if recompute == "alternate" and direction == recompute:
                 each = each * 0.5
             found += [each.compute, each.collectives]
+            if copied and direction == recompute:
+                found[-2] += _there_and_back(setting, copied)
         found += [ZERO] * (-len(found) % 6)
     # Embedding and head are outside the layers, and no mode computes them again.
     for direction in directions[:2]:
@@ -213,6 +230,11 @@ def _packed(
         found += [end.compute + moved, end.collectives]
     found += [ZERO] * (-len(found) % 6)
     return pack(found)
+
+
+def _there_and_back(setting: Setting, num_bytes: int) -> Estimate:
+    away = setting.device.copy(num_bytes, "device_to_host")
+    return away + setting.device.copy(num_bytes, "host_to_device")
 
 
 def _middles(table: PlacedTasks) -> int:
@@ -258,9 +280,9 @@ def _send(placed: PlacedTask) -> Estimate:
         return ZERO
     shard = setting.shard
     batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
-    num_bytes = -(-batch.tokens // shard.cp) * placed.model.hidden_size * shard.value_bytes
+    num_bytes = _row_bytes(shard, placed.model, batch)
     if shard.splits_sequence:
-        return setting.send(num_bytes // shard.tp)
+        return setting.send(num_bytes)
     if setting.splits_sends:
         gathered = setting.collective("all_gather", num_bytes, shard.tp, 1)
         return setting.send(num_bytes // shard.tp) + gathered
