@@ -168,7 +168,7 @@ SEEDS = {
     "runs/first": bring_file("run"),
     "profiles/mine": bring_file("profile"),
     "steps.csv": lambda path, _: shutil.copyfile(
-        ROOT / "planner/evaluation/held/rl_steps.csv", path
+        ROOT / "evals/held/rl_steps.csv", path
     ),
 }
 
