@@ -1,7 +1,6 @@
 """Every point of HybridFlow's figures 9 to 16 and table 2 (Sheng et al. 2025), as work to be done."""
 
 import csv
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,6 +15,7 @@ from evals.settings.hybridflow_systems import (
     system_forecast,
 )
 from evals.tables.hybridflow_transition_generation_search import (
+    SIZES,
     generation_seconds,
     transition_row,
     transition_seconds,
@@ -26,7 +26,7 @@ from rlplan.parts import num_parameters
 from rlplan.plan import Plan
 from rlplan.results.reproduced import Point
 from rlplan.results.systems import SystemForecast
-from rlplan.transfers import TransitionShape, transition_volume
+from rlplan.transfers import TransitionName, TransitionShape, transition_volume
 
 HYBRIDFLOW = "HybridFlow"
 FIGURES = {"Fig 9": "PPO", "Fig 10": "ReMax", "Fig 11": "Safe-RLHF"}
@@ -35,17 +35,18 @@ GPUS = {"7B": (8, 16, 32, 64, 128), "13B": (8, 16, 32, 64, 128), "34B": (32, 64,
 PLACED: dict[str, dict[str, tuple[int, ...]]] = {"Fig 12": {"13B": (16, 32, 64, 96, 128), "34B": (32, 64, 96, 128)},
           "Fig 13": {"13B/70B": (64, 96, 128)}}  # fmt: skip
 PLACEMENTS = ("colocate", "split", "standalone")
-# Train and generation layouts of figure 14. Those of 34B and 70B are not published: taken are the
+# TP and PP of training and of generation in figure 14. Those of 34B and 70B are not published: taken are the
 # tensor parallelism of a node, pipelines that hold the states, and generation without a pipeline.
-LAYOUTS = {"7B": "Tg2 Pg1 T8 P1", "13B": "Tg4 Pg1 T8 P1", "34B": "Tg8 Pg1 T8 P2",
-           "70B": "Tg8 Pg1 T8 P4"}  # fmt: skip
+LAYOUTS = {"7B": (8, 1, 2, 1), "13B": (8, 1, 4, 1), "34B": (8, 2, 8, 1), "70B": (8, 4, 8, 1)}
 TRANSITION_GPUS = {"7B": (8, 16, 32, 64, 128), "13B": (16, 32, 64, 128), "34B": (32, 64, 128),
                    "70B": (64, 128)}  # fmt: skip
-ENGINES = ("OpenRLHF", "DS-Chat", "HybridFlow-V", HYBRIDFLOW)
+ENGINES: dict[str, TransitionName] = {
+    "OpenRLHF": "two-copies", "DS-Chat": "all-gather", "HybridFlow-V": "hybridflow-v", HYBRIDFLOW: "hybridflow",
+}  # fmt: skip
 GENERATION_TP = (8, 4, 2, 1)
 SEARCHES = (("7B", 8), ("7B", 16), ("13B", 24), ("13B", 32), ("34B", 48), ("34B", 64), ("70B", 96),
             ("70B", 128))  # fmt: skip
-TABLE_2 = {"DS-Chat": "all-gather", "HybridFlow-V": "hybridflow-v", HYBRIDFLOW: "hybridflow"}
+TABLE_2 = {name: ENGINES[name] for name in ("DS-Chat", "HybridFlow-V", HYBRIDFLOW)}
 BEST = "best of all placements"
 
 
@@ -136,23 +137,34 @@ def plan_words(plan: Plan) -> str:
 def _transitions() -> Iterator[Unfinished]:
     for model, sizes in TRANSITION_GPUS.items():
         for gpus in sizes:
-            for engine in ENGINES:
-                yield _transition(model, gpus, engine, LAYOUTS[model], "Fig 14", engine)
+            for engine, transition in ENGINES.items():
+                point = Point(
+                    figure="Fig 14", panel=model, series=engine, gpus=gpus, quantity="seconds"
+                )
+                yield _transition(point, transition, LAYOUTS[model], layout_words(model))
+
+
+def layout_words(model: str) -> str:
+    """Return the layouts of figure 14 as the figure has them."""
+    tp, pp, generate_tp, generate_pp = LAYOUTS[model]
+    return f"Tg{generate_tp} Pg{generate_pp} T{tp} P{pp}"
+
+
+def _record(point: Point, sizes: tuple[int, ...], words: str) -> dict[str, str]:
+    """Return a point as a record of the table that its published value stands in."""
+    cells = {"model": point.panel, "gpus": str(point.gpus), "config": words, "seconds": "1"}
+    return cells | {name: str(size) for name, size in zip(SIZES, sizes, strict=True)}
 
 
 def _transition(
-    model: str, gpus: int, engine: str, layouts: str, figure: str, series: str
+    point: Point, transition: TransitionName, sizes: tuple[int, ...], words: str
 ) -> Unfinished:
-    point = Point(figure=figure, panel=model, series=series, gpus=gpus, quantity="seconds")
-    record = {
-        "figure": figure.replace(" ", ""), "model": model, "gpus": str(gpus), "config": layouts,
-        "series": f"transition:{engine}", "seconds": "1",
-    }  # fmt: skip
+    record = _record(point, sizes, words) | {"transition": transition}
 
     def finish(each: Point) -> Point:
         row = transition_row(record)
         assert row is not None, "it is a transition that takes time"
-        return replace(each, forecast=transition_seconds(row).seconds, plan=layouts)
+        return replace(each, forecast=transition_seconds(row).seconds, plan=words)
 
     return Unfinished(point, finish)
 
@@ -160,22 +172,20 @@ def _transition(
 def _generations() -> Iterator[Unfinished]:
     for model in ("7B", "13B"):
         for tp in GENERATION_TP:
-            yield _generation(model, tp)
+            series, words = f"generation, TP {tp}", f"train 1-8-2, tg={tp} pg=1"
+            sizes = (max(GENERATION_TP), 1, tp, 1)
+            point = Point(figure="Fig 15", panel=model, series=series, gpus=16, quantity="seconds")
+            yield _generation(point, _record(point, sizes, words))
             if tp < max(GENERATION_TP):
-                layouts = f"train 1-8-2, tg={tp} pg=1"
-                yield _transition(model, 16, HYBRIDFLOW, layouts, "Fig 15", f"transition, TP {tp}")
+                point = replace(point, series=f"transition, TP {tp}")
+                yield _transition(point, ENGINES[HYBRIDFLOW], sizes, words)
 
 
-def _generation(model: str, tp: int) -> Unfinished:
-    layouts = f"train 1-8-2, tg={tp} pg=1"
-    point = Point(
-        figure="Fig 15", panel=model, series=f"generation, TP {tp}", gpus=16, quantity="seconds"
-    )
-    record = {"model": model, "gpus": "16", "config": layouts}
-    return Unfinished(
-        point,
-        lambda each: replace(each, forecast=generation_seconds(record).seconds, plan=layouts),
-    )
+def _generation(point: Point, record: dict[str, str]) -> Unfinished:
+    def finish(each: Point) -> Point:
+        return replace(each, forecast=generation_seconds(record).seconds, plan=record["config"])
+
+    return Unfinished(point, finish)
 
 
 def _searches() -> Iterator[Unfinished]:
@@ -207,7 +217,7 @@ def _volumes() -> Iterator[Unfinished]:
 
 def _volume_of(model: str, transition: str, what: str) -> Callable[[Point], Point]:
     def finish(point: Point) -> Point:
-        tp_gen, pp_gen, tp, pp = (int(size) for size in re.findall(r"\d+", LAYOUTS[model]))
+        tp, pp, tp_gen, pp_gen = LAYOUTS[model]
         shape = TransitionShape(
             tp=tp, pp=pp, dp=point.gpus // (tp * pp), tp_gen=tp_gen, pp_gen=pp_gen
         )
@@ -218,7 +228,7 @@ def _volume_of(model: str, transition: str, what: str) -> Callable[[Point], Poin
             "at the peak": volume.peak_weight_bytes,
             "held twice": volume.redundant_bytes,
         }
-        return replace(point, forecast=sizes[what], plan=LAYOUTS[model])
+        return replace(point, forecast=sizes[what], plan=layout_words(model))
 
     return finish
 
@@ -244,8 +254,7 @@ def _series(row: dict[str, str]) -> str:
     if engine:
         return engine
     if kind in {"generation", "transition"}:
-        tp = row["config"].partition("tg=")[2].split()[0]
-        return f"{kind}, TP {tp}"
+        return f"{kind}, TP {row['generate_tp']}"
     return "run time of the search"
 
 

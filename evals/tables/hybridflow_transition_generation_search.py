@@ -1,11 +1,10 @@
 """Transitions and generation of HybridFlow (Sheng et al. 2025, EuroSys), Figures 14 to 16.
 
-Rows of Figure 14 name the engine and both tensor-parallel sizes; its training layout is t-p with DP
-over what is left. Figure 15 gives generation and transition of one training layout, 1-8-2.
+DP takes the GPUs that the published sizes of training and generation leave. Figure 15 gives generation and
+transition of one training layout, 1-8-2.
 """
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -37,14 +36,8 @@ from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
 from simulator.timeline.pool_memory import kv_bytes_left
 
-TRANSITIONS: dict[str, TransitionName] = {
-    "HybridFlow": "hybridflow",
-    "HybridFlow-V": "hybridflow-v",
-    "DS-Chat": "all-gather",
-    "OpenRLHF": "two-copies",
-}
-FIGURE_14 = re.compile(r"Tg(\d+) Pg(\d+) T(\d+) P(\d+)")
-FIGURE_15 = re.compile(r"train (\d+)-(\d+)-(\d+), tg=(\d+) pg=(\d+)")
+# Sizes of the actor's training and generation.
+SIZES = ("tp", "pp", "generate_tp", "generate_pp")
 # The prompts are those of Dahoas/full-hh-rlhf, which is Anthropic/hh-rlhf: its reformatted copy gives
 # 651 bytes a prompt (3 x + 2 y = 3187 bytes a row with prompt and answers apart, 2 x + y = 1919 in the
 # original), at about 4 bytes a token. They are padded to 1,024 tokens; vLLM is given them without.
@@ -114,10 +107,9 @@ def rows_of(record: Record) -> Iterator[Row]:
 
 def transition_row(record: Record) -> TransitionRow | None:
     """Return a row about a transition that took time; None for other rows."""
-    series, _, system = record["series"].partition(":")
-    if series != "transition" or float(record["seconds"]) == 0:
+    transition = record["transition"]
+    if not transition or float(record["seconds"]) == 0:
         return None
-    transition = TRANSITIONS[system or "HybridFlow"]
     train, generate = _layouts(record, transition)
     model = load_model(MODELS[record["model"]])
     model_bytes = num_parameters(model) * PRECISIONS["bf16"].weight_bytes
@@ -151,12 +143,7 @@ def _is_fitted(gpus: int, generate: TaskPlan) -> bool:
 def _layouts(record: Record, transition: TransitionName) -> tuple[TaskPlan, TaskPlan]:
     """Return the train and the generate layout; DP takes the GPUs that TP and PP leave."""
     gpus = int(record["gpus"])
-    if found := FIGURE_14.search(record["config"]):
-        tp_gen, pp_gen, tp, pp = map(int, found.groups())
-    elif found := FIGURE_15.search(record["config"]):
-        pp, tp, _, tp_gen, pp_gen = map(int, found.groups())
-    else:
-        raise ValueError(f"no layouts in {record['config']!r}")
+    tp, pp, tp_gen, pp_gen = (int(record[size]) for size in SIZES)
     if transition == "two-copies":
         gpus = max(1, gpus // 2)
     train = TaskPlan(pool="p0", tp=tp, pp=pp, dp=max(1, gpus // (tp * pp)), engine="megatron-core")
@@ -223,6 +210,8 @@ READER = TableReader(
         "Transition seconds by engine, and generation seconds by generation TP, on A100-80GB nodes "
         "of 8. Given: model, GPUs, both layouts, the engine."
     ),
-    columns=frozenset({"figure", "model", "gpus", "series", "config", "seconds"}),
+    columns=frozenset(
+        {"figure", "model", "gpus", "series", "config", "transition", *SIZES, "seconds"}
+    ),
     rows_of=rows_of,
 )

@@ -5,7 +5,7 @@ from evals.tables.hybridflow_transition_generation_search import transition_row
 from planner.measured.summary import summarise
 
 TABLE = next(path for path in held_tables() if path.stem.startswith("hybridflow_transition"))
-HEADER = "figure,model,gpus,series,config,seconds"
+HEADER = "figure,model,gpus,series,config,transition,tp,pp,generate_tp,generate_pp,seconds"
 
 
 def rows_of(path):
@@ -44,8 +44,8 @@ def test_generation_is_within_fifteen_percent_at_every_tp_and_the_best_tp_is_the
 def test_what_took_no_time_or_is_a_search_is_skipped(tmp_path):
     lines = (
         HEADER,
-        'Fig15,7B,16,transition,"train 1-8-2, tg=8 pg=1",0.0',
-        "Fig16,7B,8,Algorithm 1 runtime,CPU,11.4",
+        'Fig15,7B,16,transition,"train 1-8-2, tg=8 pg=1",hybridflow,8,1,8,1,0.0',
+        "Fig16,7B,8,Algorithm 1 runtime,CPU,,,,,,11.4",
     )
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
     rows = read_table(tmp_path / "t.csv")
@@ -54,8 +54,8 @@ def test_what_took_no_time_or_is_a_search_is_skipped(tmp_path):
 
 def test_a_transition_knows_its_layouts_and_bytes():
     record = {
-        "figure": "Fig14", "model": "7B", "gpus": "16", "series": "transition:HybridFlow",
-        "config": "Tg2 Pg1 T8 P1", "seconds": "2.7",
+        "model": "7B", "gpus": "16", "config": "Tg2 Pg1 T8 P1", "transition": "hybridflow", "seconds": "2.7",
+        "tp": "8", "pp": "1", "generate_tp": "2", "generate_pp": "1",
     }  # fmt: skip
     row = transition_row(record)
     assert (row.train.tp, row.train.dp, row.generate.tp, row.generate.dp) == (8, 2, 2, 8)
