@@ -4,7 +4,6 @@ Rows of checkpoint-engine measure components: the gathering of metadata and the 
 without the layout on either side, or without GPUs, is left out by name.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -24,7 +23,6 @@ from rlplan.models.model import LatentAttention, LayerRun, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.results.accuracy import Row
 from rlplan.transfers import TransitionName
-from rlplan.units import GIB
 from rlplan.workload.work import Workload
 from simulator.costs.syncs.transition import sync_case
 from simulator.costs.syncs.weight_sync import METADATA, sync_parts
@@ -32,67 +30,23 @@ from simulator.placed.plan import PlacedTransition
 from simulator.placed.site import Site
 from simulator.placed.task import PlacedTask
 
+# What was published, of which rows are named, and what is forecast. `rollout_ranks` is of all GPUs where training has
+# none of its own; `fitted` is true of every other model of a system by size, from the smallest on, of miles, whose two
+# methods have one row a model, of all but every third, and of all rows of a software that has few.
 COLUMNS = (
-    "system", "model", "dtype", "gpu", "train_gpus", "rollout_gpus", "total_gpus", "train_layout",
-    "rollout_layout", "method", "time_s", "time_s_min", "time_s_max", "component", "note", "source",
+    "system", "model", "dtype", "gpu", "train_gpus", "rollout_gpus", "total_gpus", "rollout_layout", "method",
+    "time_s", "time_s_min", "time_s_max", "component", "source", "transition", "device", "train_ranks",
+    "rollout_ranks", "trainer", "train_tp", "train_pp", "train_cp", "train_ep", "rollout_tp", "rollout_ep",
+    "bucket_bytes", "fitted",
 )  # fmt: skip
 METADATA_ONLY, COMPONENTS = "gather_metas", ("gather_metas", "update", "")
-# Constants are fitted on every other model of a system by size, from the smallest on, and of miles, whose two
-# methods have one row a model, on all but every third; rows of the others are held back.
-FITTED_MODELS = {
-    "checkpoint-engine": ("glm-4.5-air", "deepseek-v3"),
-    "miles": ("glm-z1-9b", "moonlight", "qwen3-30b", "glm-4.5-air", "glm-5", "kimi-k2"),
-    "verl": ("qwen2.5-7b", "qwen2.5-32b", "qwen3-235b"),
-    "skyrl": ("qwen3-235b",),
-    "vllm": ("qwen3-235b",),
-}
-# Of these software's rows none would be left to fit on: constants are fitted to all of them.
-ALONE = frozenset({"slime-ipc", "verl-kimi", "verl-megatron-broadcast", "nemo-rl-nccl-reshard"})
-# What a system's words for its methods mean; the first that a row has is taken.
-METHODS: dict[str, tuple[tuple[str, TransitionName], ...]] = {
-    "vllm": (("", "vllm-rdt"),),
-    "skyrl": (("rdt", "vllm-rdt"), ("nixl", "vllm-rdt"), ("ipc", "skyrl-ipc"), ("", "skyrl-nccl")),
-    "slime": (
-        ("p2p", "miles-p2p"), ("rdma", "miles-p2p"), ("rdt", "vllm-rdt"), ("nccl", "slime-nccl"),
-        ("broadcast", "slime-nccl"), ("", "slime-ipc"),
-    ),
-    "verl": (
-        ("delta", "verl-delta"), ("nixl", "verl-nixl"), ("mooncake", "verl-mooncake"),
-        ("without checkpoint-engine", "verl-megatron-broadcast"),
-        ("no checkpoint-engine", "verl-megatron-broadcast"), ("checkpoint-engine", "verl-kimi"),
-        ("kimi", "verl-kimi"), ("nccl", "verl-nccl"), ("broadcast", "verl-nccl"), ("", "verl-naive"),
-    ),
-    "nemo": (
-        ("reshard", "nemo-rl-nccl-reshard"), ("xfer", "nemo-rl-nccl-reshard"),
-        ("nccl", "nemo-rl-nccl"), ("broadcast", "nemo-rl-nccl"), ("", "nemo-rl-ipc"),
-    ),
-    "openrlhf": (("ipc", "openrlhf-ipc"), ("", "openrlhf-nccl")),
-    "areal": (("disk", "files"), ("", "areal-nccl")),
-    "prime": (("nixl", "prime-rl-nixl"), ("rdma", "prime-rl-nixl"), ("file", "files"), ("", "prime-rl-nccl")),
-    "fabric": (("", "fabric-lib"),),
-    "checkpoint-engine": (("p2p", "checkpoint-engine-p2p"), ("", "checkpoint-engine")),
-}  # fmt: skip
-SAME_AS = {
-    "miles": "slime",
-    "vime": "slime",
-    "perplexity": "fabric",
-    "moonshot": "checkpoint-engine",
-}
-# Rows of checkpoint-engine's first table are of its version 0.1.
-FIRST_TABLE = "7185b55"
-# The patch of slime's issue 132 flattened tensors into buckets.
-BEFORE_BUCKETS = "before patch"
-# The first that a board's name has.
-DEVICES = {"H800": "h800", "H200": "h200", "H20": "h20", "H100": "h100-80gb-sxm", "A100": "a100-80gb-sxm",
-           "A800": "a800-80gb", "GB200": "gb200", "B200": "b200"}  # fmt: skip
 USUAL_DEVICE = "H100"
+TRAINERS: dict[str, Literal[1, 3]] = {"megatron-core": 1, "fsdp2": 3}  # their ZeRO stages
+USUAL_TRAINER = "megatron-core"
 NODE_GPUS = {"gb200": 4}
 USUAL_NODE_GPUS = 8
-_SIZE = re.compile(r"(?<![A-Z])(ETP|TP|WS|PP|DP|EP|CP)\s*=?\s*(\d+)")
-_NODES = re.compile(r"(\d+) nodes?")
-_TRAINER = re.compile("FSDP|MEGATRON|DEEPSPEED")
-_BUCKET = re.compile(r"bucket ([\d.]+) GiB")
 NARROW = "FP8"
+# Its metadata has rows of its own.
 PARTED = "checkpoint-engine"
 
 
@@ -152,32 +106,23 @@ def sync_row(record: Record) -> SyncRow | str:
         FileError: The layouts are none that a plan can have.
         UnknownNameError: The model or the device is not in the catalog.
     """
-    method, device, seconds = method_of(record), _device(record), _measured(record)
-    if method is None:
+    method, device, seconds = record["transition"], record["device"], _measured(record)
+    if not method:
         return f"no method of {record['system']!r} is known"
     if seconds is None:
         return "its seconds are not published"
-    train, generate = sizes_in(record["train_layout"]), sizes_in(record["rollout_layout"])
-    gpus = _gpus(record, "rollout", device) or int(record["total_gpus"] or 0)
-    trainers = _gpus(record, "train", device)
-    if not gpus or not (train or generate):
-        return (
-            "neither its GPUs nor its layout is stated" if not gpus else "its layout is not stated"
-        )
+    gpus, trainers = (int(record[f"{side}_ranks"] or 0) for side in ("rollout", "train"))
+    if not gpus:
+        return "neither its GPUs nor its layout is stated"
+    if not (record["train_tp"] or record["rollout_tp"]):
+        return "its layout is not stated"
     if record["component"] not in COMPONENTS:
         return f"the component {record['component']!r} is not forecast"
-    narrow = NARROW in record["dtype"].upper()
-    job = _job(_model(record["model"]), device, trainers + gpus, narrow)
+    job = _job(_model(record["model"]), device, trainers + gpus, record["dtype"] == NARROW)
     facts, network = _facts(device), job.cluster[0].network_bytes_per_second
     nodes = load_device(device).nvlink_domain_gpus or NODE_GPUS.get(device, USUAL_NODE_GPUS)
-    sharded = "FSDP" in record["train_layout"].upper()
-    before = (
-        _layout(train, trainers or gpus, "fsdp2", 3)
-        if sharded
-        else _layout(train, trainers or gpus, "megatron-core", 1)
-    )
-    after = _layout(generate, gpus, "vllm", 0)
     tasks = {task.name: task for task in load_algorithm("reinforce-plus-plus").tasks}
+    before, after = _trained(record, trainers or gpus), _generated(record, gpus)
     source = Site(device, trainers or gpus, nodes, network)
     placed = PlacedTransition(
         method,
@@ -185,29 +130,22 @@ def sync_row(record: Record) -> SyncRow | str:
         PlacedTask(tasks["actor.generate"], after, Site(device, gpus, nodes, network), job, facts),
         same_pool=not trainers,
     )
-    case, system = sync_case(placed), record["system"].lower()
-    sheet = placed.sheet.method
+    case, sheet = sync_case(placed), placed.sheet.method
     broadcast = sheet is not None and sheet.transport == "broadcast" and sheet.sent_fraction == 1
     moves = record["component"] != METADATA_ONLY
     if broadcast and moves and seconds < case.num_bytes / case.node_bytes_per_second:
         return "faster than the link between GPUs carries the weights once"
     return SyncRow(
-        _label(record), method, seconds, placed, _bucket_bytes(record), record["component"],
-        PARTED in record["system"].lower(),
-        method in ALONE or record["model"].lower().startswith(FITTED_MODELS.get(system, ())),
-        "" if record["gpu"] else f"its GPU is not stated: taken as {USUAL_DEVICE}",
-    )  # fmt: skip
-
-
-def method_of(record: Record) -> TransitionName | None:
-    """Return what rlplan calls the method of a row; None where nobody has described it."""
-    system, words = record["system"].lower(), record["method"].lower()
-    system = next((name for each, name in SAME_AS.items() if each in system), system)
-    known = next((methods for name, methods in METHODS.items() if name in system), ())
-    found = next((name for word, name in known if word in words), None)
-    if found is not None and PARTED in found and FIRST_TABLE in record["source"]:
-        return f"{found}-0.1"
-    return found
+        label=_label(record),
+        method=method,
+        seconds=seconds,
+        placed=placed,
+        bucket_bytes=int(record["bucket_bytes"]) if record["bucket_bytes"] else None,
+        component=record["component"],
+        parted=method.startswith(PARTED),
+        fitted=record["fitted"] == "True",
+        note="" if record["gpu"] else f"its GPU is not stated: taken as {USUAL_DEVICE}",
+    )
 
 
 def model_of(name: str) -> str:
@@ -234,41 +172,24 @@ def _model(name: str) -> str | ModelArchitecture:
     )  # fmt: skip
 
 
-def _device(record: Record) -> str:
-    name = (record["gpu"] or USUAL_DEVICE).upper()
-    return next((sheet for part, sheet in DEVICES.items() if part in name), name.lower())
+def _size(record: Record, column: str) -> int:
+    return int(record[column] or 1)
 
 
-def _gpus(record: Record, side: str, device: str) -> int:
-    """Return the GPUs of a side, of whole nodes where its layout counts those."""
-    nodes = _NODES.search(record[f"{side}_layout"].lower())
-    of_nodes = int(nodes[1]) * NODE_GPUS.get(device, USUAL_NODE_GPUS) if nodes else 0
-    return int(record[f"{side}_gpus"] or of_nodes)
-
-
-def sizes_in(text: str) -> dict[str, int]:
-    """Return the sizes in a layout's words, such as `TP4 PP2 EP8`, `tp4/pp2` or `EP4xTP2`."""
-    spaced = re.sub(r"(?<=\d)\s*[xX\u00d7/,]\s*(?=[A-Za-z])", " ", text).upper()
-    sizes = {name.lower(): int(size) for name, size in _SIZE.findall(spaced)}
-    return sizes or ({"dp": 0} if _TRAINER.search(spaced) else {})
-
-
-def _layout(sizes: dict[str, int], gpus: int, engine: str, zero: Literal[0, 1, 3]) -> TaskPlan:
-    pp, cp = sizes.get("pp", 1), sizes.get("cp", 1)
-    tp = sizes.get("tp") or sizes.get("ws") or 1
-    ep = sizes.get("ep", 1)
+def _trained(record: Record, gpus: int) -> TaskPlan:
+    """Return the layout from which weights come."""
+    tp, pp, cp, ep = (_size(record, f"train_{name}") for name in ("tp", "pp", "cp", "ep"))
+    engine = record["trainer"] or USUAL_TRAINER
     return TaskPlan(
-        pool="p0", engine=engine, tp=tp, pp=pp, cp=cp, dp=max(1, gpus // (tp * pp * cp)), zero=zero,
-        ep=max(1, ep // tp) if engine == "vllm" else ep,
-        expert_tp=None if engine == "vllm" or ep == 1 else sizes.get("etp", 1),
+        pool="p0", engine=engine, tp=tp, pp=pp, cp=cp, dp=max(1, gpus // (tp * pp * cp)), ep=ep,
+        zero=TRAINERS[engine], expert_tp=None if ep == 1 else 1,
     )  # fmt: skip
 
 
-def _bucket_bytes(record: Record) -> int | None:
-    if BEFORE_BUCKETS in record["method"]:
-        return 0
-    found = _BUCKET.search(record["note"])
-    return round(float(found[1]) * GIB) if found else None
+def _generated(record: Record, gpus: int) -> TaskPlan:
+    """Return the layout to which weights go; its experts' parallelism is published with the tensors' in it."""
+    tp, ep = _size(record, "rollout_tp"), _size(record, "rollout_ep")
+    return TaskPlan(pool="p0", engine="vllm", tp=tp, dp=max(1, gpus // tp), ep=max(1, ep // tp))
 
 
 def _measured(record: Record) -> float | None:

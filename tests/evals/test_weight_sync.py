@@ -4,8 +4,6 @@ import csv
 from collections import Counter
 from functools import cache
 
-import pytest
-
 from evals.reading import HELD
 from evals.tables import weight_sync
 from rlplan.results.accuracy import Row
@@ -77,24 +75,12 @@ def forecast(**changes) -> float:
     return row.forecast.seconds
 
 
-@pytest.mark.parametrize(
-    ("text", "sizes"),
-    [
-        ("TP=4, PP=2, CP=1, EP=16", {"tp": 4, "pp": 2, "cp": 1, "ep": 16}),
-        ("EP4xTP2xDP2", {"ep": 4, "tp": 2, "dp": 2}),
-        ("tp4/pp2/ep8", {"tp": 4, "pp": 2, "ep": 8}),
-        ("DP8 EP8", {"dp": 8, "ep": 8}),
-        ("FSDP2", {"dp": 0}),
-    ],
-)
-def test_layouts_are_read_as_their_authors_write_them(text, sizes):
-    assert weight_sync.sizes_in(text) == sizes
-
-
 def test_broadcast_is_as_good_as_rdma_on_one_node_and_loses_on_many():
-    small = {"model": "Qwen3-8B", "train_gpus": "4", "rollout_gpus": "4",
-             "train_layout": "TP2", "rollout_layout": "TP4"}  # fmt: skip
-    large = {"model": "Qwen3-235B-A22B", "train_gpus": "64", "rollout_gpus": "64",
-             "train_layout": "TP4 PP4 EP16", "rollout_layout": "TP32 EP32"}  # fmt: skip
-    assert forecast(**small, method="NCCL broadcast") < forecast(**small, method="RDMA P2P")
-    assert forecast(**large, method="NCCL broadcast") > 2 * forecast(**large, method="RDMA P2P")
+    one = dict.fromkeys(("train_pp", "train_cp", "train_ep", "rollout_ep"), "1")
+    small = one | {"model": "Qwen3-8B", "train_ranks": "4", "rollout_ranks": "4",
+                   "train_tp": "2", "rollout_tp": "4"}  # fmt: skip
+    large = one | {"model": "Qwen3-235B-A22B", "train_ranks": "64", "rollout_ranks": "64", "train_tp": "4",
+                   "train_pp": "4", "train_ep": "16", "rollout_tp": "32", "rollout_ep": "32"}  # fmt: skip
+    broadcast, rdma = {"transition": "slime-nccl"}, {"transition": "miles-p2p"}
+    assert forecast(**small, **broadcast) < forecast(**small, **rdma)
+    assert forecast(**large, **broadcast) > 2 * forecast(**large, **rdma)
