@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+from evals.claims import Bound
+from evals.claims import near as bound_near
 from evals.hybridflow.points import HYBRIDFLOW
-from rlplan.results.reproduced import Claim, Point
+from rlplan.results.reproduced import Point
 
 # Within what a forecast bears out a figure that the paper states: what single forecasts are held to.
 WITHIN_FRACTION = 0.35
-# Two forecasts that differ by less are not told apart: reruns of a job differ by 3 % and more.
-TIE_FRACTION = 0.03
 
 
 class Points:
@@ -54,11 +54,6 @@ class Points:
         return found
 
 
-def claim(where: str, text: str, holds: bool, evidence: str) -> Claim:
-    """Return a claim, marked."""
-    return Claim(where=where, text=text, holds=holds, evidence=evidence)
-
-
-def near(forecast: float, stated: float) -> bool:
-    """Tell whether a forecast figure bears a stated one out."""
-    return abs(forecast - stated) <= WITHIN_FRACTION * stated
+def near(stated: float) -> Bound:
+    """Return what a forecast figure must keep to that bears a stated one out."""
+    return bound_near(stated, WITHIN_FRACTION)

@@ -3,19 +3,14 @@
 A point is taken to hold within 20 % of the published one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from evals.settings.published_points import (
-    Progress,
-    forecast_points,
-    ordered,
-    stated,
-    step_seconds,
-)
+from evals.claims import FALLS, Stated, figure, judged, near, order
+from evals.settings.published_points import Progress, forecast_points, step_seconds
 from planner.measured.framework_runs import PublishedRun
 from rlplan.job import Engines
-from rlplan.results.reproduced import Claim, Reproduction
+from rlplan.results.reproduced import Reproduction
 from rlplan.workload.lengths import Logged
 
 WITHIN_FRACTION = 0.20
@@ -84,7 +79,7 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
         "Reasoning, arXiv:2505.24298, and the blog of AReaL v0.3",
         notes=NOTES,
         points=points,
-        claims=claims_of([point.forecast or 0.0 for point in points]),
+        claims=tuple(judged(CLAIMS, [point.forecast or 0.0 for point in points])),
     )
 
 
@@ -100,32 +95,29 @@ def series_of(staleness: float) -> str:
     return "unbounded" if staleness == UNBOUNDED else f"staleness {staleness:g}"
 
 
-def claims_of(rates: list[float]) -> tuple[Claim, ...]:
-    """Return every claim, marked.
-
-    Args:
-        rates: Tokens a second by staleness, in the order of `PUBLISHED`.
-    """
-    points = [
-        stated(
-            FIGURE,
-            f"{series_of(bound)}: {value / 1e3:.1f} thousand tokens a second",
-            rate / 1e3,
-            value / 1e3,
-            WITHIN_FRACTION,
-        )
-        for (bound, value), rate in zip(PUBLISHED.items(), rates, strict=True)
-    ]
-    faster = SYNCHRONOUS_HOURS / ASYNCHRONOUS_HOURS
-    found = step_seconds(run_of(0.0)) / step_seconds(run_of(USUAL_STALENESS))
-    return (
-        *points,
-        ordered(FIGURE, "More staleness never lowers the throughput", rates[::-1]),
-        stated(
-            "blog of v0.3, table 2",
-            f"Asynchronous training takes 14.8 hours where synchronous takes 41.0: {faster:.2f} times as fast",
-            found,
-            faster,
-            WITHIN_FRACTION,
-        ),
+def _point(place: int, bound: float, rate: float) -> Stated[Sequence[float]]:
+    return Stated(
+        where=FIGURE,
+        text=f"{series_of(bound)}: {rate / 1e3:.1f} thousand tokens a second",
+        bounds=(near(rate / 1e3, WITHIN_FRACTION),),
+        measure=lambda rates: figure(rates[place] / 1e3),
     )
+
+
+FASTER = SYNCHRONOUS_HOURS / ASYNCHRONOUS_HOURS
+# Of tokens a second by staleness, in the order of `PUBLISHED`.
+CLAIMS: tuple[Stated[Sequence[float]], ...] = (
+    *(_point(place, bound, rate) for place, (bound, rate) in enumerate(PUBLISHED.items())),
+    Stated(
+        where=FIGURE,
+        text="More staleness never lowers the throughput",
+        bounds=(FALLS,),
+        measure=lambda rates: order(rates[::-1]),
+    ),
+    Stated(
+        where="blog of v0.3, table 2",
+        text=f"Asynchronous training takes 14.8 hours where synchronous takes 41.0: {FASTER:.2f} times as fast",
+        bounds=(near(FASTER, WITHIN_FRACTION),),
+        measure=lambda _: figure(step_seconds(run_of(0.0)) / step_seconds(run_of(USUAL_STALENESS))),
+    ),
+)

@@ -6,6 +6,7 @@ when every point keeps it, or 95 of 100 where so many are compared.
 
 from collections.abc import Sequence
 
+from evals.claims import judged
 from evals.hybridflow import mappings, speed_ups
 from evals.hybridflow.index import Points
 from evals.hybridflow.points import unfinished_points
@@ -90,6 +91,4 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
 
 def claims_of(points: Sequence[Point]) -> tuple[Claim, ...]:
     """Return every claim, marked."""
-    index = Points(points)
-    makers = (*speed_ups.CLAIMS, *mappings.CLAIMS)
-    return tuple(claim for make in makers for claim in make(index))
+    return tuple(judged((*speed_ups.CLAIMS, *mappings.CLAIMS), Points(points)))

@@ -3,9 +3,11 @@
 A figure that the paper states is taken to hold when the forecast's is within 35 % of it.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
+from evals.claims import ALL, Bound, Measured, Stated, judged, near
 from evals.reproductions import Progress
 from evals.srl_workers import (
     PolicyWorkers,
@@ -14,7 +16,7 @@ from evals.srl_workers import (
     play_workers,
     rollout_rate,
 )
-from rlplan.results.reproduced import Claim, Point, Reproduction
+from rlplan.results.reproduced import Point, Reproduction
 
 CLOSE = 0.35
 FLAT = 0.05  # a larger ring gains less than this where the speed-up has peaked
@@ -102,7 +104,7 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
         "ICLR 2024, arXiv:2306.16688",
         notes=NOTES,
         points=tuple(points),
-        claims=(*_claims_of_inference(), _claim_of_scale(), *map(_claim_of_ring, RINGS)),
+        claims=tuple(judged(CLAIMS, None)),
     )
 
 
@@ -162,71 +164,84 @@ def _point(series: str, scale: int) -> Point:
     )
 
 
-def _claims_of_inference() -> tuple[Claim, ...]:
-    scale = max(SCALES)
-    inline, large, remote = (
-        _forecast(series, scale).frames_per_second for series in (INLINE, LARGE_INLINE, REMOTE)
-    )
-    same = PUBLISHED_REMOTE / PUBLISHED_INLINE
-    per_core = (remote / REMOTE_ACTORS) / (large / LARGE_INLINE_ACTORS)
-    return (
-        _claim(
-            "Table 7",
-            f"remote inference reaches {same:.2f} of the frames/s of inline inference with a quarter of the "
-            "actor cores",
-            same,
-            remote / large,
-        ),
-        _claim(
-            "Abstract (v2)",
-            "a worker of its own for inference gives up to 3.7 times the frames/s of the same actor cores",
-            3.7,
-            per_core,
-        ),
-        _claim(
-            "Abstract",
-            "hide-and-seek takes 5 / 3 as long with CPU inference as with GPU inference (3 and 5 times faster "
-            "than Rapid)",
-            5 / 3,
-            remote / inline,
-        ),
+def _rate(series: str, scale: int) -> float:
+    return _forecast(series, scale).frames_per_second
+
+
+def _beside(published: float, found: float) -> Measured:
+    return Measured(figures=(found,), evidence=f"forecast {found:.2f}, published {published:.2f}")
+
+
+def _inference(where: str, text: str, published: float, of: Callable[[], float]) -> Stated[None]:
+    return Stated(
+        where=where,
+        text=text,
+        bounds=(near(published, CLOSE),),
+        measure=lambda _: _beside(published, of()),
     )
 
 
-def _claim(where: str, text: str, published: float, found: float) -> Claim:
-    holds = abs(found / published - 1) <= CLOSE
-    evidence = f"forecast {found:.2f}, published {published:.2f}"
-    return Claim(where=where, text=text, holds=holds, evidence=evidence)
-
-
-def _claim_of_scale() -> Claim:
-    most = max(SCALES)
+def _growth(_: None) -> Measured:
+    """Return the share of the smallest system's frames a second and trainer that the largest has."""
     ratios = {
-        series: _forecast(series, most).frames_per_second
-        / _forecast(series, 1).frames_per_second
-        / most
-        for series in (LARGE_INLINE, REMOTE)
+        series: _rate(series, MOST) / _rate(series, 1) / MOST for series in (LARGE_INLINE, REMOTE)
     }
-    cores = LARGE_INLINE_ACTORS * most
     shown = ", ".join(f"{ratio:.2f} ({series})" for series, ratio in ratios.items())
-    return Claim(
-        where="Abstract",
-        text=f"throughput goes on growing up to {cores:,} cores and {most} trainers",
-        holds=all(ratio >= 1 - CLOSE for ratio in ratios.values()),
-        evidence=f"frames/s on {most} trainers over {most} times those on one: {shown}",
-    )
+    evidence = f"frames/s on {MOST} trainers over {MOST} times those on one: {shown}"
+    return Measured(figures=tuple(ratios.values()), evidence=evidence)
 
 
-def _claim_of_ring(name: str) -> Claim:
-    """Return whether rings that are larger than where the speed-up peaked gain nothing."""
+def _ring(name: str) -> Stated[None]:
+    """Return the claim that rings larger than where the speed-up peaked gain nothing."""
     ring, published = RINGS[name]
-    half, whole, twice = (ring_speed_up(n, published - 1) for n in (ring // 2, ring, 2 * ring))
-    return Claim(
+
+    def measure(_: None) -> Measured:
+        half, whole, twice = (ring_speed_up(n, published - 1) for n in (ring // 2, ring, 2 * ring))
+        shown = f"{half:.1f}, {whole:.1f} and {twice:.1f} with {ring // 2}, {ring} and {2 * ring}"
+        return Measured(figures=(twice / whole, half < whole), evidence=shown)
+
+    return Stated(
         where="Experiments, environment rings",
         text=f"{name}: the speed-up by a ring peaks at {ring} environments, at {published}",
-        holds=whole >= (1 - FLAT) * twice and half < whole,
-        evidence=f"{half:.1f}, {whole:.1f} and {twice:.1f} with {ring // 2}, {ring} and {2 * ring}",
+        bounds=(Bound(most=1 / (1 - FLAT)), ALL),
+        measure=measure,
     )
+
+
+MOST = max(SCALES)
+SAME = PUBLISHED_REMOTE / PUBLISHED_INLINE
+CLAIMS: tuple[Stated[None], ...] = (
+    _inference(
+        "Table 7",
+        f"remote inference reaches {SAME:.2f} of the frames/s of inline inference with a quarter of the "
+        "actor cores",
+        SAME,
+        lambda: _rate(REMOTE, MOST) / _rate(LARGE_INLINE, MOST),
+    ),
+    _inference(
+        "Abstract (v2)",
+        "a worker of its own for inference gives up to 3.7 times the frames/s of the same actor cores",
+        3.7,
+        lambda: (
+            (_rate(REMOTE, MOST) / REMOTE_ACTORS)
+            / (_rate(LARGE_INLINE, MOST) / LARGE_INLINE_ACTORS)
+        ),
+    ),
+    _inference(
+        "Abstract",
+        "hide-and-seek takes 5 / 3 as long with CPU inference as with GPU inference (3 and 5 times faster "
+        "than Rapid)",
+        5 / 3,
+        lambda: _rate(REMOTE, MOST) / _rate(INLINE, MOST),
+    ),
+    Stated(
+        where="Abstract",
+        text=f"throughput goes on growing up to {LARGE_INLINE_ACTORS * MOST:,} cores and {MOST} trainers",
+        bounds=(Bound(least=1 - CLOSE),) * 2,
+        measure=_growth,
+    ),
+    *map(_ring, RINGS),
+)
 
 
 @cache

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
+from evals.claims import judged
 from evals.settings.published_points import Progress, forecast_points, task_seconds
 from evals.verl_fully_async.claims import (
     BATCHES,
+    CLAIMS,
     LARGER,
     SERIES_30B,
     SIZES,
     STALE,
-    claims_of,
+    Steps,
 )
 from evals.verl_fully_async.runs import (
     APART,
@@ -52,7 +54,7 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
         "with the scripts in verl/experimental/fully_async_policy/shell",
         notes=notes(),
         points=tuple(points),
-        claims=tuple(claims_of(points)),
+        claims=tuple(judged(CLAIMS, Steps(points))),
     )
 
 

@@ -1,19 +1,16 @@
-"""Points of published evaluations of whole systems: what a run is forecast to take, and how claims are held to it."""
+"""Points of published evaluations of whole systems: what a run is forecast to take."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from itertools import pairwise
 
 from planner.measured.framework_runs import PublishedRun, job_of, plan_of
 from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
-from rlplan.results.reproduced import Claim, Point, Quantity
+from rlplan.results.reproduced import Point, Quantity
 from rlplan.workload.lengths import mean_length
 from simulator.simulate import simulate
 
 Progress = Callable[[int, int, str], None]
-# Two forecasts that differ by less are not told apart: reruns of a job differ by 3 % and more.
-TIE_FRACTION = 0.03
 
 
 @lru_cache(maxsize=256)
@@ -80,16 +77,3 @@ def plan_words(run: PublishedRun) -> str:
     if run.mode != "async":
         return f"{split}, {run.mode}"
     return f"{split}, async, staleness {run.staleness:g}"
-
-
-def stated(where: str, text: str, forecast: float, value: float, within: float) -> Claim:
-    """Return the claim of a figure, which holds within a fraction of it."""
-    holds = abs(forecast - value) <= within * value
-    return Claim(where=where, text=text, holds=holds, evidence=f"{forecast:.3g}")
-
-
-def ordered(where: str, text: str, values: Sequence[float]) -> Claim:
-    """Return the claim that values fall, or stay, from each to the next."""
-    holds = all(later <= sooner * (1 + TIE_FRACTION) for sooner, later in pairwise(values))
-    shown = ", ".join(f"{value:.3g}" for value in values)
-    return Claim(where=where, text=text, holds=holds, evidence=shown)

@@ -1,8 +1,8 @@
-"""Claims of verl's fully asynchronous experiments, marked."""
+"""Claims of verl's fully asynchronous experiments."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-from evals.settings.published_points import ordered, stated
+from evals.claims import ALL, FALLS, NONE, Measured, Stated, figure, near, order
 from evals.verl_fully_async.runs import (
     APART,
     APART_30B,
@@ -14,7 +14,7 @@ from evals.verl_fully_async.runs import (
     USUAL_REQUIRED,
     USUAL_STALENESS,
 )
-from rlplan.results.reproduced import Claim, Point
+from rlplan.results.reproduced import Point
 
 # Steps within 25 %, speed-ups within 20 %.
 STEP_WITHIN, SPEED_UP_WITHIN = 0.25, 0.20
@@ -24,52 +24,102 @@ REPEATED = (f"staleness {USUAL_STALENESS:g}", f"require_batches {USUAL_REQUIRED}
 SERIES_30B = ("colocated, 128", "apart, 96 + 32")
 
 
-def claims_of(points: Sequence[Point]) -> Iterator[Claim]:
-    """Yield every claim, marked."""
-    seconds = {(each.figure, each.series): each.forecast or 0.0 for each in points}
-    together = {gpus: seconds[SIZES, f"colocated, {gpus}"] for gpus in COLOCATED}
-    split = {each: seconds[SIZES, f"apart, {each} + {each}"] for each in APART}
-    stale = {each: seconds[STALE, f"staleness {each:g}"] for each in STALENESS}
-    batches = {each: seconds[BATCHES, f"require_batches {each}"] for each in REQUIRED}
-    speed_ups = {each: together[2 * each] / split[each] for each in APART}
-    yield _all_steps(points)
-    for training, found in speed_ups.items():
-        published = COLOCATED[2 * training] / APART[training]
-        yield _speed_up(SIZES, f"{training} + {training} GPUs", found, published)
-    gains = list(speed_ups.values())
-    yield ordered(SIZES, "More GPUs apart, shorter steps", list(split.values()))
-    yield ordered(SIZES, "More GPUs, more gain", gains[::-1])
-    published = COLOCATED[2 * LARGEST] / STALENESS[0.0]
-    found = together[2 * LARGEST] / stale[0.0]
-    yield _speed_up(STALE, f"{LARGEST} + {LARGEST} GPUs, streaming alone", found, published)
-    yield ordered(STALE, "More staleness never lengthens a step", list(stale.values()))
-    shortest = min(batches, key=batches.__getitem__)
-    yield Claim(
-        where=BATCHES,
-        text="Four mini-batches at once make the shortest steps",
-        holds=shortest == max(REQUIRED),
-        evidence=", ".join(f"{each}: {step:.3g} s" for each, step in batches.items()),
-    )
-    sooner, later = (seconds[LARGER, series] for series in SERIES_30B)
-    yield _speed_up(LARGER, "96 + 32 GPUs", sooner / later, COLOCATED_30B / APART_30B)
+class Steps:
+    """Hold the forecast seconds of every run by what tells it apart."""
+
+    def __init__(self, points: Sequence[Point]) -> None:
+        self.points = points
+        seconds = {(each.figure, each.series): each.forecast or 0.0 for each in points}
+        self.together = {gpus: seconds[SIZES, f"colocated, {gpus}"] for gpus in COLOCATED}
+        self.apart = {each: seconds[SIZES, f"apart, {each} + {each}"] for each in APART}
+        self.stale = {each: seconds[STALE, f"staleness {each:g}"] for each in STALENESS}
+        self.batches = {each: seconds[BATCHES, f"require_batches {each}"] for each in REQUIRED}
+        self.larger = tuple(seconds[LARGER, series] for series in SERIES_30B)
+
+    def speed_up(self, training: int) -> float:
+        """Return how many times as fast runs apart are as colocated ones."""
+        return self.together[2 * training] / self.apart[training]
 
 
-def _all_steps(points: Sequence[Point]) -> Claim:
+def _all_steps(steps: Steps) -> Measured:
+    """Return the asynchronous steps that are off by more, and say which is off most."""
     errors = {
         each.series: each.error_fraction or 0.0
-        for each in points
+        for each in steps.points
         if each.series not in REPEATED and not each.series.startswith("colocated")
     }
     within = sum(abs(error) <= STEP_WITHIN for error in errors.values())
     worst = max(errors, key=lambda series: abs(errors[series]))
-    return Claim(
-        where="all tables",
-        text="Every asynchronous step is forecast within 25 %",
-        holds=within == len(errors),
-        evidence=f"{within} of {len(errors)}; {worst}: {100 * errors[worst]:+.0f} %",
+    evidence = f"{within} of {len(errors)}; {worst}: {100 * errors[worst]:+.0f} %"
+    return Measured(figures=(len(errors) - within,), evidence=evidence)
+
+
+def _shortest_batches(steps: Steps) -> Measured:
+    """Return whether most mini-batches at once make the shortest steps, as 1 or 0."""
+    shortest = min(steps.batches, key=steps.batches.__getitem__)
+    shown = ", ".join(f"{each}: {step:.3g} s" for each, step in steps.batches.items())
+    return Measured(figures=(shortest == max(REQUIRED),), evidence=shown)
+
+
+def _speed_up(
+    where: str, what: str, published: float, of: Callable[[Steps], float]
+) -> Stated[Steps]:
+    return Stated(
+        where=where,
+        text=f"{what}: {published:.2f} times as fast as colocated",
+        bounds=(near(published, SPEED_UP_WITHIN),),
+        measure=lambda steps: figure(of(steps)),
     )
 
 
-def _speed_up(where: str, what: str, found: float, published: float) -> Claim:
-    text = f"{what}: {published:.2f} times as fast as colocated"
-    return stated(where, text, found, published, SPEED_UP_WITHIN)
+def _of_size(training: int) -> Stated[Steps]:
+    published = COLOCATED[2 * training] / APART[training]
+    what = f"{training} + {training} GPUs"
+    return _speed_up(SIZES, what, published, lambda steps: steps.speed_up(training))
+
+
+CLAIMS: tuple[Stated[Steps], ...] = (
+    Stated(
+        where="all tables",
+        text="Every asynchronous step is forecast within 25 %",
+        bounds=(NONE,),
+        measure=_all_steps,
+    ),
+    *map(_of_size, APART),
+    Stated(
+        where=SIZES,
+        text="More GPUs apart, shorter steps",
+        bounds=(FALLS,),
+        measure=lambda steps: order([*steps.apart.values()]),
+    ),
+    Stated(
+        where=SIZES,
+        text="More GPUs, more gain",
+        bounds=(FALLS,),
+        measure=lambda steps: order([steps.speed_up(each) for each in APART][::-1]),
+    ),
+    _speed_up(
+        STALE,
+        f"{LARGEST} + {LARGEST} GPUs, streaming alone",
+        COLOCATED[2 * LARGEST] / STALENESS[0.0],
+        lambda steps: steps.together[2 * LARGEST] / steps.stale[0.0],
+    ),
+    Stated(
+        where=STALE,
+        text="More staleness never lengthens a step",
+        bounds=(FALLS,),
+        measure=lambda steps: order([*steps.stale.values()]),
+    ),
+    Stated(
+        where=BATCHES,
+        text="Four mini-batches at once make the shortest steps",
+        bounds=(ALL,),
+        measure=_shortest_batches,
+    ),
+    _speed_up(
+        LARGER,
+        "96 + 32 GPUs",
+        COLOCATED_30B / APART_30B,
+        lambda steps: steps.larger[0] / steps.larger[1],
+    ),
+)

@@ -4,15 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evals.claims import ALL, FALLS, TIE_FRACTION, judged, near, order
 from evals.reproductions import areal, asyncflow, reproduction_names
-from evals.settings.published_points import (
-    TIE_FRACTION,
-    ordered,
-    plan_words,
-    stated,
-    step_seconds,
-    step_tokens,
-)
+from evals.settings.published_points import plan_words, step_seconds, step_tokens
 from planner.measured.framework_runs import job_of, plan_of
 from rlplan.rules import check_plan
 
@@ -38,9 +32,9 @@ def test_areals_hours_are_of_as_many_tokens_as_its_rates():
 
 
 def test_claims_are_marked_by_what_was_forecast():
-    marks = [claim.holds for claim in areal.claims_of([*PUBLISHED_RATES])[:7]]
-    assert all(marks)
-    worse = areal.claims_of([rate / 2 for rate in PUBLISHED_RATES])
+    claims = areal.CLAIMS[:7]
+    assert all(claim.holds for claim in judged(claims, PUBLISHED_RATES))
+    worse = [*judged(claims, [rate / 2 for rate in PUBLISHED_RATES])]
     assert not any(claim.holds for claim in worse[:6])
 
 
@@ -59,19 +53,21 @@ def test_their_plans_keep_all_rules(run):
 
 @given(st.lists(st.floats(1.0, 1e6), min_size=1, max_size=6))
 def test_an_order_holds_of_what_was_sorted_for_it(values):
-    assert ordered("", "", sorted(values, reverse=True)).holds
-    rising = [1.0, 1.0 + 2 * TIE_FRACTION]
-    assert not ordered("", "", rising).holds
+    (fallen,) = order(sorted(values, reverse=True)).figures
+    assert FALLS.holds(fallen)
+    (rising,) = order([1.0, 1.0 + 2 * TIE_FRACTION]).figures
+    assert not FALLS.holds(rising)
 
 
 @given(st.floats(0.1, 10.0), st.floats(0.01, 0.5))
 def test_a_stated_figure_holds_within_its_fraction(value, within):
-    assert stated("", "", value * (1 + 0.9 * within), value, within).holds
-    assert not stated("", "", value * (1 + 1.1 * within), value, within).holds
+    for sign in (1, -1):
+        assert near(value, within).holds(value * (1 + 0.9 * sign * within))
+        assert not near(value, within).holds(value * (1 + 1.1 * sign * within))
 
 
 @pytest.mark.full
 def test_the_search_lets_asyncflows_job_generate_beside_training():
-    claim = asyncflow.chosen_modes({64: asyncflow.searched(64)})
-    assert claim.holds
-    assert claim.evidence.startswith("64: async, 32 + 32, gap ")
+    found = asyncflow.chosen_modes({64: asyncflow.searched(64)})
+    assert ALL.holds(*found.figures)
+    assert found.evidence.startswith("64: async, 32 + 32, gap ")

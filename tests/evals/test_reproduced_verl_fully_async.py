@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import pytest
 
+from evals.claims import judged
 from evals.verl_fully_async import runs
 from evals.verl_fully_async.claims import (
     BATCHES,
+    CLAIMS,
     LARGER,
     SERIES_30B,
     SIZES,
     STALE,
-    claims_of,
+    Steps,
 )
 from planner.measured.framework_runs import job_of, plan_of
 from profiles.facts import load_facts
@@ -68,10 +70,10 @@ def test_speed_ups_of_the_hours_are_those_that_are_published():
 
 
 def test_every_claim_holds_of_what_was_published_and_none_of_speed_where_overlap_brings_nothing():
-    claims = list(claims_of(published_points()))
+    claims = list(judged(CLAIMS, Steps(published_points())))
     assert len(claims) == 10
     assert all(claim.holds for claim in claims)
-    worse = [claim for claim in claims_of(published_points(1.6)) if not claim.holds]
+    worse = [claim for claim in judged(CLAIMS, Steps(published_points(1.6))) if not claim.holds]
     assert sum("times as fast" in claim.text for claim in worse) == 5
     assert sum("within 25 %" in claim.text for claim in worse) == 1
 
