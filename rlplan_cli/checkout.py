@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 WHERE = (
     "in the folder evals/ of the sources of rlplan, which an installed wheel does not have: "
-    "run the command from a checkout"
+    "run the command of a checkout (`make setup`, or `pip install --editable .` there)"
 )
 
 

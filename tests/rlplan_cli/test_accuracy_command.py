@@ -224,4 +224,4 @@ def test_without_a_checkout_it_is_said_where_published_tables_are(
     assert answer.code == 2
     assert len(answer.lines) == 1
     where = "in the folder evals/ of the sources of rlplan, which an installed wheel does not have"
-    assert f"{wanted} {where}: run the command from a checkout" in answer.err
+    assert f"{wanted} {where}: run the command of a checkout" in answer.err
