@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from evals.reading import with_partners
 from planner.measured.calibrating import Given, measured_at, row_of_log
 from planner.measured.logs import read_log
+from planner.measured.reading import with_partners
 from planner.measured.rows import TableReader, forecast_row
 from planner.measured.summary import findings_of, summarise
 from profiles.sheets import load_log_sheet, sheet_names
