@@ -133,7 +133,7 @@ format: $(STAMP)  ## Format the code and apply the safe fixes
 clean:  ## Remove environments, caches and build leftovers; runs and reports stay
 	@rm -rf $(VENV) $(VLLM_VENV) $(TRL_VENV) $(VERL) $(SMOLLM) $(AUDIT) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@rm -rf *.egg-info
-	@find $(ROOMS) tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	@find $(ROOMS) evals tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Torch goes first, alone and pinned: left to itself, pip picks a newer one with GPU builds.
 $(STAMP): pyproject.toml $(PINS)

@@ -2,6 +2,7 @@
 
 In a checkout, and in an editable install of one, import names are folder names. A wheel has to live beside whatever
 else its user imports: in it `planner` is `rlplan._rooms.planner`, and so on, and every import of them says so.
+A checkout has `evals` beside its rooms, a wheel has not (decision 27).
 """
 
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
+from setuptools.command.editable_wheel import editable_wheel
 
 # `rlplan` and `rlplan_cli` keep their names: nobody else has them.
 ROOMS = ("planner", "simulator", "executor", "profiles", "reports")
@@ -53,6 +55,15 @@ class WheelBelow(bdist_wheel):
             names.write_text("rlplan\nrlplan_cli\n", encoding="utf-8")
 
 
+class EditableBeside(editable_wheel):
+    """Let an editable install give `evals` by its name too, which commands and benchmarks of a checkout ask for."""
+
+    def run(self) -> None:
+        """Install the packages and what stands beside them."""
+        self.distribution.packages = [*(self.distribution.packages or ()), "evals"]
+        super().run()
+
+
 def put_below(built: Path) -> None:
     """Move the rooms of a built tree below `rlplan._rooms`, and let every import say so."""
     home = built.joinpath(*BELOW.split("."))
@@ -75,4 +86,10 @@ def renamed(text: str) -> str:
 
 
 if __name__ == "__main__":  # as builds run it
-    setup(cmdclass={"build_py": BuildBelow, "bdist_wheel": WheelBelow})
+    setup(
+        cmdclass={
+            "build_py": BuildBelow,
+            "bdist_wheel": WheelBelow,
+            "editable_wheel": EditableBeside,
+        }
+    )

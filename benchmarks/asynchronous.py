@@ -34,7 +34,7 @@ from steady import watched
 from executor.control.metrics import read_metrics
 from executor.execute import execute
 from executor.workers.processes.ray_session import running_ray
-from planner.evaluation.measured_lengths import at_lengths
+from planner.measured.measured_lengths import at_lengths
 from profiles.facts import Facts, load_facts
 from rlplan.files.writing import write_json, write_text
 from rlplan_cli.measuring import measure_machine

@@ -8,14 +8,14 @@ prints CPU seconds of each system of `rlplan reproduce srl` on 32 trainers, for 
 
 import time
 
-from planner.evaluation.reproductions.srl import (
+from evals.reproductions.srl import (
     INLINE,
     LARGE_INLINE,
     REMOTE,
     TRAINING_STEPS,
     system_of,
 )
-from simulator.environments.workers import play_workers
+from evals.srl_workers import play_workers
 
 TRAINERS = 32
 

@@ -28,7 +28,7 @@ from statistics import mean, median
 
 import numpy as np
 
-from planner.evaluation.reading import read_table
+from evals.reading import read_table
 from rlplan.calibration import STEP_STAGES, WORK_KINDS, WorkKind
 from rlplan.estimate import P90_DEVIATIONS
 from rlplan.results.accuracy import Row

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from planner.evaluation.tables import rl_steps
+from evals.tables.rl_steps import FITTED
+from planner.measured.tables import rl_steps
 from profiles.sheets import load_framework
 from rlplan.calibration import STEP_STAGES
 
@@ -52,7 +53,7 @@ def _stage_ratios(truth: Path) -> dict[tuple[str, str], list[float]]:
     """Return measured over forecast seconds of stages, the sheet's own factor taken off."""
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     with (truth / "rl" / "rl_steps.csv").open(encoding="utf-8") as file:
-        fitted = [record for record in csv.DictReader(file) if record["id"] in rl_steps.FITTED]
+        fitted = [record for record in csv.DictReader(file) if record["id"] in FITTED]
     for record in fitted:
         sheet = load_framework(rl_steps.run_of(record).framework)
         (row,) = rl_steps.rows_of(record)

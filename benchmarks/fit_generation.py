@@ -2,10 +2,10 @@
 
     python benchmarks/fit_generation.py PATH_TO_TRUTH [PATH_TO_OPS]
 
-Reads `trtllm_generation.csv`, `lmdeploy_generation_a100.csv` and, for the skew of vLLM 0.3's ranks,
-`hybridflow_transition_generation_search.csv` of that folder, and for its host time the host-overhead
+Reads `trtllm_generation.csv` and `lmdeploy_generation_a100.csv` of that folder, for the skew of vLLM 0.3's ranks
+`hybridflow_transition_generation_search.csv` of `evals/held`, and for its host time the host-overhead
 table `a100/cpu_overheads.csv` of microsoft/vidur (MIT), milliseconds by step. The rows fitted on
-are the half that `planner.evaluation.rows` names; A100 and Hopper rows only. A generation's time is
+are the half that `evals.rows` names; A100 and Hopper rows only. A generation's time is
 linear in every constant once rates are turned upside down, since no schedule depends on them: one
 forecast for each constant gives its share, and a damped least squares on relative errors the rest.
 The values printed go into `profiles/engines/` by hand, with the spread of the rows held back.
@@ -22,15 +22,17 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import least_squares, minimize_scalar
 
-from planner.evaluation.rows import Record, fitted_on, row_key
-from planner.evaluation.settings.hybridflow_jobs import GENERATE
-from planner.evaluation.settings.serving import Service, serve
-from planner.evaluation.tables import lmdeploy_generation_a100, trtllm_generation
-from planner.evaluation.tables.hybridflow_transition_generation_search import (
+from evals.reading import HELD
+from evals.rows import fitted_on, row_key
+from evals.settings.hybridflow_jobs import GENERATE
+from evals.settings.serving import Service, serve
+from evals.tables import lmdeploy_generation_a100, trtllm_generation
+from evals.tables.hybridflow_transition_generation_search import (
     FITTED_TP,
     generation_seconds,
     generation_tp,
 )
+from planner.measured.rows import Record
 from profiles.catalog import load_engine
 from rlplan.sheets.hardware import EngineSheet
 from rlplan.units import seconds_from_ms
@@ -233,9 +235,9 @@ def fit_host(table: Path) -> None:
     show("host seconds at TP 1", np.asarray(whole / (alone.host + alone.messages) - 1))
 
 
-def fit_skew(truth: Path) -> None:
+def fit_skew() -> None:
     """Fit how long vLLM 0.3's ranks wait for each other's launches, as HybridFlow ran it."""
-    with (truth / "hybridflow_transition_generation_search.csv").open(encoding="utf-8") as stream:
+    with (HELD / "hybridflow_transition_generation_search.csv").open(encoding="utf-8") as stream:
         rows = [row for row in csv.DictReader(stream) if row["series"] == "generation"]
     measured = np.array([float(row["seconds"]) for row in rows])
     fitted = np.array([generation_tp(row) in FITTED_TP for row in rows])
@@ -259,7 +261,7 @@ def main(truth: Path, ops: Path | None = None) -> None:
     """Fit each table's engine in turn."""
     if ops is not None:
         fit_host(ops / "a100" / "cpu_overheads.csv")
-    fit_skew(truth)
+    fit_skew()
     for schema in SCHEMAS:
         fit_table(schema, truth)
 

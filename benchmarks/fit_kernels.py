@@ -3,7 +3,7 @@
     python benchmarks/fit_kernels.py PATH_TO_OPS [PART...]
 
 The tables are those of microsoft/vidur (MIT): folders `a100` and `h100` of `*_mlp.csv`,
-`attention_*.csv`, `all_reduce_*.csv` and `send_recv_*.csv`. The readers in `planner/evaluation/`
+`attention_*.csv`, `all_reduce_*.csv` and `send_recv_*.csv`. The readers in `evals/`
 say which rows the constants are fitted on; the others are held out, and give the spread. Beside
 that, every part is fitted once without a model (CodeLlama-34B) or a number of ranks (4), to say
 what a model or a size that no fit has seen may expect; those constants are not written. With names

@@ -4,7 +4,7 @@
 
 Three constants: what the host takes to launch a layer of a decode step, its work on a micro-batch,
 and the rate of collectives inside a node. A chessboard of rows is fitted on (see
-`planner/evaluation/tables/realhf_iteration.py`), the others are printed as held back.
+`evals/tables/realhf_iteration.py`), the others are printed as held back.
 """
 
 import csv
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from planner.evaluation.settings.pretraining import TrialFacts
-from planner.evaluation.tables.realhf_iteration import (
+from evals.settings.pretraining import TrialFacts
+from evals.tables.realhf_iteration import (
     DEVICE,
     HEURISTIC,
     facts_of,

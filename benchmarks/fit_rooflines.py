@@ -19,8 +19,8 @@ import numpy.typing as npt
 from kernel_cases import LEFT_OUT_MODEL, records
 from scipy.optimize import least_squares
 
-from planner.evaluation.rows import Record
-from planner.evaluation.tables import ops_attention, ops_mlp
+from evals.tables import ops_attention, ops_mlp
+from planner.measured.rows import Record
 from profiles.analytic.efficiencies import Efficiencies, load_efficiencies
 from profiles.analytic.roofline import Roofline
 from profiles.catalog import load_device

@@ -3,7 +3,7 @@
     python benchmarks/fit_training.py PATH_TO_TRUTH [ENGINE ...] [--dry]
 
 Every table is read by its own reader; half of its rows, chosen by a hash of their settings
-(`planner/evaluation/rows.py`), are fitted by least squares on log ratios with a robust loss, the
+(`evals/rows.py`), are fitted by least squares on log ratios with a robust loss, the
 others are reported. `profiles/engines/*.yaml` get the values and the spread of the held-back rows.
 """
 
@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from planner.evaluation.settings.pretraining import Pretraining, iteration_seconds
-from planner.evaluation.tables import (
+from evals.settings.pretraining import Pretraining, iteration_seconds
+from evals.tables import (
     megatron_training,
     mosaicml_training,
     torchtitan_training,

@@ -1,6 +1,6 @@
 """Fit the software constants of transitions to published seconds, and write profiles/transitions/.
 
-    python benchmarks/fit_transitions.py hybridflow_transition_generation_search.csv
+    python benchmarks/fit_transitions.py evals/held/hybridflow_transition_generation_search.csv
 
 Rows whose generation groups are an even power of two are fitted on, the others are printed as held
 back.
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from planner.evaluation.tables.hybridflow_transition_generation_search import (
+from evals.tables.hybridflow_transition_generation_search import (
     TransitionRow,
     transition_row,
 )
@@ -72,10 +72,10 @@ def stated() -> Iterator[TransitionRow]:
 
     "up to 89.1 % (78.2 s) with the 70B model" (section 8.4): 87.8 s of OpenRLHF, 9.6 s of HybridFlow.
     """
-    for series, seconds in (("OpenRLHF", 87.8), ("HybridFlow", 9.6)):
+    for transition, seconds in (("two-copies", 87.8), ("hybridflow", 9.6)):
         row = transition_row(
-            {"figure": "Fig14", "model": "70B", "gpus": "128", "seconds": str(seconds),
-             "series": f"transition:{series}", "config": "Tg8 Pg1 T8 P4"}
+            {"model": "70B", "gpus": "128", "seconds": str(seconds), "config": "Tg8 Pg1 T8 P4",
+             "transition": transition, "tp": "8", "pp": "4", "generate_tp": "8", "generate_pp": "1"}
         )  # fmt: skip
         assert row is not None, "it takes time"
         yield replace(row, fitted=True)

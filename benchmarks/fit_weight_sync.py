@@ -1,9 +1,9 @@
 """Fit the constants of frameworks' weight sync to published seconds, and write profiles/transitions/.
 
-    python benchmarks/fit_weight_sync.py planner/evaluation/held/weight_sync.csv
+    python benchmarks/fit_weight_sync.py evals/held/weight_sync.csv
 
 What a method does (who sends, what is staged, what overlaps) stands in its sheet and is not fitted. Rows that
-`planner/evaluation/tables/weight_sync.py` calls fitted are fitted on; the others are printed as held back.
+`evals/tables/weight_sync.py` calls fitted are fitted on; the others are printed as held back.
 Methods of one software share their terms.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from planner.evaluation.tables.weight_sync import METADATA_ONLY, SyncRow, sync_row
+from evals.tables.weight_sync import METADATA_ONLY, SyncRow, sync_row
 from profiles.sheets import load_transition
 from rlplan.errors import RlplanError
 from rlplan.files.frozen import FrozenDict

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.evaluation.rows import Record
-from planner.evaluation.tables import ops_attention, ops_collectives, ops_mlp
+from evals.tables import ops_attention, ops_collectives, ops_mlp
+from planner.measured.rows import Record
 from profiles.analytic.roofline import Roofline
 from profiles.facts import DeviceFacts
 from rlplan.units import seconds_from_ms

@@ -15,9 +15,9 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from evals import annealing
 from planner.objectives import load_objective, objective_names
 from planner.search import search
-from planner.searchers import annealing
 from profiles.catalog import load_job
 from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError

@@ -145,7 +145,7 @@ def compare_run(
         facts: To forecast it once more at the lengths that it had; None takes what is stored of that.
         stores: Whether the forecasts are stored as well; one that is the run's own stays as it was.
     """
-    from planner.evaluation.measured_lengths import forecast_as_run, same_lengths
+    from planner.measured.measured_lengths import forecast_as_run, same_lengths
     from rlplan.files.writing import write_json
     from rlplan.results.stored import AS_RUN_FILE, COMPARISON_FILE, FORECAST_FILE
     from simulator.simulate import simulate

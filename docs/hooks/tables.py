@@ -8,7 +8,6 @@ from planner.configs.frameworks import FRAMEWORKS
 from planner.configs.rules import RULES
 from planner.configs.reading.sheet import load_config_sheet
 from planner.objectives import OBJECTIVES
-from planner.searchers import SEARCHERS
 from planner.systems.baselines import BASELINES
 from profiles.sheets import (
     device_names,
@@ -144,7 +143,6 @@ def features() -> str:
     """Return what can be chosen by name elsewhere."""
     rows = (
         ("what a search minimises (`--objective`)", _code(OBJECTIVES.names())),
-        ("how it searches", _code(SEARCHERS.names())),
         ("systems to compare with (`rlplan compare --systems`)", _code(BASELINES.names())),
         ("logs that `calibrate` and `check-step` read", _code(sheet_names("logs"))),
         ("configurations that `import` and `check` read", _code(FRAMEWORKS.names())),

@@ -1,4 +1,4 @@
 """What systems of the field make of a job: their offers, tuned and forecast by our simulator.
 
-Published figures are the business of `planner.evaluation`.
+Published figures are the business of `evals`.
 """

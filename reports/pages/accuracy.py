@@ -43,7 +43,7 @@ def _head(findings: Sequence[TableFindings], command: str) -> list[str]:
         "that a constant of rlplan was fitted on, one held back from every fit, or unseen: in no",
         "table that rlplan holds or was fitted on. Judge by the last two. Where constants were",
         "fitted, a row's settings decide on which side of the split it stands, never its value; its",
-        "reader in `planner/evaluation/` says how. Where a split or a constant was chosen with all",
+        "reader in `evals/tables/` says how. Where a split or a constant was chosen with all",
         "rows in view, the table's own section says so: those held-back errors are no clean test.",
         "",
         f"Of the rows held back, {coverage} lie between the p10 and the p90 of their forecast",

@@ -25,7 +25,7 @@ def command(
     tables: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Tables (CSV) of a known schema; none: the measurements that rlplan holds."
+            help="Tables (CSV) of a known schema; none: the measurements in evals/held of a checkout."
         ),
     ] = None,
     rows: Annotated[
@@ -51,11 +51,12 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast every row of published tables, and print how far off the forecasts are."""
-    from planner.evaluation.reading import about, read_tables
-    from planner.evaluation.summary import findings_of, summarise
+    from planner.measured.reading import read_tables
+    from planner.measured.summary import summarise
     from reports.pages.accuracy import write_accuracy_page
     from reports.tables.accuracy import rows_csv
     from rlplan.files.writing import plain, write_text
+    from rlplan_cli.checkout import known_tables, need_evals
     from rlplan_cli.outputs import check_files, check_folder
 
     check_files({"--rows": rows}, inputs=tables or [])
@@ -63,8 +64,11 @@ def command(
     if fit:
         _fit(tables or [], rows, report, as_json=as_json)
         return
+    if not tables:
+        need_evals("published measurements")
+    known = known_tables()
     with progress_bar("accuracy") as progress:
-        found = read_tables(tables or [], device, progress)
+        found = read_tables(tables or [], known, device, progress)
     summaries = [summarise(each, name) for name, each in found.items()]
     if rows is not None:
         write_text(rows, rows_csv([row for each in found.values() for row in each]))
@@ -74,7 +78,7 @@ def command(
     else:
         _print(summaries)
     if report is not None:
-        findings = [findings_of(name, each, about(each)) for name, each in found.items()]
+        findings = [known.findings(name, each) for name, each in found.items()]
         say_written(write_accuracy_page(report, findings, _command(tables or [], report)))
     say_written(rows)
 
@@ -101,12 +105,13 @@ def _print(summaries: Sequence[Summary]) -> None:
 
 def _fit(tables: Sequence[Path], rows: Path | None, report: Path | None, *, as_json: bool) -> None:
     """Check the cases of tables, or those that are held."""
-    from planner.evaluation.reported_runs import HELD_CASES, about_cases, check_cases, read_cases
+    from planner.measured.reported_runs import about_cases, check_cases, read_cases
     from reports.pages.fit import write_fit_page
     from reports.tables.fit import fit_rows_csv, totals_by_group
     from rlplan.files.writing import plain, write_text
+    from rlplan_cli.checkout import evals_module
 
-    paths = list(tables) or [HELD_CASES]
+    paths = list(tables) or [evals_module("reading", "reported runs").HELD_CASES]
     found: list[FitRow] = []
     with progress_bar("accuracy") as progress:
         for path in paths:

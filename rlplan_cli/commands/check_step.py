@@ -45,7 +45,7 @@ def command(
 
     A stage is normal where 19 of 20 sites have it; `rlplan calibrate` and --site narrow that.
     """
-    from planner.evaluation.checking import check_steps, what_ran
+    from planner.measured.checking import check_steps, what_ran
     from reports.pages.step_check import write_step_check_page
     from reports.tables.step_check import measured_words, step_check_table, verdict_lines
     from rlplan.files.writing import plain

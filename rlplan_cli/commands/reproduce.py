@@ -20,12 +20,12 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast every point of a published evaluation, and mark its claims as holding or failing."""
-    from planner.evaluation.reproductions import load_reproduction
     from reports.pages.reproduction import write_reproduction_page
     from reports.tables.reproduction import claims_table, series_table
+    from rlplan_cli.checkout import evals_module
     from rlplan_cli.outputs import check_folder
 
-    evaluation = load_reproduction(name)
+    evaluation = evals_module("reproductions", "published evaluations").load_reproduction(name)
     check_folder("--out", out)
     with progress_bar("reproduce") as progress:
         found = evaluation.reproduce(progress)

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from planner.plans.neighbours import Walk
+from evals.neighbours import Walk
 from profiles.catalog import ENGINES, load_job, load_model
 from profiles.facts import Facts, load_facts
 from rlplan.errors import RlplanError

@@ -66,7 +66,7 @@ def kept_plans():
 
 def accuracy_rows():
     """Return the forecast of every row of the tables that rlplan holds."""
-    from planner.evaluation.reading import held_tables, read_table
+    from evals.reading import held_tables, read_table
 
     found = {}
     for path in held_tables():

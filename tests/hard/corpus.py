@@ -21,10 +21,10 @@ from simulator.simulate import simulate
 from tests.hard.mutation import Words
 from tests.house.tree import ROOT
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
-from tests.planner.evaluation.test_checking import WRITERS
+from tests.planner.measured.test_checking import WRITERS
 from tests.rlplan_cli.conftest import DRAFT, JOB, write_run
 
-HELD = ROOT / "planner" / "evaluation" / "held"
+HELD = ROOT / "evals" / "held"
 # Real scripts and recipes, where a copy lies beside the checkout.
 PUBLISHED = ROOT.parent / "shared" / "data"
 GPU = "--gpu h100-80gb-sxm --mean-response 300"
@@ -89,7 +89,7 @@ def _jobs(home):
         yield Seed("job", name, "yaml", (
             f"search {name} --out best.yaml --result all.json", f"search {name} --json", f"check {name}",
             f"search {name} --pareto throughput,memory --plot front.svg", f"compare {name} --systems verl,openrlhf",
-            f"search {name} --searcher annealing --seconds 1", f"compare {name} --systems verl-fsdp,slime --json",
+            f"search {name} --objective cost --seconds 1", f"compare {name} --systems verl-fsdp,slime --json",
         ))  # fmt: skip
     for name in found:
         yield Seed(

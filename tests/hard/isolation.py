@@ -51,8 +51,8 @@ def prepare():
         "matplotlib.pyplot", "pandas", "scipy.optimize", "jinja2", "rich.console", "rich.table", "rich.progress",
         "reports.pages.report", "reports.pages.accuracy", "reports.pages.systems", "reports.pictures.profile_plots",
         "planner.answers.best_plans", "planner.systems.comparing", "planner.configs.checking",
-        "planner.evaluation.checking", "planner.evaluation.calibrating", "planner.answers.fitting",
-        "planner.searchers.exact", "planner.searchers.annealing", "simulator.calibration", "executor.learning.rules",
+        "planner.measured.checking", "planner.measured.calibrating", "planner.answers.fitting",
+        "planner.searchers.exact", "evals.annealing", "simulator.calibration", "executor.learning.rules",
         "planner.requests.starter", "profiles.tables.summary", "profiles.imports.csv",
     ):  # fmt: skip
         __import__(name)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evals.reading import held_tables, read_table
 from executor.control.metrics import read_metrics
 from planner.answers.fitting import FitRequest, fit
 from planner.answers.misfits import MEMORY_STEPS, least_misfit
 from planner.configs.reading.inherited import read_inherited
 from planner.configs.shell.script import evaluate
-from planner.evaluation.event_files import events_by_step
-from planner.evaluation.logs import read_log
-from planner.evaluation.reading import held_tables, read_table
 from planner.exact.placement_bounds import PlacementBounds
+from planner.measured.event_files import events_by_step
+from planner.measured.logs import read_log
 from profiles.catalog import resolve_job
 from profiles.jobs.config.reading import read_hf_config
 from rlplan.errors import FileError, InfeasibleError

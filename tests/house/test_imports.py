@@ -74,7 +74,7 @@ def test_planning_rooms_import_without_torch_ray_vllm_and_transformers():
         "    module = importlib.import_module(name)\n"
         "    for found in pkgutil.iter_modules(getattr(module, '__path__', [])):\n"
         "        walk(f'{name}.{found.name}')\n"
-        "for room in ('rlplan', 'profiles', 'simulator', 'planner', 'reports', 'rlplan_cli'):\n"
+        "for room in ('rlplan', 'profiles', 'simulator', 'planner', 'reports', 'rlplan_cli', 'evals'):\n"
         "    walk(room)\n"
         "print('imported')\n"
     )

@@ -24,12 +24,12 @@ from rlplan.sheets.hardware import DeviceSheet, EngineSheet
 from rlplan.stages import STAGE_KINDS
 from rlplan.transfers import TransitionShape, transfer_names, transition_volume
 from rlplan.transfers.frameworks import MEMBERS
-from tests.house.tree import ROOT, room_modules
+from tests.house.tree import ROOT, own_modules
 
 
 def folders_of_plug_ins() -> Iterator[PlugIns[Any]]:
-    """Yield what every folder of the rooms declares, as `NAME = PlugIns[...](...)` in its __init__."""
-    for path in room_modules():
+    """Yield what every folder of our own declares, as `NAME = PlugIns[...](...)` in its __init__."""
+    for path in own_modules():
         if path.name == "__init__.py" and "= PlugIns[" in (ROOT / path).read_text("utf-8"):
             found = vars(importlib.import_module(".".join(path.parent.parts))).values()
             yield next(each for each in found if isinstance(each, PlugIns))

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+import evals.tables
 import executor.workers.stages
 import executor.workers.transports
-import planner.evaluation.tables
 import profiles.sheets
 import reports.panels
 import rlplan.algorithms
@@ -23,11 +23,11 @@ import rlplan.stages
 import rlplan.transfers
 import rlplan.transports
 import simulator.stages
+from evals.neighbours import Walk
+from evals.tables import READERS
 from executor.control.capabilities import check_runnable
 from executor.workers.stages import STAGES as EXECUTED
 from executor.workers.transports import TRANSPORTS
-from planner.evaluation.tables import READERS
-from planner.plans.neighbours import Walk
 from planner.search import search
 from profiles.catalog import load_device, load_engine, load_model
 from profiles.facts import load_facts
@@ -304,7 +304,7 @@ def test_a_transport_is_a_file_for_plans_and_one_that_carries_it_out(tmp_path):
 
 
 TABLE = """
-from planner.evaluation.rows import TableReader, forecast_row
+from planner.measured.rows import TableReader, forecast_row
 from rlplan.estimate import Estimate
 
 
@@ -317,9 +317,9 @@ READER = TableReader(about="Naps.", columns=frozenset({"who", "nap_seconds"}), r
 
 
 def test_an_accuracy_table_is_one_file(tmp_path):
-    from planner.evaluation.reading import read_table
+    from evals.reading import read_table
 
-    with one_file(planner.evaluation.tables, READERS, tmp_path / "tables", "naps", TABLE):
+    with one_file(evals.tables, READERS, tmp_path / "tables", "naps", TABLE):
         (tmp_path / "naps.csv").write_text("who,nap_seconds\ncat,4.0\n")
         (row,) = read_table(tmp_path / "naps.csv")
         assert (row.label, row.measured_seconds, row.forecast.seconds) == ("cat", 4.0, 2.0)

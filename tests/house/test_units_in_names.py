@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.house.tree import ROOT, Declared, declared_in, room_modules
+from tests.house.tree import ROOT, Declared, declared_in, own_modules
 
 # Units other than SI base ones live in rlplan/units.py, where they are converted.
 FOREIGN_UNITS = frozenset(
@@ -82,7 +82,7 @@ def test_numbers_are_recognised_in_collections_too(annotation):
 def test_fields_and_parameters_carry_si_units():
     faults = [
         f"{each.file}:{each.line}: {each.name}: {problem}"
-        for file in room_modules()
+        for file in own_modules()
         if file != Path("rlplan/units.py")
         for each in declared_in(file)
         if (problem := fault(each))

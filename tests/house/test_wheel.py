@@ -96,10 +96,15 @@ def test_an_installed_wheel_lives_beside_a_users_own_folders(tmp_path):
     assert "fits" in run([python, "-m", "rlplan", *search], user, paths)
     run([python, "-m", "rlplan", "report", "plan.yaml", "--out", "page"], user, paths)
     assert (user / "page" / "report.html").is_file()
+    head, *published = (ROOT / "evals/held/rl_steps.csv").read_text().splitlines()
+    (user / "steps.csv").write_text("\n".join((head, published[-1])) + "\n")
+    assert "steps" in run([python, "-m", "rlplan", "accuracy", "steps.csv"], user, paths)
+    said = run([python, "-m", "rlplan", "reproduce", "srl"], user, paths, code=2)
+    assert "in the folder evals/ of the sources of rlplan" in said
 
 
-def run(command: list, folder: Path, paths: str = "") -> str:
-    """Run a command in a folder and return what it prints."""
+def run(command: list, folder: Path, paths: str = "", code: int = 0) -> str:
+    """Run a command in a folder and return what it prints: the answer, or why there is none."""
     answer = subprocess.run(
         [str(each) for each in command],
         cwd=folder,
@@ -108,5 +113,5 @@ def run(command: list, folder: Path, paths: str = "") -> str:
         text=True,
         check=False,
     )
-    assert answer.returncode == 0, answer.stderr[-2000:]
-    return answer.stdout
+    assert answer.returncode == code, answer.stderr[-2000:]
+    return answer.stderr if code else answer.stdout

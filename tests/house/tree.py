@@ -9,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("rlplan", "rlplan_cli", "planner", "simulator", "executor", "profiles", "reports")
+# A package beside the rooms, under their rules, which no wheel holds.
+BESIDE = "evals"
 
 NUMBER_WORDS = frozenset({"int", "float", "Decimal", "ndarray", "NDArray", "Array", "FloatArray"})
 
@@ -35,8 +37,17 @@ def parsed(file: Path) -> ast.Module:
 
 def room_modules() -> tuple[Path, ...]:
     """Return every Python file of a room, relative to the root."""
+    return _modules_of(ROOMS)
+
+
+def own_modules() -> tuple[Path, ...]:
+    """Return every Python file of a room and of what stands beside them, relative to the root."""
+    return _modules_of((*ROOMS, BESIDE))
+
+
+def _modules_of(folders: tuple[str, ...]) -> tuple[Path, ...]:
     return tuple(
-        path for path in project_files() if path.suffix == ".py" and path.parts[0] in ROOMS
+        path for path in project_files() if path.suffix == ".py" and path.parts[0] in folders
     )
 
 

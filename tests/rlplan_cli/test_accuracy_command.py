@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from evals.reading import HELD
+from rlplan_cli import checkout
+
 REAL = (
     "case,gen_len,batch,actor_B,critic_B,ref_B,reward_B,gpus,system,PFLOPs_per_s,iter_s,prompt_len"
 )
@@ -23,6 +26,30 @@ KEYS = {
     "worst_error",
     "bias",
 }
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """Let the product stand where another package is named `evals`, and no sources of ours are."""
+    site = tmp_path / "site-packages"
+    (site / "evals").mkdir(parents=True)
+    (site / "evals" / "__init__.py").write_text("raise ImportError('somebody else')\n")
+    monkeypatch.setattr(checkout, "ROOT", site)
+
+
+@pytest.fixture
+def steps(tmp_path):
+    """Write the steps of a site of one's own: published settings, in other seconds."""
+    path = tmp_path / "steps.csv"
+    with (HELD / "rl_steps.csv").open(newline="") as stream:
+        table = csv.DictReader(stream)
+        records = {record["id"]: record for record in table}
+    with path.open("w", newline="") as stream:
+        written = csv.DictWriter(stream, table.fieldnames)
+        written.writeheader()
+        for seconds in (10.0, 11.0):
+            written.writerow(records["n959_8b_mg"] | {"step_s": seconds})
+    return path
 
 
 @pytest.fixture
@@ -167,3 +194,34 @@ def test_reported_runs_of_ones_own_are_checked_and_written_as_a_page(rlplan, tmp
     assert "| small run.sh | ran out | does not fit | right |" in page
     printed = rlplan("accuracy", "--fit", table)
     assert "What is said of reported runs" in printed.out
+
+
+def test_steps_of_ones_own_are_forecast_without_a_checkout_as_with_one(rlplan, steps, request):
+    with_evals = rlplan("accuracy", steps, "--json").json
+    site = rlplan("calibrate", steps, "--json").json
+    request.getfixturevalue("wheel")
+    without = rlplan("accuracy", steps, "--json").json
+    assert without == with_evals
+    assert (without["tables"][0]["rows"], without["tables"][0]["unseen_rows"]) == (2, 2)
+    assert without["tables"][0]["after_calibration"]["rows"] == 2
+    assert rlplan("calibrate", steps, "--json").json == site
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        (("accuracy",), "published measurements are"),
+        (("accuracy", "--fit"), "reported runs are"),
+        (("reproduce", "srl"), "published evaluations are"),
+        (("accuracy", "mine.csv"), "the columns of: rl_steps, rl_steps_more; readers of published tables are"),
+    ],
+)  # fmt: skip
+def test_without_a_checkout_it_is_said_where_published_tables_are(
+    rlplan, table, wheel, tmp_path, monkeypatch, asked, wanted
+):
+    monkeypatch.chdir(tmp_path)
+    answer = rlplan(*asked)
+    assert answer.code == 2
+    assert len(answer.lines) == 1
+    where = "in the folder evals/ of the sources of rlplan, which an installed wheel does not have"
+    assert f"{wanted} {where}: run the command of a checkout" in answer.err

@@ -167,9 +167,7 @@ SEEDS = {
     "site.yaml": bring_site,
     "runs/first": bring_file("run"),
     "profiles/mine": bring_file("profile"),
-    "steps.csv": lambda path, _: shutil.copyfile(
-        ROOT / "planner/evaluation/held/rl_steps.csv", path
-    ),
+    "steps.csv": lambda path, _: shutil.copyfile(ROOT / "evals/held/rl_steps.csv", path),
 }
 
 

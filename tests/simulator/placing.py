@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.evaluation.settings.serving import device_facts
+from evals.settings.serving import device_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.plan import TaskPlan
 from simulator.costs.pricing import setting_on

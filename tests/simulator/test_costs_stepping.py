@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.evaluation.settings.serving import Service, cache_bytes, device_facts, serve
+from evals.settings.serving import Service, cache_bytes, device_facts, serve
 from profiles.catalog import load_engine, load_model
 from rlplan.estimate import Estimate, Source
 from rlplan.models.operators import Batch

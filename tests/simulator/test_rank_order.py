@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from planner.evaluation.settings.serving import device_facts
+from evals.settings.serving import device_facts
 from profiles.catalog import load_device, load_engine
 from profiles.facts import DeviceFacts
 from rlplan.estimate import Estimate

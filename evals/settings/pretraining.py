@@ -1,0 +1,196 @@
+"""Pre-training iterations as published tables give them: one optimizer step of one model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from evals.rows import fitted_on, row_key
+from planner.measured.rows import Record, forecast_row, skipped_row
+from profiles.facts import Facts, load_facts
+from rlplan.dataflow import Task
+from rlplan.estimate import Estimate
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, NodeGroup
+from rlplan.models.model import ModelArchitecture
+from rlplan.models.precision import TrainingPrecision
+from rlplan.plan import Recompute, TaskPlan
+from rlplan.results.accuracy import Row
+from rlplan.sheets.hardware import EngineSheet
+from rlplan.workload.work import Workload
+from simulator.costs.passes.tasks import update_parts
+from simulator.costs.taskcost import cost_of
+from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask, PlacedTasks
+
+NODE_GPUS = 8
+TASK = Task(name="actor.update", role="actor", kind="train", inputs=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pretraining:
+    """Hold the published settings of one measured iteration.
+
+    Attributes:
+        engine: Name of the engine sheet, or the sheet itself while its constants are fitted.
+        global_batch: Sequences of an iteration.
+        network_bytes_per_second: Network of one node, all its cards together, one direction.
+    """
+
+    model: ModelArchitecture
+    engine: str
+    device: str
+    precision: TrainingPrecision
+    gpus: int
+    network_bytes_per_second: float
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    chunks: int = 1
+    zero: int = 0
+    micro_batch: int
+    global_batch: int
+    sequence_tokens: int
+    recompute: Recompute
+
+    @property
+    def label(self) -> str:
+        """Return the settings for people."""
+        model, sizes = self.model, f"TP {self.tp}, PP {self.pp}, DP {self.dp}"
+        return (
+            f"hidden {model.hidden_size}, {model.num_layers} layers, {sizes}, "
+            f"micro-batch {self.micro_batch}, batch {self.global_batch}"
+        )
+
+
+class TrialFacts(Facts):
+    """Answer as other facts do, with engine sheets on trial in place of those of their names."""
+
+    def __init__(self, facts: Facts, device: str, engines: dict[str, EngineSheet]) -> None:
+        super().__init__({device: facts.device(device)}, facts.label)
+        self._engines = engines
+
+    def engine(self, name: str) -> EngineSheet:
+        """Return the sheet on trial of that name, or the catalog's."""
+        return self._engines.get(name) or super().engine(name)
+
+
+def iteration_seconds(run: Pretraining, engines: dict[str, EngineSheet] | None = None) -> Estimate:
+    """Return the forecast of an iteration.
+
+    Args:
+        engines: Sheets that take the place of the catalog's, while their constants are fitted.
+    """
+    job = _job(run)
+    facts = _facts(run.device)
+    if engines is not None:
+        facts = TrialFacts(facts, run.device, engines)
+    layout = TaskPlan(
+        pool="all",
+        tp=run.tp,
+        pp=run.pp,
+        dp=run.dp,
+        engine=run.engine,
+        micro_batch=run.micro_batch,
+        chunks=run.chunks,
+        zero=run.zero,  # type: ignore[arg-type]
+        recompute=run.recompute,
+    )
+    site = Site(run.device, run.gpus, NODE_GPUS, run.network_bytes_per_second / NODE_GPUS)
+    parts = update_parts(PlacedTasks.of(PlacedTask(TASK, layout, site, job, facts)))
+    return cost_of({name: part.row(0) for name, part in parts.items()}).total
+
+
+@lru_cache(maxsize=4096)
+def _job(run: Pretraining) -> Job:
+    nodes = -(-run.gpus // NODE_GPUS)
+    return Job(
+        name="pre-training",
+        algorithm="grpo",
+        models=FrozenDict({"actor": run.model}),
+        workload=_workload(run.global_batch, run.sequence_tokens),
+        cluster=(
+            NodeGroup(
+                gpu=run.device,
+                gpus_per_node=NODE_GPUS,
+                nodes=nodes,
+            ),
+        ),
+        precision=run.precision,
+    )
+
+
+@lru_cache(maxsize=64)
+def _workload(sequences: int, tokens: int) -> Workload:
+    """Return the workload, one object for equal ones: length statistics are remembered by object."""
+    return Workload(prompts=sequences, prompt_tokens=tokens - 1, response_tokens=1)
+
+
+@lru_cache(maxsize=32)
+def _facts(device: str) -> Facts:
+    """Return the facts of a device, remembered with all that they remember."""
+    return load_facts(
+        Job(
+            algorithm="grpo",
+            models=FrozenDict(),
+            workload=Workload(prompts=1, prompt_tokens=1, response_tokens=1),
+            cluster=(NodeGroup(gpu=device, gpus_per_node=NODE_GPUS),),
+        )
+    )
+
+
+def gpt(
+    hidden: int, heads: int, layers: int, vocab: int, *, max_positions: int = 2048
+) -> ModelArchitecture:
+    """Return a GPT of the tables: four times as wide GELU layers, biases, tied embeddings.
+
+    Learned positions and the layer norms' shifts are left out: less than 1 % of the parameters.
+    """
+    return ModelArchitecture(
+        name=f"gpt-{hidden}-{layers}",
+        family="llama",
+        hidden_size=hidden,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_dim=hidden // heads,
+        ffn_size=4 * hidden,
+        vocab_size=vocab,
+        max_positions=max_positions,
+        tied_embeddings=True,
+        qkv_bias=True,
+        gated_mlp=False,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iteration:
+    """Hold a published iteration.
+
+    Attributes:
+        run: Its settings; None where they are of a kind that is not forecast.
+        reason: Why it is not forecast.
+    """
+
+    seconds: float
+    kind: str
+    fitted: bool = False
+    run: Pretraining | None = None
+    reason: str = ""
+    label: str = ""
+    note: str = ""
+
+
+def training_row(iteration: Iteration) -> Row:
+    """Return the forecast of an iteration, or the reason why there is none."""
+    run, kind, seconds = iteration.run, iteration.kind, iteration.seconds
+    if run is None:
+        return skipped_row(iteration.label, iteration.reason, kind=kind, measured_seconds=seconds)
+    return forecast_row(
+        iteration.label or run.label, seconds, iteration_seconds(run),
+        kind=kind, fitted=iteration.fitted, note=iteration.note,
+    )  # fmt: skip
+
+
+def is_fitted(record: Record, settings: Sequence[str]) -> bool:
+    """Tell whether constants are fitted on the record with these settings."""
+    return fitted_on(row_key(record, settings))

@@ -1,4 +1,0 @@
-"""Settings of published runs as jobs, plans and engines that the simulator forecasts.
-
-No published value is here: rows are read in `planner.evaluation.tables`.
-"""

@@ -1,0 +1,343 @@
+"""Judge measured steps by their forecast: which stage is slow or fast, why, and what may be tried."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, hypot, log
+from pathlib import Path
+from statistics import median
+
+from planner.answers.best_plans import best_plans
+from planner.answers.completion import complete
+from planner.measured.calibrating import row_of_log
+from planner.measured.event_files import event_files
+from planner.measured.logs import read_log
+from planner.measured.measured_lengths import at_logged_lengths, at_run_lengths
+from planner.measured.step_causes import Subject, causes_of, tries_of
+from planner.requests.drafts import read_draft
+from profiles.analytic.calibration import load_spreads
+from profiles.catalog import load_job
+from profiles.facts import Facts, load_facts
+from rlplan.calibration import STAGE_TASKS, STEP_STAGES
+from rlplan.errors import FileError
+from rlplan.files.decoding import load_yaml
+from rlplan.files.frozen import FrozenDict
+from rlplan.plan import Plan
+from rlplan.results.forecast import Forecast
+from rlplan.results.measurement import MeasuredRun
+from rlplan.results.step_check import StageCheck, StepCheck, Verdict
+from rlplan.results.step_log import LoggedSteps
+from rlplan.results.stored import PLAN_FILE, is_run, read_run
+from rlplan.units import show_seconds
+from rlplan.workload.lengths import mean_length
+from simulator.simulate import simulate
+from simulator.validation import compare
+
+# Standard deviations within which 19 of 20 lie, and from the middle to the 90th percentile.
+NORMAL_STDS = 1.96
+STDS_TO_P90 = 1.2816
+# A job whose mean lengths differ by more from the log's is told so.
+OTHER_LENGTH_FRACTION = 0.1
+# Timers below this share of a step are left out.
+LEAST_SHARE = 0.02
+# Medians of thirds of one run differ by less from batch to batch (`within_site`, two sigma).
+GROWN_TIMES = 1.25
+# Repeats of the fixed loop on a machine at rest differ by less.
+LEAST_DRIFT = 0.02
+NO_TIMER = "no timer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """Hold what ran: its plan with the job, whether that was given, and facts of its devices."""
+
+    plan: Plan
+    facts: Facts
+    is_given: bool = True
+
+
+def what_ran(
+    source: Path,
+    job: Path | None,
+    plan: Path | None,
+    *,
+    profile: Path | None = None,
+    site: Path | None = None,
+) -> Ran:
+    """Return what ran: the plan that is given, else that of a run's folder, else the job's best one.
+
+    Args:
+        job: The job that ran, in place of the plan's own.
+
+    Raises:
+        UserError: A file is wrong, or none says what ran.
+    """
+    own = source / PLAN_FILE
+    plan = plan or (own if is_run(source) else None)
+    if plan is not None:
+        data = load_yaml(plan)
+        if job is not None and isinstance(data, dict):
+            data = data | {"job": str(job.resolve())}
+        draft, resolved = read_draft(data, plan)
+        facts = load_facts(resolved, profile, site)
+        return Ran(plan=complete(draft, resolved, facts, str(plan), misfits=True), facts=facts)
+    if job is None:
+        raise FileError(str(source), "does not say what ran", allowed="with --job, and --plan")
+    resolved = load_job(job)
+    facts = load_facts(resolved, profile, site)
+    return Ran(plan=best_plans(resolved, facts).plans[0].plan, facts=facts, is_given=False)
+
+
+def check_steps(source: Path, ran: Ran, *, warmup: int = 1) -> StepCheck:
+    """Return the steps of a log, or of a run's folder, beside the forecast at the lengths that they had.
+
+    Raises:
+        FileError: The source holds no steps.
+    """
+    if is_run(source) or (source.is_dir() and not event_files(source)):
+        return _check_run(read_run(source), ran)
+    return check_log(read_log(source, warmup=warmup), ran)
+
+
+def check_log(steps: LoggedSteps, ran: Ran) -> StepCheck:
+    """Return the medians of a log's steps beside their forecast."""
+    plan = at_logged_lengths(ran.plan, steps)
+    forecast = simulate(plan, ran.facts)
+    row = row_of_log("", steps, plan, forecast)
+    seconds = {
+        name: (stage.measured_seconds, stage.forecast_seconds)
+        for name, stage in row.stages.items()
+        if stage.measured_seconds and stage.forecast_seconds > 0
+    }
+    within = {inner: name for name, stage in row.stages.items() for inner in stage.inner_seconds}
+    tasks = {
+        name: (
+            *STAGE_TASKS.get(name, ()),
+            *(
+                task
+                for inner, outer in within.items()
+                if outer == name
+                for task in STAGE_TASKS[inner]
+            ),
+        )
+        for name in seconds
+    }
+    step = (steps.step_seconds, forecast.iteration_seconds) if steps.step_seconds else None
+    judged = _judged(seconds, tasks, step, Subject(plan, ran.facts, forecast, steps))
+    return StepCheck(
+        source=steps.sheet.name,
+        steps=steps.steps,
+        prompt_tokens=steps.prompt_tokens,
+        response_tokens=steps.response_tokens,
+        step=judged[-1] if step else None,
+        stages=judged[:-1] if step else judged,
+        others=_others(steps),
+        notes=(*_notes(ran, steps.response_tokens, forecast), *_trends(steps)),
+    )
+
+
+def _check_run(run: MeasuredRun, ran: Ran) -> StepCheck:
+    """Return the tasks of a run of our own beside their forecast at the lengths that the run had."""
+    plan = at_run_lengths(ran.plan, run)
+    forecast = simulate(plan, ran.facts)
+    found = compare(forecast, run)
+    seconds = {
+        row.name: (row.measured_median_seconds, row.forecast_seconds)
+        for row in found.rows
+        if row.forecast_seconds > 0 and row.measured_median_seconds > 0
+    }
+    whole = found.iteration
+    step = (whole.measured_median_seconds, whole.forecast_seconds)
+    subject = Subject(plan, ran.facts, forecast, None)
+    tasks = {name: (name,) for name in seconds}
+    judged = _judged(seconds, tasks, step, subject, found.machine_slowdown or 1.0)
+    return StepCheck(
+        source="rlplan",
+        steps=found.compared_iterations,
+        prompt_tokens=None,
+        response_tokens=run.response_tokens,
+        step=judged[-1],
+        stages=judged[:-1],
+        notes=(
+            *_notes(ran, run.response_tokens, forecast),
+            *([note] if (note := slowdown_note(found.machine_slowdown)) else []),
+        ),
+    )
+
+
+def _judged(
+    seconds: Mapping[str, tuple[float, float]],
+    tasks: Mapping[str, Sequence[str]],
+    step: tuple[float, float] | None,
+    subject: Subject,
+    slowdown: float = 1.0,
+) -> tuple[StageCheck, ...]:
+    """Return the verdicts of all stages, and of the step last if it was measured.
+
+    A site as a whole is faster or slower than its sheets; what its other stages show of that is taken off
+    before a stage is judged, as far as so many stages can show it.
+
+    Args:
+        seconds: Measured and forecast, by stage.
+        tasks: Of the forecast, by stage.
+        slowdown: Of the machine since it was profiled. Two short loops on a machine that others share show it
+            roughly, so that it widens what is normal, and moves nothing.
+    """
+    spreads = {name: _spread(name, tasks[name], subject) for name in seconds}
+    ranges = normal_ranges(seconds, spreads)
+    found = [
+        _check(name, *pair, with_drift(ranges[name], slowdown), subject)
+        for name, pair in seconds.items()
+    ]
+    if step is not None:
+        whole = _around(step[1], _step_spread(subject))
+        found.append(_check("step", *step, with_drift(whole, slowdown), subject))
+    return tuple(found)
+
+
+def normal_ranges(
+    seconds: Mapping[str, tuple[float, float]], spreads: Mapping[str, float]
+) -> dict[str, tuple[float, float]]:
+    """Return between which seconds each stage is normal, given what the others show of the site.
+
+    Args:
+        seconds: Measured and forecast, by stage.
+        spreads: One sigma of the logarithm, by stage.
+    """
+    ratios = {name: log(measured / forecast) for name, (measured, forecast) in seconds.items()}
+    found = {}
+    for name, (_, forecast) in seconds.items():
+        others = {other: ratio for other, ratio in ratios.items() if other != name}
+        found[name] = _around(forecast * exp(_common(others, spreads)), spreads[name])
+    return found
+
+
+def _around(usual_seconds: float, spread: float) -> tuple[float, float]:
+    width = exp(NORMAL_STDS * spread)
+    return usual_seconds / width, usual_seconds * width
+
+
+def with_drift(normal: tuple[float, float], slowdown: float) -> tuple[float, float]:
+    """Return a range that is also normal on a machine that is slower by a factor."""
+    low, high = normal
+    return min(low, low * slowdown), max(high, high * slowdown)
+
+
+def site_spread(stage: str) -> float:
+    """Return how far a stage of a site that was not calibrated is from its forecast: one sigma of the logarithm."""
+    spreads = load_spreads()
+    return hypot(spreads.between_sites[STEP_STAGES[stage]].value, spreads.within_site.value)
+
+
+def _common(ratios: Mapping[str, float], spreads: Mapping[str, float]) -> float:
+    """Return by how much a site is slower than its sheets, as a logarithm, drawn to 0 as few stages tell it.
+
+    The median of its stages, weighted against the spread of sites that were not calibrated.
+    """
+    if not ratios:
+        return 0.0
+    of_sites = load_spreads().uncalibrated_step.value ** 2
+    of_stages = sum(spreads[name] ** 2 for name in ratios) / len(ratios) ** 2
+    return median(ratios.values()) * of_sites / (of_sites + of_stages)
+
+
+def _spread(name: str, tasks: Sequence[str], subject: Subject) -> float:
+    """Return the spread of a stage around its forecast, one sigma of the logarithm.
+
+    Stages of sites that nothing was fitted on differ as sites do; with a site's factors, and for this
+    project's own executor, as well as their parts are known.
+    """
+    spreads = load_spreads()
+    job, facts = subject.plan.job, subject.facts
+    kind = STEP_STAGES.get(name)
+    is_known = facts.framework(job.framework).runs
+    is_fitted = kind is not None and facts.calibration.factor(kind) is not None
+    if kind is not None and not is_known and not is_fitted:
+        return site_spread(name)
+    costs = [cost for cost in subject.forecast.costs if cost.name in tasks and cost.seconds > 0]
+    whole = sum(cost.seconds for cost in costs)
+    sigma = sum(cost.interval_seconds[1] - cost.seconds for cost in costs) / STDS_TO_P90
+    return hypot(sigma / whole if whole else 0.0, spreads.within_site.value)
+
+
+def _step_spread(subject: Subject) -> float:
+    forecast = subject.forecast
+    high, whole = forecast.iteration_seconds_interval[1], forecast.iteration_seconds
+    spreads = load_spreads()
+    least = spreads.within_site.value
+    if not subject.facts.framework(subject.plan.job.framework).runs:
+        least = (
+            spreads.uncalibrated_step.value if subject.facts.calibration.label is None else least
+        )
+    return max(least, (high - whole) / STDS_TO_P90 / whole)
+
+
+def _check(
+    name: str, measured: float, forecast: float, normal: tuple[float, float], subject: Subject
+) -> StageCheck:
+    low, high = normal
+    verdict: Verdict = "slow" if measured > high else "fast" if measured < low else "normal"
+    found = StageCheck(
+        name=name,
+        measured_seconds=measured,
+        forecast_seconds=forecast,
+        normal_seconds=normal,
+        verdict=verdict,
+    )
+    if verdict != "slow":
+        return found
+    return replace(found, causes=causes_of(found, subject), tries=tries_of(found, subject))
+
+
+def _others(steps: LoggedSteps) -> FrozenDict[str, float]:
+    """Return what of a step is in no stage: timers that fit into what stages leave, and what is in none."""
+    if not steps.step_seconds:
+        return FrozenDict()
+    left = steps.step_seconds - sum(steps.stage_seconds.values())
+    found = {}
+    for name, seconds in sorted(steps.other_seconds.items(), key=lambda item: -item[1]):
+        if LEAST_SHARE * steps.step_seconds <= seconds <= left:
+            found[name] = seconds
+            left -= seconds
+    if left >= LEAST_SHARE * steps.step_seconds:
+        found[NO_TIMER] = left
+    return FrozenDict(found)
+
+
+def slowdown_note(slowdown: float | None) -> str | None:
+    """Say that a machine was faster or slower than when it was profiled; None where it was as fast."""
+    if slowdown is None or abs(slowdown - 1) < LEAST_DRIFT:
+        return None
+    return (
+        f"the machine took {slowdown:.2f} times as long for a fixed loop as when it was profiled; "
+        "a stage that takes so many times its forecast is still normal"
+    )
+
+
+def _trends(steps: LoggedSteps) -> tuple[str, ...]:
+    """Name stages that took longer at the end of the log than at its beginning, for as many tokens."""
+    grown = {name: times for name, times in steps.growth.items() if times > GROWN_TIMES}
+    if not grown:
+        return ()
+    told = ", ".join(f"{name} {times:.2f} times" for name, times in grown.items())
+    note = (
+        "over the log, for as many response tokens, the last third of the steps took longer than the "
+        f"first: {told}; look at what changed (clocks, memory, other jobs, growing files)"
+    )
+    return (note,)
+
+
+def _notes(ran: Ran, response_tokens: float | None, forecast: Forecast) -> tuple[str, ...]:
+    notes = []
+    if not ran.is_given:
+        notes.append(
+            "no --plan was given: stages are compared with those of the best plan of the job"
+        )
+    expected = mean_length(ran.plan.job.workload.response_tokens)
+    if response_tokens and abs(response_tokens - expected) > OTHER_LENGTH_FRACTION * expected:
+        job_seconds = simulate(ran.plan, ran.facts).iteration_seconds
+        notes.append(
+            f"lengths: the job has responses of {expected:,.0f} tokens on average, the log of "
+            f"{response_tokens:,.0f}; at the job's a step is forecast to take "
+            f"{show_seconds(job_seconds)}, at the log's {show_seconds(forecast.iteration_seconds)}"
+        )
+    return tuple(notes)

@@ -1,0 +1,132 @@
+"""verl's fully asynchronous experiments: what was published, lengths fitted on colocated rows, and the claims."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from evals.claims import judged
+from evals.verl_fully_async import runs
+from evals.verl_fully_async.claims import (
+    BATCHES,
+    CLAIMS,
+    LARGER,
+    SERIES_30B,
+    SIZES,
+    STALE,
+    Steps,
+)
+from planner.measured.framework_runs import job_of, plan_of
+from profiles.facts import load_facts
+from profiles.sheets import load_framework
+from rlplan.results.forecast import CALL
+from rlplan.results.reproduced import Point
+from rlplan.rules import check_plan
+from rlplan.workload.lengths import Logged
+from simulator.simulate import simulate
+
+LENGTHS = Logged(mean=800, max=runs.LONGEST_RESPONSE)
+
+
+@pytest.fixture
+def any_lengths(monkeypatch):
+    """Let all runs have these lengths: fitting them takes seconds."""
+    monkeypatch.setattr(runs, "lengths_by_gpus", lambda: dict.fromkeys(runs.COLOCATED, LENGTHS))
+
+
+def point(figure, series, seconds, factor):
+    return Point(
+        figure=figure, panel="7B", series=series, gpus=1, quantity="seconds", published=seconds,
+        forecast=seconds * factor,
+    )  # fmt: skip
+
+
+def published_points(asynchronous=1.0):
+    """Return points whose forecasts are the published values, those of asynchronous rows times a factor."""
+    tables: dict[tuple[str, str], Mapping[int, float] | Mapping[float, float]] = {
+        (SIZES, "apart, {0:g} + {0:g}"): runs.APART,
+        (STALE, "staleness {:g}"): runs.STALENESS,
+        (BATCHES, "require_batches {:g}"): runs.REQUIRED,
+    }
+    together, split = SERIES_30B
+    return [
+        *(point(SIZES, f"colocated, {gpus}", each, 1.0) for gpus, each in runs.COLOCATED.items()),
+        *(
+            point(figure, words.format(key), each, asynchronous)
+            for (figure, words), rows in tables.items()
+            for key, each in rows.items()
+        ),
+        point(LARGER, together, runs.COLOCATED_30B, 1.0),
+        point(LARGER, split, runs.APART_30B, asynchronous),
+    ]
+
+
+def test_speed_ups_of_the_hours_are_those_that_are_published():
+    found = [runs.COLOCATED[2 * each] / seconds for each, seconds in runs.APART.items()]
+    assert found == pytest.approx([1.72, 2.09, 2.67], abs=0.006)
+    gain = runs.COLOCATED_30B / runs.APART_30B
+    assert gain == pytest.approx(2.01, abs=0.006)
+    assert runs.STALENESS[0.5] == runs.REQUIRED[4] == runs.APART[64]
+
+
+def test_every_claim_holds_of_what_was_published_and_none_of_speed_where_overlap_brings_nothing():
+    claims = list(judged(CLAIMS, Steps(published_points())))
+    assert len(claims) == 10
+    assert all(claim.holds for claim in claims)
+    worse = [claim for claim in judged(CLAIMS, Steps(published_points(1.6))) if not claim.holds]
+    assert sum("times as fast" in claim.text for claim in worse) == 5
+    assert sum("within 25 %" in claim.text for claim in worse) == 1
+
+
+@pytest.mark.usefixtures("any_lengths")
+def test_a_step_between_two_syncs_is_taken_in_as_many_parts_as_verl_triggers_updates():
+    usual = runs.split(64)
+    assert (usual.parts, usual.staleness, usual.in_flight) == (4, 3 + 4 * 0.5, "recompute")
+    assert runs.split(64, required=1).parts == 16
+    assert runs.split(64, 0.0).mode == "streaming"
+    assert usual.rollout_running == 256
+    large = runs.apart(runs.TOGETHER_30B, 32, 96, 0.5, required=1)
+    assert (large.parts, large.gpus, large.offloads) == (4, 128, frozenset({"reference"}))
+
+
+@pytest.mark.usefixtures("any_lengths")
+@pytest.mark.parametrize(
+    "run_of",
+    [
+        lambda: runs.colocated(32),
+        lambda: runs.split(16),
+        lambda: runs.split(64, 0.0),
+        lambda: runs.TOGETHER_30B,
+        lambda: runs.apart(
+            replace(runs.TOGETHER_30B, framework="verl-fully-async", engines=runs.ENGINES_30B),
+            32, 96, 0.5, 1,
+        ),
+    ],
+)  # fmt: skip
+def test_their_plans_keep_all_rules(run_of):
+    run = run_of()
+    check_plan(plan_of(run, job_of(run)))
+
+
+def test_the_fitted_mean_is_that_at_which_the_colocated_step_is_right():
+    run = replace(runs.TOGETHER, gpus=128)
+    lengths = runs.usual_lengths(run, runs.COLOCATED[128])
+    fitted = runs.measured_seconds(replace(run, response_tokens=lengths))
+    assert fitted == pytest.approx(runs.COLOCATED[128], rel=0.01)
+
+
+@pytest.mark.usefixtures("any_lengths")
+def test_a_colocated_trainer_hands_on_padded_rows_and_an_asynchronous_one_none():
+    def handed_on_seconds(run):
+        job = job_of(run)
+        costs = simulate(plan_of(run, job), load_facts(job)).costs
+        (update,) = (each for each in costs if each.name == "actor.update")
+        return update.parts.get(CALL, 0.0)
+
+    run = runs.colocated(128)
+    each_seconds = load_framework("verl-fsdp").call("train").seconds_per_padded_token
+    longest = job_of(run).workload.longest_sequence_tokens
+    assert longest > runs.LONGEST_RESPONSE
+    handed_on = each_seconds * runs.PROMPTS * runs.SAMPLES * longest
+    assert handed_on_seconds(run) == pytest.approx(handed_on) != 0
+    assert handed_on_seconds(runs.split(64)) == 0

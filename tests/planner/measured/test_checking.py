@@ -1,0 +1,346 @@
+"""Measured steps beside their forecast: logs in the frameworks' formats, normal and with a stage slowed down."""
+
+import csv
+import json
+import math
+import struct
+from pathlib import Path
+
+import pytest
+
+from planner.answers.completion import complete
+from planner.measured.checking import (
+    NO_TIMER,
+    Ran,
+    check_steps,
+    normal_ranges,
+    site_spread,
+    with_drift,
+)
+from planner.measured.logs import read_log
+from profiles.catalog import resolve_job
+from profiles.facts import load_facts
+from rlplan.calibration import STAGE_TASKS
+from rlplan.files.decoding import decode
+from rlplan.job import Job
+from rlplan.plan import PlanDraft
+from rlplan.results.step_log import LoggedSteps
+from simulator.costs.passes.tasks import DRIVER
+from simulator.simulate import simulate
+
+STEPS = 5
+MEAN = {"prompt": 155.0, "response": 600.0}
+KEYS = {
+    "verl": {
+        "generation": "timing_s/gen",
+        "old_log_prob": "timing_s/old_log_prob",
+        "reference": "timing_s/ref",
+        "update_actor": "timing_s/update_actor",
+        "weight_sync": "timing_s/update_weights",
+        "step": "timing_s/step",
+        "prompt": "prompt_length/mean",
+        "response": "response_length/mean",
+        "reward": "timing_s/reward",
+    },
+    "nemo-rl": {
+        "generation": "timing/train/generation",
+        "old_log_prob": "timing/train/policy_and_reference_logprobs",
+        "update_actor": "timing/train/policy_training",
+        "weight_sync": "timing/train/prepare_for_generation/total",
+        "step": "timing/train/total_step_time",
+        "response": "train/mean_gen_tokens_per_sample",
+        "prompt": "train/mean_prompt_length",
+        "reward": "timing/train/reward_calculation",
+    },
+    "openrlhf": {
+        "generation": "timing/generation",
+        "log_probs": "timing/make_experience",
+        "training": "timing/ppo_train",
+        "weight_sync": "timing/broadcast",
+        "step": "timing/step_total",
+        "response": "response_length",
+        "total": "total_length",
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def ran():
+    """Return a small GRPO job of verl on eight H100, with a plan."""
+    job = decode(
+        Job,
+        {
+            "algorithm": "grpo",
+            "framework": "verl-fsdp",
+            "models": dict.fromkeys(("actor", "reference"), "qwen2.5-1.5b"),
+            "workload": {
+                "prompts": 64,
+                "samples_per_prompt": 8,
+                "prompt_tokens": 155,
+                "response_tokens": 600,
+                "updates": 2,
+            },
+            "cluster": [{"gpu": "h100", "gpus_per_node": 8}],
+            "rewards": {"function": "exact_match", "function_seconds_per_sample": 1e-4},
+        },
+        "job",
+    )
+    job = resolve_job(job, Path())
+    facts = load_facts(job)
+    pools = [{"gpus": 8, "roles": ["actor", "reference"]}]
+    draft = decode(PlanDraft, {"job": "job.yaml", "pools": pools}, "plan")
+    return Ran(plan=complete(draft, job, facts), facts=facts)
+
+
+@pytest.fixture(scope="module")
+def expected(ran):
+    """Return the forecast seconds by stage, of whatever log it is."""
+    costs = {
+        cost.name: cost.seconds - cost.parts.get(DRIVER, 0.0)
+        for cost in simulate(ran.plan, ran.facts).costs
+    }
+    found = {
+        stage: sum(costs.get(task, 0.0) for task in tasks) for stage, tasks in STAGE_TASKS.items()
+    }
+    both = found["old_log_prob"] + found["reference"]
+    return found | {"log_probs": both, "training": found["update_actor"]}
+
+
+def steps_of(expected, framework, slow=(), times=2.5):
+    """Return the figures of a log's steps: a little off the forecast, the slow stages by `times`."""
+    keys = KEYS[framework]
+    found = []
+    for step in range(1, STEPS + 1):
+        wobble = 1 + 0.03 * math.sin(step)
+        stages = {
+            name: wobble * expected[name] * (times if name in slow else 1.05)
+            for name in keys
+            if name in (*STAGE_TASKS, "log_probs", "training")
+        }
+        if framework == "nemo-rl":  # the policy's and the reference's passes are one timer
+            stages["old_log_prob"] *= expected["log_probs"] / expected["old_log_prob"]
+        row = {keys[name]: seconds for name, seconds in stages.items()}
+        if "reward" in keys:
+            row[keys["reward"]] = 0.5
+        row[keys["step"]] = sum(row.values()) + 0.4
+        row |= {keys[name]: mean for name, mean in MEAN.items() if name in keys}
+        if "total" in keys:
+            row[keys["total"]] = sum(MEAN.values())
+        found.append(row)
+    return found
+
+
+def write_console(path, framework, steps):
+    lines = ["INFO 11-22 engine started"]
+    for number, row in enumerate(steps, 1):
+        if framework == "verl":
+            figures = " - ".join(f"{key}:{value}" for key, value in row.items())
+            lines.append(f"\x1b[36m(TaskRunner pid=7)\x1b[0m step:{number} - {figures}")
+        elif framework == "openrlhf":
+            lines.append(f"2026-09-01 10:00:00 - INFO - ✨ Global step {number}: {row}")
+        else:
+            lines += nemo_lines(number, row)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def nemo_lines(number, row):
+    timers = {
+        key.removeprefix("timing/train/"): value
+        for key, value in row.items()
+        if key.startswith("timing/train/") and "total_step_time" not in key
+    }
+    total = row["timing/train/total_step_time"]
+    return [
+        f"(pid=1) {'=' * 25} Step {number}/{STEPS} {'=' * 25}",
+        "📊 Training Results:",
+        "  • Loss: 0.0123",
+        f"  • Mean Generation Length: {row['train/mean_gen_tokens_per_sample']:.4f}",
+        "⏱️  Timing:",
+        f"  • Total step time: {total:.2f}s",
+        *(f"  • {key}: {value:.4f}s ({value / total:.1%})" for key, value in timers.items()),
+        "  • Training FLOPS: 812.00 TFLOPS (101.50 TFLOPS per rank)",
+    ]
+
+
+def write_jsonl(path, _, steps):
+    path.write_text("\n".join(json.dumps({"step": n, "data": s}) for n, s in enumerate(steps, 1)))
+
+
+def write_wide_csv(path, _, steps):
+    """As a tracker exports charts: the run's name before each key, bounds behind."""
+    keys = list(steps[0])
+    head = ["Step", *(f"my run - {key}{end}" for key in keys for end in ("", "__MIN", "__MAX"))]
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(head)
+        rows.writerows(
+            [n, *(s[key] for key in keys for _ in range(3))] for n, s in enumerate(steps)
+        )
+
+
+def write_long_csv(path, _, steps):
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["step", "tag", "value"])
+        rows.writerows([n, key, v] for n, s in enumerate(steps) for key, v in s.items())
+
+
+def varint(number):
+    out = b""
+    while number >= 0x80:
+        out, number = out + bytes([number & 0x7F | 0x80]), number >> 7
+    return out + bytes([number])
+
+
+def field(number, content):
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def write_events(path, _, steps):
+    """As TensorBoard writes scalars; its checksums are not looked at."""
+    path.mkdir()
+    records = []
+    for number, row in enumerate(steps):
+        values = b"".join(
+            field(1, field(1, key.encode()) + varint(2 << 3 | 5) + struct.pack("<f", value))
+            for key, value in row.items()
+        )
+        event = varint(1 << 3 | 1) + struct.pack("<d", 0) + varint(2 << 3) + varint(number * 200)
+        event += field(5, values)
+        records.append(struct.pack("<Q", len(event)) + bytes(4) + event + bytes(4))
+    (path / "events.out.tfevents.1.host").write_bytes(b"".join(records) + b"\x07\x00")
+
+
+WRITERS = {
+    "console": write_console,
+    "jsonl": write_jsonl,
+    "csv": write_wide_csv,
+    "long.csv": write_long_csv,
+    "events": write_events,
+}
+
+
+@pytest.mark.parametrize("framework", KEYS)
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_log_of_every_format_is_read_as_its_steps(expected, tmp_path, framework, kind):
+    steps = steps_of(expected, framework)
+    path = tmp_path / f"log.{kind}"
+    WRITERS[kind](path, framework, steps)
+    log = read_log(path)
+    keys = KEYS[framework]
+    assert isinstance(log, LoggedSteps)
+    assert (log.sheet.name, log.steps) == (framework, STEPS - 1)
+    assert log.response_tokens == pytest.approx(MEAN["response"])
+    shown_on_console = not (framework == "nemo-rl" and kind == "console")
+    assert log.prompt_tokens == (pytest.approx(MEAN["prompt"]) if shown_on_console else None)
+    assert log.step_seconds == pytest.approx(steps[-1][keys["step"]], rel=0.1)
+    assert set(log.stage_seconds) == set(log.sheet.stages.values()) & set(keys)
+
+
+@pytest.mark.parametrize("framework", KEYS)
+def test_a_normal_log_is_called_normal(ran, expected, tmp_path, framework):
+    write_console(tmp_path / "log", framework, steps_of(expected, framework))
+    found = check_steps(tmp_path / "log", ran)
+    assert found.verdict == "normal"
+    assert {each.name for each in found.stages} >= {"generation", "weight_sync"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "stage"),
+    [(name, stage) for name, keys in KEYS.items() for stage in keys if stage in STAGE_TASKS],
+)
+def test_a_stage_that_is_slowed_down_is_named_alone(ran, expected, tmp_path, framework, stage):
+    times = 4 if stage == "weight_sync" else 2.5  # weight syncs differ most from site to site
+    write_console(tmp_path / "log", framework, steps_of(expected, framework, (stage,), times))
+    found = check_steps(tmp_path / "log", ran)
+    assert {each.name for each in found.stages if each.verdict != "normal"} == {stage}
+    (slow,) = [each for each in found.stages if each.verdict == "slow"]
+    assert slow.causes
+    assert found.verdict == "slow"
+
+
+def test_a_site_that_is_slower_as_a_whole_has_no_slow_stage(ran, expected, tmp_path):
+    stages = tuple(KEYS["verl"])
+    write_console(tmp_path / "log", "verl", steps_of(expected, "verl", stages, 1.5))
+    assert not [
+        each for each in check_steps(tmp_path / "log", ran).stages if each.verdict == "slow"
+    ]
+
+
+def test_seconds_in_no_stage_are_told_and_are_why_a_step_is_slow(ran, expected, tmp_path):
+    steps = steps_of(expected, "verl")
+    for row in steps:
+        row["timing_s/reward"] = 1.5 * row["timing_s/step"]
+        row["timing_s/step"] *= 3.5
+    write_console(tmp_path / "log", "verl", steps)
+    found = check_steps(tmp_path / "log", ran)
+    assert list(found.others) == ["reward", NO_TIMER]
+    assert found.step.verdict == "slow"
+    assert any(each.startswith("waiting: ") and "reward" in each for each in found.step.causes)
+
+
+def test_a_stage_that_slows_down_during_the_run_is_noted(ran, expected, tmp_path):
+    steps = steps_of(expected, "verl") * 3
+    slow = [row | {"timing_s/gen": 1.5 * row["timing_s/gen"]} for row in steps]
+    write_console(tmp_path / "log", "verl", steps + slow)
+    (note,) = [each for each in check_steps(tmp_path / "log", ran).notes if "over the log" in each]
+    assert "generation" in note
+    assert "update_actor" not in note
+
+
+def test_a_long_tail_is_a_likely_cause_of_slow_generation(ran, expected, tmp_path):
+    steps = steps_of(expected, "verl", ("generation",), 15)
+    for row in steps:
+        row |= {"response_length/max": 8192, "response_length/clip_ratio": 0.04}
+    write_console(tmp_path / "log", "verl", steps)
+    (slow,) = [e for e in check_steps(tmp_path / "log", ran).stages if e.name == "generation"]
+    assert slow.verdict == "slow"
+    assert slow.causes[0].startswith("tail: the longest response has 8,192 tokens, 13.7 times")
+    assert "4% of responses are cut" in slow.causes[0]
+
+
+def test_stages_are_compared_at_the_lengths_that_were_measured(ran, expected, tmp_path):
+    steps = steps_of(expected, "verl")
+    for row in steps:
+        row["response_length/mean"] = 3000
+    write_console(tmp_path / "log", "verl", steps)
+    found = check_steps(tmp_path / "log", ran)
+    (generation,) = [each for each in found.stages if each.name == "generation"]
+    assert generation.verdict == "fast"
+    assert any(
+        "responses of 600 tokens on average, the log of 3,000" in each for each in found.notes
+    )
+
+
+# Measured over forecast, as natural logarithms, of the published rows of rl_steps.csv that have stages.
+PUBLISHED = (
+    {"generation": -0.03, "old_log_prob": -0.17, "reference": -0.08, "values": -0.11,
+     "update_critic": -0.22, "update_actor": -0.12},
+    {"generation": 0.22, "old_log_prob": -0.11, "update_actor": -0.12, "weight_sync": 0.12},
+    {"generation": -0.17, "old_log_prob": 0.64, "update_actor": 0.26, "weight_sync": 0.38},
+    {"generation": 0.01, "log_probs": 0.06, "update_actor": 0.09, "weight_sync": 0.03},
+    {"generation": -0.03, "log_probs": 0.03, "update_actor": 0.04, "weight_sync": 0.50},
+    {"generation": 0.01, "log_probs": -0.14, "update_actor": 0.05, "weight_sync": -0.41},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("ratios", PUBLISHED)
+def test_published_steps_are_normal_and_a_stage_of_theirs_that_takes_much_longer_is_not(
+    ratios,
+):
+    def odd(measured):
+        ranges = normal_ranges(measured, {name: site_spread(name) for name in measured})
+        return {n for n, (low, high) in ranges.items() if not low <= measured[n][0] <= high}
+
+    usual = {name: (math.exp(ratio), 1.0) for name, ratio in ratios.items()}
+    assert odd(usual) == set()
+    for name in usual:
+        times = 5 if name == "weight_sync" else 3.2
+        slowed = usual | {name: (times * usual[name][0], 1.0)}
+        assert name in odd(slowed)
+
+
+def test_a_slower_machine_widens_what_is_normal_and_moves_nothing():
+    assert with_drift((8.0, 12.0), 1.5) == (8.0, 18.0)
+    assert with_drift((8.0, 12.0), 0.5) == (4.0, 12.0)
+    assert with_drift((8.0, 12.0), 1.0) == (8.0, 12.0)
