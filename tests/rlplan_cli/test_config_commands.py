@@ -115,6 +115,14 @@ def test_a_start_that_nothing_reveals_is_named(project, rlplan):
         (("check", "gone.yaml"), "gone.yaml"),
         (("check", "some", "words", *GPU), "name it first"),
         (("import", "nemo-rl", "run.sh", *GPU), "starts no RL training"),
+        (("import", "slime", "run.sh", *GPU), "no keys of slime are known: its configurations are"),
+        (("check", "skyrl", "run.sh", *GPU), "no keys of skyrl are known: its configurations are"),
+        (("export", "plan.yaml", "--to", "slime"), "known of: nemo-rl, openrlhf, verl"),
+        (
+            ("search", "job.yaml", "--for", "areal"),
+            "no keys of areal are known: its configurations",
+        ),
+        (("search", "job.yaml", "--for", "vrel"), "unknown framework 'vrel'; known: nemo-rl"),
         (("import", "verl", "run.sh", "--gpu", "h100", "--mean-response", "9000"), "at most 4,096"),
     ],
 )
