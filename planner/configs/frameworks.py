@@ -21,7 +21,7 @@ PACKAGE: Final = "planner.frameworks"
 # What is not done for a framework without a part.
 ABSENT: Final[Mapping[Part, str]] = {
     "steps": "no sheet of a step of {} is known: its steps are not forecast",
-    "sync": "no weight sync of {} is known: its ways are none of its own",
+    "sync": "no weight sync of {} is known: no way of its own is forecast",
     "log": "no log of {} is known: its logs are not read",
     "keys": "no keys of {} are known: its configurations are neither read nor written",
     "reading": "no reading of {} is known: its configurations are not imported",

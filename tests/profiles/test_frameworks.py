@@ -66,7 +66,7 @@ def test_sheets_begin_with_their_frameworks_name_and_no_two_have_one(part):
 
 
 def test_what_is_known_of_a_framework_as_data_is_found_by_its_folder():
-    assert frameworks_with_data("log") == ("nemo-rl", "openrlhf", "verl")
+    assert set(frameworks_with_data("log")) >= {"nemo-rl", "openrlhf", "verl"}
     assert set(frameworks_with_data("steps")) > {"areal", "rlplan", "skyrl", "slime", "verl"}
     assert "miles" in frameworks_with_data("sync")
     assert framework_of_sheet("steps", "verl-fsdp-0.6") == "verl"

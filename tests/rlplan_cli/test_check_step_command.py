@@ -77,7 +77,8 @@ def test_a_run_of_our_own_is_compared_at_the_lengths_that_it_had(project, rlplan
     assert any("the log of 4" in each for each in found["notes"])
 
 
-@pytest.mark.parametrize(("framework", "named"), [("slime", True), ("verl-fsdp", False)])
+@pytest.mark.parametrize(("framework", "named"), [("bare-rl", True), ("verl-fsdp", False)])
+@pytest.mark.usefixtures("bare_rl")
 def test_a_framework_without_a_known_log_is_named(project, rlplan, framework, named):
     plan = Path("plan.yaml")
     change(plan, "job", "framework", to=framework)
@@ -85,4 +86,4 @@ def test_a_framework_without_a_known_log_is_named(project, rlplan, framework, na
     answer = rlplan("check-step", "train.log", "--plan", "plan.yaml")
     assert answer.code == 2
     assert "holds no steps of a framework whose log is known" in answer.err
-    assert ("no log of slime is known: its logs are not read" in answer.err) is named
+    assert ("no log of bare-rl is known: its logs are not read" in answer.err) is named
