@@ -1,4 +1,4 @@
-"""Fit the constants of frameworks' weight sync to published seconds, and write profiles/transitions/.
+"""Fit the constants of frameworks' weight sync to published seconds, and write their sheets.
 
     python benchmarks/fit_weight_sync.py evals/held/weight_sync.csv
 
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from evals.tables.weight_sync import METADATA_ONLY, SyncRow, sync_row
-from profiles.sheets import load_transition
+from profiles.sheets import load_transition, sheet_files
 from rlplan.errors import RlplanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml, write_text
@@ -27,7 +27,6 @@ from rlplan.sheets.weight_sync import SyncMethod
 from simulator.costs.syncs.transition import sync_case
 from simulator.costs.syncs.weight_sync import METADATA, method_seconds
 
-FOLDER = Path(__file__).parent.parent / "profiles" / "transitions"
 # The terms that are fitted of methods that share their software, each with what it is taken to be about:
 # seconds a call, a bucket, a tensor; rates of copies in Python (a few GB/s), on the device or by the host.
 TERMS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
@@ -138,7 +137,7 @@ def main(path: Path) -> None:
             changed = replace(
                 sheet, method=method, spread_fraction=round(spread, 2), sources=FrozenDict(sources)
             )
-            write_text(FOLDER / f"{name}.yaml", to_yaml(changed))
+            write_text(sheet_files("transitions")[name], to_yaml(changed))
             for row in mine:
                 side = "fitted" if row.fitted else "held"
                 error = math.exp(log_error(row, method))

@@ -1,4 +1,4 @@
-"""Sheets: one YAML file for each model, device and engine; its name is what users type."""
+"""Sheets: one YAML file for each model, device, engine and so on; its name is what users type."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,6 +7,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
+from profiles import frameworks
+from profiles.frameworks import DataPart, data_files
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import decode, load_yaml
 from rlplan.files.frozen import FrozenDict
@@ -17,43 +19,69 @@ from rlplan.results.step_log import LogSheet
 from rlplan.sheets.hardware import DeviceSheet, EngineSheet, TransitionSheet
 
 T = TypeVar("T")
-Folder = Literal["models", "devices", "engines", "transitions", "families", "frameworks", "logs"]
+Kind = Literal["models", "devices", "engines", "transitions", "families", "frameworks", "logs"]
+
+# Sheets of these kinds stand in the folders of frameworks, as this part; transitions of no framework in their own.
+PARTS: Final[Mapping[Kind, DataPart]] = {
+    "frameworks": "steps",
+    "transitions": "sync",
+    "logs": "log",
+}
 
 _ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
-# The key by which a sheet names another of its folder, from which it differs in what it says only.
+# The key by which a sheet names another of its kind, from which it differs in what it says only.
 VARIANT_KEY: Final = "variant_of"
 
 # The line that tells a sheet's other names, found without reading the sheet: there are many sheets.
 ALIASES = re.compile(r"^aliases: \[(.*)\]$", re.MULTILINE)
 
 
+def sheet_names(kind: Kind) -> tuple[str, ...]:
+    """Return the names of a kind's sheets, sorted; no sheet is opened."""
+    return tuple(sheet_files(kind))
+
+
+def sheet_files(kind: Kind) -> Mapping[str, Path]:
+    """Return the file of every sheet of a kind by its name, sorted; no sheet is opened."""
+    return _files(kind, tuple(frameworks.__path__))
+
+
 @cache
-def sheet_names(folder: Folder) -> tuple[str, ...]:
-    """Return the names of a folder's sheets, sorted; no sheet is opened."""
-    return tuple(sorted(path.stem for path in _path(folder).glob("*.yaml")))
+def _files(kind: Kind, _folders: tuple[str, ...]) -> Mapping[str, Path]:
+    """Return the sheets' files; folders, those of frameworks among them, are listed once."""
+    found = {path.stem: path for path in _path(kind).glob("*.yaml")}
+    if kind in PARTS:
+        found |= data_files(PARTS[kind])
+    return FrozenDict(sorted(found.items()))
 
 
-def canonical_name(folder: Folder, name: str) -> str:
+def canonical_name(kind: Kind, name: str) -> str:
     """Return the name of the sheet that is meant, whatever its case; sheets tell their other names.
 
     A model may be named by its Hugging Face id, with or without the organisation, where a sheet lists it.
     """
     name = name.lower()
-    if name in sheet_names(folder):
+    files = sheet_files(kind)
+    if name in files:
         return name
-    names = _sheet_of_id() if folder == "models" else aliases_of(_path(folder))
+    names = _sheet_of_id() if kind == "models" else _aliases(files)
     return names.get(name, name)
 
 
+def aliases_of(kind: Kind) -> Mapping[str, str]:
+    """Return the sheet of every other name that a kind's sheets tell in their line `aliases`."""
+    return _aliases(sheet_files(kind))
+
+
 @cache
-def aliases_of(folder: Path) -> dict[str, str]:
-    """Return the sheet of every other name that a folder's sheets tell in their line `aliases`."""
+def _aliases(files: FrozenDict[str, Path]) -> Mapping[str, str]:
+    """Return the aliases that sheets tell; each is read once."""
     found: dict[str, str] = {}
-    for path in sorted(folder.glob("*.yaml")):
+    for name, path in files.items():
         line = ALIASES.search(path.read_text(encoding="utf-8"))
         names = line.group(1).split(",") if line else ()
-        found |= dict.fromkeys((name.strip() for name in names), path.stem)
+        found |= dict.fromkeys((name.strip() for name in names), name)
     return found
 
 
@@ -65,7 +93,7 @@ def _sheet_of_id() -> FrozenDict[str, str]:
     """
     whole: dict[str, str] = {}
     for sheet in model_names():
-        text = (_path("models") / f"{sheet}.yaml").read_text(encoding="utf-8")
+        text = sheet_files("models")[sheet].read_text(encoding="utf-8")
         for listed in _ID.findall(text.partition("\nhugging_face:")[2]):
             whole[listed.lower()] = sheet
     bare = {each.rpartition("/")[2]: sheet for each, sheet in whole.items()}
@@ -158,12 +186,12 @@ def load_engine(name: str) -> EngineSheet:
     return _load_sheet(EngineSheet, "engines", name)
 
 
-def _sheet_data(folder: Folder, name: str) -> dict[str, Any]:
+def _sheet_data(kind: Kind, name: str) -> dict[str, Any]:
     """Return what a sheet holds: what it says, over all that the sheet has that it is a variant of."""
-    data = load_yaml(_path(folder) / f"{name}.yaml")
+    data = load_yaml(sheet_files(kind)[name])
     if not isinstance(data, dict) or VARIANT_KEY not in data:
         return cast(dict[str, Any], data)  # `decode` refuses what is no mapping
-    base = _sheet_data(folder, _known_name(folder, str(data.pop(VARIANT_KEY))))
+    base = _sheet_data(kind, _known_name(kind, str(data.pop(VARIANT_KEY))))
     merged = {
         key: {**base[key], **value} if isinstance(value, dict) and key in base else value
         for key, value in data.items()
@@ -212,27 +240,27 @@ class EngineSheets(Mapping[str, EngineSheet]):
 ENGINES = EngineSheets()
 
 
-def _load_sheet(kind: type[T], folder: Folder, name: str) -> T:
+def _load_sheet(decoded: type[T], kind: Kind, name: str) -> T:
     """Return the sheet of that name, which may be a variant of another; no other sheet is opened.
 
     Raises:
         UnknownNameError: No sheet has that name.
     """
-    known = _known_name(folder, name)
-    return decode(kind, _sheet_data(folder, known), str(_path(folder) / f"{known}.yaml"))
+    known = _known_name(kind, name)
+    return decode(decoded, _sheet_data(kind, known), str(sheet_files(kind)[known]))
 
 
-def _known_name(folder: Folder, name: str) -> str:
+def _known_name(kind: Kind, name: str) -> str:
     """Return the name of the sheet that is meant.
 
     Raises:
         UnknownNameError: No sheet has that name.
     """
-    known = canonical_name(folder, name)
-    if known not in sheet_names(folder):
-        raise UnknownNameError(folder.removesuffix("s"), name, sheet_names(folder))
+    known = canonical_name(kind, name)
+    if known not in sheet_files(kind):
+        raise UnknownNameError(kind.removesuffix("s"), name, sheet_names(kind))
     return known
 
 
-def _path(folder: Folder) -> Path:
-    return Path(__file__).parent / folder
+def _path(kind: Kind) -> Path:
+    return Path(__file__).parent / kind

@@ -6,6 +6,7 @@ RlplanError                     exit code 1, a failure of our own
 └── UserError                   exit code 2, a mistake in what the user gave
     ├── FileError               a file that is missing, broken, of another version, or has a wrong field
     ├── UnknownNameError        a name (model, device, algorithm, ...) that is not known
+    ├── MissingPartError        a framework of which what is asked for (its keys, its log, ...) is not known
     ├── PlanError               a plan or job whose parts contradict each other
     │   └── CapabilityError     a valid plan that asks for what its executor cannot do
     ├── InfeasibleError         nothing that was asked for fits the hardware
@@ -121,6 +122,14 @@ class UnknownNameError(UserError):
         if hint:
             parts.append(hint)
         super().__init__("; ".join(parts))
+
+
+class MissingPartError(UserError):
+    """Say what is not known of a framework, and of which it is."""
+
+    def __init__(self, problem: str, known: Iterable[str]) -> None:
+        self.known = sorted(known)
+        super().__init__(f"{problem}; known of: {', '.join(self.known) or 'none'}")
 
 
 class PlanError(UserError):

@@ -1,4 +1,4 @@
-"""A framework: what its step has beside the passes that every trainer makes. The sheets `profiles/frameworks/`."""
+"""A framework: what its step has beside the passes that every trainer makes; sheets `profiles/frameworks/NAME/steps/`."""
 
 from dataclasses import dataclass
 from typing import Literal

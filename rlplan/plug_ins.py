@@ -15,7 +15,7 @@ _BETWEEN_FIGURES = re.compile(r"(?<=\d)_(?=\d)")
 
 
 class PlugIns(Generic[T]):
-    """Be the plain modules of one folder; packages inside the folder are no plug-ins, but for a table of more.
+    """Be the plain modules of one folder; packages inside the folder are no plug-ins.
 
     Args:
         package: The folder's import name.
@@ -24,8 +24,8 @@ class PlugIns(Generic[T]):
         attribute: What each file gives under that name; None gives the module itself.
         dashes: Whether the name that a user types has dashes for the file name's underscores, and
             dots for those between figures (`openrlhf_0_2.py` is `openrlhf-0.2`).
-        table: A package inside the folder whose `MEMBERS` gives more by their names: those that would be
-            files of one line.
+        table: Import name of a module whose `MEMBERS` gives more by their names, which data alone describe. It is
+            looked up when a name is asked for, and may stand above; a file of the same name counts instead.
     """
 
     def __init__(
@@ -47,6 +47,10 @@ class PlugIns(Generic[T]):
         """Return the names of all files, sorted; none is loaded."""
         return tuple(sorted(self._modules().keys() | self._members.keys()))
 
+    def names_of_files(self) -> tuple[str, ...]:
+        """Return the names of the folder's own files, sorted; none is loaded."""
+        return tuple(sorted(self._modules()))
+
     def load(self, name: str, *, hint: str = "") -> T:
         """Return what the file of that name gives; a file is loaded once.
 
@@ -56,14 +60,15 @@ class PlugIns(Generic[T]):
         Raises:
             UnknownNameError: No file of that name exists.
         """
-        if name in self._members:
-            return self._members[name]
         if name not in self._loaded:
             modules = self._modules()
-            if name not in modules:
+            if name in modules:
+                module: Any = import_module(f"{self.package}.{modules[name]}")
+                self._loaded[name] = getattr(module, self._attribute) if self._attribute else module
+            elif name in self._members:
+                self._loaded[name] = self._members[name]
+            else:
                 raise UnknownNameError(self.kind, name, self.names(), hint=hint)
-            module: Any = import_module(f"{self.package}.{modules[name]}")
-            self._loaded[name] = getattr(module, self._attribute) if self._attribute else module
         return self._loaded[name]
 
     def all(self) -> tuple[T, ...]:
@@ -74,7 +79,7 @@ class PlugIns(Generic[T]):
     def _members(self) -> Mapping[str, T]:
         if self._table is None:
             return {}
-        members: Mapping[str, T] = import_module(f"{self.package}.{self._table}").MEMBERS
+        members: Mapping[str, T] = import_module(self._table).MEMBERS
         return members
 
     def _modules(self) -> dict[str, str]:

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from planner.configs.frameworks import check_parts, frameworks_with, names_in_words
+
 if TYPE_CHECKING:
     from planner.configs.importing import ImportOptions
+
+# Frameworks whose configurations are read, as help texts list them.
+READ = names_in_words("keys", "reading")
 
 GpuOption = Annotated[
     str | None, typer.Option(help="Type of the GPUs: a device sheet's name or file.")
@@ -77,6 +82,16 @@ AsOption = Annotated[
 ]
 
 
+def complete_read(incomplete: str) -> list[str]:
+    """Return the frameworks whose configurations are read and whose names begin so, for shells."""
+    return [name for name in frameworks_with("keys", "reading") if name.startswith(incomplete)]
+
+
+def complete_written(incomplete: str) -> list[str]:
+    """Return the frameworks that plans are exported to and whose names begin so, for shells."""
+    return [name for name in frameworks_with("keys", "writing") if name.startswith(incomplete)]
+
+
 def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | None, list[str]]:
     """Return the framework whose configuration is meant, and what stands behind its name.
 
@@ -87,13 +102,14 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
 
     Raises:
         FileError: Neither a framework is named, nor does the file start training of one.
+        MissingPartError: Configurations of the framework that is named are not read.
     """
-    from planner.configs.frameworks import FRAMEWORKS
     from planner.configs.reading.configuration import starts_of
     from rlplan.errors import FileError
 
-    names = FRAMEWORKS.names()
-    if words[0] in names:
+    names = frameworks_with("keys", "reading")
+    if words[0] in frameworks_with():
+        check_parts(words[0], "keys", "reading")
         return words[0], words[1:]
     if taken_as in names:
         return taken_as, words
@@ -112,13 +128,12 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
 
 def _of_yaml(path: Path) -> str | None:
     """Return the framework of a YAML file by its keys; None for a job or plan."""
-    from planner.configs.frameworks import FRAMEWORKS
     from planner.configs.reading.sheet import load_config_sheet
     from rlplan.files.decoding import load_yaml
 
     data = load_yaml(path)
     keys = set(data) if isinstance(data, dict) else set()
-    for name in FRAMEWORKS.names():
+    for name in frameworks_with("keys", "reading"):
         sheet = load_config_sheet(name)
         first = {
             key.split(".")[0] for each in sheet.settings.values() for key in each.keys if "." in key
@@ -151,16 +166,17 @@ def import_options(
     """Return the options of an import; with `run`, the script is run.
 
     Raises:
+        UnknownNameError: No such framework is known.
+        MissingPartError: Its configurations are not read.
         FileError: `--gpu` is missing or names no device, or the script cannot be run.
     """
     from planner.configs.importing import ImportOptions
-    from planner.configs.reading.sheet import load_config_sheet
     from planner.configs.shell.recorder import run_recorded
     from profiles.catalog import device_names
     from rlplan.errors import FileError
     from rlplan.files.frozen import FrozenDict
 
-    load_config_sheet(framework)
+    check_parts(framework, "keys", "reading")
     if given.gpu is None:
         problem = "is missing: no configuration says the type of its GPUs"
         raise FileError("--gpu", problem, allowed=", ".join(device_names()))

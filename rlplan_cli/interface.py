@@ -130,7 +130,7 @@ def check(
     """Return whether a plan, a job's or plan's file, or a framework's configuration will run, and what would be faster.
 
     Args:
-        framework: Whose configuration the source is (`verl`, `nemo-rl`, `openrlhf`); None for jobs and plans.
+        framework: Whose configuration the source is, by its name as in `rlplan check`; None for jobs and plans.
         arguments: Behind a configuration's file, as on its command line.
         gpu: Type of a configuration's GPUs: a device sheet's name or file.
         mean_response: Mean response in tokens, of a configuration.

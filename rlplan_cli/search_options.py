@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner.configs.frameworks import names_in_words
 from planner.objectives import objectives_words
+from rlplan_cli.config_options import complete_written
 
 if TYPE_CHECKING:
     from planner.requests.pinned import Pinned
@@ -58,7 +60,8 @@ ForOption = Annotated[
     typer.Option(
         "--for",
         metavar="FRAMEWORK",
-        help="Search only what verl, nemo-rl or openrlhf can run; `rlplan export` then writes its configuration.  "
+        autocompletion=complete_written,
+        help=f"Search only what {names_in_words('keys', 'writing')} can run; `rlplan export` then writes its configuration.  "
         "[default: the job's framework, if it is one of them]",
     ),
 ]

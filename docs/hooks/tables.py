@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from planner.configs.frameworks import FRAMEWORKS
-from planner.configs.rules import RULES
+from planner.configs.broken import rules_of
+from planner.configs.frameworks import frameworks_with
 from planner.configs.reading.sheet import load_config_sheet
 from planner.objectives import OBJECTIVES
 from planner.systems.baselines import BASELINES
@@ -112,9 +112,9 @@ def frameworks() -> str:
 def configurations() -> str:
     """Return the frameworks whose configurations are read."""
     rows = []
-    for name in FRAMEWORKS.names():
+    for name in frameworks_with("keys", "reading"):
         sheet = load_config_sheet(name)
-        rules = len(RULES.load(name))
+        rules = len(rules_of(name))
         rows.append((f"`{name}`", sheet.version, len(sheet.settings), rules))
     return _table(("framework", "version", "settings that are mapped", "rules that `check` knows"), rows)
 
@@ -144,8 +144,9 @@ def features() -> str:
     rows = (
         ("what a search minimises (`--objective`)", _code(OBJECTIVES.names())),
         ("systems to compare with (`rlplan compare --systems`)", _code(BASELINES.names())),
-        ("logs that `calibrate` and `check-step` read", _code(sheet_names("logs"))),
-        ("configurations that `import` and `check` read", _code(FRAMEWORKS.names())),
+        ("logs that `calibrate` and `check-step` read", _code(frameworks_with("log"))),
+        ("configurations that `import` and `check` read", _code(frameworks_with("keys", "reading"))),
+        ("frameworks that `export` writes, and `search --for` searches", _code(frameworks_with("keys", "writing"))),
     )
     return _table(("feature", "names"), rows)
 

@@ -19,7 +19,7 @@ from rlplan.rules.batches import unequal_parts
 from rlplan.rules.capability import Capability, refuse_first
 from rlplan.rules.layouts import cut_heads, divides_heads, divides_layers, divisors
 from rlplan.rules.rule import listed
-from rlplan.transfers import TRANSFERS, transfer_names
+from rlplan.transfers import TRANSFERS
 
 HERE = "this executor"
 EXPERT_FAMILIES = ("mixtral", "qwen3_moe")
@@ -210,8 +210,7 @@ def _lacks_for_streams(plan: Plan) -> Iterator[CapabilityError]:
 
 def _lacks_for_transition(plan: Plan) -> Iterator[CapabilityError]:
     if TRANSFERS.load(plan.transition).method:
-        own = (name for name in transfer_names() if not TRANSFERS.load(name).method)
-        runs = f"it runs {listed(own)}"
+        runs = f"it runs {listed(TRANSFERS.names_of_files())}"
         yield WEIGHT_SYNC.lacked_by(HERE, "transition", plan.transition, runs)
     if plan.transport not in TRANSPORTS.names():
         runs = f"it has {listed(TRANSPORTS.names())}"

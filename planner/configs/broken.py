@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from planner.configs.frameworks import has, load_part
 from planner.configs.models import model_of
 from planner.configs.reading.settings import Settings
 from profiles.catalog import load_model, model_names
@@ -61,6 +62,12 @@ class Rule:
             replace(each, key=settings.key_of(each.key)) if each.key in known else each
             for each in found
         )
+
+
+def rules_of(framework: str) -> tuple[Rule, ...]:
+    """Return the rules of a framework; none where none are known."""
+    rules: tuple[Rule, ...] = load_part(framework, "rules").RULES if has(framework, "rules") else ()
+    return rules
 
 
 def unless(holds: bool, key: str, problem: str, allowed: str) -> Iterator[Broken]:

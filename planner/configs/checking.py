@@ -7,19 +7,20 @@ from typing import Any, Final, Literal
 
 from planner.answers.completion import complete
 from planner.answers.explain import Shortage, first_shortage
+from planner.configs.broken import rules_of
 from planner.configs.changes import GENERATE
-from planner.configs.frameworks import FRAMEWORKS
+from planner.configs.frameworks import absent, has
 from planner.configs.importing import (
     Imported,
     ImportOptions,
     imported_run,
     in_keys,
+    run_of,
     settings_of,
 )
 from planner.configs.improving import Improvement, improvements
 from planner.configs.reading.settings import OFF, Lost, Settings
 from planner.configs.relaxed import Relaxed, relaxed
-from planner.configs.rules import RULES
 from planner.configs.typed import Typed
 from planner.requests.specs import USUAL_HEADROOM
 from profiles.facts import Facts, load_facts
@@ -83,6 +84,7 @@ class Checked:
         findings: What breaks rules.
         verdict: Whether it fits, as far as that can be said.
         remarks: What the verdict rests on where it is neither plain yes nor no.
+        unchecked: What is not looked at, since nothing is known of it.
         first: Where memory runs out first; None where it does not.
         steps: Steps of the whole training; None where it does not say.
         epoch_steps: Steps of one pass over the data; None where it does not say.
@@ -96,6 +98,7 @@ class Checked:
     facts: Facts | None = None
     verdict: Verdict = "not known"
     remarks: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
     better: tuple[Improvement, ...] = ()
     first: Shortage | None = None
     steps: int | None = None
@@ -110,7 +113,7 @@ class Checked:
             "will_run": self.will_run,
             "memory": self.verdict,
             "findings": [plain(each) for each in self.findings],
-            "remarks": list(self.remarks),
+            "remarks": [*self.unchecked, *self.remarks],
             "runs_out_first": None if self.first is None else plain(self.first),
             "better": [plain(each) for each in self.better],
             "steps": self.steps,
@@ -137,6 +140,7 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
 
     Raises:
         UnknownNameError: No such framework is known.
+        MissingPartError: Its configurations are not read.
         FileError: It cannot be read or imported, starts no training, or an option is missing.
     """
     given = tuple(words)
@@ -145,7 +149,7 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
     settings.used.clear()  # what only rules read is in no job
     run = None
     try:
-        run = FRAMEWORKS.load(framework).run_of(settings)
+        run = run_of(settings)
         found = imported_run(settings, run, options)
         facts = load_facts(found.resolved)
         plan = complete(found.draft, found.resolved, facts, settings.file)
@@ -159,7 +163,8 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
         error = error if run is None else in_keys(error, settings, run)
         told = any(each.stops and each.key == error.field for each in broken)
         broken += [] if told else [_of_error(error)]
-        return Checked(file=settings.file, imported=None, findings=tuple(broken))
+        unread = Checked(file=settings.file, imported=None, findings=tuple(broken))
+        return replace(unread, unchecked=_unchecked(framework))
     typed = Typed.of(given, options, found, plan, facts)
     # What a rule stops gets no faster by other settings; what fits may keep the rule as well.
     improves = not any(each.stops for each in broken)
@@ -185,9 +190,15 @@ def _with_findings(
         findings=tuple(broken),
         verdict=spared[0],
         remarks=(*checked.remarks, *spared[1]),
+        unchecked=_unchecked(settings.sheet.name),
         steps=steps,
         epoch_steps=epoch_steps,
     )
+
+
+def _unchecked(framework: str) -> tuple[str, ...]:
+    """Return what of a framework's configurations is not looked at."""
+    return () if has(framework, "rules") else (absent(framework, "rules"),)
 
 
 def check_plan(
@@ -237,7 +248,7 @@ def _findings(settings: Settings) -> Iterator[Finding]:
     partial = any(settings.has("defaults: *")) or bool(settings.taken_as)
     if settings.lost is not None:
         yield _of_lost(settings.lost)
-    for rule in RULES.load(settings.sheet.name):
+    for rule in rules_of(settings.sheet.name):
         for broken in rule.broken(settings):
             given = settings.flat.get(broken.key)
             yield Finding(

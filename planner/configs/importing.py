@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from planner.configs.frameworks import FRAMEWORKS
+from planner.configs.frameworks import load_part
 from planner.configs.models import model_of
 from planner.configs.reading.configuration import read_configuration
 from planner.configs.reading.given import Given
@@ -157,15 +157,27 @@ def imported(framework: str, words: Iterable[str], options: ImportOptions) -> Im
     """Return a framework's configuration as a job and a plan.
 
     Args:
-        framework: Name of a file in `planner/configs/frameworks/`.
+        framework: Name of a framework that is read (`planner.configs.frameworks`).
         words: A script or YAML file and its arguments, or a command line.
 
     Raises:
         UnknownNameError: No such framework is known.
+        MissingPartError: Its configurations are not read.
         FileError: The configuration cannot be read, or a key that matters cannot be imported; it is named.
     """
     settings = settings_of(framework, words, options)
-    return imported_run(settings, FRAMEWORKS.load(framework).run_of(settings), options)
+    return imported_run(settings, run_of(settings), options)
+
+
+def run_of(settings: Settings) -> Run:
+    """Return what a configuration trains, and how, as its framework reads it.
+
+    Raises:
+        MissingPartError: Its configurations are not read.
+        FileError: A key that matters cannot be imported; it is named.
+    """
+    run: Run = load_part(settings.sheet.name, "reading").run_of(settings)
+    return run
 
 
 def settings_of(framework: str, words: Iterable[str], options: ImportOptions) -> Settings:
@@ -173,6 +185,7 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
 
     Raises:
         UnknownNameError: No such framework is known.
+        MissingPartError: Its keys are not known.
         FileError: It cannot be read, starts no training with RL, or its version is not known.
     """
     sheet = load_config_sheet(framework)

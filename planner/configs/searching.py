@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from planner.answers.best_plans import best_front, best_plans, front_under_specs, under_specs
 from planner.answers.infeasible_specs import infeasible_specs_error
-from planner.configs.frameworks import FRAMEWORKS
+from planner.configs.frameworks import check_parts, frameworks_with
 from planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from planner.configs.writing.export import family
 from planner.configs.writing.exporting import exported
@@ -226,7 +226,7 @@ def _with_plan(
 def target_of(job: Job) -> str | None:
     """Return the framework, of those that plans are exported to, that a job names; None where it names none."""
     named = framework_of(job)
-    for target in FRAMEWORKS.names():
+    for target in frameworks_with("keys", "writing"):
         if any(each.framework == named for each in load_config_sheet(target).trainers.values()):
             return target
     return None
@@ -255,6 +255,7 @@ def best_plans_for(
 
     Raises:
         UnknownNameError: No such framework is known.
+        MissingPartError: Plans are not exported to it.
         FileError: What is pinned, the framework does not have.
         InfeasibleError: None fits and keeps the limits.
     """
@@ -271,6 +272,7 @@ class _FrameworkSearch:
 
     Raises:
         UnknownNameError: No such framework is known.
+        MissingPartError: Plans are not exported to it.
     """
 
     def __init__(
@@ -284,6 +286,7 @@ class _FrameworkSearch:
     ) -> None:
         self.target, self.job, self.pinned = target, job, pinned
         self.seconds, self.progress = seconds, progress
+        check_parts(target, "keys", "writing")
         self.sheet = load_config_sheet(target)
         self.ways = tuple(_ways(self.sheet, job, pinned))
         self.facts_of = cache(facts_of)

@@ -6,11 +6,10 @@ from fnmatch import fnmatchcase
 from typing import Self
 
 from planner.answers.completion import complete
-from planner.configs.frameworks import FRAMEWORKS
-from planner.configs.importing import Imported, ImportOptions, imported_run, settings_of
+from planner.configs.broken import rules_of
+from planner.configs.importing import Imported, ImportOptions, imported_run, run_of, settings_of
 from planner.configs.reading.configuration import laid_over
 from planner.configs.reading.settings import Settings
-from planner.configs.rules import RULES
 from planner.configs.run import draft_of
 from profiles.facts import Facts, load_facts
 from rlplan.errors import UserError
@@ -102,7 +101,7 @@ class Typed:
         self, settings: Settings, *, anew: bool = False
     ) -> tuple[Plan, Facts, Imported | None]:
         """Return a plan; the job is imported again only where more than layouts has changed, or where asked for."""
-        run, old = FRAMEWORKS.load(settings.sheet.name).run_of(settings), self.found.run
+        run, old = run_of(settings), self.found.run
         alike = replace(run, generate=old.generate, trainers=old.trainers, notes=old.notes) == old
         if alike and not anew:
             draft = draft_of(run, self.found.resolved, self.options.job_path)
@@ -115,7 +114,7 @@ class Typed:
 
 def broken_rules(settings: Settings) -> frozenset[str]:
     """Return the rules of its framework that a configuration breaks, each with the key that does."""
-    rules = RULES.load(settings.sheet.name)
+    rules = rules_of(settings.sheet.name)
     return frozenset(f"{rule.name} {each.key}" for rule in rules for each in rule.broken(settings))
 
 

@@ -1,4 +1,4 @@
-"""What a framework's log says of its steps, and by which names. The sheets `profiles/logs/`."""
+"""What a framework's log says of its steps, and by which names. The sheets `profiles/frameworks/NAME/log.yaml`."""
 
 from dataclasses import dataclass
 

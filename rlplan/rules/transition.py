@@ -9,7 +9,6 @@ from rlplan.transfers import (
     TRANSFERS,
     Cut,
     TransitionName,
-    transfer_names,
     transitions_between_pools,
     transitions_on_a_pool,
 )
@@ -44,8 +43,8 @@ def two_copies_are_on_two_pools(
     if chosen.method:
         where = "one pool" if chosen.on_one_pool else "two pools"
         words = f"this method brings weights to an engine on {where}"
-    found = ((TRANSFERS.load(name), name) for name in transfer_names())
-    here = tuple(name for each, name in found if each.on_one_pool and not each.method)
+    found = ((TRANSFERS.load(name), name) for name in TRANSFERS.names_of_files())
+    here = tuple(name for each, name in found if each.on_one_pool)
     allowed = transitions_between_pools() if apart else here
     return Problem("transition", words, transition, listed(allowed))
 

@@ -1,4 +1,4 @@
-"""How a framework brings trained weights to its engine, as data; sheets in `profiles/transitions/` have it."""
+"""How a framework brings trained weights to its engine, as data: `method` in a sheet of a transition."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +9,8 @@ from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeIn
 Sender = Literal["one rank", "stage heads", "every rank", "receivers"]
 # What carries a bucket from a sender to the engine.
 Transport = Literal["process", "broadcast", "point to point", "files"]
+# Which pools it serves: one on which both layouts are, or two, generation having one of its own.
+Pools = Literal["one", "two", "one or two"]
 # Where weights are read from before they are sent.
 Staging = Literal["none", "host", "host of one peer", "hosts of peers", "replica"]
 
@@ -21,6 +23,8 @@ class SyncMethod:
     through host memory, carried, and loaded by the engine. Rates of 0 add nothing.
 
     Attributes:
+        words: What it does, for people, as the end of a sentence.
+        pools: Which pools it serves.
         sender: `one rank` gathers the whole model and sends; `stage heads` are the first ranks of the
             pipeline stages, which gather at once and send in turn; `every rank` sends from what it
             gathered of its stage, or holds; `receivers` have all weights in their hosts' memory.
@@ -54,6 +58,8 @@ class SyncMethod:
         file_bytes_per_second: Rate of the shared file system, written and read.
     """
 
+    words: str
+    pools: Pools
     sender: Sender
     transport: Transport
     staging: Staging = "none"

@@ -1,8 +1,8 @@
 """Ways to bring the actor's weights from its train to its generate layout, one file each.
 
 The name that a plan uses is the file's name with dashes for underscores. Every file has a
-`TRANSITION`; the table of volumes is HybridFlow's (Sheng et al. 2025, EuroSys, Table 2). Frameworks' own ways stand
-together in `frameworks`.
+`TRANSITION`; the table of volumes is HybridFlow's (Sheng et al. 2025, EuroSys, Table 2). Frameworks' methods to sync
+weights differ by their sheets alone, which `profiles.weight_syncs` gives.
 """
 
 from collections.abc import Callable, Collection
@@ -85,7 +85,11 @@ class Transition:
 
 
 TRANSFERS = PlugIns[Transition](
-    __name__, __path__, kind="transition", attribute="TRANSITION", table="frameworks"
+    __name__,
+    __path__,
+    kind="transition",
+    attribute="TRANSITION",
+    table="profiles.weight_syncs",
 )
 transfer_names = TRANSFERS.names
 TransitionName = Annotated[str, OneOf(transfer_names)]
@@ -132,14 +136,11 @@ def transitions_between_pools(named: Collection[str] = ()) -> tuple[str, ...]:
 
 def _usual_first(usable: Callable[[Transition], bool], named: Collection[str]) -> tuple[str, ...]:
     """Return transitions that can be used, in their places; frameworks' methods only where they are named."""
-    found = ((TRANSFERS.load(name), name) for name in transfer_names())
+    methods = () if not named else set(named).intersection(transfer_names())
+    names = {*TRANSFERS.names_of_files(), *methods}  # no sheet of a method is opened for nothing
+    found = [(TRANSFERS.load(name), name) for name in names]
     return tuple(
-        name
-        for _, name in sorted(
-            (each.place, name)
-            for each, name in found
-            if (name in named or not each.method) and usable(each)
-        )
+        name for _, name in sorted((each.place, name) for each, name in found if usable(each))
     )
 
 

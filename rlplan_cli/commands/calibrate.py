@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from planner.configs.frameworks import names_in_words
 from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, say, say_written
 
 EXAMPLE = "Example: rlplan calibrate runs/first --out site.yaml; then: rlplan search job.yaml --site site.yaml"
+
+LOGGED = names_in_words("log")
 
 
 def command(  # noqa: PLR0917 -- one parameter an option
@@ -17,7 +20,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         list[Path],
         typer.Argument(
             help="Folders of runs (`rlplan execute`), tables (CSV) of steps as `rlplan accuracy` reads "
-            "them, and logs of verl, NeMo-RL or OpenRLHF (docs/calibration.md), all of one site."
+            f"them, and logs of {LOGGED} (docs/calibration.md), all of one site."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Write the site's factors to this file.")] = Path(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlplan_cli.config_options import (
+    READ,
     AsOption,
     Given,
     GpuOption,
@@ -38,7 +39,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         list[str],
         typer.Argument(
             metavar="[FRAMEWORK] FILE|ARGS...",
-            help="verl, nemo-rl or openrlhf and a script, YAML file or command line (after --); or a job's or "
+            help=f"{READ} and a script, YAML file or command line (after --); or a job's or "
             "plan's file.",
         ),
     ],
@@ -125,6 +126,8 @@ def _print(checked: Checked) -> None:
     answer = "runs" if checked.will_run else "will not run"
     sys.stdout.write(f"{checked.file}: {answer}; memory: {checked.verdict}\n")
     _print_work(checked)
+    for words in checked.unchecked:
+        sys.stdout.write(f"not checked: {words}\n")
     for finding in checked.findings:
         sys.stdout.write(f"{'stops' if finding.stops else 'look at'}: {finding} [{finding.rule}]\n")
     for remark in checked.remarks:

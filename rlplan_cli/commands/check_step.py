@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from planner.configs.frameworks import absent, has, names_in_words
+from rlplan.errors import FileError
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -20,14 +22,14 @@ from rlplan_cli.terminal import (
 )
 
 EXAMPLE = "Example: rlplan check-step train.log --job job.yaml --plan plan.yaml"
+LOGGED = names_in_words("log")
 
 
 def command(
     log: Annotated[
         Path,
         typer.Argument(
-            help="A log of verl, NeMo-RL or OpenRLHF (console, JSON lines, CSV export, TensorBoard), or the "
-            "folder of an own run."
+            help=f"A log of {LOGGED} (console, JSON lines, CSV export, TensorBoard), or the folder of an own run."
         ),
     ],
     job: Annotated[Path | None, typer.Option(help="The job that ran.")] = None,
@@ -54,7 +56,10 @@ def command(
 
     check_folder("--report", report)
     ran = what_ran(log, job, plan, profile=profile, site=site)
-    found = check_steps(log, ran, warmup=warmup)
+    try:
+        found = check_steps(log, ran, warmup=warmup)
+    except FileError as error:
+        raise _with_framework(error, ran.plan.job.framework) from None
     if report is not None:
         forecast = simulate(ran.plan, ran.facts)
         say_written(write_step_check_page(report, found, ran.plan, forecast))
@@ -66,3 +71,17 @@ def command(
     sys.stdout.write("\n".join(verdict_lines(found)) + "\n")
     for note in found.notes:
         say(note)
+
+
+def _with_framework(error: FileError, framework: str) -> FileError:
+    """Return why a log could not be read; where no log of the framework that ran is known, that is why."""
+    from profiles.frameworks import framework_of_sheet
+    from profiles.sheets import load_framework
+
+    name = framework_of_sheet("steps", framework)
+    if name is None or has(name, "log") or load_framework(framework).runs:
+        return error
+    problem = f"{error.problem}; {absent(name, 'log')}"
+    return FileError(
+        error.file, problem, field=error.field, value=error.value, allowed=error.allowed
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.configs.frameworks import steps_in_words
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 EXAMPLE = (
     "Example: rlplan compare examples/ppo-7b-16xa100.yaml --systems deepspeed-chat,openrlhf-0.2"
 )
+FORECAST = steps_in_words()
 
 
 def command(
@@ -33,7 +35,7 @@ def command(
         typer.Option(
             help="Systems, with commas between them: deepspeed-chat, openrlhf-0.2, "
             "nemo-aligner-0.2, verl, openrlhf, megatron-heuristic (all of them by default), or frameworks "
-            "whose steps are forecast: verl-fsdp, verl-megatron, nemo-rl-megatron, skyrl-fsdp, slime, ..."
+            f"whose steps are forecast: {FORECAST}."
         ),
     ] = "",
     profile: ProfileOption = None,

@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
+from planner.configs.frameworks import names_in_words
+from rlplan_cli.config_options import complete_written
 from rlplan_cli.terminal import JsonOption, echo_json, say, say_written
 
 EXAMPLE = "Example: rlplan export plan.yaml --to verl --out run.sh"
+WRITTEN = names_in_words("keys", "writing")
 
 
 def command(
     plan: Annotated[Path, typer.Argument(help="The plan's file (YAML), complete or in part.")],
-    to: Annotated[str, typer.Option(help="verl, nemo-rl or openrlhf.")],
+    to: Annotated[str, typer.Option(help=f"{WRITTEN}.", autocompletion=complete_written)],
     out: Annotated[
         Path | None, typer.Option(help="Write it to this file, instead of the terminal.")
     ] = None,
@@ -27,13 +30,13 @@ def command(
     defaults: Annotated[
         str | None,
         typer.Option(
-            help="NeMo-RL: the file whose values count for all keys that no plan decides, such as "
+            help="Where a file is written, as for NeMo-RL: the one whose values count for all keys that no plan decides, such as "
             "examples/configs/grpo_math_1B.yaml; as the exported file is to name it."
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a plan by the keys of verl, NeMo-RL or OpenRLHF; what one of them cannot run is refused."""
+    """Write a plan by the keys of a framework; what that cannot run is refused."""
     from planner.answers.completion import load_plan
     from planner.configs.writing.exporting import exported
     from rlplan.files.writing import plain, write_text

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlplan_cli.config_options import (
+    READ,
     AsOption,
     Given,
     GpuOption,
@@ -18,6 +19,7 @@ from rlplan_cli.config_options import (
     ResponseOption,
     RunOption,
     VersionOption,
+    complete_read,
     import_options,
 )
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say, say_written
@@ -32,7 +34,7 @@ EXAMPLE = (
 
 
 def command(  # noqa: PLR0917 -- one parameter an option
-    framework: Annotated[str, typer.Argument(help="verl, nemo-rl or openrlhf.")],
+    framework: Annotated[str, typer.Argument(help=f"{READ}.", autocompletion=complete_read)],
     words: Annotated[
         list[str],
         typer.Argument(

@@ -12,7 +12,7 @@ from executor.parallel.positions import train_positions
 from executor.workers.protocols import PROTOCOLS
 from executor.workers.stages import STAGES
 from profiles.catalog import load_engine
-from profiles.sheets import load_transition
+from profiles.sheets import load_transition, sheet_names
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import DATASET_KEYS, Algorithm
 from rlplan.errors import UnknownNameError
@@ -22,8 +22,7 @@ from rlplan.plan import TaskPlan
 from rlplan.plug_ins import PlugIns
 from rlplan.sheets.hardware import DeviceSheet, EngineSheet
 from rlplan.stages import STAGE_KINDS
-from rlplan.transfers import TransitionShape, transfer_names, transition_volume
-from rlplan.transfers.frameworks import MEMBERS
+from rlplan.transfers import TRANSFERS, TransitionShape, transfer_names, transition_volume
 from tests.house.tree import ROOT, own_modules
 
 
@@ -76,7 +75,7 @@ def test_the_folders_that_a_user_or_a_developer_adds_to_are_under_this_contract(
 def test_plug_ins_are_the_files_of_their_folder_and_load_once(package):
     plug_ins = PLUG_INS[package]
     files = {path.stem for path in modules_in(package.replace(".", "/"))}
-    own = set(plug_ins.names()) - set(plug_ins._members)
+    own = plug_ins.names_of_files()
     assert plug_ins.package == package
     assert len(own) == len(files) > 0
     assert {name.replace("-", "_").replace(".", "_") for name in own} == files
@@ -84,11 +83,23 @@ def test_plug_ins_are_the_files_of_their_folder_and_load_once(package):
         assert plug_ins.load(name) is plug_ins.load(name)
 
 
-def test_every_framework_s_way_to_sync_weights_has_its_sheet_and_every_sheet_its_pools():
-    methods = {path.stem for path in (ROOT / "profiles/transitions").glob("*.yaml")}
-    described = {name for name in methods if load_transition(name).method is not None}
-    assert described == set(MEMBERS)
-    assert all(each.between_pools or each.on_one_pool for each in MEMBERS.values())
+def test_a_transition_has_a_formula_in_a_file_or_a_method_in_its_sheet():
+    sheets, files = set(sheet_names("transitions")), set(TRANSFERS.names_of_files())
+    described = {name for name in sheets if load_transition(name).method is not None}
+    assert sheets - described <= files
+    assert not described & files
+    assert {name for name in transfer_names() if TRANSFERS.load(name).method} == described
+    assert set(transfer_names()) == files | described
+    assert all(TRANSFERS.load(name).words for name in described)
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "two"),
+    [("verl-naive", True, False), ("verl-nccl", False, True), ("checkpoint-engine", True, True)],
+)
+def test_a_method_serves_the_pools_that_its_sheet_says(name, one, two):
+    method = TRANSFERS.load(name)
+    assert (method.on_one_pool, method.between_pools) == (one, two)
 
 
 @pytest.mark.parametrize("package", PLUG_INS)

@@ -107,7 +107,7 @@ def sheets(tmp_path, monkeypatch):
             profiles.sheets, "_path", lambda each: target if each == folder else known(each)
         )
         caches = (
-            profiles.sheets.sheet_names,
+            profiles.sheets._files,
             load_device,
             load_engine,
             load_model,
@@ -118,7 +118,7 @@ def sheets(tmp_path, monkeypatch):
 
     yield add
     monkeypatch.undo()
-    for cache in (profiles.sheets.sheet_names, load_device, load_engine, load_model):
+    for cache in (profiles.sheets._files, load_device, load_engine, load_model):
         cache.cache_clear()
 
 

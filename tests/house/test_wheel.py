@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.tree import ROOT, project_files, room_modules
+from tests.planner.configs.test_importing import VERL
 
 USERS_FOLDERS = ("planner", "simulator", "executor", "profiles", "reports")
 
@@ -54,6 +55,11 @@ def test_no_module_of_a_wheel_imports_a_room_by_its_top_level_name(building):
         ),
         ("import executor.rollout", "import rlplan._rooms.executor.rollout"),
         ('_ROOM = "reports.notebook"', '_ROOM = "rlplan._rooms.reports.notebook"'),
+        (
+            'PACKAGE: Final = "planner.frameworks"',
+            'PACKAGE: Final = "rlplan._rooms.planner.frameworks"',
+        ),
+        ('table="profiles.weight_syncs",', 'table="rlplan._rooms.profiles.weight_syncs",'),
         ('files("reports")', 'files("rlplan._rooms.reports")'),
         ("from rlplan.plan import Plan", "from rlplan.plan import Plan"),
         ("Read from profiles of devices.", "Read from profiles of devices."),
@@ -92,6 +98,8 @@ def test_an_installed_wheel_lives_beside_a_users_own_folders(tmp_path):
     paths = f"{installed}:{sysconfig.get_paths()['purelib']}"
     assert str(installed) in run([python, "-c", NOTEBOOK], user, paths)
     assert "memory: " in run([python, "-m", "rlplan", "check", "job.yaml"], user, paths)
+    start = ["check", "verl", "--gpu", "h100", "--mean-response", "300", "--", *VERL]
+    assert "the command line: runs" in run([python, "-m", "rlplan", *start], user, paths)
     search = ["search", "job.yaml", "--seconds", "2", "--out", "plan.yaml"]
     assert "fits" in run([python, "-m", "rlplan", *search], user, paths)
     run([python, "-m", "rlplan", "report", "plan.yaml", "--out", "page"], user, paths)

@@ -173,7 +173,7 @@ def test_an_alias_leads_to_the_sheet_that_tells_it():
     told = {alias: sheet.name for sheet in sheets for alias in sheet.aliases}
     assert len(told) == sum(len(sheet.aliases) for sheet in sheets)
     assert not set(told) & set(device_names())
-    assert aliases_of(profiles.sheets._path("devices")) == told
+    assert aliases_of("devices") == told
 
 
 @pytest.mark.parametrize(

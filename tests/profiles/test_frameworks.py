@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from profiles.frameworks import data_files, framework_of_sheet, frameworks_with_data
 from profiles.jobs.resolve import resolve_job
 from profiles.sheets import engine_names, load_framework, sheet_names
 from rlplan.algorithms import load_algorithm
@@ -15,6 +16,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.workload.work import Workload
+from tests.house.tree import ROOT
 
 USUAL = FrameworkSheet(name="", title="", sources=FrozenDict())
 NOT_CHOICES = {"name", "title", "aliases", "runs", "sources"}
@@ -50,6 +52,26 @@ def test_every_choice_of_a_framework_has_a_source(name):
 def test_a_frameworks_engines_are_known(name):
     engines = load_framework(name).engines
     assert {engines.train, engines.generate} <= {None, *engine_names()}
+
+
+@pytest.mark.parametrize("part", ["steps", "sync"])
+def test_sheets_begin_with_their_frameworks_name_and_no_two_have_one(part):
+    paths = [*(ROOT / "profiles" / "frameworks").glob(f"*/{part}/*.yaml")]
+    assert paths
+    assert {path.stem: path for path in paths} == data_files(part)
+    assert len({path.stem for path in paths}) == len(paths)
+    assert all(path.stem.startswith(path.parent.parent.name) for path in paths)
+    own = {path.stem for path in (ROOT / "profiles" / "transitions").glob("*.yaml")}
+    assert not own & {path.stem for path in paths}
+
+
+def test_what_is_known_of_a_framework_as_data_is_found_by_its_folder():
+    assert set(frameworks_with_data("log")) >= {"nemo-rl", "openrlhf", "verl"}
+    assert set(frameworks_with_data("steps")) > {"areal", "rlplan", "skyrl", "slime", "verl"}
+    assert "miles" in frameworks_with_data("sync")
+    assert framework_of_sheet("steps", "verl-fsdp-0.6") == "verl"
+    assert framework_of_sheet("sync", "miles-p2p") == "miles"
+    assert framework_of_sheet("sync", "two-copies") is None
 
 
 def test_one_framework_is_run_by_rlplan_itself():

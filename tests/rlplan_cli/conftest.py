@@ -12,6 +12,7 @@ import pytest
 import typer
 import yaml
 
+import profiles.frameworks
 from planner.answers.completion import load_plan
 from profiles.tables.table import new_profile
 from rlplan.files.frozen import FrozenDict
@@ -114,6 +115,24 @@ def project(finished, tmp_path, monkeypatch):
 @cache
 def _built(make, app, _commands, _groups):
     return make(app)
+
+
+BARE = """
+name: bare-rl
+title: Bare-RL
+engines: {train: megatron-core, generate: vllm}
+sources: {engines: invented}
+"""
+
+
+@pytest.fixture
+def bare_rl(tmp_path, monkeypatch):
+    """Let there be a framework, `bare-rl`, of which nothing but its steps is known."""
+    steps = tmp_path / "frameworks" / "bare-rl" / "steps"
+    steps.mkdir(parents=True)
+    (steps / "bare-rl.yaml").write_text(BARE)
+    folders = [*profiles.frameworks.__path__, str(steps.parents[1])]
+    monkeypatch.setattr(profiles.frameworks, "__path__", folders)
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from planner.answers.completion import load_plan
 from simulator.simulate import simulate
 from tests.rlplan_cli.conftest import change
@@ -73,3 +75,15 @@ def test_a_run_of_our_own_is_compared_at_the_lengths_that_it_had(project, rlplan
     (generation,) = [each for each in found["stages"] if each["name"] == "actor.generate"]
     assert generation["measured_seconds"] > 1.5 * generation["forecast_seconds"]
     assert any("the log of 4" in each for each in found["notes"])
+
+
+@pytest.mark.parametrize(("framework", "named"), [("bare-rl", True), ("verl-fsdp", False)])
+@pytest.mark.usefixtures("bare_rl")
+def test_a_framework_without_a_known_log_is_named(project, rlplan, framework, named):
+    plan = Path("plan.yaml")
+    change(plan, "job", "framework", to=framework)
+    Path("train.log").write_text("step one\nstep two\n")
+    answer = rlplan("check-step", "train.log", "--plan", "plan.yaml")
+    assert answer.code == 2
+    assert "holds no steps of a framework whose log is known" in answer.err
+    assert ("no log of bare-rl is known: its logs are not read" in answer.err) is named

@@ -115,6 +115,7 @@ def test_a_start_that_nothing_reveals_is_named(project, rlplan):
         (("check", "gone.yaml"), "gone.yaml"),
         (("check", "some", "words", *GPU), "name it first"),
         (("import", "nemo-rl", "run.sh", *GPU), "starts no RL training"),
+        (("search", "job.yaml", "--for", "vrel"), "unknown framework 'vrel'; known: nemo-rl"),
         (("import", "verl", "run.sh", "--gpu", "h100", "--mean-response", "9000"), "at most 4,096"),
     ],
 )
@@ -122,6 +123,27 @@ def test_wrong_words_get_one_complaint(script, rlplan, words, complaint):
     answer = rlplan(*words)
     assert answer.code == 2
     assert complaint in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("import", "bare-rl", "run.sh", *GPU),
+        ("check", "bare-rl", "run.sh", *GPU),
+        ("export", "plan.yaml", "--to", "bare-rl"),
+        ("search", "job.yaml", "--for", "bare-rl"),
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.usefixtures("bare_rl")
+def test_what_is_not_known_of_a_framework_is_said_by_its_name(script, rlplan, words):
+    answer = rlplan(*words)
+    assert answer.code == 2
+    told = (
+        "no keys of bare-rl are known: its configurations are neither read nor written; known of:"
+    )
+    assert answer.err.startswith(f"rlplan: {told} nemo-rl, openrlhf")
     assert len(answer.err.strip().splitlines()) == 1
 
 

@@ -41,7 +41,12 @@ CASE = SyncCase(
     network_bytes_per_second=50e9, node_bytes_per_second=400e9, host_bytes_per_second=50e9,
 )  # fmt: skip
 ONE_RANK = SyncMethod(
-    sender="one rank", transport="broadcast", bucket_bytes=10**9, gather_bytes_per_second=10e9
+    words="sent by one rank",
+    pools="two",
+    sender="one rank",
+    transport="broadcast",
+    bucket_bytes=10**9,
+    gather_bytes_per_second=10e9,
 )
 
 
@@ -56,7 +61,7 @@ def test_every_method_has_a_sheet_with_the_source_of_each_of_its_numbers(name):
     assert name in sheet_names("transitions")
     sheet = load_transition(name)
     assert sheet.method is not None
-    usual = SyncMethod(sender="one rank", transport="process")
+    usual = SyncMethod(words="", pools="one", sender="one rank", transport="process")
     numbers = [
         field
         for field in SyncMethod.__slots__
@@ -101,7 +106,12 @@ def test_heads_of_stages_gather_at_once_and_send_in_turn():
 
 def test_point_to_point_brings_a_rank_what_it_keeps():
     method = SyncMethod(
-        sender="every rank", transport="point to point", gathers=False, load_bytes_per_second=25e9
+        words="sent by all",
+        pools="two",
+        sender="every rank",
+        transport="point to point",
+        gathers=False,
+        load_bytes_per_second=25e9,
     )
     seconds = method_seconds(method, CASE)
     assert seconds[CARRYING] == pytest.approx(100 / 8 / 50)

@@ -1,13 +1,13 @@
-"""Sheets of configurations: which key of a framework means what of a job and plan. `frameworks/<name>.yaml`."""
+"""Sheets of configurations: which key of a framework means what of a job and plan. `profiles/frameworks/NAME/keys.yaml`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
-from planner.configs.frameworks import FRAMEWORKS
+from planner.configs.frameworks import check_parts
 from planner.placements.arrangements import Arrangement, Fixed
+from profiles.frameworks import data_files
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
@@ -307,7 +307,8 @@ def load_config_sheet(name: str) -> ConfigSheet:
     """Return the sheet of a framework's keys.
 
     Raises:
-        UnknownNameError: No such framework's configurations are read.
+        UnknownNameError: No such framework is known.
+        MissingPartError: Its keys are not known.
     """
-    module = FRAMEWORKS.load(name)
-    return read_yaml(ConfigSheet, Path(str(module.__file__)).with_suffix(".yaml"))
+    check_parts(name, "keys")
+    return read_yaml(ConfigSheet, data_files("keys")[name])

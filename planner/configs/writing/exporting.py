@@ -6,12 +6,12 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
-from planner.configs.exports import EXPORTS
-from planner.configs.frameworks import FRAMEWORKS
+from planner.configs.broken import rules_of
+from planner.configs.frameworks import absent, check_parts, has, load_part
+from planner.configs.importing import run_of
 from planner.configs.reading.settings import Settings
 from planner.configs.reading.sheet import load_config_sheet
 from planner.configs.reading.versions import is_newest
-from planner.configs.rules import RULES
 from planner.configs.run import Means, Run, draft_of, job_of
 from planner.configs.writing.export import (
     OF_CRITICS,
@@ -90,14 +90,16 @@ def exported(
 
     Raises:
         UnknownNameError: No such framework is known.
+        MissingPartError: Plans are not exported to it.
         FileError: The framework cannot run the plan: the field is named, and what it can; its keys of that
             version are not known; or it takes no file.
     """
+    check_parts(target, "keys", "writing")
     sheet = load_config_sheet(target)
     if version is not None and not is_newest(sheet, version):
         problem = f"of {sheet.title} is not the one whose keys are known"
         raise FileError("--version", problem, value=version, allowed=sheet.version)
-    module = EXPORTS.load(target)
+    module = load_part(target, "writing")
     inherits = "defaults" in signature(module.text_of).parameters
     if defaults is not None and not inherits:
         problem = f"is for files, and {sheet.title} gets a script"
@@ -105,6 +107,9 @@ def exported(
     export = Export(plan=plan, sheet=sheet, file=file)
     start = module.write(export)
     _check(export, start)
+    export.notes.extend(
+        absent(target, part) for part in ("rules", "reading") if not has(target, part)
+    )
     if facts is not None:
         export.notes.extend(_of_memory(export, facts))
     text = module.text_of(export, start, **({"defaults": defaults} if inherits else {}))
@@ -124,14 +129,14 @@ def exported(
 
 
 def _check(export: Export, start: str) -> None:
-    """Refuse what the framework would not run, or would run otherwise.
+    """Refuse what the framework would not run, or would run otherwise, as far as that is known of it.
 
     Raises:
         FileError: A rule is broken, or the plan is not what the keys amount to.
     """
     model = export.plan.job.architecture("actor").name
     settings = Settings(export.sheet, export.flat(), export.file, start, model=model)
-    for rule in RULES.load(export.sheet.name):
+    for rule in rules_of(export.sheet.name):
         for broken in rule.broken(settings):
             raise FileError(
                 export.file,
@@ -140,8 +145,9 @@ def _check(export: Export, start: str) -> None:
                 value=settings.given(broken.key),
                 allowed=broken.allowed,
             )
-    run = FRAMEWORKS.load(export.sheet.name).run_of(settings)
-    differing = list(_differences(export.plan, *_imported(export.plan, run)))
+    if not has(export.sheet.name, "reading"):
+        return
+    differing = list(_differences(export.plan, *_imported(export.plan, run_of(settings))))
     if differing:
         field, wanted, found = differing[0]
         more = f" (and {len(differing) - 1} more fields)" if len(differing) > 1 else ""

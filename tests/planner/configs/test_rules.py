@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from planner.configs.broken import rules_of
 from planner.configs.checking import check_config
-from planner.configs.frameworks import FRAMEWORKS
+from planner.configs.frameworks import frameworks_with
 from planner.configs.importing import ImportOptions, settings_of
-from planner.configs.rules import RULES
 from rlplan.errors import FileError, UserError
 from tests.cases import draws
 from tests.house.tree import ROOT
@@ -133,7 +133,7 @@ BREAKS_OPENRLHF = {
 def broken(framework, words):
     settings = settings_of(framework, words, OPTIONS)
     return {
-        rule.name: rule.broken(settings) for rule in RULES.load(framework) if rule.broken(settings)
+        rule.name: rule.broken(settings) for rule in rules_of(framework) if rule.broken(settings)
     }
 
 
@@ -158,10 +158,10 @@ def test_every_rule_is_broken_by_a_test_of_its_own():
     for framework, tests in (
         ("verl", {*BREAKS_VERL, *BREAKS_ASYNC}), ("nemo-rl", BREAKS_NEMO), ("openrlhf", BREAKS_OPENRLHF),
     ):  # fmt: skip
-        rules = RULES.load(framework)
+        rules = rules_of(framework)
         assert {rule.name for rule in rules} == set(tests)
         assert all(rule.source and rule.check.__doc__ for rule in rules)
-    assert RULES.names() == FRAMEWORKS.names()
+    assert set(frameworks_with("rules")) >= {"verl", "nemo-rl", "openrlhf"}
 
 
 @pytest.mark.parametrize("name", BREAKS_VERL)

@@ -1,0 +1,1 @@
+"""OpenRLHF: DeepSpeed trainers and vLLM, colocated or on GPUs of their own."""
