@@ -8,6 +8,8 @@ upper bound then, exact elsewhere.
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import HostUse
 from rlplan.job import Engines, Job
