@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from math import lcm
 from typing import Any, Final, Literal
 
 from planner.answers.completion import complete
@@ -20,7 +21,8 @@ from planner.configs.importing import (
 )
 from planner.configs.improving import Improvement, improvements
 from planner.configs.reading.settings import OFF, Lost, Settings
-from planner.configs.relaxed import Relaxed, relaxed
+from planner.configs.run import Run, Work
+from planner.configs.sizes import nearest_divisor
 from planner.configs.typed import Typed
 from planner.requests.specs import USUAL_HEADROOM
 from profiles.facts import Facts, load_facts
@@ -33,6 +35,73 @@ from simulator.capabilities import check_played
 from simulator.placed.plan import PlacedPlan
 from simulator.simulate import simulate
 from simulator.timeline.pool_memory import TRANSITION, memory_moments, peak_at_limits_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relaxed:
+    """Hold what a configuration comes to once its batches divide.
+
+    Attributes:
+        words: What stands in place of what it says.
+    """
+
+    found: Imported
+    plan: Plan
+    facts: Facts
+    words: str
+
+
+def relaxed(settings: Settings, run: Run, options: ImportOptions) -> Relaxed | None:
+    """Return a run with the nearest batches that divide, and positions for its sequences; None where that is not enough.
+
+    What a micro-batch holds stays as it is, and with it what lies in memory.
+    """
+    work = run.work
+    longest = work.max_total or (work.max_prompt or 0) + (work.max_response or 0)
+    for changed in _nearest(run):
+        try:
+            found = imported_run(settings, changed, options, least_positions=longest)
+            facts = load_facts(found.resolved)
+            plan = complete(found.draft, found.resolved, facts, settings.file)
+        except UserError:
+            continue
+        return Relaxed(found=found, plan=plan, facts=facts, words=_words(run, changed))
+    return None
+
+
+def _nearest(run: Run) -> Iterator[Run]:
+    """Yield runs that are ever further from one: as many updates as divide, more prompts, no interleaved stages."""
+    straight = {role: replace(sizes, chunks=1) for role, sizes in run.trainers.items()}
+    for each in (run, replace(run, trainers=straight)):
+        yield from (replace(each, work=work) for work in _works(each))
+
+
+def _works(run: Run) -> Iterator[Work]:
+    work = run.work
+    yield work
+    updates = nearest_divisor(max(1, work.prompts), work.updates)
+    yield replace(work, updates=updates)
+    copies = lcm(*(sizes.dp for sizes in run.trainers.values()))
+    for parts in (copies * updates, copies * work.updates):
+        yield replace(
+            work, prompts=-(-max(1, work.prompts) // parts) * parts, updates=parts // copies
+        )
+
+
+def _words(run: Run, changed: Run) -> str:
+    """Return what a run has in place of another's, for people."""
+    work, new = run.work, changed.work
+    said = (
+        [f"{new.prompts:,} prompts in place of {work.prompts:,}"]
+        if new.prompts != work.prompts
+        else []
+    )
+    if new.updates != work.updates:
+        said.append(f"{new.updates:,} updates in place of {work.updates:,}")
+    if any(new_sizes != run.trainers[role] for role, new_sizes in changed.trainers.items()):
+        said.append("stages that are not interleaved")
+    return ", ".join(said) or "positions for its longest sequences"
+
 
 Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 

@@ -1,17 +1,17 @@
 """What a search looks through: a job's models, the shares that they can get, tables of costs."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
-from planner.exact.generation.begun_table import BegunTable
+from planner.exact.generation.bounds import Asked, least_seconds
+from planner.exact.generation.episode_loads import batch_load
 from planner.exact.generation.generations import GenerationTable
-from planner.exact.generation.least_responses import priced_job
-from planner.exact.generation.options import OptionRows
-from planner.exact.generation.stream_table import StreamTable
+from planner.exact.generation.loads import Load, load_of
+from planner.exact.generation.options import OptionRows, Replicas, cut_of
 from planner.exact.score import HostWorkers, Score
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.option_table import OptionTable
@@ -34,16 +34,210 @@ from planner.requests.schedules import Schedule
 from planner.requests.specs import usable_fraction
 from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Task, tasks_of
+from rlplan.dataflow import Task, begun_work, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import TaskDraft
+from rlplan.rules.batches import rank_sequences
 from rlplan.specs import NO_SPECS, Specs
 from rlplan.transfers import TransitionName
+from rlplan.workload.lengths import Empirical, longest
+from rlplan.workload.work import Workload
+from simulator.costs.calibrated import times_of
 from simulator.costs.traffic import data_bytes, transfer_cost
+from simulator.generation.over_provisioning import (
+    PLAYED_SEQUENCES,
+    begun,
+    cost_until_enough,
+    kept_of,
+)
+from simulator.generation.prices.stepping import EngineSteps
+from simulator.generation.shares import (
+    ORDER_SEED,
+    evenly_spread,
+    first_replicas_rows,
+    longest_shares,
+)
+from simulator.placed.columns import Floats
 from simulator.placed.site import Site, host_site
 from simulator.placed.task import PlacedTask
 from simulator.stages import task_cost
+from simulator.workload.sequences import statistics_of
+
+
+class StreamTable(GenerationTable):
+    """Bound generation on sites, each layout and size of cache once."""
+
+    def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:
+        super().__init__(options, transition)
+        work = options.space.priced.workload
+        statistics = statistics_of(work)
+        (share, *_) = longest_shares(statistics, 1, work.samples_per_prompt)
+        samples = work.samples_per_prompt if self.engine.shares_prompts else 1
+        self._batch: Load | None = load_of(*share, samples, self.engine.kv_block_tokens)
+        if work.environments:
+            self._batch = batch_load(self.job, self.engine)
+        self._tokens = tuple(np.sort(np.array(tokens)) for tokens in share)
+        ends = [max(zip(*reversed(share), strict=True)), min(zip(*reversed(share), strict=True))]
+        # Each turn's first token comes out of its prefill.
+        turns = max((longest(each.turns) for each in work.environments), default=1)
+        self._ends = [
+            load_of((prompt,), (max(1, response + 1 - turns),)) for response, prompt in ends
+        ]
+        self._alone: dict[Hashable, tuple[float, float]] = {}
+
+    def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
+        """Return seconds that a batch cannot beat in the long run; 0 of engines without running batches.
+
+        And where limits end episodes.
+        """
+        if not self._is_continuous(replicas) or self._batch is None:
+            return np.zeros(len(cache_bytes))
+        # More than one batch is under way, so that more cache than one can use may be of use.
+        whole = self.facts.device(replicas.site.device).sheet.memory_bytes
+        most = np.where(cache_bytes >= replicas.useful_bytes, whole, cache_bytes)
+        return super().bounds(replicas, most)
+
+    def _bounds(self, replicas: Replicas, blocks: Floats, *, waits: bool = True) -> Floats:
+        steps = self._steps(replicas)
+        assert isinstance(steps, EngineSteps), "other engines are not bounded"
+        assert self._batch is not None, "what limits end is not bounded"
+        running = min(replicas.layout.max_running, self._most_running)
+        asked = Asked(running, replicas.state_blocks, waits=waits, endless=True)
+        times = times_of(self._placed(replicas.layout, replicas.site)) * self.task.batches
+        return np.asarray(
+            least_seconds(steps, self._batch, asked, blocks) * times / replicas.layout.dp
+        )
+
+    def alone_seconds(self, replicas: Replicas) -> tuple[float, float]:
+        """Return what the longest and the shortest response take at least, each alone on its replica.
+
+        Where responses are dropped, the longest ones are not waited for.
+        """
+        key = (cut_of(replicas.layout), replicas.site)
+        if key not in self._alone:
+            steps = self._steps(replicas)
+            longest = shortest = 0.0
+            if isinstance(steps, EngineSteps) and self._batch is not None:
+                times = times_of(self._placed(replicas.layout, replicas.site))
+                longest, shortest = (
+                    float(least_seconds(steps, load, Asked(1), np.array([np.inf]))[0]) * times
+                    for load in self._ends
+                )
+            waits = self.job.workload.over_provisioning == 1
+            self._alone[key] = (longest if waits else 0.0, shortest)
+        return self._alone[key]
+
+    def last_share(self, pieces: int) -> float:
+        """Return the least share of a batch's tokens that one of so many equal pieces of it has."""
+        work = self.options.space.priced.workload
+        unit = work.samples_per_prompt if load_algorithm(self.job.algorithm).groups else 1
+        units = work.sequences // unit
+        count = units // min(pieces, units) * unit
+        least = sum(float(tokens[:count].sum()) for tokens in self._tokens)
+        return least / sum(float(tokens.sum()) for tokens in self._tokens)
+
+    def least_bound(self, replicas: Replicas) -> float:
+        """Return seconds that a layout cannot beat, however large its cache."""
+        return self.bound_alone(replicas)
+
+    def seconds(self, replicas: Replicas, cache_bytes: float) -> float:
+        """Return the bound: nothing is played."""
+        return float(self.bounds(replicas, np.array([cache_bytes]))[0])
+
+    def tighter(self, replicas: Replicas, cache_bytes: float) -> tuple[float, bool]:
+        """Return the bound, which nothing but a simulation makes tighter."""
+        return self.seconds(replicas, cache_bytes), True
+
+    def known_bound(self, replicas: Replicas, cache_bytes: float) -> float:
+        """Return nothing: nothing is played."""
+        del replicas, cache_bytes
+        return 0.0
+
+
+# Orders of a batch's responses: that of whole batches first. Streamed batches come in an order after another,
+# and chance decides which responses share a prompt.
+ORDERS = 8
+
+
+def priced_job(job: Job) -> Job:
+    """Return the job whose work no choice of what is learnt from undercuts; itself where nothing is dropped."""
+    work = job.workload
+    if not work.drops_responses:
+        return job
+    lengths = Empirical(values=tuple(least_responses(job).astype(int).tolist()))
+    work = replace(work, response_tokens=lengths, over_provisioning=1.0, over_sampling=1.0)
+    return replace(job, workload=work)
+
+
+def least_responses(job: Job) -> Floats:
+    """Return the tokens of responses that no choice undercuts, in order. Shape (sequences of the batch,)."""
+    kept, wanted = kept_of(job), job.workload.sequences
+    least = np.full(wanted, np.inf)
+    for responses in _orders(job):
+        units = responses[: len(responses) // kept.unit * kept.unit].reshape(-1, kept.unit)
+        by_rank = np.sort(np.sort(units, axis=1)[:, : kept.needed], axis=0)
+        shortest = np.sort(by_rank[: kept.done(len(units))], axis=None)
+        least = np.minimum(least, shortest[np.arange(wanted) * len(shortest) // wanted])
+    return least
+
+
+def _orders(job: Job) -> Iterator[Floats]:
+    """Yield the responses of begun batches, in tokens, those of a prompt after one another."""
+    whole = begun_work(job.workload)
+    for seed in range(ORDER_SEED, ORDER_SEED + ORDERS):
+        _, responses = evenly_spread(whole, np.random.default_rng(seed))
+        yield responses
+        if seed > ORDER_SEED or whole.sequences <= PLAYED_SEQUENCES:
+            continue
+        most = min(job.gpus, whole.sequences)
+        for count in sorted({_standing_for_all(whole, each) for each in range(1, most + 1)}):
+            yield responses[:count]
+
+
+def _standing_for_all(whole: Workload, replicas: int) -> int:
+    """Return how many responses the first replicas have that stand for all of so many."""
+    samples = whole.samples_per_prompt
+    rows = first_replicas_rows(whole.sequences, replicas, samples, PLAYED_SEQUENCES)
+    return sum(map(len, rows))
+
+
+class BegunTable(GenerationTable):
+    """Cost generation on sites, each layout and size of cache once."""
+
+    def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:
+        super().__init__(options, transition)
+        work = options.space.priced.workload
+        each, responses = evenly_spread(work, np.random.default_rng(ORDER_SEED))
+        prompts = np.repeat(each, work.samples_per_prompt).astype(int)
+        samples = work.samples_per_prompt if self.engine.shares_prompts else 1
+        tokens = responses.astype(int)
+        self._batch = load_of(
+            tuple(prompts.tolist()), tuple(tokens.tolist()), samples, self.engine.kv_block_tokens
+        )
+        self._longest = load_of((int(prompts.min()),), (int(tokens.max()),))
+
+    def _bounds(self, replicas: Replicas, blocks: Floats, *, waits: bool = True) -> Floats:
+        steps = self._steps(replicas)
+        assert isinstance(steps, EngineSteps), "other engines' generations are played"
+        layout = replicas.layout
+        local = rank_sequences(layout.dp, begun_work(self.job.workload), trains=False)
+        asked = Asked(
+            min(layout.max_running, local, self._most_running),
+            replicas.state_blocks,
+            waits,
+            endless=True,
+        )
+        together = least_seconds(steps, self._batch, asked, blocks) / layout.dp
+        longest = least_seconds(steps, self._longest, Asked(1), np.array([np.inf]))
+        placed = self._placed(layout, replicas.site)
+        whole = np.maximum(together, longest) * times_of(placed) + self._call_seconds(placed)
+        return np.asarray(whole * self.task.batches)
+
+    def _play(self, replicas: Replicas, cache_bytes: float) -> float:
+        placed = self._placed(replicas.layout, replicas.site)
+        cost = task_cost(begun(placed), cache_bytes)
+        return cost_until_enough(cost, placed, cache_bytes).total.seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)

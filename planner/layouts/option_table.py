@@ -5,12 +5,312 @@ and trains has one cut for both, since its weights live in one place. All layout
 together; what is left are those that no other beats in time and memory.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
 from planner.layouts.layout_space import LayoutSpace
-from planner.layouts.role_fronts import RoleFront
-from planner.layouts.role_options import RoleOption, Tally
-from rlplan.job import Role
-from rlplan.plan import TaskPlan
+from planner.layouts.pareto import Rows, front_of_groups
+from planner.layouts.role_options import RoleOption, Tally, WeightSharding, sharding_of
+from planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
+from planner.layouts.sizes import (
+    Sizes,
+    infer_cut,
+)
+from planner.placements.arrangements import Arranged
+from rlplan.dataflow import Task
+from rlplan.job import Job, Role
+from rlplan.plan import TaskDraft, TaskPlan
+from rlplan.rules.batches import rank_sequences
+from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.stages import Stage
+from simulator.costs.layouts import layout_seconds
+from simulator.memory.task_memory import COMMUNICATORS, layout_memory
+from simulator.placed.columns import (
+    COLUMNS,
+    RECOMPUTES,
+    Flags,
+    Floats,
+    Ints,
+    LayoutColumns,
+)
 from simulator.placed.site import Site
+from simulator.placed.task import PlacedTask, PlacedTasks
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TaskRows:
+    """Hold one task's layouts that fit, a front for each cut of its role, with what they cost.
+
+    Attributes:
+        weights: Those that are resident.
+        passing: Those that are there while the task runs, a part of what is transient.
+        met: Buffers of groups of ranks, which no other bytes contain.
+    """
+
+    task: Task
+    columns: LayoutColumns
+    cut: Ints
+    seconds: Floats
+    weights: Ints
+    passing: Ints
+    resident: Ints
+    transient: Ints
+    met: Ints
+
+
+Joint = list[tuple[_TaskRows, Ints]]
+
+
+class RoleFront:
+    """Cost all layouts of one role on one site.
+
+    Args:
+        tally: Counts what is looked at and dropped.
+
+    Attributes:
+        least: Resident and transient bytes of the leanest layout of the role's hungriest task, buffers of groups
+            among the latter.
+    """
+
+    def __init__(self, space: LayoutSpace, role: Role, site: Site, tally: Tally) -> None:
+        self.space, self.role, self.site, self.tally = space, role, site, tally
+        self.least: tuple[int, int] | None = None
+        own = [task for task in space.tasks if task.role == role]
+        self.tasks = [task for task in own if task.has_model and not task.generates]
+        self.generates = any(task.kind == "generate" for task in own)
+        self.trains = any(task.kind == "train" for task in own)
+        self.model = space.job.architecture(role)
+        self.asked = space.asked(self.tasks)
+        self.cuts = list(self._cuts()) if self.tasks else []
+
+    def options(self) -> list[RoleOption]:
+        """Return the options that no other beats in time and memory."""
+        tally = self.tally
+        joined = self._joined()
+        if joined is None:
+            return []
+        rows, (prepare, train, resident, transient, met) = joined
+        fits = resident + transient + met <= self.space.capacity_bytes(self.site)
+        tally.prune("a role alone does not fit", int(np.sum(~fits)))
+        places = np.flatnonzero(fits)
+        keys = np.stack([prepare, train, resident, transient, met], axis=1)[places]
+        shardings = self._sharding_numbers(rows)[places]
+        kept = front_of_groups(keys, shardings)
+        tally.prune("another layout is better in time and memory", len(places) - len(kept))
+        return self._options(rows, keys[kept], places[kept], shardings[kept])
+
+    def _cuts(self) -> Iterator[Sizes]:
+        """Yield the cuts that suit all tasks of the role."""
+        cuts = self.space.cuts_of(self.tasks, self.site)
+        if not self.trains:
+            yield from cuts.infer()
+            return
+        infers = any(task.kind != "train" for task in self.tasks)
+        for sizes in cuts.train():
+            if not infers or cuts.lists_copies(sizes.dp, trains=False):
+                yield sizes
+
+    def _joined(
+        self,
+    ) -> tuple[Joint, tuple[Floats, Floats, Ints, Ints, Ints]] | None:
+        """Return every choice of one layout a task within a cut, with its times and bytes."""
+        tables = [self._task_rows(task) for task in self.tasks]
+        if not tables or any(not len(each.cut) for each in tables):
+            return None
+        chosen = [(tables[0], np.arange(len(tables[0].cut)))]
+        for each in tables[1:]:
+            left, right = _pairs(chosen[0][0].cut[chosen[0][1]], each.cut)
+            chosen = [(rows, places[left]) for rows, places in chosen] + [(each, right)]
+        if self._moves_alike:
+            kept = self._moved_alike(chosen)
+            self.tally.prune("not of the framework", int(np.sum(~kept)))
+            chosen = [(rows, places[kept]) for rows, places in chosen]
+        if not len(chosen[0][1]):
+            return None
+        prepare, train = self._stage(chosen, "preparation"), self._stage(chosen, "training")
+        weights = np.max([rows.weights[places] for rows, places in chosen], axis=0)
+        beside = sum(rows.resident[places] - rows.weights[places] for rows, places in chosen)
+        # Weights that one task leaves resident need not come for another.
+        there = weights > 0
+        transient = np.max(
+            [
+                rows.transient[places] - np.where(there, rows.passing[places], 0)
+                for rows, places in chosen
+            ],
+            axis=0,
+        )
+        met = np.max([rows.met[places] for rows, places in chosen], axis=0)
+        return chosen, (prepare, train, weights + beside, transient, met)
+
+    @property
+    def _moves_alike(self) -> bool:
+        """Tell whether one setting off-loads states in all tasks of the role: as frameworks have it."""
+        return self.space.arranged is not None and self.trains
+
+    def _moved_alike(self, chosen: Joint) -> Flags:
+        """Tell in which choices all tasks of the role off-load alike, and as its framework can."""
+        assert self.space.arranged is not None, "a framework runs them"
+        offload = np.stack([rows.columns.offload[places] for rows, places in chosen])
+        choices = self.space.arranged.arrangement.offload
+        allowed = np.isin(offload[0], [int(each) for each in choices])
+        return np.asarray(allowed & np.all(offload == offload[0], axis=0))
+
+    def _stage(self, chosen: Joint, stage: Stage) -> Floats:
+        seconds = np.zeros(len(chosen[0][1]))
+        for rows, places in chosen:
+            if rows.task.stage == stage:
+                seconds = seconds + rows.seconds[places]
+        return seconds
+
+    def _task_rows(self, task: Task) -> _TaskRows:
+        """Cost all layouts of one task that fit, and keep a front for each cut."""
+        space, tally = self.space, self.tally
+        columns, cut = self._columns(task)
+        tally.consider("layouts of tasks", len(columns))
+        if not len(columns):
+            nothing = np.zeros(0, dtype=np.int64)
+            return _TaskRows(task, columns, cut, np.zeros(0), *[nothing] * 5)
+        first = PlacedTask(task, columns.layout(0), self.site, space.job, space.facts)
+        memory = layout_memory(PlacedTasks(columns, first))
+        resident, transient = memory.resident_bytes, memory.transient_bytes
+        met = memory.transient[COMMUNICATORS]
+        fits = resident + transient <= space.capacity_bytes(self.site)
+        leanest = int(np.argmin(resident + transient))
+        if self.least is None or resident[leanest] + transient[leanest] > sum(self.least):
+            self.least = int(resident[leanest]), int(transient[leanest])
+        tally.prune("a task alone does not fit", int(np.sum(~fits)))
+        places = np.flatnonzero(fits)
+        columns, cut = columns.rows(places), cut[places]
+        priced = replace(first, job=space.priced)
+        seconds = layout_seconds(PlacedTasks(columns, priced)) if len(columns) else np.zeros(0)
+        resident, met = resident[places], met[places]
+        transient = transient[places] - met
+        group = 2 * cut + columns.offload if self._moves_alike else cut
+        kept = front_of_groups(np.stack([seconds, resident, transient, met], axis=1), group)
+        tally.prune("another layout of the task is better in time and memory", len(cut) - len(kept))
+        return _TaskRows(
+            task,
+            columns.rows(kept),
+            cut[kept],
+            seconds[kept],
+            memory.weights_bytes[places][kept],
+            memory.passing_weights_bytes[places][kept],
+            resident[kept],
+            transient[kept],
+            met[kept],
+        )
+
+    def _columns(self, task: Task) -> tuple[LayoutColumns, Ints]:
+        """Return a task's layouts in every cut, with the place of the cut."""
+        space, draft = self.space, self.space.drafts.get(task.name)
+        engine = space.facts.engine(space.engine_of(task))
+        pinned = self.asked.sizes
+        groups: list[tuple[Sizes, tuple[Setting, ...]]] = []
+        for sizes in self.cuts:
+            if task.kind == "train":
+                settings = train_settings(sizes, self.model, engine, space.job, draft)
+                groups.append((sizes, settings))
+            else:
+                settings = infer_settings(
+                    sizes,
+                    engine,
+                    space.job,
+                    draft,
+                    trains=self.trains,
+                    alike=space.arranged is not None,
+                )
+                groups.append((infer_cut(sizes), settings))
+        columns = columns_for(
+            engine,
+            groups,
+            (pinned.first_stage_layers or 0, pinned.last_stage_layers or 0),
+            pinned.shard_ranks or 0,
+        )
+        cut = np.repeat(np.arange(len(groups)), [len(settings) for _, settings in groups])
+        if space.arranged is not None:
+            kept = np.flatnonzero(_arranged_rows(columns, task, space.arranged, space.job))
+            self.tally.prune("not of the framework", len(columns) - len(kept))
+            columns, cut = columns.rows(kept), cut[kept]
+        if draft is None:
+            return columns, cut
+        kept = np.flatnonzero(_kept_rows(columns, draft))
+        self.tally.prune("pinned by the user", len(columns) - len(kept))
+        return columns.rows(kept), cut[kept]
+
+    def _sharding_numbers(self, chosen: Joint) -> Ints:
+        """Return equal numbers for options of one sharding; one number for roles that do not generate."""
+        trained = next((each for each in chosen if each[0].task.kind == "train"), None)
+        if not self.generates or trained is None:
+            return np.zeros(len(chosen[0][1]), dtype=np.int64)
+        columns, places = trained[0].columns, trained[1]
+        sharded = columns.zero == FULLY_SHARDED
+        away = columns.offload * self.space.weights_leave
+        cut = (columns.tp, columns.pp, columns.cp, columns.ep, columns.expert_tp, sharded, away)
+        _, number = np.unique(np.stack(cut, axis=1), axis=0, return_inverse=True)
+        return np.asarray(number.reshape(-1)[places])
+
+    def _options(
+        self, chosen: Joint, keys: Rows, places: Ints, shardings: Ints
+    ) -> list[RoleOption]:
+        """Return options with these seconds and bytes, each of a place among what was joined."""
+        known: dict[int, WeightSharding | None] = {}
+        for number, place in zip(shardings.tolist(), places.tolist(), strict=True):
+            if number not in known:
+                known[number] = self._sharding(chosen, place)
+        tasks = [
+            (rows.task.name, rows.columns, rows_at[places].tolist()) for rows, rows_at in chosen
+        ]
+        each = [[(name, columns, row) for row in at] for name, columns, at in tasks]
+        found = zip(zip(*each, strict=True), keys.tolist(), shardings.tolist(), strict=True)
+        return [
+            RoleOption(
+                layouts, prepare, train, int(resident), int(transient), int(met), known[number]
+            )
+            for layouts, (prepare, train, resident, transient, met), number in found
+        ]
+
+    def _sharding(self, chosen: Joint, place: int) -> WeightSharding | None:
+        """Return how the weights of a role that trains and generates are sharded at a place."""
+        if not (self.generates and self.trains):
+            return None
+        rows, places = next(each for each in chosen if each[0].task.name == f"{self.role}.update")
+        layout = rows.columns.layout(int(places[place]))
+        return sharding_of(layout, leaves=self.space.weights_leave)
+
+
+def _arranged_rows(columns: LayoutColumns, task: Task, arranged: Arranged, job: Job) -> Flags:
+    """Tell which rows a framework runs: packed or counted; of an update whole micro-batches, and its recomputation."""
+    packed = columns.token_budget > 0
+    is_fixed = task.role in arranged.arrangement.layouts
+    alike: Flags = np.ones_like(packed)
+    if arranged.packs is not None and not is_fixed:
+        alike = packed == arranged.packs
+    if task.kind != "train":
+        return alike
+    local = np.array([rank_sequences(int(dp), job.workload, trains=True) for dp in columns.dp])
+    kept: Flags = alike & (packed | (local % columns.micro_batch == 0))
+    if arranged.recompute:
+        kept &= np.isin(columns.recompute, [RECOMPUTES.index(each) for each in arranged.recompute])
+    return kept
+
+
+def _kept_rows(columns: LayoutColumns, draft: TaskDraft) -> Flags:
+    """Tell which rows have the sizes that the user pinned."""
+    kept = np.ones(len(columns), dtype=bool)
+    for name in COLUMNS:
+        value = getattr(draft, name)
+        if value is not None:
+            number = RECOMPUTES.index(value) if name == "recompute" else int(value)
+            kept &= getattr(columns, name) == number
+    return kept
+
+
+def _pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
+    """Return the places of all pairs with equal values."""
+    first, second = np.nonzero(left[:, None] == right[None, :])
+    return first, second
 
 
 class OptionTable:

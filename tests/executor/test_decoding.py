@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from executor.model import building
-from executor.model.building import build_stages
-from executor.model.decoding import decoded, decodes_plainly
+from executor.model.building import build_stages, decoded, decodes_plainly
 from executor.passes.forward import attention_mask, token_positions
 from executor.rollout.engines.torch_static import KeyValueCache
 from tests.executor.plans import TINY

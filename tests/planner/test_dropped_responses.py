@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.exact.generation.least_responses import least_responses, priced_job
+from planner.exact.space import least_responses, priced_job
 from planner.requests.pinned import Pinned
 from planner.requests.schedules import ONE_STEP_OFF, SYNC, AskedSchedules, ScheduleSpace
 from planner.search import search

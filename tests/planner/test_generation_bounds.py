@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.exact.generation.bounds import Asked, least_seconds
-from planner.exact.generation.concave_bounds import floors_under
+from planner.exact.generation.bounds import Asked, floors_under, least_seconds
 from planner.exact.generation.loads import Contexts, load_of, steps_in_turn
 from profiles.catalog import load_engine, load_model
 from profiles.facts import load_facts

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.tables.lookup import Line, Scatter, piecewise
-from profiles.tables.passes import PassTable
+from profiles.tables.measurements import PassTable
 from profiles.tables.points import Point, key_of, model_pass_keys
 from rlplan.estimate import Source
 from rlplan.models.model import ModelArchitecture

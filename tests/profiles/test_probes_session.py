@@ -14,9 +14,13 @@ from profiles.probes import load_probe
 from profiles.probes.bench.contract import HostBench
 from profiles.probes.bench.repeats import MOST_ROUND_REPEATS, ROUNDS
 from profiles.probes.session import profile_machine
-from profiles.probes.session.context import context_bytes
-from profiles.probes.session.opening import open_profile
-from profiles.probes.session.profiling import Session, is_measured, settings_of
+from profiles.probes.session.profiling import (
+    Session,
+    context_bytes,
+    is_measured,
+    open_profile,
+    settings_of,
+)
 from profiles.sheets import load_model
 from profiles.tables.points import TABLES, model_pass_keys
 from profiles.tables.table import read_profile

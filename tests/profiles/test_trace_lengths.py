@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from profiles.jobs.trace_lengths import MAX_VALUES, read_trace
+from profiles.jobs.resolve import MAX_VALUES, read_trace
 from rlplan.errors import FileError
 from rlplan.workload.lengths import TraceFile, longest, mean_length
 

@@ -10,15 +10,14 @@ import pytest
 from reports.pages.content import content_of
 from reports.pages.report import html, themed
 from reports.panels import Subject
-from reports.panels.responses import ended_seconds
+from reports.panels.responses import ended_seconds, under_way_curve
 from reports.panels.search import TOP_PLACEMENTS
+from reports.panels.timelines import timeline_of, timeline_table
 from reports.panels.whatif import what_if_table
 from reports.tables.plans import Table, columns, split
 from reports.widgets import even_ticks, share
-from reports.widgets.curve import under_way_curve
 from reports.widgets.memory import memory_bars
 from reports.widgets.ranges import ranges_of_run
-from reports.widgets.timeline import timeline_of, timeline_table
 from rlplan.results.measurement import Comparison, ComparisonRow
 from tests.reports.samples import gpu_details, gpu_forecast, gpu_plan
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from reports.tables.plans import Table, columns
 from rlplan.units import show_seconds
-from rlplan_cli.grids import grid_of
+from rlplan_cli.terminal import grid_of
 
 WORDS = Table(
     columns=columns("Task", "#Measured median", "#Error", "Source of the forecast"),

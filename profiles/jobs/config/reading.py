@@ -1,25 +1,297 @@
 """Read a model's architecture from its Hugging Face `config.json`."""
 
-from dataclasses import replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from profiles.jobs.config.family_traits import FamilyTraits, family_names, load_family
-from profiles.jobs.config.faults import architecture_fault
+from profiles.jobs.config.faults import MOST_LAYERS, architecture_fault
 from profiles.jobs.config.keys import ConfigKeys
-from profiles.jobs.config.layers import Layers, layers_of, num_layers
-from profiles.jobs.config.towers import audio_parameters, vision_parameters
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_json
+from rlplan.files.frozen import FrozenDict
 from rlplan.models.folder import CONFIG_FILE
 from rlplan.models.model import (
+    NO_PART,
     AttentionDetails,
     ExpertDetails,
     LatentAttention,
+    LayerKind,
+    LayerRun,
     LinearAttention,
     ModelArchitecture,
     StateSpace,
 )
+
+# Keys of one size in different families' files.
+_DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers")
+_WIDTH = ("embed_dim", "hidden_size", "vt_hidden_size")
+_INNER = ("intermediate_size", "vt_intermediate_size")
+_CHANNELS = 3
+# Convolutions of Qwen3-Omni's encoder of sound, each of which halves time and frequency.
+_HALVINGS = 3
+# Families whose MLP of the tower is gated.
+_GATED = ("qwen2_5_vl", "qwen2_5_omni_vision_encoder", "gemma4_vision", "glm4v", "glm4v_moe")
+# Families whose MLP of the tower is as wide as what it hands on, and whose patches are joined by one as wide as
+# the file's own inner size.
+_JOINED_BY_AN_MLP = ("glm4v", "glm4v_moe")
+
+
+def vision_parameters(vision: ConfigKeys, hidden_size: int) -> int | None:
+    """Return the parameters of a vision transformer with what joins it to the text model; None if it says no sizes.
+
+    Layers have four matrices of attention and two or three of the MLP, with biases and two norms. Patches are
+    embedded by one matrix. What joins it takes patches that lie together through two matrices (Qwen, Kimi), or
+    every patch through one (Gemma, Llama 4 behind two more); so does each further place that hands on to a layer
+    of the text model (deepstack).
+
+    Args:
+        vision: What the file says of it.
+        hidden_size: Of the text model.
+
+    Raises:
+        FileError: A size is none.
+    """
+    depth, width, inner = (_first(vision, keys) for keys in (_DEPTH, _WIDTH, _INNER))
+    if inner is None and width is not None and vision.get("mlp_ratio") is not None:
+        inner = width * vision.integer("mlp_ratio")  # Qwen2-VL
+    if depth is None or width is None or inner is None:
+        return None
+    matrices = 3 if vision.data.get("model_type") in _GATED else 2
+    if vision.data.get("model_type") in _JOINED_BY_AN_MLP:
+        inner = vision.integer("out_hidden_size", default=hidden_size)
+    layer = 4 * width * width + matrices * width * inner + 9 * width + inner
+    patch = vision.integer("patch_size", default=14, least=1)
+    patches = width * _CHANNELS * patch**2 * vision.integer("temporal_patch_size", default=1)
+    places = vision.integer("num_position_embeddings", default=0) or _grid(vision, patch)
+    return depth * layer + patches + places * width + _joined(vision, width, hidden_size)
+
+
+def _first(vision: ConfigKeys, keys: tuple[str, ...]) -> int | None:
+    found = (vision.integer(key) for key in keys if vision.get(key) is not None)
+    return next(found, None)
+
+
+def _grid(vision: ConfigKeys, patch: int) -> int:
+    """Return the learned positions of patches where a file tells them by the sides of a grid or an image."""
+    size, table = vision.get("image_size"), vision.get("position_embedding_size")
+    if isinstance(table, int):
+        return 2 * table  # one for each direction
+    if isinstance(size, int):
+        return (size // patch) ** 2
+    return vision.optional("init_pos_emb_height") * vision.optional("init_pos_emb_width")
+
+
+def _joined(vision: ConfigKeys, width: int, hidden_size: int) -> int:
+    merged = vision.integer("spatial_merge_size", default=1) ** 2
+    kernel = vision.get("merge_kernel_size")
+    if isinstance(kernel, list):
+        sides = [side for side in kernel if isinstance(side, int) and 0 < side < width]
+        if len(sides) != len(kernel):
+            raise vision.error("merge_kernel_size", "must be a list of sides in patches")
+        merged = math.prod(sides)
+    if vision.get("projector_input_dim") is not None:
+        between, inner = vision.integer("projector_input_dim"), vision.integer("intermediate_size")
+        return inner * between + between * between + between * hidden_size
+    if merged == 1:
+        return width * hidden_size
+    if vision.data.get("model_type") in _JOINED_BY_AN_MLP:
+        out = vision.integer("out_hidden_size", default=hidden_size)
+        inner = vision.integer("intermediate_size")
+        return merged * width * out + out * out + 3 * out * inner
+    together = merged * width
+    deep = vision.get("deepstack_visual_indexes")
+    times = 1 + (len(deep) if isinstance(deep, list) else 0)
+    return times * (together * together + together * hidden_size)
+
+
+def audio_parameters(audio: ConfigKeys, hidden_size: int) -> int | None:
+    """Return the parameters of an encoder of sound with what joins it to the text model; None if it says no sizes.
+
+    Layers are Whisper's: four matrices of attention and two of the MLP, with biases (keys have none) and two norms.
+    Two convolutions over time stand before them and one matrix behind (Qwen2.5-Omni), or three over time and
+    frequency with a matrix, and two matrices (Qwen3-Omni).
+
+    Args:
+        audio: What the file says of it.
+        hidden_size: Of the text model.
+
+    Raises:
+        FileError: A size is none.
+    """
+    sizes = [_first(audio, (key,)) for key in ("encoder_layers", "d_model", "encoder_ffn_dim")]
+    depth, width, inner = sizes
+    if depth is None or width is None or inner is None:
+        return None
+    bins = audio.integer("num_mel_bins", default=128, least=1)
+    out = audio.integer("output_dim", default=hidden_size)
+    layer = 4 * width * width + 2 * width * inner + 8 * width + inner
+    channels = audio.optional("downsample_hidden_size")
+    if not channels:
+        before = 3 * width * (bins + width) + 2 * width
+        return depth * layer + before + 2 * width + width * out + out
+    halved = -(-bins >> _HALVINGS)
+    before = 9 * channels * (1 + (_HALVINGS - 1) * channels) + _HALVINGS * channels
+    behind = 2 * width + width * width + width + width * out + out
+    return depth * layer + before + channels * halved * width + behind
+
+
+_ATTENTION: Final = {
+    "full_attention": "full",
+    "attention": "full",
+    "sliding_attention": "sliding",
+    "chunked_attention": "chunked",
+    "linear_attention": "linear",
+}
+# Keys of every so manieth layer that has experts.
+_EXPERTS_EVERY: Final = ("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step")
+# Nemotron-H's letters, and the names that newer files have for them.
+_PARTS: Final = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_SINGLE: Final = {
+    "mamba": LayerKind(attention="state-space", feed_forward=NO_PART),
+    "attention": LayerKind(feed_forward=NO_PART),
+    "mlp": LayerKind(attention=NO_PART, feed_forward="dense-mlp"),
+    "moe": LayerKind(attention=NO_PART, feed_forward="experts"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """Hold the kinds of a model's layers, and the kind of each."""
+
+    kinds: FrozenDict[str, LayerKind]
+    order: tuple[str, ...]
+
+    @property
+    def runs(self) -> tuple[LayerRun, ...]:
+        """Return the layers in runs, as short as they can be written."""
+        order, most = self.order, len(self.order)
+        for length in range(1, most // 2 + 1):
+            times, rest = divmod(most, length)
+            unit = order[:length]
+            if unit * times + unit[:rest] == order:
+                tail = (LayerRun(kinds=unit[:rest]),) if rest else ()
+                return (LayerRun(count=times, kinds=unit), *tail)
+        lengths: list[list[int | str]] = []
+        for name in order:
+            if lengths and lengths[-1][1] == name:
+                lengths[-1][0] = int(lengths[-1][0]) + 1
+            else:
+                lengths.append([1, name])
+        if 2 * len(lengths) > most:
+            return (LayerRun(kinds=order),)
+        return tuple(LayerRun(count=int(count), kinds=(str(name),)) for count, name in lengths)
+
+
+def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Layers:
+    """Return a model's layers.
+
+    Raises:
+        FileError: A pattern names what is not known, or is not as long as there are layers.
+    """
+    count = num_layers(config)
+    if traits.single_parts:
+        return _single_parts(config)
+    attends = _attention(config, traits, count)
+    dense = _dense_layers(config, count) if num_experts else frozenset()
+    order = tuple(f"{name} dense" if layer in dense else name for layer, name in enumerate(attends))
+    kinds = {}
+    for name in dict.fromkeys(order):
+        kind = _attention_kind(config, traits, name.split()[0])
+        dense_part = "dense-mlp" if name.endswith(" dense") else None
+        kinds[name] = replace(kind, feed_forward=dense_part)
+    return Layers(FrozenDict(kinds), order)
+
+
+def num_layers(config: ConfigKeys) -> int:
+    """Return the number of layers; newer files of Nemotron-H leave it to their list.
+
+    Raises:
+        FileError: There are none.
+    """
+    listed = config.get("layers_block_type")
+    silent = len(listed) if isinstance(listed, list) else None
+    count = config.integer("num_hidden_layers", default=silent, least=1)
+    if count > MOST_LAYERS:
+        problem = "is more than any model has"
+        raise config.error("num_hidden_layers", problem, allowed=f"at most {MOST_LAYERS:,}")
+    return count
+
+
+def _single_parts(config: ConfigKeys) -> Layers:
+    """Return layers of one part each: a pattern of letters, or a list of names."""
+    order = config.names("layers_block_type")
+    key = "layers_block_type" if order else "hybrid_override_pattern"
+    if order is None:
+        pattern = config.get(key)
+        if not isinstance(pattern, str):
+            raise config.error(key, "is missing", allowed=f"letters of {' '.join(_PARTS)}")
+        order = tuple(_PARTS.get(letter, letter) for letter in pattern)
+    config.get("hybrid_override_pattern")
+    for name in order:
+        if name not in _SINGLE:
+            problem = f"names {name!r}, which is no known part of a layer"
+            raise config.error(key, problem, allowed=", ".join((*_SINGLE, *_PARTS)))
+    _check_length(config, key, order)
+    return Layers(FrozenDict({name: _SINGLE[name] for name in dict.fromkeys(order)}), order)
+
+
+def _check_length(config: ConfigKeys, key: str, order: Sequence[str]) -> None:
+    count = num_layers(config)
+    if len(order) != count:
+        raise config.error(key, f"names {len(order)} layers", allowed=f"{count} layers")
+
+
+def _attention(config: ConfigKeys, traits: FamilyTraits, count: int) -> tuple[str, ...]:
+    listed = config.names("layer_types")
+    key = traits.full_every_key
+    every = config.integer(key, default=traits.full_every, least=1) if key else traits.full_every
+    if traits.others_attend is None and listed is None:
+        return ("full",) * count
+    if listed is not None:
+        _check_length(config, "layer_types", listed)
+        for name in listed:
+            if name not in _ATTENTION:
+                problem = f"names {name!r}, which is no known attention"
+                raise config.error("layer_types", problem, allowed=", ".join(_ATTENTION))
+        return tuple(_ATTENTION[name] for name in listed)
+    others = traits.others_attend or "full"
+    return tuple("full" if (layer + 1) % every == 0 else others for layer in range(count))
+
+
+def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> LayerKind:
+    """Return in what a kind of attention differs from what the model says."""
+    if name == "linear":
+        return LayerKind(attention="linear-attention")
+    if name in ("sliding", "chunked"):
+        key = "sliding_window" if name == "sliding" else "attention_chunk_size"
+        window = config.integer(key, least=1)
+        sees_all = window >= config.integer("max_position_embeddings")
+        return LayerKind(window=None if sees_all else window)
+    if traits.others_attend != "sliding":
+        return LayerKind()
+    return LayerKind(
+        head_dim=config.optional("global_head_dim") or None,
+        num_kv_heads=config.optional("num_global_key_value_heads") or None,
+        keys_are_values=config.said("attention_k_eq_v") or None,
+    )
+
+
+def _dense_layers(config: ConfigKeys, count: int) -> frozenset[int]:
+    """Return the layers that have a dense network in a model of experts."""
+    first = config.optional("first_k_dense_replace")
+    every = 1
+    for key in _EXPERTS_EVERY:
+        every = max(every, config.integer(key, default=1, least=1))
+    named = config.get("mlp_only_layers") or []
+    if not isinstance(named, list) or not all(isinstance(each, int) for each in named):
+        raise config.error("mlp_only_layers", "must be a list of layers")
+    return frozenset(
+        layer for layer in range(count) if layer < first or layer in named or (layer + 1) % every
+    )
+
 
 # Our field by the key of the file, for messages that speak the file's language.
 _KEYS = {

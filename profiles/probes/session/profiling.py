@@ -1,6 +1,9 @@
 """Run all probes, and keep every point as soon as it is measured."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,14 +26,126 @@ from profiles.probes.bench.repeats import (
     measure_within_budget,
     rounds_of,
 )
-from profiles.probes.session.context import context_bytes
-from profiles.probes.session.opening import open_profile
-from profiles.sheets import sheet_of
-from profiles.tables.table import Profile
-from rlplan.errors import UserError
+from profiles.sheets import load_model, sheet_of
+from profiles.tables.table import HEADER_FILE, Profile, new_profile, read_profile
+from rlplan.errors import FileError, UserError
 from rlplan.job import Job
 from rlplan.models.precision import WIDE
-from rlplan.probing import PassRunner
+from rlplan.probing import GENERATION_PASSES, ModelPass, PassName, PassRunner
+from rlplan.sheets.machine import fingerprint_digest, matches, read_fingerprint
+from rlplan.units import KIB, MIB
+
+
+def open_profile(out: Path, name: str, device: str, devices: int) -> Profile:
+    """Return the profile in `out` to go on with, or a new one.
+
+    Raises:
+        FileError: `out` holds a profile of another machine or device, or one that was measured
+            under other conditions; it is left as it is.
+    """
+    fingerprint = read_fingerprint()
+    machine = {
+        "fingerprint": fingerprint_digest(fingerprint),
+        **fingerprint,
+        "devices": str(devices),
+    }
+    software = {"torch": torch_version(), "python": fingerprint["python"]}
+    if out.exists() and not out.is_dir():
+        raise FileError(str(out), "is a file; a profile is a folder")
+    if not (out / HEADER_FILE).is_file():
+        return new_profile(name, device, machine, software)
+    profile = read_profile(out)
+    _check_same(profile, out, machine, device=device, torch=software["torch"])
+    return profile
+
+
+def torch_version() -> str:
+    """Return the version of torch, which is not imported for it.
+
+    Raises:
+        UserError: Torch is not installed.
+    """
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError(
+            "profiling measures with torch, which is not installed: "
+            'install the extra `execute` (pip install "rlplan[execute]")'
+        ) from None
+
+
+def _check_same(
+    profile: Profile, out: Path, machine: Mapping[str, str], *, device: str, torch: str
+) -> None:
+    """Refuse what would mix measurements of different things in one profile."""
+    header = profile.header
+    file = str(out / HEADER_FILE)
+    elsewhere = "or give another folder to write to"
+    if not matches(header.machine, machine):
+        raise FileError(
+            file,
+            "is a profile of another machine, and is left as it is",
+            field="machine.fingerprint",
+            value=header.machine["fingerprint"],
+            allowed=f"{machine['fingerprint']} ({machine['cpu']}, {machine['cores']} cores), "
+            f"{elsewhere}",
+        )
+    conditions = (
+        ("device", header.device, device),
+        ("machine.devices", header.machine.get("devices", ""), machine["devices"]),
+        ("software.torch", header.software.get("torch", ""), torch),
+    )
+    for field, found, wanted in conditions:
+        if found != wanted:
+            raise FileError(
+                file,
+                "is a profile that was measured under other conditions, and is left as it is",
+                field=field,
+                value=found,
+                allowed=f"{wanted}, {elsewhere}",
+            )
+
+
+# Each loads code and lets libraries set up what they keep: models, attention, autograd, optimizer.
+OF_ONE_RANK: tuple[PassName, ...] = ("infer", "train", "optimizer", *GENERATION_PASSES)
+OF_TWO_RANKS: tuple[PassName, ...] = ("infer", "train")
+# What calls hand over: through the controller's buffers, and through memory that workers share.
+PAYLOADS: dict[PassName, int] = {"call": 4 * KIB, "fetch": MIB}
+SMALLEST_MODEL = "tiny"
+# As large as a small job's micro-batch: what the allocator keeps for its tensors is counted here and
+# with the job's own, so that a forecast errs on the safe side, by the activations of next to nothing.
+SEQUENCES, TOKENS = 8, 16
+
+
+def context_bytes(runner: PassRunner, settings: Settings) -> int:
+    """Return the bytes of a device that a worker takes with a model of next to none; 0 if unknown.
+
+    The peak of a fresh worker on a core, after everything that a run does once, with a model of about
+    1 MB: passes of one rank and of two, reductions of gradients, calls, payloads and syncs of weights.
+    On a GPU, whose libraries do not count themselves, the device sheet's figure stays.
+    """
+    if settings.kind != "cpu":
+        return 0
+    for first in _first_passes(settings):
+        runner.run(first, 1)
+    return runner.held_bytes()
+
+
+def _first_passes(settings: Settings) -> Iterator[ModelPass]:
+    def of(name: PassName, **sizes: int) -> ModelPass:
+        model = load_model(SMALLEST_MODEL)
+        return ModelPass(name=name, model=model, head="lm", precision=settings.precision, **sizes)
+
+    for name in OF_ONE_RANK:
+        yield of(name, sequences=SEQUENCES, tokens=TOKENS)
+    for name, num_bytes in PAYLOADS.items():
+        yield of(name, tokens=num_bytes)
+    if settings.devices > 1:
+        yield of("weight_sync")
+        yield of("gradient_reduction", dp=2)
+        for name in OF_TWO_RANKS:
+            yield of(name, tp=2, sequences=SEQUENCES, tokens=TOKENS)
+
 
 # Called with the points that are done, all points, and what is measured now.
 Progress = Callable[[int, int, str], None]

@@ -3,10 +3,9 @@
 import pytest
 
 from planner.answers.explain import first_shortage
-from planner.configs.checking import check_config, check_plan
+from planner.configs.checking import check_config, check_plan, relaxed
 from planner.configs.importing import imported
 from planner.configs.reading.sheet import load_config_sheet
-from planner.configs.relaxed import relaxed
 from rlplan.errors import FileError
 from simulator.placed.plan import PlacedPlan
 from simulator.timeline.pool_memory import memory_moments
