@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from evals.neighbours import State, Walk
+from evals.neighbours import NeighbourDraws, State
 from planner.objectives import load_objective
 from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.requests.specs import allowed_modes, violations
@@ -40,7 +40,7 @@ FIRST_TRIES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
+class _EvaluatedState:
     state: State
     plan: Plan
     forecast: Forecast
@@ -78,7 +78,7 @@ def search(  # noqa: PLR0913 -- what every searcher takes, and this one's budget
     assert seconds is not None or steps is not None, "a walk needs an end"
     specs = job.specs if specs is None else specs
     judge = _Judge(job, facts, objective or job.objective, specs)
-    walk = Walk(job, facts, Random(seed), allowed_modes(specs))
+    walk = NeighbourDraws(job, facts, Random(seed), allowed_modes(specs))
     clock = _Clock(seconds, steps)
     here = judge.first(walk)
     best = here
@@ -111,13 +111,13 @@ class _Judge:
         self.objective, self.tokens = load_objective(objective), batch_tokens(job)
         self.known: dict[Plan, tuple[Forecast, float, bool]] = {}
 
-    def first(self, walk: Walk) -> _Judged | None:
+    def first(self, walk: NeighbourDraws) -> _EvaluatedState | None:
         """Return the best of a few random plans to begin with."""
         drawn = (walk.first() for _ in range(FIRST_TRIES))
         judged = [self.judged(state, walk) for state in drawn if state is not None]
         return min(judged, key=lambda each: each.worth, default=None)
 
-    def judged(self, state: State, walk: Walk) -> _Judged:
+    def judged(self, state: State, walk: NeighbourDraws) -> _EvaluatedState:
         plan = walk.plan(state, "annealing")
         if plan not in self.known:
             forecast = simulate(plan, self.facts)
@@ -127,7 +127,7 @@ class _Judge:
                 factor * self.objective.value(forecast, self.tokens),
                 factor == 1.0,
             )
-        return _Judged(state, plan, *self.known[plan])
+        return _EvaluatedState(state, plan, *self.known[plan])
 
     def _penalty(self, plan: Plan, forecast: Forecast) -> float:
         """Return by how much worse a plan counts for what it breaks; 1 if it breaks nothing."""
@@ -168,7 +168,7 @@ class _Clock:
         return self.share >= 1
 
 
-def _result(best: _Judged, clock: _Clock, judge: _Judge, facts: Facts) -> SearchResult:
+def _result(best: _EvaluatedState, clock: _Clock, judge: _Judge, facts: Facts) -> SearchResult:
     return SearchResult(
         plans=(
             Candidate(

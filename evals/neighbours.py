@@ -40,7 +40,7 @@ class State:
         return next(index for index, (_, members) in enumerate(self.pools) if member in members)
 
 
-class Walk:
+class NeighbourDraws:
     """Draw first plans of a job and neighbours of plans.
 
     Args:

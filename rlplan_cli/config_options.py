@@ -147,7 +147,7 @@ def _of_yaml(path: Path) -> str | None:
     return None
 
 
-class Given(NamedTuple):
+class GivenOptions(NamedTuple):
     """Hold what is said beside a configuration, by the options above."""
 
     gpu: str | None = None
@@ -161,7 +161,7 @@ class Given(NamedTuple):
 
 
 def import_options(
-    framework: str, words: list[str], given: Given, job_path: str = "job.yaml"
+    framework: str, words: list[str], given: GivenOptions, job_path: str = "job.yaml"
 ) -> ImportOptions:
     """Return the options of an import; with `run`, the script is run.
 

@@ -31,7 +31,7 @@ from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs
-from rlplan_cli.config_options import Given, import_options
+from rlplan_cli.config_options import GivenOptions, import_options
 from rlplan_cli.data import mistakes_in_data
 from simulator.capabilities import check_played
 from simulator.simulate import simulate as simulate_plan
@@ -146,7 +146,9 @@ def check(
         return check_file(Path(source))
     words = [str(source), *arguments]
     models = None if model is None else [model]
-    options = import_options(framework, words, Given(gpu, mean_response, mean_prompt, models))
+    options = import_options(
+        framework, words, GivenOptions(gpu, mean_response, mean_prompt, models)
+    )
     return check_config(framework, words, options)
 
 

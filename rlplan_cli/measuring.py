@@ -11,7 +11,7 @@ from rlplan_cli.terminal import progress_bar
 if TYPE_CHECKING:
     from profiles.tables.table import Profile
     from rlplan.job import Job
-    from rlplan_cli.profiling.nodes import Wanted
+    from rlplan_cli.profiling.nodes import ProfileRequest
 
 
 def measure_machine(
@@ -50,7 +50,7 @@ def measure_machine(
 
 
 def measure_joined(
-    out: Path, address: str, wanted: Wanted, *, folder: Path, quick: bool
+    out: Path, address: str, wanted: ProfileRequest, *, folder: Path, quick: bool
 ) -> tuple[Profile, ...]:
     """Measure a Ray cluster into the profile folder `out`, resuming what is there."""
     from rlplan_cli.profiling.cluster import measure_cluster

@@ -53,7 +53,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TrialResult:
     """Hold what came of a trial."""
 
     trial: Trial
@@ -208,7 +208,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def try_job(trial: Trial, job: Job, out: Path, *, iterations: int, warmup: int) -> Tried:
+def try_job(trial: Trial, job: Job, out: Path, *, iterations: int, warmup: int) -> TrialResult:
     """Return what came of a trial; each of its pieces that is done already is read instead.
 
     Args:
@@ -241,10 +241,10 @@ def try_job(trial: Trial, job: Job, out: Path, *, iterations: int, warmup: int) 
     forecast = simulate(plan, facts)
     if (run_folder / COMPARISON_FILE).is_file():
         run = read_run(run_folder)
-        return Tried(trial, forecast, run, compare_run(run_folder, forecast, run, facts))
+        return TrialResult(trial, forecast, run, compare_run(run_folder, forecast, run, facts))
     say(f"{trial.name}: {iterations} iterations on Ray")
     shutil.rmtree(run_folder, ignore_errors=True)  # what an interrupted run left
     run = run_plan(
         plan, run_folder, iterations=iterations, warmup=warmup, seed=job.seed, folder=folder
     )
-    return Tried(trial, forecast, run, compare_run(run_folder, forecast, run, facts))
+    return TrialResult(trial, forecast, run, compare_run(run_folder, forecast, run, facts))

@@ -41,7 +41,7 @@ MOST_ROUNDS, SMALLEST_STEP, LARGEST_STEP = 200, 1e-12, 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedFactors:
     """Hold a site's factors, and what its rows did not show, one sentence each."""
 
     calibration: Calibration
@@ -56,7 +56,7 @@ def calibrate(
     framework: str = "",
     sources: Sequence[str] = (),
     wanted: Sequence[str] = (),
-) -> Fitted:
+) -> FittedFactors:
     """Return the factors of a site.
 
     Kinds of work that the observations cannot tell apart get one common factor. An engine has a factor of
@@ -98,7 +98,7 @@ def calibrate(
     )
     _check_wanted(found, wanted)
     hidden = {part.link for each in observations for part in each.parts if part.link}
-    return Fitted(
+    return FittedFactors(
         found, _notes(found, [link for link in LINKS if link in hidden - set(found.links)])
     )
 

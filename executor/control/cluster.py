@@ -9,7 +9,7 @@ import ray
 
 from executor.rollout.vllm_limits import VLLM
 from executor.workers.cluster.carrying import carried_files, outside_paths
-from executor.workers.cluster.looking import Seen, check_reached, check_seen
+from executor.workers.cluster.looking import NodeAnswer, check_reached, check_seen
 from executor.workers.cluster.nodes import RayNode, groups_there, plan_nodes
 from executor.workers.cluster.placing import Placed, placed_workers, settled_nodes
 from executor.workers.processes.joined_ray import joined_ray
@@ -65,7 +65,7 @@ class JoinedCluster:
 
     def __init__(self, plan: Plan, cluster: Cluster, paths: SharedPaths) -> None:
         self._plan, self._cluster, self._paths = plan, cluster, paths
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, NodeAnswer] = {}
         self.machine: FrozenDict[str, str] = FrozenDict()
 
     def check(self, tell: Tell) -> None:

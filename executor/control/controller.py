@@ -139,7 +139,7 @@ TRANSITION = "transition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class SentIteration:
     """Hold an iteration that was sent off."""
 
     iteration: int
@@ -150,7 +150,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class MeasuredIteration:
     """Hold what an iteration measured: its spans, and by task the metrics of all its ranks.
 
     Attributes:
@@ -219,7 +219,7 @@ class Controller:
         """Return the tasks of an iteration in the order in which they are sent."""
         return self._order
 
-    def send(self, iteration: int, *, is_last: bool = False) -> Running:
+    def send(self, iteration: int, *, is_last: bool = False) -> SentIteration:
         """Send all calls of an iteration, and where iterations overlap the next one's generation.
 
         Args:
@@ -235,14 +235,14 @@ class Controller:
         else:
             run = _IterationRun(self, iteration)
             batch = self._one_after_another(run)
-        return Running(
+        return SentIteration(
             iteration=iteration,
             start_seconds=start,
             calls=tuple(run.calls),
             pieces=batch.pieces,
         )
 
-    def finish(self, running: Running) -> Finished:
+    def finish(self, running: SentIteration) -> MeasuredIteration:
         """Wait for an iteration and return what it measured."""
         self.prompts.make_next()
         reported = reported_by(running.calls)
@@ -250,7 +250,7 @@ class Controller:
         assert origin is not None
         metrics = metrics_by_task(running.calls, reported)
         self.state = next_state(self._algorithm, self._plan.job, state, metrics)
-        return Finished(
+        return MeasuredIteration(
             span=IterationSpan(
                 iteration=running.iteration,
                 start_seconds=running.start_seconds - origin,

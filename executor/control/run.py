@@ -18,7 +18,7 @@ from executor.control.checkpoints import (
 )
 from executor.control.cluster import JoinedCluster, places_of
 from executor.control.continuous.controller import ContinuousController
-from executor.control.controller import Controller, Finished
+from executor.control.controller import Controller, MeasuredIteration
 from executor.control.evaluating import Evaluator, evaluation_line
 from executor.control.evaluations import (
     EVALUATION,
@@ -136,7 +136,7 @@ class Run:
         self._earlier = [start.run_folder] if start is not None else []
         self.stopped = ""
         self.checkpoint = start
-        self.finished: deque[Finished] = deque(maxlen=KEPT_ITERATIONS)
+        self.finished: deque[MeasuredIteration] = deque(maxlen=KEPT_ITERATIONS)
         self.peaks: dict[str, int] = {}
         self.loop_flops_per_second: tuple[float, ...] = ()
 
@@ -271,7 +271,7 @@ class Run:
             state = self.checkpoint.state
             controller.state = dict(state.algorithm_state)
             controller.go_on_from(state.iteration, state.next_prompt, state.left_prompts)
-        unwritten: list[Finished] = []
+        unwritten: list[MeasuredIteration] = []
         check = self._stop_check()
         with MetricsWriter(self._out, self._tracking) as writer:
             # What generates an update behind is left as the checkpoint has it.
@@ -366,7 +366,7 @@ class Run:
         )
         self.checkpoint = self._folder.save(self.plan, groups, state)
 
-    def _write(self, writer: MetricsWriter, records: list[Finished]) -> None:
+    def _write(self, writer: MetricsWriter, records: list[MeasuredIteration]) -> None:
         for record in records:
             metrics = iteration_metrics(self.plan, self._tasks, record)
             writer.write(record.span.iteration, metrics)

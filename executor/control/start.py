@@ -34,15 +34,15 @@ LOSS_SHOWS_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limited:
+class TimeLimit:
     """Name what may only take so long, and the option that says how long."""
 
     what: str
     option: str
 
 
-START = Limited("the start of workers and their models", "--start-limit")
-ITERATION = Limited("an iteration, or its checkpoint,", "--iteration-limit")
+START = TimeLimit("the start of workers and their models", "--start-limit")
+ITERATION = TimeLimit("an iteration, or its checkpoint,", "--iteration-limit")
 
 
 def device_type(device: str) -> str:
@@ -120,7 +120,7 @@ def started_groups(
 
 
 @contextmanager
-def within(limit_seconds: float | None, limited: Limited) -> Iterator[None]:
+def within(limit_seconds: float | None, limited: TimeLimit) -> Iterator[None]:
     """End all workers where what is done within takes longer: who waits for one that hangs would wait for ever.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from executor.control.controller import Finished
+from executor.control.controller import MeasuredIteration
 from executor.control.stopping import LEARNT_TOKENS
 from executor.learning.multiplier import MULTIPLIER
 from rlplan.dataflow import Task
@@ -36,7 +36,9 @@ VERL_NAMES = {
 }
 
 
-def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> dict[str, float]:
+def iteration_metrics(
+    plan: Plan, tasks: tuple[Task, ...], record: MeasuredIteration
+) -> dict[str, float]:
     """Return the numbers of one iteration by name.
 
     `mean_reward`, `rule_reward`, `model_score`, `mean_cost` are means over the responses that were
@@ -87,7 +89,7 @@ def iteration_metrics(plan: Plan, tasks: tuple[Task, ...], record: Finished) -> 
     return metrics | _verl_seconds(seconds, record)
 
 
-def _of_the_queue(plan: Plan, record: Finished) -> dict[str, float]:
+def _of_the_queue(plan: Plan, record: MeasuredIteration) -> dict[str, float]:
     """Return how old samples were, and how many got too old."""
     found = {}
     if record.ages:
@@ -111,7 +113,7 @@ def _response_lengths(generated: Mapping[str, float], sequences: int) -> dict[st
     }
 
 
-def _outside_models(record: Finished, sequences: int) -> dict[str, float]:
+def _outside_models(record: MeasuredIteration, sequences: int) -> dict[str, float]:
     """Return what environments and limits of reward functions did."""
     generated, metrics = record.metrics["actor.generate"], dict[str, float]()
     if "turns" in generated:
@@ -152,7 +154,7 @@ def _losses(task: Task, metrics: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def _stage_seconds(tasks: tuple[Task, ...], record: Finished) -> dict[str, float]:
+def _stage_seconds(tasks: tuple[Task, ...], record: MeasuredIteration) -> dict[str, float]:
     stages = {task.name: task.stage for task in tasks}
     bounds: dict[str, tuple[float, float]] = {}
     for span in record.spans:
@@ -162,14 +164,14 @@ def _stage_seconds(tasks: tuple[Task, ...], record: Finished) -> dict[str, float
     return {f"stage_seconds/{stage}": end - start for stage, (start, end) in bounds.items()}
 
 
-def _span_seconds(record: Finished) -> dict[str, float]:
+def _span_seconds(record: MeasuredIteration) -> dict[str, float]:
     seconds: dict[str, float] = {}
     for span in record.spans:
         seconds[span.name] = seconds.get(span.name, 0.0) + span.seconds
     return seconds
 
 
-def _verl_seconds(seconds: Mapping[str, float], record: Finished) -> dict[str, float]:
+def _verl_seconds(seconds: Mapping[str, float], record: MeasuredIteration) -> dict[str, float]:
     found = {"timing_s/step": record.span.seconds}
     for name, each in seconds.items():
         verl = f"timing_s/{VERL_NAMES[name]}"

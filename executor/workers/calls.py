@@ -153,7 +153,7 @@ class CallReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rolled:
+class RolloutReport:
     """Say which responses of a replica have ended, in the order of their rows, and how many have not; and when."""
 
     ended: tuple[RolledResponse, ...]

@@ -10,7 +10,7 @@ from executor.data.workload import response_lengths
 from executor.rollout.engines import GenerationEngine
 from executor.rollout.sampling import GenerateSettings
 from executor.rollout.sessions import Response, Session, padded_responses, start_session
-from executor.workers.calls import CallReport, RollCall, Rolled, RolledResponse
+from executor.workers.calls import CallReport, RollCall, RolledResponse, RolloutReport
 from executor.workers.clock import now_seconds
 from executor.workers.episodes.playing import EpisodePlayer
 from executor.workers.episodes.sessions import Episode, EpisodeSession
@@ -39,7 +39,7 @@ class Roller:
 
         Returns:
             The task's outputs and `versions` (None where nothing has ended, or another rank gives them), then
-            a `Rolled`.
+            a `RolloutReport`.
         """
         start, before = now_seconds(), self._waited_seconds
         if call.has_new_weights:
@@ -65,7 +65,7 @@ class Roller:
             outputs["versions"] = {"versions": columns["versions"]}
             if "rule_scores" in call.outputs:
                 outputs["rule_scores"] = {"rule_scores": _rewards(ended)}
-        rolled = Rolled(
+        rolled = RolloutReport(
             ended=tuple(_rolled(response) for response in ended),
             running=self._session.running,
             report=CallReport(

@@ -23,7 +23,7 @@ from planner.configs.improving import Improvement, improvements
 from planner.configs.reading.settings import OFF, Lost, Settings
 from planner.configs.run import Run, Work
 from planner.configs.sizes import nearest_divisor
-from planner.configs.typed import Typed
+from planner.configs.typed import RetypedConfiguration
 from planner.requests.specs import USUAL_HEADROOM
 from profiles.facts import Facts, load_facts
 from rlplan.errors import FileError, UserError
@@ -38,7 +38,7 @@ from simulator.timeline.pool_memory import TRANSITION, memory_moments, peak_at_l
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relaxed:
+class DivisibleJob:
     """Hold what a configuration comes to once its batches divide.
 
     Attributes:
@@ -51,7 +51,7 @@ class Relaxed:
     words: str
 
 
-def relaxed(settings: Settings, run: Run, options: ImportOptions) -> Relaxed | None:
+def relaxed(settings: Settings, run: Run, options: ImportOptions) -> DivisibleJob | None:
     """Return a run with the nearest batches that divide, and positions for its sequences; None where that is not enough.
 
     What a micro-batch holds stays as it is, and with it what lies in memory.
@@ -65,7 +65,7 @@ def relaxed(settings: Settings, run: Run, options: ImportOptions) -> Relaxed | N
             plan = complete(found.draft, found.resolved, facts, settings.file)
         except UserError:
             continue
-        return Relaxed(found=found, plan=plan, facts=facts, words=_words(run, changed))
+        return DivisibleJob(found=found, plan=plan, facts=facts, words=_words(run, changed))
     return None
 
 
@@ -234,14 +234,14 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
         broken += [] if told else [_of_error(error)]
         unread = Checked(file=settings.file, imported=None, findings=tuple(broken))
         return replace(unread, unchecked=_unchecked(framework))
-    typed = Typed.of(given, options, found, plan, facts)
+    typed = RetypedConfiguration.of(given, options, found, plan, facts)
     # What a rule stops gets no faster by other settings; what fits may keep the rule as well.
     improves = not any(each.stops for each in broken)
     checked = check_plan(plan, facts, settings.file, typed, improves=improves)
     return _with_findings(settings, checked, broken, found)
 
 
-def _of_relaxed(settings: Settings, laid_out: Relaxed, broken: list[Finding]) -> Checked:
+def _of_relaxed(settings: Settings, laid_out: DivisibleJob, broken: list[Finding]) -> Checked:
     """Return what is to be said of a configuration whose batches do not divide: its memory is that of some that do."""
     checked = check_plan(laid_out.plan, laid_out.facts, settings.file, improves=False)
     words = f"it will not run as it is; memory and step are those of {laid_out.words}"
@@ -271,7 +271,12 @@ def _unchecked(framework: str) -> tuple[str, ...]:
 
 
 def check_plan(
-    plan: Plan, facts: Facts, file: str, typed: Typed | None = None, *, improves: bool = True
+    plan: Plan,
+    facts: Facts,
+    file: str,
+    typed: RetypedConfiguration | None = None,
+    *,
+    improves: bool = True,
 ) -> Checked:
     """Return what is to be said of a plan: whether it fits, and what a step takes.
 

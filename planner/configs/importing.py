@@ -10,7 +10,7 @@ from typing import Any, get_args
 from planner.configs.frameworks import load_part
 from planner.configs.models import model_of
 from planner.configs.reading.configuration import read_configuration
-from planner.configs.reading.given import Given
+from planner.configs.reading.given import GivenValue
 from planner.configs.reading.settings import Keys, Settings, keys_of
 from planner.configs.reading.sheet import load_config_sheet
 from planner.configs.reading.versions import set_version
@@ -242,7 +242,7 @@ def _replace_models(settings: Settings, options: ImportOptions) -> None:
         key = settings.key_of("model")
         given = flat.get(key)
         if given is None or given.gaps or given.value is None:
-            flat[key] = Given(value=options.model, where="--model")
+            flat[key] = GivenValue(value=options.model, where="--model")
         if given is not None and given.gaps:
             for name, other in _models_written_as(settings, given):
                 flat[name] = replace(other, value=options.model, where="--model", gaps=())
@@ -254,10 +254,10 @@ def _replace_models(settings: Settings, options: ImportOptions) -> None:
             )
             problem = f"is no role whose model {settings.sheet.title} names"
             raise FileError("--model", problem, value=role, allowed=known)
-        flat[settings.key_of(setting)] = Given(value=name, where="--model")
+        flat[settings.key_of(setting)] = GivenValue(value=name, where="--model")
 
 
-def _models_written_as(settings: Settings, given: Given) -> Iterator[tuple[str, Given]]:
+def _models_written_as(settings: Settings, given: GivenValue) -> Iterator[tuple[str, GivenValue]]:
     """Yield other roles' models that a script writes as the actor's, by a variable that is not known."""
     for role in get_args(Role):
         setting = f"{role}_model"

@@ -21,7 +21,7 @@ from planner.configs.changes import (
     may_follow,
     smaller,
 )
-from planner.configs.typed import Typed
+from planner.configs.typed import RetypedConfiguration
 from profiles.catalog import ENGINES
 from profiles.facts import Facts
 from rlplan.plan import Plan, TaskPlan
@@ -94,7 +94,7 @@ class Trials:
 
     plan: Plan
     facts: Facts
-    typed: Typed | None
+    typed: RetypedConfiguration | None
     left: int = MOST_SINGLE
     seen: set[tuple[str, ...] | Plan] = field(default_factory=set)
 
@@ -150,7 +150,7 @@ class Trials:
             memory_fraction=max(each.gpu_peak_bytes / each.capacity_bytes for each in after.memory),
         )
 
-    def _needed(self, trial: Trial, typed: Typed) -> tuple[str, ...]:
+    def _needed(self, trial: Trial, typed: RetypedConfiguration) -> tuple[str, ...]:
         """Return what a user types for a trial, without values that follow another's anyway."""
         said = assignments(trial.changes, self.plan, typed.found) or ()
         for each in said:
@@ -184,7 +184,7 @@ class Trials:
 
 
 def improvements(
-    plan: Plan, facts: Facts, forecast: Forecast, typed: Typed | None
+    plan: Plan, facts: Facts, forecast: Forecast, typed: RetypedConfiguration | None
 ) -> tuple[Improvement, ...]:
     """Return the three changes of one setting that gain most, or of as few as possible by which a plan fits.
 

@@ -52,7 +52,7 @@ OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class FrameworkSetup:
     """Hold one of a framework's ways to run a job: what is searched, and what its tasks have in common."""
 
     job: Job
@@ -60,10 +60,10 @@ class Way:
     shared: tuple[Shared, ...]
 
 
-class Bounded(NamedTuple):
+class BoundedPlans(NamedTuple):
     """Hold the plans of one of a framework's ways, and what the objective is at least in any of them."""
 
-    way: Way
+    way: FrameworkSetup
     result: SearchResult
     bound: float
 
@@ -158,7 +158,7 @@ def front_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beyond:
+class UnrestrictedPlans:
     """Hold the best plans of a job whatever its framework can run, beside those that it can.
 
     Attributes:
@@ -182,7 +182,7 @@ def plans_beyond(
     pinned: Pinned = NOTHING_PINNED,
     seconds: float | None = None,
     progress: Progress | None = None,
-) -> Beyond | None:
+) -> UnrestrictedPlans | None:
     """Return what plans would bring that a job's framework cannot run; None where the job names none.
 
     Raises:
@@ -206,7 +206,7 @@ def plans_beyond(
     except UserError as error:
         needs = str(error)
     title = load_config_sheet(target).title
-    return Beyond(title=title, result=wide, within=within, gain=gain, needs=needs)
+    return UnrestrictedPlans(title=title, result=wide, within=within, gain=gain, needs=needs)
 
 
 def _with_plan(
@@ -304,10 +304,10 @@ class _FrameworkSearch:
                 f"{self.sheet.title} runs job {self.job.name!r} in none of its arrangements"
             )
         problem: UserError | None = None
-        found: list[Bounded] = []
+        found: list[BoundedPlans] = []
         part = None if self.seconds is None else self.seconds / len(self.ways)
         for way in self.ways:
-            asked = Asked(
+            asked = SetupSearch(
                 self.target, way, self.facts_of(way.job), objective, specs, part, self.progress
             )
             try:
@@ -320,7 +320,7 @@ class _FrameworkSearch:
         return _merged(found, self.sheet, self.job, objective)
 
 
-def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[Way]:
+def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSetup]:
     """Yield a framework's ways to run a job: by trainer, arrangement, and whether micro-batches are packed."""
     own, named = {each.framework for each in sheet.trainers.values()}, framework_of(job)
     runs = [way for way in sheet.arrangements if _runs(way, job, pinned.asked)]
@@ -392,7 +392,7 @@ def _pinned_ways(
     job: Job,
     pinned: Pinned,
     modes: tuple[Mode, ...],
-) -> Iterator[Way]:
+) -> Iterator[FrameworkSetup]:
     tasks = [task for task in tasks_of(load_algorithm(job.algorithm), job) if task.has_model]
     asked = replace(
         pinned.asked,
@@ -409,7 +409,7 @@ def _pinned_ways(
             drafts[task.name] = _joined(task, drafts.get(task.name, TaskDraft()), fixed)
         arranged = Arranged(arrangement=way, recompute=trainer.recompute, packs=packed)
         kept = replace(pinned, tasks=FrozenDict(drafts), asked=asked, arranged=arranged)
-        yield Way(job=job, pinned=kept, shared=shared)
+        yield FrameworkSetup(job=job, pinned=kept, shared=shared)
 
 
 def _fixed(every: tuple[Fixed, ...], trainer: TrainerSheet, task: Task) -> dict[str, Any]:
@@ -447,11 +447,11 @@ def _joined(task: Task, draft: TaskDraft, fixed: Mapping[str, Any]) -> TaskDraft
     return replace(draft, **kept)
 
 
-class Asked(NamedTuple):
+class SetupSearch(NamedTuple):
     """Hold a way of a framework that is to be searched, and what for."""
 
     target: str
-    way: Way
+    way: FrameworkSetup
     facts: Facts
     objective: str
     specs: Specs
@@ -475,7 +475,7 @@ class Asked(NamedTuple):
         )
 
 
-def _searched(asked: Asked) -> Bounded:
+def _searched(asked: SetupSearch) -> BoundedPlans:
     """Return the plans of one way, none where none is found whose tasks have in common what they must.
 
     Its bound is that of the best without.
@@ -489,10 +489,10 @@ def _searched(asked: Asked) -> Bounded:
         plans = (*plans, *(each for result in repaired for each in result.plans))
     if not plans or not _is_told(min(plans, key=value).plan, asked.target):
         plans = (*plans, *_without_chunks(asked))
-    return Bounded(way, replace(free, plans=tuple(sorted(plans, key=value))), bound)
+    return BoundedPlans(way, replace(free, plans=tuple(sorted(plans, key=value))), bound)
 
 
-def _shares(way: Way, plan: Plan) -> bool:
+def _shares(way: FrameworkSetup, plan: Plan) -> bool:
     """Tell whether a plan's tasks have in common what they must."""
     return all(
         len({getattr(plan.tasks[name], field) for name in names}) <= 1
@@ -500,7 +500,7 @@ def _shares(way: Way, plan: Plan) -> bool:
     )
 
 
-def _groups(way: Way) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _groups(way: FrameworkSetup) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield fields, and the tasks that have them in common."""
     tasks = [t for t in tasks_of(load_algorithm(way.job.algorithm), way.job) if t.has_model]
     for each in way.shared:
@@ -520,7 +520,7 @@ def _is_told(plan: Plan, target: str) -> bool:
     return False
 
 
-def _without_chunks(asked: Asked) -> Iterator[Candidate]:
+def _without_chunks(asked: SetupSearch) -> Iterator[Candidate]:
     """Yield plans whose pipelines do not interleave, which not every framework tells role by role."""
     way = asked.way
     drafts = dict(way.pinned.tasks)
@@ -540,7 +540,7 @@ def _without_chunks(asked: Asked) -> Iterator[Candidate]:
             yield from result.plans
 
 
-def _repaired(asked: Asked, pinned: Pinned, plan: Plan) -> Iterator[SearchResult]:
+def _repaired(asked: SetupSearch, pinned: Pinned, plan: Plan) -> Iterator[SearchResult]:
     """Yield searches in which tasks share what one of them has in a plan: the first, or the last."""
     way = asked.way
     tried: set[FrozenDict[str, TaskDraft]] = set()
@@ -564,7 +564,7 @@ def _value_of(job: Job, objective: str) -> Callable[[Candidate], float]:
 
 
 def _merged(
-    bounded: Sequence[Bounded], sheet: ConfigSheet, job: Job, objective: str
+    bounded: Sequence[BoundedPlans], sheet: ConfigSheet, job: Job, objective: str
 ) -> SearchResult:
     """Return several searches as one: the best plans that the framework takes, under the lowest bound.
 
@@ -602,7 +602,7 @@ def _merged(
     )
 
 
-def _space(bounded: Sequence[Bounded], sheet: ConfigSheet) -> str:
+def _space(bounded: Sequence[BoundedPlans], sheet: ConfigSheet) -> str:
     """Return in words what of a job a framework runs, and what of that was searched."""
     arranged = [each.way.pinned.arranged for each in bounded]
     names = dict.fromkeys(each.arrangement.name for each in arranged if each is not None)

@@ -19,7 +19,7 @@ Assignment = tuple[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Typed:
+class RetypedConfiguration:
     """Hold a configuration with the words that gave it, to try more words behind them.
 
     Attributes:

@@ -26,7 +26,7 @@ from simulator.placed.site import Site
 
 
 @dataclass(slots=True)
-class Found:
+class Incumbent:
     """Hold the best plan of a placement so far, and what none of its plans can beat.
 
     Attributes:
@@ -67,7 +67,7 @@ class PlacementEvaluator(Protocol):
 
     space: Space
     bounds: PlacementBounds
-    found: Found
+    found: Incumbent
 
     def simulated(self, choice: Choice) -> float:
         """Simulate a choice's plan, remember it if it is the best, and return its value."""

@@ -8,7 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from planner.exact.generation.generations import GenerationTable
-from planner.exact.generation.options import GenerationOption, Move, OptionRows, Replicas, ShareRows
+from planner.exact.generation.options import (
+    GenerationOption,
+    OptionRows,
+    Replicas,
+    ShareRows,
+    WeightMove,
+)
 from planner.exact.space import Space, generates_alone
 from planner.layouts.pareto import Rows
 from planner.layouts.pool_rows import PoolRows
@@ -19,7 +25,7 @@ from simulator.placed.columns import Flags, Floats, Ints
 from simulator.placed.site import Site
 
 
-class Sent(NamedTuple):
+class BesideGeneration(NamedTuple):
     """Hold seconds of candidates that iterations wait for beside a batch's generation. Shape (candidates,), each.
 
     Attributes:
@@ -64,10 +70,10 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.way)
 
-    def sent(self, places: Ints) -> Sent:
+    def sent(self, places: Ints) -> BesideGeneration:
         """Return what candidates take beside their batch's generation."""
         ways = [self.ways[way] for way in self.way[places]]
-        return Sent(
+        return BesideGeneration(
             np.array([way.move.seconds for way in ways]),
             *np.array([self.generations.alone_seconds(way.replicas) for way in ways]).T,
         )
@@ -214,14 +220,14 @@ class CandidateTable:
 
     def _moves(
         self, sharding: int, replicas: Replicas, part: ShareRows, places: Ints
-    ) -> list[Move]:
+    ) -> list[WeightMove]:
         """Return the transitions that leave room beside the leanest of some rows of a sharding."""
         _, site, rows = part
         if self.apart:
             copy = replicas.weight_bytes
             name = self.generations.ways.copied
             peak = self.generations.ways.copied_peak_bytes(replicas)
-            return [Move(name, self._sync_seconds(replicas, site), copy, peak)]
+            return [WeightMove(name, self._sync_seconds(replicas, site), copy, peak)]
         resident = float(rows.staying[places].min(initial=rows.staying.max()))
         return self.generations.moves(rows.shardings[sharding], replicas, resident)
 

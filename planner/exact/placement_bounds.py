@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.exact.candidates import CandidateTable, Sent
+from planner.exact.candidates import BesideGeneration, CandidateTable
 from planner.exact.generation.weight_moves import ACTOR
 from planner.exact.other_pools import OtherPools, empty, joined, stacked
 from planner.exact.set_limits import Place, SetLimits
@@ -23,7 +23,7 @@ from simulator.placed.columns import Floats, Ints
 # shorter or longer than the long run's: by 0.9 % of an iteration at most in 886 plans of random small jobs.
 PLAYED_NOISE_FRACTION = 0.02
 
-NOTHING_SENT = Sent(np.zeros(1), np.zeros(1), np.zeros(1))
+NOTHING_SENT = BesideGeneration(np.zeros(1), np.zeros(1), np.zeros(1))
 
 
 class PlacementBounds:
@@ -68,7 +68,7 @@ class PlacementBounds:
         generate: Floats,
         own: tuple[Floats, Floats],
         stages: tuple[Floats, Floats],
-        sent: Sent,
+        sent: BesideGeneration,
         sender: tuple[Floats, Floats],
     ) -> Floats:
         """Return bounds on the seconds of iterations.
@@ -89,7 +89,7 @@ class PlacementBounds:
         alone = np.maximum(generate + own[0] + own[1], stages[0] + stages[1])
         return np.asarray(np.maximum(alone, sent.move + held))
 
-    def _streamed(self, generate: Floats, work: Floats, sent: Sent) -> Floats:
+    def _streamed(self, generate: Floats, work: Floats, sent: BesideGeneration) -> Floats:
         """Return bounds on mean iterations whose responses stream; decision 7 says why they hold.
 
         Args:
@@ -251,7 +251,7 @@ class PlacementBounds:
         own: tuple[Floats, Floats],
         used: Ints,
         work: Floats,
-        sent: Sent,
+        sent: BesideGeneration,
         others: OtherPools,
     ) -> Floats:
         """Return bounds on the values of candidates with choices for the others: (candidates, choices)."""
@@ -264,7 +264,7 @@ class PlacementBounds:
         )
         alone = (own[0][:, None], own[1][:, None])
         sender = (others.stages[:, 2], others.stages[:, 3])
-        held = Sent(*(each[:, None] for each in sent))
+        held = BesideGeneration(*(each[:, None] for each in sent))
         seconds = self._iteration(generate[:, None], alone, (prepare, train), held, sender)
         both = used[:, None] + others.used
         # Weights on their way to another pool are work of both.

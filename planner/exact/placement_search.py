@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from planner.exact.best_first import BestFirst, Found, SearchBudget
+from planner.exact.best_first import BestFirst, Incumbent, SearchBudget
 from planner.exact.generation.options import ShareRows
 from planner.exact.other_pools import OtherPools, empty, joined, stacked
 from planner.exact.placement_bounds import PlacementBounds
@@ -55,7 +55,7 @@ class PlacementSearch:
     ) -> None:
         self.bounds = PlacementBounds(space, placement, schedule, given)
         self.space, self.placement, self.schedule = space, placement, schedule
-        self.found = Found()
+        self.found = Incumbent()
         self._straddling: dict[tuple[Share, ...], PlacementSearch] = {}
         self.found.bound = self.least_value = self.bounds.least_value
 

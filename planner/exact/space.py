@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.exact.generation.bounds import Asked, least_seconds
+from planner.exact.generation.bounds import BoundedSettings, least_seconds
 from planner.exact.generation.episode_loads import batch_load
 from planner.exact.generation.generations import GenerationTable
 from planner.exact.generation.loads import Load, load_of
@@ -17,7 +17,7 @@ from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pool_options import PoolTable
 from planner.layouts.pool_rows import roles_of
-from planner.layouts.role_options import Tally
+from planner.layouts.role_options import SearchCounts
 from planner.layouts.settings import packs
 from planner.placements.allocations import (
     Share,
@@ -103,7 +103,7 @@ class StreamTable(GenerationTable):
         assert isinstance(steps, EngineSteps), "other engines are not bounded"
         assert self._batch is not None, "what limits end is not bounded"
         running = min(replicas.layout.max_running, self._most_running)
-        asked = Asked(running, replicas.state_blocks, waits=waits, endless=True)
+        asked = BoundedSettings(running, replicas.state_blocks, waits=waits, endless=True)
         times = times_of(self._placed(replicas.layout, replicas.site)) * self.task.batches
         return np.asarray(
             least_seconds(steps, self._batch, asked, blocks) * times / replicas.layout.dp
@@ -121,7 +121,8 @@ class StreamTable(GenerationTable):
             if isinstance(steps, EngineSteps) and self._batch is not None:
                 times = times_of(self._placed(replicas.layout, replicas.site))
                 longest, shortest = (
-                    float(least_seconds(steps, load, Asked(1), np.array([np.inf]))[0]) * times
+                    float(least_seconds(steps, load, BoundedSettings(1), np.array([np.inf]))[0])
+                    * times
                     for load in self._ends
                 )
             waits = self.job.workload.over_provisioning == 1
@@ -222,14 +223,14 @@ class BegunTable(GenerationTable):
         assert isinstance(steps, EngineSteps), "other engines' generations are played"
         layout = replicas.layout
         local = rank_sequences(layout.dp, begun_work(self.job.workload), trains=False)
-        asked = Asked(
+        asked = BoundedSettings(
             min(layout.max_running, local, self._most_running),
             replicas.state_blocks,
             waits,
             endless=True,
         )
         together = least_seconds(steps, self._batch, asked, blocks) / layout.dp
-        longest = least_seconds(steps, self._longest, Asked(1), np.array([np.inf]))
+        longest = least_seconds(steps, self._longest, BoundedSettings(1), np.array([np.inf]))
         placed = self._placed(layout, replicas.site)
         whole = np.maximum(together, longest) * times_of(placed) + self._call_seconds(placed)
         return np.asarray(whole * self.task.batches)
@@ -291,9 +292,9 @@ class Space:
         return tasks_of(load_algorithm(self.job.algorithm), self.job)
 
     @cached_property
-    def tally(self) -> Tally:
+    def tally(self) -> SearchCounts:
         """Return the counts of what was looked at and dropped."""
-        return Tally()
+        return SearchCounts()
 
     @cached_property
     def _tables(self) -> "Tables":

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.layouts.settings import generate_layouts
-from planner.layouts.sizes import Asked, PoolCuts
+from planner.layouts.sizes import PinnedCut, PoolCuts
 from planner.placements.arrangements import Arranged
 from profiles.facts import Facts
 from rlplan.dataflow import Algorithm, Task
@@ -64,14 +64,14 @@ class LayoutSpace:
         assert name is not None, "a resolved job names its engines"
         return name
 
-    def asked(self, tasks: Sequence[Task]) -> Asked:
+    def asked(self, tasks: Sequence[Task]) -> PinnedCut:
         """Return what is pinned of the cut of tasks that share one: the first that says a size."""
         drafts = [self.drafts[task.name] for task in tasks if task.name in self.drafts]
         sizes = TaskDraft()
         for draft in reversed(drafts):
             said = ((name, getattr(draft, name)) for name in TaskDraft.__dataclass_fields__)
             sizes = replace(sizes, **{name: value for name, value in said if value is not None})
-        return Asked(sizes, self.pinned_pools)
+        return PinnedCut(sizes, self.pinned_pools)
 
     def cuts_of(self, tasks: Sequence[Task], site: Site) -> PoolCuts:
         """Return the cuts over a site of the model of tasks that share one: as it is trained, if it is."""

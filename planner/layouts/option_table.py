@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.pareto import Rows, front_of_groups
-from planner.layouts.role_options import RoleOption, Tally, WeightSharding, sharding_of
+from planner.layouts.role_options import RoleOption, SearchCounts, WeightSharding, sharding_of
 from planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
 from planner.layouts.sizes import (
     Sizes,
@@ -74,7 +74,7 @@ class RoleFront:
             among the latter.
     """
 
-    def __init__(self, space: LayoutSpace, role: Role, site: Site, tally: Tally) -> None:
+    def __init__(self, space: LayoutSpace, role: Role, site: Site, tally: SearchCounts) -> None:
         self.space, self.role, self.site, self.tally = space, role, site, tally
         self.least: tuple[int, int] | None = None
         own = [task for task in space.tasks if task.role == role]
@@ -317,7 +317,7 @@ class OptionTable:
     """List the options of roles on sites, each computed once."""
 
     def __init__(self, space: LayoutSpace) -> None:
-        self.space, self.tally = space, Tally()
+        self.space, self.tally = space, SearchCounts()
         self._roles: dict[tuple[Role, Site], list[RoleOption]] = {}
         self._least: dict[tuple[Role, Site], tuple[int, int] | None] = {}
 

@@ -18,7 +18,7 @@ from simulator.placed.site import Site
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
+class LowerBounds:
     """Hold what no choice of a set on a site can beat, stage by stage, each role by itself.
 
     Attributes:
@@ -48,12 +48,12 @@ class PoolTable:
 
     def __init__(self, options: OptionTable) -> None:
         self.options = options
-        self._least: dict[tuple[ColocatedSet, Site], Least] = {}
+        self._least: dict[tuple[ColocatedSet, Site], LowerBounds] = {}
         self._roles: dict[tuple[Role, Site], LeastAlone] = {}
         self._quick: dict[tuple[ColocatedSet, Site], PoolRows] = {}
         self._exact: dict[tuple[ColocatedSet, Site], tuple[float, PoolRows]] = {}
 
-    def least(self, members: ColocatedSet, site: Site) -> Least:
+    def least(self, members: ColocatedSet, site: Site) -> LowerBounds:
         """Return bounds on what a set can do."""
         key = (members, site)
         if key not in self._least:
@@ -76,12 +76,12 @@ class PoolTable:
             known = self._exact[key] = (limit_seconds, joined)
         return known[1]
 
-    def _least_of(self, roles: tuple[Role, ...], site: Site) -> Least:
+    def _least_of(self, roles: tuple[Role, ...], site: Site) -> LowerBounds:
         each = [self._alone(role, site) for role in roles]
         resident = sum(least.resident_bytes for least in each)
         transient = max((least.transient_bytes for least in each), default=0)
         met = max((least.met_bytes for least in each), default=0)
-        return Least(
+        return LowerBounds(
             sum(least.prepare_seconds for least in each),
             sum(least.train_seconds for least in each),
             sum(least.whole_seconds for least in each),

@@ -59,7 +59,7 @@ class RoleOption:
 
 
 @dataclass(slots=True)
-class Tally:
+class SearchCounts:
     """Count what a search looked at and what it dropped, by rule."""
 
     considered: dict[str, int] = field(default_factory=dict)

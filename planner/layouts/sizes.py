@@ -53,7 +53,7 @@ class Sizes:
     expert_tp: int = 0
 
 
-class Asked(NamedTuple):
+class PinnedCut(NamedTuple):
     """Hold what of a cut is not the search's to choose.
 
     Attributes:
@@ -65,7 +65,7 @@ class Asked(NamedTuple):
     pools: frozenset[int] = frozenset()
 
 
-NOTHING_ASKED: Final = Asked()
+NOTHING_ASKED: Final = PinnedCut()
 
 
 def powers_of_two(largest: int) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ class PoolCuts:
     job: Job
     gpus: int
     gpus_per_node: int
-    asked: Asked = NOTHING_ASKED
+    asked: PinnedCut = NOTHING_ASKED
 
     def train(self) -> Iterator[Sizes]:
         """Yield the cuts of a trained model of which each copy gets sequences of an update."""

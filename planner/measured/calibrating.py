@@ -44,7 +44,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class CalibrationInputs:
     """Hold what a user says of files that do not say it themselves.
 
     Attributes:
@@ -63,7 +63,7 @@ class Given:
     tables: Callable[[], KnownTables] = own_tables
 
 
-def measured_at(paths: Sequence[Path], given: Given) -> Measured:
+def measured_at(paths: Sequence[Path], given: CalibrationInputs) -> Measured:
     """Return what all sources tell of one site.
 
     Raises:
@@ -86,7 +86,7 @@ def measured_at(paths: Sequence[Path], given: Given) -> Measured:
     return replace(first, observations=observations)
 
 
-def measured_in(path: Path, given: Given) -> Measured:
+def measured_in(path: Path, given: CalibrationInputs) -> Measured:
     """Return what a run's folder, a table of steps, or a framework's log tells of its site.
 
     Raises:
@@ -135,7 +135,7 @@ def _forecast_of(run: MeasuredRun, folder: Path, profile: Path | None) -> Foreca
     return forecast_as_run(plan, facts, run)
 
 
-def _rows_of_table(path: Path, given: Given) -> list[Row]:
+def _rows_of_table(path: Path, given: CalibrationInputs) -> list[Row]:
     """Return the rows of a table of steps, all of one framework and GPU, with what links take of them."""
     table = open_table(path, given.tables(), given.device)
     found: dict[str, list[Row]] = {}
@@ -180,7 +180,7 @@ def _with_links(row: Row, at_site: Callable[[Calibration], Row]) -> Row:
     )
 
 
-def _measured_in_log(path: Path, given: Given) -> Measured:
+def _measured_in_log(path: Path, given: CalibrationInputs) -> Measured:
     """Return what the steps of a log tell of its site.
 
     Raises:

@@ -47,7 +47,7 @@ NO_TIMER = "no timer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class RunContext:
     """Hold what ran: its plan with the job, whether that was given, and facts of its devices."""
 
     plan: Plan
@@ -62,7 +62,7 @@ def what_ran(
     *,
     profile: Path | None = None,
     site: Path | None = None,
-) -> Ran:
+) -> RunContext:
     """Return what ran: the plan that is given, else that of a run's folder, else the job's best one.
 
     Args:
@@ -79,15 +79,17 @@ def what_ran(
             data = data | {"job": str(job.resolve())}
         draft, resolved = read_draft(data, plan)
         facts = load_facts(resolved, profile, site)
-        return Ran(plan=complete(draft, resolved, facts, str(plan), misfits=True), facts=facts)
+        return RunContext(
+            plan=complete(draft, resolved, facts, str(plan), misfits=True), facts=facts
+        )
     if job is None:
         raise FileError(str(source), "does not say what ran", allowed="with --job, and --plan")
     resolved = load_job(job)
     facts = load_facts(resolved, profile, site)
-    return Ran(plan=best_plans(resolved, facts).plans[0].plan, facts=facts, is_given=False)
+    return RunContext(plan=best_plans(resolved, facts).plans[0].plan, facts=facts, is_given=False)
 
 
-def check_steps(source: Path, ran: Ran, *, warmup: int = 1) -> StepCheck:
+def check_steps(source: Path, ran: RunContext, *, warmup: int = 1) -> StepCheck:
     """Return the steps of a log, or of a run's folder, beside the forecast at the lengths that they had.
 
     Raises:
@@ -98,7 +100,7 @@ def check_steps(source: Path, ran: Ran, *, warmup: int = 1) -> StepCheck:
     return check_log(read_log(source, warmup=warmup), ran)
 
 
-def check_log(steps: LoggedSteps, ran: Ran) -> StepCheck:
+def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
     """Return the medians of a log's steps beside their forecast."""
     plan = at_logged_lengths(ran.plan, steps)
     forecast = simulate(plan, ran.facts)
@@ -135,7 +137,7 @@ def check_log(steps: LoggedSteps, ran: Ran) -> StepCheck:
     )
 
 
-def _check_run(run: MeasuredRun, ran: Ran) -> StepCheck:
+def _check_run(run: MeasuredRun, ran: RunContext) -> StepCheck:
     """Return the tasks of a run of our own beside their forecast at the lengths that the run had."""
     plan = at_run_lengths(ran.plan, run)
     forecast = simulate(plan, ran.facts)
@@ -326,7 +328,7 @@ def _trends(steps: LoggedSteps) -> tuple[str, ...]:
     return (note,)
 
 
-def _notes(ran: Ran, response_tokens: float | None, forecast: Forecast) -> tuple[str, ...]:
+def _notes(ran: RunContext, response_tokens: float | None, forecast: Forecast) -> tuple[str, ...]:
     notes = []
     if not ran.is_given:
         notes.append(

@@ -31,7 +31,7 @@ NAMES = {"--gpu": "gpu", "--as": "taken_as", "--framework-version": "version"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class CaseSelection:
     """Say how cases were chosen and used. The file `about.yaml`."""
 
     note: str
@@ -72,7 +72,7 @@ def _case(record: dict[str, str], place: str) -> FitCase:
 def about_cases(table: Path) -> str:
     """Return how the cases of a table were chosen and used, as `about.yaml` beside it has it; empty without one."""
     path = table.parent / ABOUT
-    return read_yaml(About, path).note if path.is_file() else ""
+    return read_yaml(CaseSelection, path).note if path.is_file() else ""
 
 
 def check_cases(

@@ -22,7 +22,7 @@ Choices = Mapping[str, Sequence[TaskPlan]]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class SystemOption:
     """Hold one arrangement that a system can run, its tasks' settings still open.
 
     Attributes:

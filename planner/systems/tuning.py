@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from planner.plans.assembly import assemble, with_largest_share
 from planner.requests.pinned import NOTHING_PINNED, Pinned
 from planner.search import search
-from planner.systems.system_plans import Offer, job_tasks
+from planner.systems.system_plans import SystemOption, job_tasks
 from profiles.facts import Facts
 from rlplan.dataflow import Task
 from rlplan.errors import InfeasibleError
@@ -73,7 +73,7 @@ def best_searched(
 
 
 def best_of(
-    name: str, about: str, job: Job, facts: Facts, offers: Iterable[Offer]
+    name: str, about: str, job: Job, facts: Facts, offers: Iterable[SystemOption]
 ) -> SystemForecast:
     """Return the fastest plan of the offers that fit, or why none does.
 
@@ -129,7 +129,7 @@ class _Bench:
         self._seconds: dict[tuple[str, TaskPlan, Site, float | None], float] = {}
         self._memory: dict[tuple[str, TaskPlan, Site], TaskMemory] = {}
 
-    def tuned(self, offer: Offer) -> _Tuned:
+    def tuned(self, offer: SystemOption) -> _Tuned:
         """Return an offer's plan with the fastest setting of every task that fits its pool."""
         first = {name: layouts[0] for name, layouts in offer.choices.items()}
         plan = self._plan(offer, first)
@@ -150,7 +150,7 @@ class _Bench:
         plan = self._plan(offer, chosen)
         return _Tuned(plan, _bound(seconds, chosen, self._tasks))
 
-    def _plan(self, offer: Offer, layouts: Mapping[str, TaskPlan]) -> Plan:
+    def _plan(self, offer: SystemOption, layouts: Mapping[str, TaskPlan]) -> Plan:
         plan = assemble(
             self._job, offer.pools, layouts, made_by=self._made_by, transition=offer.transition
         )

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from reports.panels import Part, Section, Subject
 from reports.pictures.picture import Picture, picture
 from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
-from reports.pictures.style import MUTED, WARNING, LegendEntry, Look
+from reports.pictures.style import MUTED, WARNING, FillStyle, LegendEntry
 from reports.tables.plans import memory_table, memory_terms_table
 from reports.tables.wording import percent
 from reports.widgets.memory import MOST_PEAKS_SHOWN, memory_bars
@@ -73,9 +73,9 @@ def memory_figure(forecast: Forecast, run: MeasuredRun | None = None) -> Figure:
     word, each_bytes = bytes_scale(end)
     extra = []
     if any(bar.limit is not None and bar.limit <= end for bar in bars):
-        extra.append(LegendEntry("capacity", Look(WARNING)))
+        extra.append(LegendEntry("capacity", FillStyle(WARNING)))
     if measured:
-        extra.append(LegendEntry("measured peak of a process", Look(MUTED)))
+        extra.append(LegendEntry("measured peak of a process", FillStyle(MUTED)))
     axis = word if shows_capacity else f"{word} (the capacity lies farther to the right)"
     return stacked_figure(bars, Scale(end=end, unit=each_bytes, word=axis), extra)
 

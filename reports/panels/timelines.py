@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from reports.panels import Part, Section, Subject
-from reports.pictures.style import Look, readable_on
+from reports.pictures.style import FillStyle, readable_on
 from reports.pictures.timelines import (
     Panel,
     key_of,
@@ -100,7 +100,7 @@ def timeline_of(plan: Plan, forecast: Forecast, run: MeasuredRun | None = None) 
     )
 
 
-def _chart(panel: Panel, pools: Sequence[str], looks: dict[str, Look], end: float) -> Chart:
+def _chart(panel: Panel, pools: Sequence[str], looks: dict[str, FillStyle], end: float) -> Chart:
     tracks = []
     for pool in pools:
         rows = lanes([span for span in panel.drawn if span.pool == pool])
@@ -114,7 +114,7 @@ def _chart(panel: Panel, pools: Sequence[str], looks: dict[str, Look], end: floa
     return Chart(title=panel.title, end=share(panel.seconds, end), tracks=tuple(tracks))
 
 
-def _bar(span: Span, lane: int, look: Look, end: float) -> Bar:
+def _bar(span: Span, lane: int, look: FillStyle, end: float) -> Bar:
     times = (span.start_seconds, span.end_seconds, span.seconds)
     begin, stop, length = (show_seconds(each) for each in times)
     return Bar(

@@ -12,8 +12,8 @@ from reports.pictures.style import (
     MUTED,
     PAGE_WIDTH,
     SERIES_COLOURS,
+    FillStyle,
     LegendEntry,
-    Look,
     drawing,
     dress_axes,
     panel_axes,
@@ -49,7 +49,8 @@ def _figure(name: str, rows: Sequence[Row], count: int) -> Figure:
         kind: SERIES_COLOURS[index % len(SERIES_COLOURS)] for index, kind in enumerate(kinds)
     }
     entries = [
-        LegendEntry(kind or "rows", Look(colours[kind]), _counted(rows, kind)) for kind in kinds
+        LegendEntry(kind or "rows", FillStyle(colours[kind]), _counted(rows, kind))
+        for kind in kinds
     ]
     with drawing():
         shown = f"{count:,} rows" if count == len(rows) else f"{len(rows):,} of {count:,} rows"

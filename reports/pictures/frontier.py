@@ -11,8 +11,8 @@ from reports.pictures.style import (
     PAGE_WIDTH,
     SERIES_COLOURS,
     SMALL_SIZE,
+    FillStyle,
     LegendEntry,
-    Look,
     drawing,
     dress_axes,
     panel_axes,
@@ -60,7 +60,7 @@ def _entry(number: int, point: FrontierPoint, shown_as: Mapping[str, ShownAs]) -
         f"{each.words(point.values[name])} {each.heading}" for name, each in shown_as.items()
     )
     name = f"{number}  {pools_words(point.candidate.plan)}"
-    return LegendEntry(name, Look(_colour(number)), worth)
+    return LegendEntry(name, FillStyle(_colour(number)), worth)
 
 
 def _colour(number: int) -> str:

@@ -16,8 +16,8 @@ from reports.pictures.style import (
     PAGE_WIDTH,
     POOL_COLOURS,
     SMALL_SIZE,
+    FillStyle,
     LegendEntry,
-    Look,
     draw_legend,
     drawing,
     elided,
@@ -155,18 +155,20 @@ def plan_picture(plan: Plan) -> Picture:
     )
 
 
-def _legend(plan: Plan, nodes: tuple[DrawnNode, ...], found: dict[str, Look]) -> list[LegendEntry]:
+def _legend(
+    plan: Plan, nodes: tuple[DrawnNode, ...], found: dict[str, FillStyle]
+) -> list[LegendEntry]:
     entries = [
         LegendEntry(pool.name, found[pool.name], f"{pool_words(pool)}: {', '.join(pool.roles)}")
         for pool in plan.pools
     ]
     idle = sum(node.count * node.pools.count(None) for node in nodes)
     if idle:
-        entries.append(LegendEntry(UNUSED, Look(FAINT), counted(idle, "device")))
+        entries.append(LegendEntry(UNUSED, FillStyle(FAINT), counted(idle, "device")))
     return entries
 
 
-def _draw_node(canvas: Axes, box: _Box, height: float, found: dict[str, Look]) -> None:
+def _draw_node(canvas: Axes, box: _Box, height: float, found: dict[str, FillStyle]) -> None:
     bottom = height - box.top - box.height
     canvas.add_patch(
         FancyBboxPatch(
@@ -186,7 +188,9 @@ def _draw_node(canvas: Axes, box: _Box, height: float, found: dict[str, Look]) -
         _draw_cell(canvas, left, cell_top - _CELL_HEIGHT, str(index), found[pool] if pool else None)
 
 
-def _draw_cell(canvas: Axes, left: float, bottom: float, label: str, look: Look | None) -> None:
+def _draw_cell(
+    canvas: Axes, left: float, bottom: float, label: str, look: FillStyle | None
+) -> None:
     colour = look.colour if look else FAINT
     canvas.add_patch(
         Rectangle(

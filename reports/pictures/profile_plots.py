@@ -13,8 +13,8 @@ from reports.pictures.picture import picture
 from reports.pictures.style import (
     PAGE_WIDTH,
     SERIES_COLOURS,
+    FillStyle,
     LegendEntry,
-    Look,
     drawing,
     dress_axes,
     panel_axes,
@@ -126,7 +126,7 @@ def _figure(name: str, view: _View, frame: Frame) -> Figure:
     # Shapes are told only where the colours begin again.
     tells_shape = len(found) > len(SERIES_COLOURS)
     entries = [
-        LegendEntry(f"{mark.sign} {key}" if tells_shape else key, Look(mark.colour))
+        LegendEntry(f"{mark.sign} {key}" if tells_shape else key, FillStyle(mark.colour))
         for key, mark in found.items()
     ]
     with drawing():

@@ -12,8 +12,8 @@ from reports.pictures.picture import Picture, picture
 from reports.pictures.style import (
     PAGE_WIDTH,
     SERIES_COLOURS,
+    FillStyle,
     LegendEntry,
-    Look,
     draw_legend,
     draw_title,
     drawing,
@@ -102,7 +102,7 @@ def _figure(name: str, points: Sequence[Point]) -> Figure:
     return figure
 
 
-def _draw_panel(axes: Axes, series: dict[str, list[Mark]], found: dict[str, Look]) -> None:
+def _draw_panel(axes: Axes, series: dict[str, list[Mark]], found: dict[str, FillStyle]) -> None:
     for name, marks in series.items():
         colour = found[name].colour
         known = sorted((mark.x, mark.forecast) for mark in marks if mark.forecast)

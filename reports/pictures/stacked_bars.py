@@ -17,8 +17,8 @@ from reports.pictures.style import (
     SMALL_SIZE,
     TASK_COLOURS,
     WARNING,
+    FillStyle,
     LegendEntry,
-    Look,
     draw_legend,
     drawing,
     elided,
@@ -111,7 +111,7 @@ def seconds_figure(bars: Sequence[Bar]) -> Figure:
     return stacked_figure(bars, Scale(end=end, unit=each_seconds, word=word))
 
 
-def piece_looks(bars: Sequence[Bar]) -> dict[str, Look]:
+def piece_looks(bars: Sequence[Bar]) -> dict[str, FillStyle]:
     """Return a look for each piece, the largest over all rows first; the small rest shares one."""
     totals: dict[str, float] = {}
     for bar in bars:
@@ -121,7 +121,7 @@ def piece_looks(bars: Sequence[Bar]) -> dict[str, Look]:
     ranked = sorted(totals, key=lambda name: (-totals[name], name))
     if len(ranked) <= _MOST_COLOURS:
         return looks(ranked, TASK_COLOURS)
-    return looks(ranked[:_MOST_COLOURS], TASK_COLOURS) | {REST: Look(REST_COLOUR)}
+    return looks(ranked[:_MOST_COLOURS], TASK_COLOURS) | {REST: FillStyle(REST_COLOUR)}
 
 
 def _draw_axis(axes: Axes, bars: Sequence[Bar], scale: Scale) -> None:
@@ -138,7 +138,7 @@ def _draw_axis(axes: Axes, bars: Sequence[Bar], scale: Scale) -> None:
     axes.set_xlabel(scale.word, size=SMALL_SIZE, labelpad=2)
 
 
-def _draw_bar(axes: Axes, bar: Bar, found: dict[str, Look], top: float, end: float) -> None:
+def _draw_bar(axes: Axes, bar: Bar, found: dict[str, FillStyle], top: float, end: float) -> None:
     backdrop = end if bar.limit is None else min(bar.limit, end)
     axes.add_patch(Rectangle((0, top), backdrop, _BAR, facecolor=FAINT))
     left = 0.0

@@ -191,19 +191,19 @@ def relative_luminance(colour: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class FillStyle:
     """Hold how one thing is filled; a hatch tells things apart when colours repeat."""
 
     colour: str
     hatch: str = ""
 
 
-def looks(names: Iterable[str], colours: Sequence[str]) -> dict[str, Look]:
+def looks(names: Iterable[str], colours: Sequence[str]) -> dict[str, FillStyle]:
     """Return a look for each name, in their order; after one round of colours hatches begin."""
     hatches = ("", "////", "....", "xxxx")
-    found: dict[str, Look] = {}
+    found: dict[str, FillStyle] = {}
     for index, (name, colour) in enumerate(zip(dict.fromkeys(names), cycle(colours), strict=False)):
-        found[name] = Look(colour, hatches[index // len(colours) % len(hatches)])
+        found[name] = FillStyle(colour, hatches[index // len(colours) % len(hatches)])
     return found
 
 
@@ -212,7 +212,7 @@ class LegendEntry:
     """Name one look, with a remark in a quieter colour."""
 
     name: str
-    look: Look
+    look: FillStyle
     remark: str = ""
 
 
@@ -259,7 +259,7 @@ def draw_legend(
             at += _ENTRY_GAP
 
 
-def swatch(left: float, bottom: float, look: Look) -> Rectangle:
+def swatch(left: float, bottom: float, look: FillStyle) -> Rectangle:
     """Return a small square of a look."""
     return Rectangle(
         (left, bottom), _SWATCH, _SWATCH,

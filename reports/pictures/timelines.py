@@ -16,8 +16,8 @@ from reports.pictures.style import (
     PAGE_WIDTH,
     SMALL_SIZE,
     TASK_COLOURS,
+    FillStyle,
     LegendEntry,
-    Look,
     draw_legend,
     draw_title,
     drawing,
@@ -186,16 +186,16 @@ def key_of(span: Span) -> str:
     return span.name if span.activity == "task" else span.activity
 
 
-def task_looks(forecast: Forecast, panels: Sequence[Panel]) -> dict[str, Look]:
+def task_looks(forecast: Forecast, panels: Sequence[Panel]) -> dict[str, FillStyle]:
     """Return a look for every task, in the dataflow's order, and one for each other activity."""
     spans = [span for panel in panels for span in panel.spans]
     known = [task.name for task in forecast.costs if task.activity == "task"]
     known += sorted({span.name for span in spans if span.activity == "task"})
-    others = {name: Look(colour) for name, colour in ACTIVITY_COLOURS.items()}
+    others = {name: FillStyle(colour) for name, colour in ACTIVITY_COLOURS.items()}
     return looks(known, TASK_COLOURS) | others
 
 
-def _legend(panels: Sequence[Panel], found: dict[str, Look]) -> list[LegendEntry]:
+def _legend(panels: Sequence[Panel], found: dict[str, FillStyle]) -> list[LegendEntry]:
     entries = []
     present = {key_of(span) for panel in panels for span in panel.spans}
     for name, look in found.items():
@@ -221,7 +221,7 @@ def _draw_panel(
     axes: Axes,
     panel: Panel,
     pools: Sequence[str],
-    found: dict[str, Look],
+    found: dict[str, FillStyle],
     *,
     width_points: float,
     end_seconds: float,
@@ -268,7 +268,9 @@ def _tick_in_unit(axes: Axes, word: str, each_seconds: float, end_seconds: float
     axes.set_xlabel(f"{word} since the iteration's start", size=SMALL_SIZE, labelpad=2)
 
 
-def _draw_span(axes: Axes, span: Span, look: Look, *, top: float, points_per_second: float) -> None:
+def _draw_span(
+    axes: Axes, span: Span, look: FillStyle, *, top: float, points_per_second: float
+) -> None:
     room = span.seconds * points_per_second
     # Bars that touch are told apart by a white line, which would swallow the thinnest.
     is_thin = room < _THIN

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.tags import OneOf
-from rlplan.results.notebook import Shown
+from rlplan.results.notebook import NotebookResult
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
 SourceName = Annotated[str, OneOf(lambda: tuple(each.label for each in Source))]
@@ -131,7 +131,7 @@ class GoodputForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast(Shown):
+class Forecast(NotebookResult):
     """Hold the forecast of one plan.
 
     Attributes:

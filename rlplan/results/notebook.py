@@ -6,7 +6,7 @@ from typing import Any
 _ROOM = "reports.notebook"
 
 
-class Shown:
+class NotebookResult:
     """Be a result that a notebook shows."""
 
     __slots__ = ()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
-from rlplan.results.notebook import Shown
+from rlplan.results.notebook import NotebookResult
 
 SEARCH_VERSION = 1
 
@@ -36,7 +36,7 @@ class InfeasiblePlacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult(Shown):
+class SearchResult(NotebookResult):
     """Hold the plans found, best first, with the certificate.
 
     Attributes:

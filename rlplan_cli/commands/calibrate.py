@@ -53,7 +53,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     What the steps cannot tell apart gets one factor. Judge the factors on other steps than these.
     """
-    from planner.measured.calibrating import Given, measured_at
+    from planner.measured.calibrating import CalibrationInputs, measured_at
     from reports.tables.calibration import factors_table
     from rlplan.files.writing import write_yaml
     from rlplan_cli.checkout import known_tables
@@ -61,7 +61,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from simulator.calibration import calibrate
 
     check_files({"--out": out}, inputs=(*sources, plan))
-    given = Given(profile=profile, plan=plan, device=device, group=group, tables=known_tables)
+    given = CalibrationInputs(
+        profile=profile, plan=plan, device=device, group=group, tables=known_tables
+    )
     measured = measured_at(sources, given)
     fitted = calibrate(
         measured.observations,

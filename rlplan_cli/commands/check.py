@@ -11,7 +11,7 @@ import typer
 from rlplan_cli.config_options import (
     READ,
     AsOption,
-    Given,
+    GivenOptions,
     GpuOption,
     HostMemoryOption,
     ModelOption,
@@ -63,7 +63,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     check_files({"--out": out}, inputs=[Path(word) for word in words[:2]])
     with resting_collector():  # imports, and an answer that the process ends with
-        given = Given(
+        given = GivenOptions(
             gpu,
             mean_response,
             mean_prompt,
@@ -95,7 +95,7 @@ def _write_job(checked: Checked, out: Path) -> None:
     say_written(out)
 
 
-def _checked(words: list[str], given: Given) -> Checked:
+def _checked(words: list[str], given: GivenOptions) -> Checked:
     from planner.configs.checking import check_config
     from rlplan_cli.interface import check_file
 

@@ -12,7 +12,7 @@ import typer
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
 
 if TYPE_CHECKING:
-    from rlplan_cli.trials import Trial, Tried
+    from rlplan_cli.trials import Trial, TrialResult
 
 EXAMPLE = "Example: rlplan gpu --out gpu-out --seconds 540"
 
@@ -91,7 +91,7 @@ def command(
         raise typer.Exit(1)
 
 
-def _row(tried: Tried) -> dict[str, object]:
+def _row(tried: TrialResult) -> dict[str, object]:
     memory = [
         {
             "pool": each.pool,
@@ -104,7 +104,7 @@ def _row(tried: Tried) -> dict[str, object]:
     return {"job": tried.trial.name, "comparison": tried.comparison, "memory": memory}
 
 
-def _print(tried: list[Tried]) -> None:
+def _print(tried: list[TrialResult]) -> None:
     from reports.tables.plans import memory_table
     from rlplan_cli.running import print_errors
 
@@ -114,7 +114,7 @@ def _print(tried: list[Tried]) -> None:
         print_table("Peak memory", memory_table(each.forecast, each.run))
 
 
-def _allocated(tried: Tried) -> list[str]:
+def _allocated(tried: TrialResult) -> list[str]:
     """Return what torch's count of allocated bytes, which is measured on GPUs, compares with."""
     from rlplan.units import show_bytes
     from simulator.memory.task_memory import CONTEXT
@@ -130,7 +130,7 @@ def _allocated(tried: Tried) -> list[str]:
     return lines
 
 
-def _markdown(tried: list[Tried], failed: dict[Trial, str]) -> str:
+def _markdown(tried: list[TrialResult], failed: dict[Trial, str]) -> str:
     from reports.tables.plans import error_table, markdown_lines, memory_table
 
     lines = ["# Forecast against measurement on this machine", ""]

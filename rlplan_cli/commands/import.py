@@ -11,7 +11,7 @@ import typer
 from rlplan_cli.config_options import (
     READ,
     AsOption,
-    Given,
+    GivenOptions,
     GpuOption,
     HostMemoryOption,
     ModelOption,
@@ -60,7 +60,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan_cli.outputs import check_files
 
     check_files({"--out": out, "--plan": plan}, inputs=[Path(words[0])])
-    given = Given(
+    given = GivenOptions(
         gpu, mean_response, mean_prompt, model, run, taken_as, framework_version, host_memory_bytes
     )
     options = import_options(framework, words, given, _job_path(out, plan))

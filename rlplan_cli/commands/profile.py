@@ -65,7 +65,7 @@ def measure(  # noqa: PLR0917 -- one parameter an option
     from profiles.catalog import load_job
     from rlplan_cli.measuring import measure_joined, measure_machine
     from rlplan_cli.outputs import check_folder
-    from rlplan_cli.profiling.nodes import Wanted
+    from rlplan_cli.profiling.nodes import ProfileRequest
     from rlplan_cli.running import joined_address, require_execution
 
     resolved = load_job(job) if job else None
@@ -74,7 +74,7 @@ def measure(  # noqa: PLR0917 -- one parameter an option
     folder = job.parent if job else Path()
     joined = joined_address(address)
     if joined is not None:
-        wanted = Wanted(job=resolved, device=device, devices=devices, nodes=nodes)
+        wanted = ProfileRequest(job=resolved, device=device, devices=devices, nodes=nodes)
         found = measure_joined(out, joined, wanted, folder=folder, quick=quick)
         _tell(found, out, as_json=as_json)
         return

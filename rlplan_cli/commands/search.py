@@ -41,7 +41,7 @@ from rlplan_cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.configs.searching import Beyond
+    from planner.configs.searching import UnrestrictedPlans
     from planner.requests.pinned import Pinned
     from profiles.facts import Facts
     from reports.tables.plans import Table
@@ -123,7 +123,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     _check_target(target, pareto, beyond=beyond)
     own = _standing(stands, profile, site) if stands is not None else None
     facts_of = partial(load_facts, profile=profile, site=site)
-    asked = Asked(resolved, pinned, target, seconds, facts_of, own)
+    asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own)
     if names is not None:
         with progress_bar("front") as progress:
             front = front_of(
@@ -143,7 +143,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     say_written(*files.values())
 
 
-class Asked(NamedTuple):
+class SearchRequest(NamedTuple):
     """Hold what is searched: a job, what is pinned of its plans, for which framework, and with which facts."""
 
     job: Job
@@ -162,7 +162,12 @@ def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
 
 
 def _tell_best(
-    asked: Asked, files: dict[str, Path | None], *, beyond: bool, shows_all: bool, as_json: bool
+    asked: SearchRequest,
+    files: dict[str, Path | None],
+    *,
+    beyond: bool,
+    shows_all: bool,
+    as_json: bool,
 ) -> SearchResult:
     """Search the best plan, write and print it."""
     from planner.configs.searching import plans_beyond, plans_of
@@ -189,7 +194,7 @@ def _tell_best(
     return found
 
 
-def _report(found: SearchResult, folder: Path, asked: Asked) -> Path:
+def _report(found: SearchResult, folder: Path, asked: SearchRequest) -> Path:
     from rlplan_cli.commands.report import report_run
 
     best = found.plans[0]
@@ -231,7 +236,9 @@ def _check_target(target: str | None, pareto: str | None, *, beyond: bool) -> No
         )
 
 
-def _print_target(found: SearchResult, asked: Asked, further: Beyond | None) -> None:
+def _print_target(
+    found: SearchResult, asked: SearchRequest, further: UnrestrictedPlans | None
+) -> None:
     """Say for which framework the plan is, or what one beyond it brings."""
     from planner.configs.searching import target_of
     from rlplan.units import show_seconds

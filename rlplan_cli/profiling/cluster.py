@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlplan.errors import FileError
-from rlplan_cli.profiling.nodes import POOL, Measured, Wanted, nodes_to_measure
-from rlplan_cli.profiling.there import Asked, files_of, measure_here
+from rlplan_cli.profiling.nodes import POOL, Measured, ProfileRequest, nodes_to_measure
 from rlplan_cli.profiling.there import Measured as Told
+from rlplan_cli.profiling.there import NodeProfileRequest, files_of, measure_here
 
 if TYPE_CHECKING:
     from executor.workers.cluster.placing import Placed
@@ -21,7 +21,13 @@ Progress = Callable[[int, int, str], None]
 
 
 def measure_cluster(
-    out: Path, address: str, wanted: Wanted, *, folder: Path, quick: bool, progress: Progress
+    out: Path,
+    address: str,
+    wanted: ProfileRequest,
+    *,
+    folder: Path,
+    quick: bool,
+    progress: Progress,
 ) -> tuple[Profile, ...]:
     """Measure a cluster into the profile folder `out`, resuming what is there; leave the cluster as it was.
 
@@ -92,7 +98,7 @@ def _check_same_nodes(folder: Path, measured: Measured) -> None:
 
 
 def _asked(
-    wanted: Wanted,
+    wanted: ProfileRequest,
     folder: Path,
     rows: list[dict[str, Any]] | None,
     measured: Measured,
@@ -101,10 +107,10 @@ def _asked(
     name: str,
     *,
     quick: bool,
-) -> Asked:
+) -> NodeProfileRequest:
     from profiles.sheets import sheet_of
 
-    return Asked(
+    return NodeProfileRequest(
         name=name,
         device=measured.device,
         kind=sheet_of(wanted.job, measured.device).kind,
@@ -127,7 +133,7 @@ class _OneDevice:
     def _tell(self, where: str, done: int, total: int, label: str) -> None:
         self._progress(done, total, f"{self._measured.device} {where}: {label}")
 
-    def measure(self, asked: Callable[..., Asked]) -> None:
+    def measure(self, asked: Callable[..., NodeProfileRequest]) -> None:
         """Measure the first node, as `rlplan profile` measures a machine."""
         from executor.workers.cluster.errands import run_on
         from executor.workers.cluster.placing import placed_on
@@ -153,7 +159,7 @@ class _OneDevice:
         profile.write(out)
         return profile
 
-    def measure_links(self, wanted: Wanted, *, quick: bool) -> None:
+    def measure_links(self, wanted: ProfileRequest, *, quick: bool) -> None:
         """Measure what devices of different nodes take for messages and collectives."""
         from executor.control.start import device_type, join_all
         from executor.workers.cluster.errands import apply_on_all, started_members

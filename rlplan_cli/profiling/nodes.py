@@ -18,7 +18,7 @@ ADDRESS = "--address"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ProfileRequest:
     """Say what somebody wants measured of a cluster; None leaves it to the job, or to what is there.
 
     Attributes:
@@ -48,7 +48,7 @@ class Measured:
     nodes: tuple[RayNode, ...]
 
 
-def nodes_to_measure(wanted: Wanted, there: Sequence[RayNode]) -> tuple[Measured, ...]:
+def nodes_to_measure(wanted: ProfileRequest, there: Sequence[RayNode]) -> tuple[Measured, ...]:
     """Return the nodes to measure, by device.
 
     Raises:
@@ -87,7 +87,7 @@ def _plan_nodes(device: str, mark: str | None, nodes: int, devices: int) -> list
     ]
 
 
-def _of_job(wanted: Wanted) -> dict[str, list[PlanNode]]:
+def _of_job(wanted: ProfileRequest) -> dict[str, list[PlanNode]]:
     """Return the nodes of a job's cluster by device; of several groups of one device, the first."""
     job = wanted.job
     assert job is not None, "it is the job's cluster"
@@ -109,7 +109,7 @@ def _of_job(wanted: Wanted) -> dict[str, list[PlanNode]]:
     }
 
 
-def _of_cluster(wanted: Wanted, there: Sequence[RayNode]) -> dict[str, list[PlanNode]]:
+def _of_cluster(wanted: ProfileRequest, there: Sequence[RayNode]) -> dict[str, list[PlanNode]]:
     """Return all nodes of a cluster by device: those with GPUs, or where none has any, with cores."""
     from executor.workers.cluster.nodes import CPU, GPU
 

@@ -24,7 +24,7 @@ FILES_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class NodeProfileRequest:
     """Say what to measure on a node.
 
     Attributes:
@@ -58,7 +58,9 @@ class Measured:
     files: Mapping[str, str] | None = None
 
 
-def measure_here(tell: Callable[[Measured], object], asked: Asked) -> Mapping[str, str]:
+def measure_here(
+    tell: Callable[[Measured], object], asked: NodeProfileRequest
+) -> Mapping[str, str]:
     """Measure this node, and return the files of its profile by name.
 
     Raises:
@@ -90,7 +92,7 @@ def _without_main_program() -> Iterator[None]:
         main.__file__ = path
 
 
-def _measure(asked: Asked, out: Path, progress: Progress) -> None:
+def _measure(asked: NodeProfileRequest, out: Path, progress: Progress) -> None:
     from executor.pass_runner import RayPassRunner
     from executor.workers.cluster.carrying import seen_job
     from profiles.probes.session import profile_machine

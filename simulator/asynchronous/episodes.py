@@ -7,7 +7,7 @@ import simpy
 
 from rlplan.workload.work import Workload
 from simulator.asynchronous.setting import StreamSetting
-from simulator.generation.batching.running import Jump
+from simulator.generation.batching.running import DecodeSteps
 from simulator.generation.episodes.playing import Episode, EpisodeSet
 from simulator.generation.episodes.waves import EpisodeWaves
 from simulator.generation.shares import episode_of
@@ -69,15 +69,15 @@ class EpisodeArrivals:
         """Throw all running turns out, to be computed again first; return the tokens that they had."""
         return self.state.restart()
 
-    def turn(self) -> Jump | None:
+    def turn(self) -> DecodeSteps | None:
         """Do a prefill or a step with prompts; where none comes next, return the decode steps that do."""
         return self.state.turn_at(self.environment.now)
 
-    def part_of(self, jump: Jump, seconds: float) -> Jump:
+    def part_of(self, jump: DecodeSteps, seconds: float) -> DecodeSteps:
         """Return the steps of a jump that begin before so many seconds of it, one at least."""
         return self._jumping.part_of(jump, seconds)
 
-    def follow(self, jump: Jump) -> None:
+    def follow(self, jump: DecodeSteps) -> None:
         """Decode for the steps of a jump."""
         self._jumping.follow(jump)
 

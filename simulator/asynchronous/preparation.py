@@ -31,7 +31,7 @@ class Response:
     left: int
 
 
-class Waiting:
+class ReadyResponses:
     """Hold responses that are ready for a work, until enough of them go through it together.
 
     Args:
@@ -110,7 +110,7 @@ class Preparation:
         self.write_seconds, self.prepared = write_seconds, prepared
         self.works = {each.entry.work.key: each for each in works}
         self.iteration = 0
-        self._ready = {key: Waiting(each, whole, unit) for key, each in self.works.items()}
+        self._ready = {key: ReadyResponses(each, whole, unit) for key, each in self.works.items()}
         self._waits: dict[str, dict[Response, int]] = {key: {} for key in self.works}
         self._under_way: Counter[str] = Counter()
         self._ended: list[Response] = []

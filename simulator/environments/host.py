@@ -13,7 +13,7 @@ from rlplan.workload.environment import Environment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seats:
+class InstanceSlots:
     """Hold what the steps of one environment hold, and how many of them run at a time.
 
     Attributes:
@@ -38,7 +38,7 @@ class HostShare:
     """Hold what one of several replicas has of the host: cores, and seats by environment."""
 
     cores: float
-    seats: tuple[Seats, ...]
+    seats: tuple[InstanceSlots, ...]
 
 
 def host_share(job: Job, replicas: int) -> HostShare:
@@ -58,7 +58,7 @@ def host_share(job: Job, replicas: int) -> HostShare:
     )
 
 
-def _seats(environment: Environment, cores: float, replicas: int) -> Seats:
+def _seats(environment: Environment, cores: float, replicas: int) -> InstanceSlots:
     """Return a replica's part of an environment's seats: one at least, which several replicas may share.
 
     Replicas that wait for another one's instance run no steps, so that the others find more workers.
@@ -69,7 +69,7 @@ def _seats(environment: Environment, cores: float, replicas: int) -> Seats:
     whole = min(by_cores, workers)
     each = environment.instances_each(replicas)
     share = math.inf if environment.instances is None else environment.instances / replicas
-    return Seats(
+    return InstanceSlots(
         cores=min(held, cores),
         workers=max(1.0, math.floor(workers)) if workers < math.inf else workers,
         slowdown=max(1.0, min(1.0, share) / whole),
@@ -173,7 +173,7 @@ class HostQueue:
                 begin = max(now, call.asked_seconds)
                 heapq.heappush(self.running, (begin + call.seconds, call.number, call))
 
-    def _has_room(self, seats: Seats, environment: int) -> bool:
+    def _has_room(self, seats: InstanceSlots, environment: int) -> bool:
         return self.workers[environment] >= 1 and self.cores >= seats.cores - ROUNDING
 
 

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from simulator.environments.host import Seats
+from simulator.environments.host import InstanceSlots
 
 
 class Instances:
@@ -13,7 +13,7 @@ class Instances:
         most: Episodes of all environments together that are under way at a time.
     """
 
-    def __init__(self, seats: Sequence[Seats], most: float) -> None:
+    def __init__(self, seats: Sequence[InstanceSlots], most: float) -> None:
         self._free = [each.instances for each in seats]
         self._lines: list[deque[int]] = [deque() for _ in seats]
         self._left = most

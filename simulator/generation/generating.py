@@ -24,9 +24,9 @@ from simulator.generation.prices.decoding import (
     measured_steps,
     operator_steps,
 )
-from simulator.generation.prices.grids import Note, nodes, stretches, worst_of
+from simulator.generation.prices.grids import CostQuality, nodes, stretches, worst_of
 from simulator.generation.prices.setting import ReplicaSetting, replica_setting_of
-from simulator.generation.prices.stepping import EngineSteps, Stretch, engine_steps
+from simulator.generation.prices.stepping import EngineSteps, SteppedInterval, engine_steps
 from simulator.generation.replica import (
     Chunks,
     Generated,
@@ -46,8 +46,8 @@ class EngineClock:
 
     def __init__(self, steps: EngineSteps) -> None:
         self._steps = steps
-        self._notes: set[Note] = set()
-        self._latest: dict[int, Stretch] = {}  # by sequences
+        self._notes: set[CostQuality] = set()
+        self._latest: dict[int, SteppedInterval] = {}  # by sequences
         self._stages = steps.setting.pp
         self._overlap = steps.overlaps
 
@@ -73,7 +73,7 @@ class EngineClock:
     prefill_run = None  # it has a KV cache
     uneven = None  # it pads nothing
 
-    def _on(self, stretch: Stretch, steps: int, mean: float) -> float:
+    def _on(self, stretch: SteppedInterval, steps: int, mean: float) -> float:
         """Return seconds of steps around a mean on a straight line, none shorter than the floor."""
         device = stretch.base + stretch.slope * mean
         margin = abs(stretch.slope) * (steps - 1) / 2
@@ -85,7 +85,7 @@ class EngineClock:
         each = (stretch.base + stretch.slope * (first + step) for step in range(steps))
         return sum(max(seconds, stretch.floor) for seconds in each) + steps * stretch.added
 
-    def _stretch(self, running: int, cached: float) -> Stretch:
+    def _stretch(self, running: int, cached: float) -> SteppedInterval:
         """Return the straight line on which a decode step lies, and remember it."""
         stretch, notes = self._steps.stretch(running, cached)
         self._latest[running] = stretch
@@ -380,7 +380,7 @@ def played(steps: Steps, limits: ReplicaLimits, share: Share) -> Played:
 
 
 @dataclass(slots=True)
-class _Roomy:
+class _RoomyReplica:
     """Hold what a replica does whose cache is never full, and the blocks from which on it is not."""
 
     blocks: int = 0
@@ -388,10 +388,10 @@ class _Roomy:
 
 
 @lru_cache(maxsize=REMEMBERED_REPLICAS)
-def _in_room(steps: Steps, limits: ReplicaLimits, share: Share) -> _Roomy:
+def _in_room(steps: Steps, limits: ReplicaLimits, share: Share) -> _RoomyReplica:
     """Return what is known of a replica whose cache is never full: the same, however large that is."""
     del steps, limits, share
-    return _Roomy()
+    return _RoomyReplica()
 
 
 def last_token_seconds(steps: Steps, limits: ReplicaLimits, share: Share) -> Floats:

@@ -40,7 +40,7 @@ class StepPrices(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class ReplicaShare:
     """Hold what a replica's share of a batch amounts to.
 
     Attributes:
@@ -58,14 +58,14 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Hold seconds of one of each of `Amounts`."""
+    """Hold seconds of one of each of `ReplicaShare`."""
 
     step: float
     response: float
     read: float
     prompt: float
 
-    def seconds(self, amounts: Amounts) -> float:
+    def seconds(self, amounts: ReplicaShare) -> float:
         """Return what they come to."""
         return (
             self.step * amounts.steps
@@ -129,7 +129,7 @@ def _width(slots: int, cache_tokens: int, share: Share) -> int:
 
 
 @lru_cache(maxsize=REMEMBERED_AMOUNTS)
-def _amounts(share: Share, batching: Batching, width: int) -> Amounts:
+def _amounts(share: Share, batching: Batching, width: int) -> ReplicaShare:
     prompts, responses = (np.asarray(tokens, dtype=np.float64) for tokens in share)
     reads = float((responses * (prompts + responses / 2)).sum())
     if waits(batching):
@@ -139,7 +139,7 @@ def _amounts(share: Share, batching: Batching, width: int) -> Amounts:
         whole = float(steps.sum())
     else:
         whole = _steps(share[1], width)
-    return Amounts(whole, float(responses.sum()), reads, float(prompts.sum()))
+    return ReplicaShare(whole, float(responses.sum()), reads, float(prompts.sum()))
 
 
 def _steps(responses: tuple[int, ...], width: int) -> float:
@@ -152,7 +152,7 @@ def _steps(responses: tuple[int, ...], width: int) -> float:
 
 
 def _prices(
-    clock: StepPrices, batching: Batching, width: int, amounts: Amounts, sequences: int
+    clock: StepPrices, batching: Batching, width: int, amounts: ReplicaShare, sequences: int
 ) -> Prices:
     """Return prices around the mean number of running sequences and of cached tokens."""
     if batching in ("static", "none"):

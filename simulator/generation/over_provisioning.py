@@ -25,7 +25,7 @@ REMEMBERED = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class LearntResponses:
     """Hold which responses of a begun batch are learnt from: those of the units that are done first.
 
     Attributes:
@@ -43,17 +43,17 @@ class Kept:
         return max(1, round(self.fraction * units))
 
 
-def kept_of(job: Job) -> Kept:
+def kept_of(job: Job) -> LearntResponses:
     """Return which responses of a batch that a job begins it learns from."""
     learnt_from, whole = job.workload, begun_work(job.workload)
     if load_algorithm(job.algorithm).groups:
         fraction = learnt_from.prompts / whole.prompts
-        return Kept(whole.samples_per_prompt, learnt_from.samples_per_prompt, fraction)
-    return Kept(1, 1, learnt_from.sequences / whole.sequences)
+        return LearntResponses(whole.samples_per_prompt, learnt_from.samples_per_prompt, fraction)
+    return LearntResponses(1, 1, learnt_from.sequences / whole.sequences)
 
 
 @dataclass(frozen=True, slots=True)
-class Enough:
+class EnoughEnded:
     """Hold when enough responses have ended.
 
     Attributes:
@@ -94,12 +94,12 @@ def cost_until_enough(cost: TaskCost, placed: PlacedTask, kv_bytes: float) -> Ta
     )
 
 
-def learnt(work: Workload, found: Enough) -> Workload:
+def learnt(work: Workload, found: EnoughEnded) -> Workload:
     """Return the work of an iteration on the responses that ended first: the longest are the last."""
     return _of_lengths(work, found.responses)
 
 
-def put_off(work: Workload, found: Enough) -> Workload:
+def put_off(work: Workload, found: EnoughEnded) -> Workload:
     """Return the work of an iteration on the prompts that were not done: their responses are as long again."""
     return _of_lengths(work, found.dropped)
 
@@ -109,7 +109,7 @@ def _of_lengths(work: Workload, tokens: tuple[int, ...]) -> Workload:
     return replace(work, response_tokens=lengths, over_provisioning=1.0, over_sampling=1.0)
 
 
-def enough_of(placed: PlacedTask, kv_bytes: float | None) -> Enough:
+def enough_of(placed: PlacedTask, kv_bytes: float | None) -> EnoughEnded:
     """Return when enough responses have ended of all that are begun.
 
     Args:
@@ -126,8 +126,8 @@ def _enough(
     limits: ReplicaLimits,
     statistics: LengthStatistics,
     replicas: int,
-    kept: Kept,
-) -> Enough:
+    kept: LearntResponses,
+) -> EnoughEnded:
     """Return when a fraction of the units have ended, those of a prompt when as many as are needed have.
 
     Those that are dropped run beside the others until then, so that playing all of them to the end says when.
@@ -143,7 +143,7 @@ def _enough(
     ranked = np.argsort(unit_ends, kind="stable")
     done = kept.done(len(unit_ends))
     learnt_from = np.take_along_axis(tokens, in_order, axis=1)[ranked[:done]]
-    return Enough(
+    return EnoughEnded(
         float(unit_ends[ranked[:done]].max() / ends.max()),
         _in_order(learnt_from),
         _in_order(tokens[ranked[done:]]),

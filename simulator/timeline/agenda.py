@@ -12,7 +12,7 @@ from simulator.costs.taskcost import TaskCost
 from simulator.costs.traffic import data_bytes, transfer_cost
 from simulator.generation.generating import finish_seconds, with_length_spread
 from simulator.generation.over_provisioning import (
-    Enough,
+    EnoughEnded,
     begun,
     cost_until_enough,
     enough_of,
@@ -82,7 +82,7 @@ def learnt_plan(placed: PlacedPlan) -> PlacedPlan:
     return PlacedPlan(replace(plan, job=job), placed.facts)
 
 
-def enough_learnt(placed: PlacedPlan) -> Enough:
+def enough_learnt(placed: PlacedPlan) -> EnoughEnded:
     """Return when a plan has as many responses as it learns from, of all that it begins."""
     return enough_of(placed.generate, max(0.0, kv_bytes_left(placed)))
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from evals.annealing import search
-from evals.neighbours import Walk
+from evals.neighbours import NeighbourDraws
 from planner.requests.specs import spec_values
 from profiles.catalog import ENGINES, load_model
 from profiles.facts import load_facts
@@ -49,7 +49,7 @@ def hasty(monkeypatch):
 def test_every_plan_that_a_walk_meets_is_sound_by_the_checks_of_plans(seed):
     rule = Rewards(function="digits", function_seconds_per_sample=0.001)
     chosen = job(rewards=rule)
-    walk = Walk(chosen, load_facts(chosen), Random(seed), ("sync", "one-step-off"))
+    walk = NeighbourDraws(chosen, load_facts(chosen), Random(seed), ("sync", "one-step-off"))
     state = next(found for _ in range(100) if (found := walk.first()) is not None)
     seen = set()
     for _ in range(600):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from executor.control.controller import Finished
+from executor.control.controller import MeasuredIteration
 from executor.control.summary import VERL_NAMES, iteration_metrics, progress_line
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import tasks_of
@@ -56,7 +56,7 @@ def safe_rlhf():
         "critic.update": {"value_loss": 0.25, "gradient_norm_mean": 2.0},
     }
     iteration = IterationSpan(iteration=4, start_seconds=10.0, end_seconds=14.0)
-    record = Finished(
+    record = MeasuredIteration(
         span=iteration, spans=spans, metrics=metrics, state={"lagrange_multiplier": 1.5}
     )
     return plan, tasks, record
@@ -123,7 +123,9 @@ def test_responses_of_all_rounds_count_in_the_mean_length():
         "actor.update": {"reward_sum": 8.0, "gradient_norm_mean": 1.0},
     }
     iteration = IterationSpan(iteration=0, start_seconds=0.0, end_seconds=4.0)
-    found = iteration_metrics(plan, tasks, Finished(span=iteration, spans=spans, metrics=metrics))
+    found = iteration_metrics(
+        plan, tasks, MeasuredIteration(span=iteration, spans=spans, metrics=metrics)
+    )
     assert found["rounds"] == 2
     assert found["response_tokens"] == 5.0
     assert found["timing_s/gen"] == 2.0

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from evals.neighbours import Walk
+from evals.neighbours import NeighbourDraws
 from profiles.catalog import ENGINES, load_job, load_model
 from profiles.facts import Facts, load_facts
 from rlplan.errors import RlplanError
@@ -95,7 +95,7 @@ def drawn_plans(count, seed=0):
     every = jobs()
     facts: dict[int, Facts] = {index: load_facts(job) for index, job in enumerate(every)}
     walks = [
-        Walk(job, facts[index], generator, ("sync", "one-step-off"))
+        NeighbourDraws(job, facts[index], generator, ("sync", "one-step-off"))
         for index, job in enumerate(every)
     ]
     states: list[Any] = [None] * len(every)

@@ -23,7 +23,7 @@ import rlplan.stages
 import rlplan.transfers
 import rlplan.transports
 import simulator.stages
-from evals.neighbours import Walk
+from evals.neighbours import NeighbourDraws
 from evals.tables import READERS
 from executor.control.capabilities import check_runnable
 from executor.workers.stages import STAGES as EXECUTED
@@ -247,7 +247,7 @@ def test_a_kind_of_task_without_a_model_is_planned_searched_and_run(tmp_path):
         assert found.plan.pool_of("rule.compute_reward").is_host
         check_plan(found.plan)
         assert layout_words(found.plan.tasks["rule.compute_reward"], "judge").endswith("processes")
-        walk = Walk(plan.job, facts, Random(0), ("sync",))
+        walk = NeighbourDraws(plan.job, facts, Random(0), ("sync",))
         state = walk.first()
         assert state is not None
         assert walk.plan(state, "test").pool_of("rule.compute_reward").is_host

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.exact.generation.bounds import Asked, least_seconds
+from planner.exact.generation.bounds import BoundedSettings, least_seconds
 from planner.exact.generation.episode_loads import episode_loads
 from profiles.facts import load_facts
 from rlplan.workload.environment import Environment
@@ -49,7 +49,8 @@ def ratio_of(generator, engine):
     running = min(layout.max_running, work.sequences // layout.dp)
     blocks = np.array([cache // placed.block_bytes])
     bounds = [
-        least_seconds(steps, one.load, one.asked(Asked(running)), blocks)[0] + one.outside_seconds
+        least_seconds(steps, one.load, one.asked(BoundedSettings(running)), blocks)[0]
+        + one.outside_seconds
         for one in episode_loads(job, placed.engine, layout.dp)
     ]
     return max(bounds) / task_cost(placed, cache).total.seconds

@@ -6,7 +6,7 @@ import pytest
 from planner.answers.explain import nearest_fit
 from planner.exact.infeasibility import infeasibility_reason, shortage_of
 from planner.exact.space import Space
-from planner.layouts.sizes import Asked, PoolCuts
+from planner.layouts.sizes import PinnedCut, PoolCuts
 from planner.placements.partitions import placed_roles
 from profiles.catalog import ENGINES, load_engine, load_job
 from profiles.facts import load_facts
@@ -160,7 +160,7 @@ def test_an_engine_that_no_layout_keeps_is_not_called_short_of_cache(job):
 def test_a_pinned_stage_of_sharding_is_laid_out_on_one_rank(zero):
     job = load_job(EXAMPLE)
     engine = load_engine("fsdp2-hf")
-    asked = Asked(TaskDraft(zero=zero))
+    asked = PinnedCut(TaskDraft(zero=zero))
     cuts = PoolCuts(job.architecture("actor"), engine, job, 1, 1, asked)
     assert {sizes.zero for sizes in cuts.train()} == {zero}
     assert zero in {sizes.zero for sizes in cuts.infer()} or zero != 3

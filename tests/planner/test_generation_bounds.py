@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.exact.generation.bounds import Asked, floors_under, least_seconds
+from planner.exact.generation.bounds import BoundedSettings, floors_under, least_seconds
 from planner.exact.generation.loads import Contexts, load_of, steps_in_turn
 from profiles.catalog import load_engine, load_model
 from profiles.facts import load_facts
@@ -76,9 +76,12 @@ def ratio_of(generator, engine, models):
     samples = job.workload.samples_per_prompt
     shares = longest_shares(statistics_of(job.workload), layout.dp, samples, wave)
     loads = [load_of(*share, samples, sheet.kv_block_tokens) for share in shares]
-    bounds = [least_seconds(steps, load, Asked(running), np.array([blocks]))[0] for load in loads]
+    bounds = [
+        least_seconds(steps, load, BoundedSettings(running), np.array([blocks]))[0]
+        for load in loads
+    ]
     # What holds for twice as many that may run, some waiting all the same, holds for these too.
-    wider = Asked(2 * running, waits=True)
+    wider = BoundedSettings(2 * running, waits=True)
     bounds += [least_seconds(steps, load, wider, np.array([blocks]))[0] for load in loads]
     return max(bounds) / cost.total.seconds
 

@@ -16,8 +16,8 @@ from reports.pictures.style import (
     POOL_COLOURS,
     SERIES_COLOURS,
     TASK_COLOURS,
+    FillStyle,
     LegendEntry,
-    Look,
     elided,
     legend_rows,
     looks,
@@ -249,7 +249,7 @@ def test_text_that_does_not_fit_is_cut():
 
 
 def test_legends_break_into_rows_and_keep_every_entry():
-    entries = [LegendEntry(f"task number {number}", Look("#000000")) for number in range(20)]
+    entries = [LegendEntry(f"task number {number}", FillStyle("#000000")) for number in range(20)]
     rows = legend_rows(entries, 300.0)
     assert [entry for row in rows for entry in row] == entries
     assert len(rows) > 5

@@ -6,12 +6,12 @@ import pytest
 
 from executor.workers.cluster import boards
 from executor.workers.cluster.boards import Board, check_alike
-from executor.workers.cluster.looking import Seen
+from executor.workers.cluster.looking import NodeAnswer
 from executor.workers.cluster.nodes import RayNode
 from rlplan.errors import FileError, PlanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
-from rlplan_cli.profiling.nodes import Wanted, nodes_to_measure
+from rlplan_cli.profiling.nodes import ProfileRequest, nodes_to_measure
 from tests.executor.plans import make_job
 
 MACHINE = {"system": "Linux", "cpu": "x", "cores": "8", "memory_bytes": "1", "gpus": "none"}
@@ -39,7 +39,7 @@ GPUS = [
 @pytest.fixture(autouse=True)
 def seen(monkeypatch):
     """Let nodes answer as machines of one kind, their GPUs by what Ray calls them."""
-    found = Seen(versions=FrozenDict(VERSIONS), fingerprint=FrozenDict(MACHINE))
+    found = NodeAnswer(versions=FrozenDict(VERSIONS), fingerprint=FrozenDict(MACHINE))
     answers = {f"10.0.0.{number}": found for number in range(1, 5)}
     monkeypatch.setattr(boards, "looked_at", lambda *_: answers)
     monkeypatch.setattr(
@@ -49,7 +49,7 @@ def seen(monkeypatch):
 
 
 def measured(there, job=None, **wanted):
-    found = nodes_to_measure(Wanted(job=job, **wanted), there)
+    found = nodes_to_measure(ProfileRequest(job=job, **wanted), there)
     return [(each.device, each.devices, [node.address for node in each.nodes]) for each in found]
 
 
@@ -75,7 +75,7 @@ def test_a_job_says_which_devices_of_how_many_nodes():
     groups = (NodeGroup(gpu="cpu", gpus_per_node=2, nodes=2, inter_node_gbps=1.0),)
     job = replace(make_job(), cluster=groups)
     assert measured(CORES, job) == [("cpu", 2, ["10.0.0.1", "10.0.0.2"])]
-    (found,) = nodes_to_measure(Wanted(job=job), CORES)
+    (found,) = nodes_to_measure(ProfileRequest(job=job), CORES)
     assert [each.workers for each in found.plan_nodes] == [
         (("profile", 0), ("profile", 1)),
         (("profile", 2), ("profile", 3)),

@@ -15,7 +15,7 @@ from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Uniform
 from simulator.asynchronous.playing import play_stream
-from simulator.environments.host import HostShare, Seats, host_share
+from simulator.environments.host import HostShare, InstanceSlots, host_share
 from simulator.generation.batching.joining import Calls, JoiningSet
 from simulator.generation.episodes.playing import Episode, Turn
 from simulator.generation.episodes.waves import EpisodeWaves
@@ -42,7 +42,7 @@ def seats(**changes):
         "instances": math.inf,
         "sharing": 1.0,
     }
-    return Seats(**(fields | {"limit_seconds": math.inf} | changes))
+    return InstanceSlots(**(fields | {"limit_seconds": math.inf} | changes))
 
 
 def episodes(*environments, cores=math.inf, engine=None, prompts=8, **changes):

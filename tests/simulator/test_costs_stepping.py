@@ -15,7 +15,7 @@ from rlplan.sheets.hardware import StepCosts
 from rlplan.workload.lengths import Lognormal, sample_lengths
 from simulator.costs.pricing import pass_seconds, setting_on
 from simulator.generation.generating import EngineClock, generated, limits_of, steps_in
-from simulator.generation.prices.grids import Grid, Note, nodes, worst_of
+from simulator.generation.prices.grids import CostQuality, Grid, nodes, worst_of
 from simulator.generation.prices.stepping import engine_steps
 from simulator.generation.replica import Chunks
 from simulator.placed.site import Site
@@ -46,7 +46,7 @@ def test_costs_between_nodes_lie_on_straight_lines():
     assert len(asked) == 4
     # The largest spread is that of 10 by 10: 3 of 40 seconds.
     share: Any = pytest.approx(0.075)
-    assert worst_of(notes) == Note(share, Source.FITTED, outside_range=False)
+    assert worst_of(notes) == CostQuality(share, Source.FITTED, outside_range=False)
     assert nodes(5) == (5, 5, 0.0)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from profiles.facts import load_facts
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import Lognormal
-from simulator.environments.host import HostQueue, HostShare, Seats
+from simulator.environments.host import HostQueue, HostShare, InstanceSlots
 from simulator.generation.episodes.playing import Episode, EpisodeShare, Turn, generate_episodes
 from simulator.generation.playing import generate
 from simulator.generation.replica import Replica
@@ -40,7 +40,9 @@ def flat(batching="mixed", **changes):
 def host(cores=math.inf, workers=math.inf, **fields):
     """Return a share of the host with one environment, whose steps hold a core each."""
     usual = {"slowdown": 1.0, "instances": math.inf, "sharing": 1.0, "limit_seconds": math.inf}
-    return HostShare(cores=cores, seats=(Seats(cores=1, workers=workers, **(usual | fields)),))
+    return HostShare(
+        cores=cores, seats=(InstanceSlots(cores=1, workers=workers, **(usual | fields)),)
+    )
 
 
 def episode(*turns, prompt=0, tokens=10, reset=0.0):
@@ -140,7 +142,7 @@ def test_instances_begin_when_others_have_ended():
 
 def test_episodes_of_one_environment_wait_for_no_instance_of_another():
     seats = tuple(
-        Seats(
+        InstanceSlots(
             cores=1, workers=math.inf, slowdown=1, instances=most, sharing=1, limit_seconds=math.inf
         )
         for most in (1, 2)
@@ -195,7 +197,7 @@ calls = st.lists(
 @given(calls, st.integers(2, 6), st.integers(1, 4))
 def test_the_host_runs_every_step_once_and_never_more_than_it_has(asked, cores, workers):
     seats = [
-        Seats(
+        InstanceSlots(
             cores=held,
             workers=limit,
             slowdown=1,

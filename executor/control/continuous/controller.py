@@ -15,12 +15,12 @@ from executor.control.continuous.rollouts import Replica, Rollouts, RollResult
 from executor.control.continuous.samples import BatchPrompts, Samples
 from executor.control.continuous.sharing import sample_path
 from executor.control.continuous.timeline import Log, stretch_of
-from executor.control.controller import Controller, Finished, Running
+from executor.control.controller import Controller, MeasuredIteration, SentIteration
 from executor.control.prompt_batches import Batch
 from executor.data.batches import Columns, Rows, count_rows, split_rows
 from executor.learning.multiplier import next_state
 from executor.queue.transfer_queue import HeldPiece, SampleSize, Write
-from executor.workers.calls import Rolled
+from executor.workers.calls import RolloutReport
 from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
@@ -63,7 +63,7 @@ class ContinuousController(Controller):
         self._synced, self._sync_is_due = -1, False
         self._is_last = False
 
-    def send(self, iteration: int, *, is_last: bool = False) -> Running:
+    def send(self, iteration: int, *, is_last: bool = False) -> SentIteration:
         """Begin an iteration, and send what can be sent.
 
         Args:
@@ -76,9 +76,9 @@ class ContinuousController(Controller):
         self._is_last = is_last
         pieces = self._learning.begin(iteration)
         self._go_on()
-        return Running(iteration=iteration, start_seconds=start, calls=(), pieces=pieces)
+        return SentIteration(iteration=iteration, start_seconds=start, calls=(), pieces=pieces)
 
-    def finish(self, running: Running) -> Finished:
+    def finish(self, running: SentIteration) -> MeasuredIteration:
         """Let everything go on until an iteration has ended; return what it measured."""
         while not self._learning.is_done:
             self._events.wait()
@@ -95,7 +95,7 @@ class ContinuousController(Controller):
         self.state = next_state(self._algorithm, self._plan.job, state, metrics)
         self._sync_is_due = not self._is_last and (iteration + 1) % self._plan.sync_every == 0
         self._forget_prompts()
-        return Finished(
+        return MeasuredIteration(
             span=IterationSpan(
                 iteration=iteration,
                 start_seconds=running.start_seconds - origin,
@@ -222,7 +222,7 @@ class ContinuousController(Controller):
         references = list(result.rolled.values())
         self._events.when(references, lambda values: self._rolled(replica, result, values))
 
-    def _rolled(self, replica: Replica, result: RollResult, values: list[Rolled]) -> None:
+    def _rolled(self, replica: Replica, result: RollResult, values: list[RolloutReport]) -> None:
         """Write the responses that have ended to the queue."""
         rolled = values[0]
         pool = self._plan.tasks[GENERATE].pool

@@ -7,7 +7,7 @@ from typing import Any
 from executor.data.batches import Rows
 from executor.parallel.positions import generation_positions
 from executor.queue.transfer_queue import ranges_of
-from executor.workers.calls import RollCall, Rolled
+from executor.workers.calls import RollCall, RolloutReport
 from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
 from rlplan.plan import Plan
@@ -120,7 +120,7 @@ class Rollouts:
             rolled={rank: result[-1] for rank, result in results.items()},
         )
 
-    def came_back(self, replica: Replica, rolled: Rolled) -> list[int]:
+    def came_back(self, replica: Replica, rolled: RolloutReport) -> list[int]:
         """Note that a call has returned; return the samples that have ended, in their order."""
         replica.is_busy, replica.running = False, rolled.running
         replica.waited_seconds += rolled.report.metrics["environment_seconds"]

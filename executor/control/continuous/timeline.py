@@ -12,7 +12,7 @@ from rlplan.trace import Activity, Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class CallSpan:
     """Hold when a pool worked on a call, on the host's clock."""
 
     name: str
@@ -31,10 +31,10 @@ class Log:
 
     def __init__(self, generates: str) -> None:
         self._generates = generates
-        self._stretches: list[Stretch] = []
+        self._stretches: list[CallSpan] = []
         self._calls: list[tuple[PendingCall, dict[PoolRank, CallReport]]] = []
 
-    def note(self, stretch: Stretch) -> None:
+    def note(self, stretch: CallSpan) -> None:
         """Note when a pool worked."""
         self._stretches.append(stretch)
 
@@ -70,10 +70,10 @@ class Log:
 
 def stretch_of(
     name: str, pool: str, activity: Activity, reports: Mapping[PoolRank, CallReport]
-) -> Stretch:
+) -> CallSpan:
     """Return when the ranks of a pool worked on a call: from the first that began to the last that ended."""
     own = [report for (where, _), report in reports.items() if where == pool]
-    return Stretch(
+    return CallSpan(
         name=name,
         pool=pool,
         activity=activity,
@@ -83,7 +83,7 @@ def stretch_of(
 
 
 def spans_of(
-    stretches: Sequence[Stretch], iteration: int, origin_seconds: float, generates: str
+    stretches: Sequence[CallSpan], iteration: int, origin_seconds: float, generates: str
 ) -> tuple[Span, ...]:
     """Return the spans of an iteration; calls of one generation that follow each other are one span.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from executor.workers.cluster.looking import Look, looked_at, on_node
+from executor.workers.cluster.looking import NodeQuery, looked_at, on_node
 from executor.workers.cluster.nodes import GPU, RayNode
 from executor.workers.pools import fetched
 from rlplan.errors import PlanError
@@ -46,7 +46,7 @@ def check_alike(nodes: Sequence[RayNode], what: str) -> None:
     Raises:
         PlanError: Names the first difference, and the nodes.
     """
-    seen = looked_at(nodes, Look())
+    seen = looked_at(nodes, NodeQuery())
     first = seen[nodes[0].id]
     for node in nodes[1:]:
         other = seen[node.id]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from executor.workers.cluster.looking import LIBRARIES, Look, looked_at
+from executor.workers.cluster.looking import LIBRARIES, NodeQuery, looked_at
 from executor.workers.cluster.nodes import CPU, GPU, MEMORY, RayNode, ray_nodes
 from executor.workers.processes.joined_ray import joined_ray
 from rlplan.files.frozen import FrozenDict
@@ -44,7 +44,7 @@ def nodes_of_cluster(address: str) -> tuple[ClusterNode, ...]:
     """
     with joined_ray(address):
         nodes = ray_nodes()
-        seen = looked_at(nodes, Look())
+        seen = looked_at(nodes, NodeQuery())
     found = {name: {each.versions.get(name) for each in seen.values()} for name in LIBRARIES}
     unlike = [name for name in NEEDED if len(found[name] - {None}) > 1]
     return tuple(_described(node, seen[node.id].versions, unlike) for node in nodes)

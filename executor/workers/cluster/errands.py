@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ErrandProgress:
     """Hold how far a function is.
 
     Attributes:
@@ -43,24 +43,24 @@ class Errand:
     """Run a function on this node in a thread, and answer meanwhile how far it is."""
 
     def __init__(self) -> None:
-        self._told = Told()
+        self._told = ErrandProgress()
 
     def begin(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
         """Run a function of (tell, *arguments); return at once."""
 
         def tell(last: Any) -> None:
-            self._told = Told(last=last)
+            self._told = ErrandProgress(last=last)
 
         def run() -> None:
             try:
                 result = function(tell, *arguments)
-                self._told = Told(last=self._told.last, has_ended=True, result=result)
+                self._told = ErrandProgress(last=self._told.last, has_ended=True, result=result)
             except Exception as error:  # noqa: BLE001 -- raised where somebody asks
-                self._told = Told(last=self._told.last, has_ended=True, error=error)
+                self._told = ErrandProgress(last=self._told.last, has_ended=True, error=error)
 
         threading.Thread(target=run, daemon=True).start()
 
-    def told(self) -> Told:
+    def told(self) -> ErrandProgress:
         """Return how far it is."""
         return self._told
 

@@ -31,7 +31,7 @@ SHARED = "a path on storage that all nodes share"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class NodeQuery:
     """Ask a node what it sees.
 
     Attributes:
@@ -44,7 +44,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class NodeAnswer:
     """Hold what a node answers.
 
     Attributes:
@@ -62,7 +62,7 @@ class Seen:
     problem: str = ""
 
 
-def look(asked: Look, name: str) -> Seen:
+def look(asked: NodeQuery, name: str) -> NodeAnswer:
     """Return what this machine has and sees.
 
     Args:
@@ -76,7 +76,7 @@ def look(asked: Look, name: str) -> Seen:
     if asked.token is not None:
         answers = _answer_remote_token if is_url(asked.token) else _answer_token
         token, problem = answers(asked.token, name)
-    return Seen(
+    return NodeAnswer(
         versions=FrozenDict(versions),
         fingerprint=read_fingerprint(),
         signatures=FrozenDict({path: signature(Path(path)) for path in asked.paths}),
@@ -128,14 +128,14 @@ def _of_file(path: Path) -> str:
     return f"{size} {hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
-def looked_at(nodes: Sequence[RayNode], asked: Look) -> dict[str, Seen]:
+def looked_at(nodes: Sequence[RayNode], asked: NodeQuery) -> dict[str, NodeAnswer]:
     """Return what each node sees, by its id.
 
     Raises:
         WorkerLostError: Code does not run on a node; names it.
     """
     waiting = {node.id: on_node(look, node, asked, node.id) for node in nodes}
-    found: dict[str, Seen] = {}
+    found: dict[str, NodeAnswer] = {}
     for node in nodes:
         try:
             found |= fetched({node.id: waiting[node.id]})
@@ -155,7 +155,7 @@ def on_node(function: Callable[..., Any], node: RayNode, *arguments: Any) -> Any
 
 def check_seen(
     nodes: Sequence[RayNode], paths: Mapping[str, Path], written: Mapping[str, Path]
-) -> dict[str, Seen]:
+) -> dict[str, NodeAnswer]:
     """Refuse nodes that do not see what workers read, or cannot share what they write; return what they see.
 
     Args:
@@ -165,7 +165,7 @@ def check_seen(
     Raises:
         FileError: Names the folder, the node, and what is wrong.
     """
-    seen = looked_at(nodes, Look(paths=tuple(str(path) for path in paths.values())))
+    seen = looked_at(nodes, NodeQuery(paths=tuple(str(path) for path in paths.values())))
     for name, path in paths.items():
         own = signature(path)
         for node in nodes:
@@ -186,7 +186,7 @@ def _check_shared(nodes: Sequence[RayNode], folder: Path, name: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         token.write_text(text, encoding="ascii")
-        seen = looked_at(nodes, Look(token=str(token)))
+        seen = looked_at(nodes, NodeQuery(token=str(token)))
         for node in nodes:
             if seen[node.id].token != text:
                 reason = seen[node.id].problem or "another file is there"
@@ -220,7 +220,7 @@ def check_reached(nodes: Sequence[RayNode], url: str, name: str) -> None:
         folder.write(token, text)
         if folder.read(token) != text:
             raise FileError(url, "does not give back what is written there", field=name)
-        seen = looked_at(nodes, Look(token=child_url(url, token)))
+        seen = looked_at(nodes, NodeQuery(token=child_url(url, token)))
         for node, answer in zip(nodes, answers, strict=True):
             if seen[node.id].token != text or folder.read(answer) != node.id:
                 problem = seen[node.id].problem or "another file is there"

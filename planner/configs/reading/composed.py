@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from planner.configs.reading.given import Flat, Given
+from planner.configs.reading.given import Flat, GivenValue
 from planner.configs.reading.inherited import (
     DOTTED,
     INHERITS,
@@ -291,8 +291,8 @@ class _Composer:
             return (str(given.value),)
         return self.overrides.get(entry.key, entry.names) if entry.group else entry.names
 
-    def _chosen(self, names: tuple[str, ...], path: Path) -> Given:
-        return Given(value=names[0] if names else None, where=str(path))
+    def _chosen(self, names: tuple[str, ...], path: Path) -> GivenValue:
+        return GivenValue(value=names[0] if names else None, where=str(path))
 
 
 def _package(entry: _Entry, path: Path, parent: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from planner.configs.reading.composed import (
     composed_yaml,
     config_option,
 )
-from planner.configs.reading.given import Flat, Given, leaves, place_of, scalar
+from planner.configs.reading.given import Flat, GivenValue, leaves, place_of, scalar
 from planner.configs.reading.inherited import read_inherited
 from planner.configs.reading.settings import Lost, Settings, fits_any, is_on
 from planner.configs.reading.sheet import ConfigSheet, load_config_sheet
@@ -597,7 +597,7 @@ def _flags(words: list[Text], file: str) -> Flat:
         first = values[0] if values else None
         gaps = tuple(gap for word in values for gap in word.gaps)
         where = place_of(first or flag, file)
-        flat[name] = Given(value=value, where=where, gaps=gaps)
+        flat[name] = GivenValue(value=value, where=where, gaps=gaps)
 
     flag = Text("")
     for word in words:
@@ -611,5 +611,5 @@ def _flags(words: list[Text], file: str) -> Flat:
     return flat
 
 
-def _given(word: Text, value: str, file: str) -> Given:
-    return Given(value=scalar(value), where=place_of(word, file), gaps=word.gaps)
+def _given(word: Text, value: str, file: str) -> GivenValue:
+    return GivenValue(value=scalar(value), where=place_of(word, file), gaps=word.gaps)

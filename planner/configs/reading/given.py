@@ -11,7 +11,7 @@ from planner.configs.shell.text import Gap, Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class GivenValue:
     """Hold the value of one key.
 
     Attributes:
@@ -32,7 +32,7 @@ class Given:
 # A name in a mapping and its colon, where no space follows, as hydra allows.
 UNSPACED: Final = re.compile(r"([{,]\s*[\w.\-]+):(?=[^\s/])")
 
-Flat = dict[str, Given]
+Flat = dict[str, GivenValue]
 
 
 def scalar(text: str) -> object:

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import yaml
 
-from planner.configs.reading.given import Flat, Given
+from planner.configs.reading.given import Flat, GivenValue
 from planner.configs.shell.text import Gap
 from rlplan.errors import FileError, unreadable
 
@@ -183,7 +183,7 @@ def resolved(
                 gaps = (gap,)
         if isinstance(value, str) and EXPONENT.match(value):
             value = float(value)  # as OmegaConf reads it, and YAML 1.1 does not
-        flat[key] = Given(value=value, where=where, gaps=gaps)
+        flat[key] = GivenValue(value=value, where=where, gaps=gaps)
     return flat
 
 
@@ -203,10 +203,10 @@ def _readable(data: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def missing_file(name: str, file: str) -> Given:
+def missing_file(name: str, file: str) -> GivenValue:
     """Return what stands for a file's values where it is not there."""
     reason = "is not there; its values are taken to be the framework's usual ones"
-    return Given(value=name, where=file, gaps=(Gap(line=1, source=name, reason=reason),))
+    return GivenValue(value=name, where=file, gaps=(Gap(line=1, source=name, reason=reason),))
 
 
 def _followed(tree: Any, path: tuple[str, ...]) -> object:  # noqa: ANN401 -- a node of OmegaConf

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from planner.configs.reading.given import Flat, Given
+from planner.configs.reading.given import Flat, GivenValue
 from planner.configs.reading.sheet import ConfigSheet, Setting, spelled
 from planner.configs.shell.text import OF_THE_RUN, Gap
 from rlplan.errors import FileError, nearest_name
@@ -239,7 +239,7 @@ class Settings:
         usual = setting.default
         return setting.values.get(usual, usual) if isinstance(usual, str) else usual
 
-    def _meant(self, setting: Setting, key: str, given: Given) -> object:
+    def _meant(self, setting: Setting, key: str, given: GivenValue) -> object:
         """Return what a word means; one that is not known, but has a part that is, is a fork's and means what that does."""
         if not setting.values:
             return given.value
@@ -384,8 +384,8 @@ def keys_of(settings: Settings) -> Keys:
     harmless = sheet.harmless()
     without = [each for each in harmless if _is_pattern(each)]
     known = {*_known(sheet), *harmless}
-    work = _Meant(sheet, sheet.changes_work, harmless)
-    uncounted = _Meant(sheet, sheet.not_modelled, harmless)
+    work = _KeyIndex(sheet, sheet.changes_work, harmless)
+    uncounted = _KeyIndex(sheet, sheet.not_modelled, harmless)
     silent, unknown = list[str](), list[str]()
     apart, doubtful = dict[str, str](), dict[str, str]()
     for key, given in flat.items():
@@ -415,7 +415,7 @@ def keys_of(settings: Settings) -> Keys:
     )
 
 
-class _Meant:
+class _KeyIndex:
     """Answer what a sheet says of a key: by its name, or else, unless another says it, by the first pattern it fits."""
 
     def __init__(

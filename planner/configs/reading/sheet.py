@@ -90,7 +90,7 @@ class TrainerSheet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Earlier:
+class VersionChange:
     """Say what a framework had otherwise up to a version, and with it.
 
     Attributes:
@@ -185,7 +185,7 @@ class ConfigSheet:
     title: str
     version: str
     versions: tuple[str, ...]
-    earlier: FrozenDict[str, Earlier] = FrozenDict()
+    earlier: FrozenDict[str, VersionChange] = FrozenDict()
     ranges: tuple[VersionRange, ...] = ()
     images: tuple[str, ...] = ()
     engines: FrozenDict[str, str] = FrozenDict()
@@ -248,7 +248,7 @@ class ConfigSheet:
         return sheet
 
 
-def _changed(sheet: ConfigSheet, earlier: Earlier) -> ConfigSheet:
+def _changed(sheet: ConfigSheet, earlier: VersionChange) -> ConfigSheet:
     """Return a sheet with what was otherwise earlier."""
     settings, losses = (
         {

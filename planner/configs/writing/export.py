@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from planner.configs.losses import words_of
-from planner.configs.reading.given import Flat, Given, scalar
+from planner.configs.reading.given import Flat, GivenValue, scalar
 from planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, Setting
 from profiles.sheets import hugging_face_ids, load_framework, load_model, model_names
 from rlplan.algorithms import load_algorithm
@@ -318,7 +318,7 @@ class Export:
         for key, value in self.values.items():
             named = value.default or value.name if isinstance(value, Variable) else value
             meant = list(named) if isinstance(named, tuple) else named
-            found[key] = Given(value=meant, where=f"{self.file}, exported")
+            found[key] = GivenValue(value=meant, where=f"{self.file}, exported")
         return found
 
     def _trainer(self) -> str:

@@ -195,7 +195,7 @@ Line = tuple[float, float]  # seconds at no tokens, seconds for each
 PROBED_SEQUENCES, PROBED_TOKENS = 64, 1024
 
 
-class Asked(NamedTuple):
+class BoundedSettings(NamedTuple):
     """Hold what of a replica's settings bounds depend on.
 
     Attributes:
@@ -212,7 +212,9 @@ class Asked(NamedTuple):
     endless: bool = False
 
 
-def least_seconds(steps: EngineSteps, load: Load, asked: Asked, kv_blocks: Floats) -> Floats:
+def least_seconds(
+    steps: EngineSteps, load: Load, asked: BoundedSettings, kv_blocks: Floats
+) -> Floats:
     """Return the bounds for caches of several sizes, in seconds. Shape as `kv_blocks`."""
     engine, stages = steps.engine, steps.setting.pp
     widest = max(engine.max_batched_tokens, load.longest_prompt_tokens) // stages + 1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from planner.exact.generation.bounds import Asked
+from planner.exact.generation.bounds import BoundedSettings
 from planner.exact.generation.loads import Load, load_of
 from rlplan.job import Job
 from rlplan.sheets.hardware import EngineSheet
@@ -31,7 +31,7 @@ class BoundingLoad(NamedTuple):
     running: int = sys.maxsize
     outside_seconds: float = 0.0
 
-    def asked(self, asked: Asked) -> Asked:
+    def asked(self, asked: BoundedSettings) -> BoundedSettings:
         """Return a replica's settings as this load meets them."""
         return asked._replace(max_running=min(asked.max_running, self.running))
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.exact.generation.bounds import Asked, least_seconds
+from planner.exact.generation.bounds import BoundedSettings, least_seconds
 from planner.exact.generation.episode_loads import BoundingLoad, episode_loads
 from planner.exact.generation.loads import load_of
-from planner.exact.generation.options import Bringing, Move, Replicas, cut_of
+from planner.exact.generation.options import Replicas, UnpricedMove, WeightMove, cut_of
 from planner.exact.generation.weight_moves import WeightMoves
 from planner.layouts.option_table import OptionTable
 from planner.layouts.pareto import front_rows
@@ -73,8 +73,8 @@ class GenerationTable:
         self._seconds: dict[tuple[TaskPlan, Site, int], float] = {}
         self._sizes: dict[tuple[TaskPlan, Site], list[tuple[int, float]]] = {}
         self._replicas: dict[Site, list[Replicas]] = {}
-        self._moves: dict[Hashable, list[Move]] = {}
-        self._brought: dict[Hashable, list[Bringing]] = {}
+        self._moves: dict[Hashable, list[WeightMove]] = {}
+        self._brought: dict[Hashable, list[UnpricedMove]] = {}
         self._alike: dict[Hashable, list[Replicas]] = {}
         self._least: dict[Hashable, float] = {}
         self._clocks: dict[Hashable, object] = {}
@@ -122,7 +122,7 @@ class GenerationTable:
 
     def moves(
         self, sharding: WeightSharding, replicas: Replicas, resident_bytes: float
-    ) -> list[Move]:
+    ) -> list[WeightMove]:
         """Return the transitions on one pool that no other beats in time and memory.
 
         Those are left out, before they are priced, that leave no room beside so many residents.
@@ -150,7 +150,9 @@ class GenerationTable:
             self._moves[asked] = [found[place] for place in kept]
         return self._moves[asked]
 
-    def _leaves_room(self, brought: Bringing, replicas: Replicas, resident_bytes: float) -> bool:
+    def _leaves_room(
+        self, brought: UnpricedMove, replicas: Replicas, resident_bytes: float
+    ) -> bool:
         """Tell whether one generates after it beside residents; where not, nor beside more of them."""
         others = resident_bytes + self.beside_bytes(replicas)
         if others + brought.peak_bytes > self.options.space.capacity_bytes(replicas.site):
@@ -215,7 +217,7 @@ class GenerationTable:
             fraction = room.fraction_left(self.engine, usable - self._context_bytes(replicas))
         return room.cache_bytes(self.engine, fraction)
 
-    def fits(self, replicas: Replicas, resident_bytes: Floats, move: Move) -> Flags:
+    def fits(self, replicas: Replicas, resident_bytes: Floats, move: WeightMove) -> Flags:
         """Tell which residents leave room for a transition, and for generation at its fullest."""
         usable = self.options.space.capacity_bytes(replicas.site)
         share, others = self.engine.share, resident_bytes + self.beside_bytes(replicas)
@@ -249,7 +251,7 @@ class GenerationTable:
         running = min(replicas.layout.max_running, local, self._most_running)
         placed = self._placed(replicas.layout, replicas.site)
         times = times_of(placed)
-        asked = Asked(running, replicas.state_blocks, waits)
+        asked = BoundedSettings(running, replicas.state_blocks, waits)
         each = [
             least_seconds(steps, one.load, one.asked(asked), blocks) * times + one.outside_seconds
             for one in self._loads_of(replicas.layout.dp, running)

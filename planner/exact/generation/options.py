@@ -14,7 +14,7 @@ from simulator.placed.site import Site
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class WeightMove:
     """Hold what it takes to bring weights from where they train to a generation layout.
 
     Attributes:
@@ -65,7 +65,7 @@ class GenerationOption:
     site: Site
     rows: PoolRows
     replicas: Replicas
-    move: Move
+    move: WeightMove
 
 
 # A way with the rows that leave room for it, their caches, and bounds on transition and generation.
@@ -73,23 +73,23 @@ OptionRows = tuple[GenerationOption, Ints, Floats, Floats]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bringing:
-    """Hold a transition that is not priced yet, with the memory that it takes (as `Move` has it)."""
+class UnpricedMove:
+    """Hold a transition that is not priced yet, with the memory that it takes (as `WeightMove` has it)."""
 
     transition: PlacedTransition
     extra_bytes: int
     peak_bytes: int
 
     @classmethod
-    def of(cls, transition: PlacedTransition) -> "Bringing":
+    def of(cls, transition: PlacedTransition) -> "UnpricedMove":
         """Return a transition with what it holds."""
         peak = sum(transition_terms(transition).values())
         return cls(transition, extra_weight_bytes(transition), peak)
 
-    def priced(self) -> Move:
+    def priced(self) -> WeightMove:
         """Return it with its seconds."""
         seconds = transition_cost(self.transition).total.seconds
-        return Move(self.transition.name, seconds, self.extra_bytes, self.peak_bytes)
+        return WeightMove(self.transition.name, seconds, self.extra_bytes, self.peak_bytes)
 
 
 def cut_of(layout: TaskPlan) -> tuple[int | None, ...]:

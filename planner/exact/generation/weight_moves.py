@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from functools import cached_property
 
-from planner.exact.generation.options import Bringing, Replicas, cut_of
+from planner.exact.generation.options import Replicas, UnpricedMove, cut_of
 from planner.layouts.layout_space import LayoutSpace
 from planner.layouts.role_options import WeightSharding
 from rlplan.dataflow import Task
@@ -44,7 +44,9 @@ class WeightMoves:
         self._copies: dict[Hashable, PlacedTask] = {}
         self._transitions: dict[tuple[int, ...], tuple[TransitionName, ...]] = {}
 
-    def bringing(self, sharding: WeightSharding, layout: TaskPlan, site: Site) -> list[Bringing]:
+    def bringing(
+        self, sharding: WeightSharding, layout: TaskPlan, site: Site
+    ) -> list[UnpricedMove]:
         """Return the ways from a sharding on a site to a layout there, with what they hold."""
         trained = self._trained(sharding, site)
         train = trained.layout
@@ -57,7 +59,7 @@ class WeightMoves:
             names = tuple(name for name in names if name == self.transition)
         placed = self._generating(layout, site)
         every = (PlacedTransition(name, trained, placed, same_pool=True) for name in names)
-        return [Bringing.of(each) for each in every]
+        return [UnpricedMove.of(each) for each in every]
 
     def sync_seconds(self, generate: TaskPlan, train_site: Site, site: Site) -> float:
         """Return the seconds of bringing weights to a copy on another pool; by a method, the least of any cut."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.systems.system_plans import (
-    Offer,
+    SystemOption,
     batch_by_weights,
     choices_of,
     local_batch,
@@ -42,7 +42,7 @@ def best_plan(job: Job, facts: Facts) -> SystemForecast:
     return best_of("deepspeed-chat", ABOUT, job, facts, _offers(job))
 
 
-def _offers(job: Job) -> Iterator[Offer]:
+def _offers(job: Job) -> Iterator[SystemOption]:
     pools = one_pool(job)
     pool, gpus = pools[0].name, pools[0].gpus
 
@@ -59,7 +59,7 @@ def _offers(job: Job) -> Iterator[Offer]:
         )
         yield from micro_batches(job, task, sharded, MOST_MICRO_BATCH)
 
-    yield Offer(pools, choices_of(job, layouts), "all-gather")
+    yield SystemOption(pools, choices_of(job, layouts), "all-gather")
 
 
 def _generations(job: Job, task: Task, pool: str, gpus: int) -> Iterator[TaskPlan]:

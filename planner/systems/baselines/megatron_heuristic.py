@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.systems.system_plans import (
-    Offer,
+    SystemOption,
     choices_of,
     job_tasks,
     largest_group,
@@ -37,7 +37,7 @@ def best_plan(job: Job, facts: Facts) -> SystemForecast:
     return best_of("megatron-heuristic", ABOUT, job, facts, _offers(job))
 
 
-def _offers(job: Job) -> Iterator[Offer]:
+def _offers(job: Job) -> Iterator[SystemOption]:
     pools, group = one_pool(job), largest_group(job)
     sizes = TaskPlan(pool=pools[0].name, tp=group.gpus_per_node, pp=group.nodes, engine=TRAIN)
     trained = {task.role for task in job_tasks(job) if task.kind == "train"}
@@ -57,4 +57,4 @@ def _offers(job: Job) -> Iterator[Offer]:
         )
         yield from micro_batches(job, task, layout, max(1, local // sizes.pp))
 
-    yield Offer(pools, choices_of(job, layouts), "none")
+    yield SystemOption(pools, choices_of(job, layouts), "none")

@@ -17,7 +17,7 @@ from dataclasses import replace
 from planner.placements.partitions import placed_roles
 from planner.placements.strategies import place
 from planner.systems.system_plans import (
-    Offer,
+    SystemOption,
     choices_of,
     largest_group,
     local_batch,
@@ -47,7 +47,7 @@ def best_plan(job: Job, facts: Facts) -> SystemForecast:
     return best_of("nemo-aligner-0.2", ABOUT, job, facts, _offers(job))
 
 
-def _offers(job: Job) -> Iterator[Offer]:
+def _offers(job: Job) -> Iterator[SystemOption]:
     sets = place("split", placed_roles(job))
     group = largest_group(job)
     gpus = group.gpus // len(sets)
@@ -67,7 +67,7 @@ def _offers(job: Job) -> Iterator[Offer]:
 
 def _offer(
     job: Job, pools: tuple[ResourcePool, ...], pool_of: dict[str, str], sizes: tuple[int, int, int]
-) -> Offer:
+) -> SystemOption:
     tp, pp, dp = sizes
 
     def layouts(task: Task) -> Iterator[TaskPlan]:
@@ -84,7 +84,7 @@ def _offer(
         else:
             yield from _trainings(job, task, layout)
 
-    return Offer(pools, choices_of(job, layouts), "none")
+    return SystemOption(pools, choices_of(job, layouts), "none")
 
 
 def _rollouts(job: Job, task: Task, layout: TaskPlan) -> Iterator[TaskPlan]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.systems.system_plans import (
-    Offer,
+    SystemOption,
     choices_of,
     job_tasks,
     local_batch,
@@ -36,7 +36,7 @@ def best_plan(job: Job, facts: Facts) -> SystemForecast:
     return best_of("openrlhf", ABOUT, job, facts, _offers(job))
 
 
-def _offers(job: Job) -> Iterator[Offer]:
+def _offers(job: Job) -> Iterator[SystemOption]:
     pools = one_pool(job)
     generate = next(task for task in job_tasks(job) if task.kind == "generate")
     for tp, _, dp in splits(job, generate, pools[0].gpus, most_pp=1):
@@ -47,7 +47,7 @@ def _offers(job: Job) -> Iterator[Offer]:
 
 def _offer(
     job: Job, pools: tuple[ResourcePool, ...], generation: TaskPlan, *, offload: bool
-) -> Offer:
+) -> SystemOption:
     def layouts(task: Task) -> Iterator[TaskPlan]:
         if task.kind == "generate":
             local = local_batch(job, task, generation.dp)
@@ -65,4 +65,4 @@ def _offer(
         )
         yield from micro_batches(job, task, sharded, MOST_MICRO_BATCH)
 
-    return Offer(pools, choices_of(job, layouts), "all-gather")
+    return SystemOption(pools, choices_of(job, layouts), "all-gather")

@@ -13,7 +13,7 @@ from itertools import product
 
 from planner.placements.partitions import RoleSet, placed_roles
 from planner.systems.system_plans import (
-    Offer,
+    SystemOption,
     batch_by_width,
     choices_of,
     largest_group,
@@ -46,7 +46,7 @@ def best_plan(job: Job, facts: Facts) -> SystemForecast:
     return best_of("openrlhf-0.2", ABOUT, job, facts, _offers(job))
 
 
-def _offers(job: Job) -> Iterator[Offer]:
+def _offers(job: Job) -> Iterator[SystemOption]:
     alone: list[RoleSet] = [(role,) for role in placed_roles(job)]
     served: list[RoleSet] = [(role,) for role in placed_roles(job) if role not in SCORERS]
     scorers = tuple(role for role in placed_roles(job) if role in SCORERS)
@@ -64,7 +64,7 @@ def _shares(gpus: int, pools: int) -> Iterator[tuple[int, ...]]:
             yield shares
 
 
-def _offer(job: Job, sets: list[RoleSet], sizes: tuple[int, ...]) -> Offer:
+def _offer(job: Job, sets: list[RoleSet], sizes: tuple[int, ...]) -> SystemOption:
     device = largest_group(job).gpu
     pools = [
         ResourcePool(name=members[0], device=device, gpus=gpus, roles=members)
@@ -89,7 +89,7 @@ def _offer(job: Job, sets: list[RoleSet], sizes: tuple[int, ...]) -> Offer:
         most = batch_by_width(TRAINING_OF_7B if trains else ROLLOUT_OF_7B, job, task)
         yield from micro_batches(job, task, sharded, most)
 
-    return Offer((*pools, engines), choices_of(job, layouts), "two-copies")
+    return SystemOption((*pools, engines), choices_of(job, layouts), "two-copies")
 
 
 def _engines(job: Job, task: Task, gpus: int, *, ranks: int) -> Iterator[TaskPlan]:

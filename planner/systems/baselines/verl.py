@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.systems.system_plans import (
-    Offer,
+    SystemOption,
     choices_of,
     job_tasks,
     local_batch,
@@ -41,7 +41,7 @@ def best_plan(job: Job, facts: Facts) -> SystemForecast:
     return best_of("verl", ABOUT, job, facts, _offers(job))
 
 
-def _offers(job: Job) -> Iterator[Offer]:
+def _offers(job: Job) -> Iterator[SystemOption]:
     pools = one_pool(job)
     generate = next(task for task in job_tasks(job) if task.kind == "generate")
     for sizes in splits(job, generate, pools[0].gpus, most_pp=MOST_PP):
@@ -60,7 +60,7 @@ def _offer(
     generation: TaskPlan,
     *,
     offload: bool,
-) -> Offer:
+) -> SystemOption:
     tp, pp, dp = sizes
     train = TaskPlan(pool=pools[0].name, tp=tp, pp=pp, dp=dp, engine=TRAIN)
     trained = {task.role for task in job_tasks(job) if task.kind == "train"}
@@ -81,4 +81,4 @@ def _offer(
                 )
                 yield from micro_batches(job, task, layout, MOST_MICRO_BATCH)
 
-    return Offer(pools, choices_of(job, layouts), transition_on_one_pool(train, generation))
+    return SystemOption(pools, choices_of(job, layouts), transition_on_one_pool(train, generation))

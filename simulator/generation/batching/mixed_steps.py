@@ -6,7 +6,7 @@ batching, TurboMind). Steps with prefill are played one by one; the decode steps
 jumps.
 """
 
-from simulator.generation.batching.running import Jump, RunningSet
+from simulator.generation.batching.running import DecodeSteps, RunningSet
 from simulator.generation.replica import Chunks, Replica, blocks_of
 
 
@@ -18,7 +18,7 @@ def mixed_set(
     return state(replica, prompts, responses, longest_tokens)
 
 
-class Taken:
+class PrefillTokens:
     """Hold the prompt tokens that one step computes."""
 
     __slots__ = ("chunks", "complete", "pairs", "tokens")
@@ -58,10 +58,10 @@ class Growing(RunningSet):
             self._drop_part()
         return computed + super().restart()
 
-    def turn(self, most: int | None = None) -> Jump | None:
+    def turn(self, most: int | None = None) -> DecodeSteps | None:
         """Take a step with prompts; where there are none, return the decode steps that come next."""
         preempted = False
-        taken = Taken()
+        taken = PrefillTokens()
         if self.part is not None:
             preempted = self._make_room() or not self._continue_part(taken)
         if self.part is None and not self.closed and not preempted:
@@ -97,7 +97,7 @@ class Growing(RunningSet):
         self.part, self.part_blocks = None, 0
         self.preemptions += 1
 
-    def _continue_part(self, taken: Taken) -> bool:
+    def _continue_part(self, taken: PrefillTokens) -> bool:
         """Compute the next chunk of the sequence in part; False if its blocks ran out."""
         if self.part is None:
             return True
@@ -112,7 +112,7 @@ class Growing(RunningSet):
         self.take(taken, sequence, computed, tokens, total)
         return True
 
-    def _admit(self, taken: Taken) -> None:
+    def _admit(self, taken: PrefillTokens) -> None:
         """Begin with waiting sequences while slots, blocks and the step's budget last."""
         free = self.capacity - self.used_next()
         for each in taken.complete:
@@ -156,7 +156,9 @@ class Growing(RunningSet):
             return 0
         return (self.prompts[sequence] - 1) // self.block * self.block
 
-    def take(self, taken: Taken, sequence: int, computed: int, tokens: int, total: int) -> None:
+    def take(
+        self, taken: PrefillTokens, sequence: int, computed: int, tokens: int, total: int
+    ) -> None:
         """Compute a chunk of a sequence in a step.
 
         Args:
@@ -174,7 +176,7 @@ class Growing(RunningSet):
         self.part_blocks = self.needed_blocks(sequence, computed + tokens)
         self.capacity -= self.part_blocks
 
-    def _mixed_step(self, taken: Taken) -> None:
+    def _mixed_step(self, taken: PrefillTokens) -> None:
         running = len(self.running)
         cached = self.step + self.offset_sum / running if running else 0.0
         mean = taken.tokens / taken.chunks

@@ -1,13 +1,13 @@
 """Continuous batching whose prefills go before decode steps and never share one."""
 
-from simulator.generation.batching.running import Jump, RunningSet
+from simulator.generation.batching.running import DecodeSteps, RunningSet
 from simulator.generation.replica import blocks_of, prefill_passes
 
 
 class PrefillFirst(RunningSet):
     """Admit what fits whenever a sequence has ended, and prefill it before the others go on."""
 
-    def turn(self, most: int | None = None) -> Jump | None:
+    def turn(self, most: int | None = None) -> DecodeSteps | None:
         """Prefill newcomers; where there are none, return the decode steps that come next."""
         if not self.closed and (admitted := self._admit()):
             self.prefill += prefill_passes(self.replica, admitted)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from simulator.generation.replica import Generated, Replica, blocks_of, run_seconds
 
 
-class Jump(NamedTuple):
+class DecodeSteps(NamedTuple):
     """Describe decode steps of all running sequences that are about to be taken.
 
     Attributes:
@@ -95,7 +95,7 @@ class RunningSet(ABC):
             self.follow(jump)
 
     @abstractmethod
-    def turn(self, most: int | None = None) -> Jump | None:
+    def turn(self, most: int | None = None) -> DecodeSteps | None:
         """Do a prefill or a step with prompts; where none comes next, return the decode steps that do."""
 
     def arrive(self, prompt: int, response: int) -> int:
@@ -186,7 +186,7 @@ class RunningSet(ABC):
         """Tell whether the next step of all running sequences does not fit."""
         return self.used + self.residues[-self.step % self.block] > self.capacity
 
-    def next_jump(self, most: int | None = None) -> Jump:
+    def next_jump(self, most: int | None = None) -> DecodeSteps:
         """Return the steps until the next completion, until blocks run out, or `most` of them."""
         running = len(self.running)
         ends = self.ends
@@ -199,9 +199,9 @@ class RunningSet(ABC):
         if used > self.capacity:
             steps, used = self._steps_that_fit()
         first = self.step + self.offset_sum / running
-        return Jump(steps, used, self.run_seconds(running, first, steps))
+        return DecodeSteps(steps, used, self.run_seconds(running, first, steps))
 
-    def part_of(self, jump: Jump, seconds: float) -> Jump:
+    def part_of(self, jump: DecodeSteps, seconds: float) -> DecodeSteps:
         """Return the steps of a jump that begin before so many seconds of it, one at least.
 
         Steps are nearly equally long, so few chords find the last of them.
@@ -218,9 +218,9 @@ class RunningSet(ABC):
                     break
             else:
                 low, low_seconds = middle, middle_seconds
-        return Jump(high, self.used_after(high), high_seconds)
+        return DecodeSteps(high, self.used_after(high), high_seconds)
 
-    def follow(self, jump: Jump) -> None:
+    def follow(self, jump: DecodeSteps) -> None:
         """Decode for the steps of a jump."""
         self.decode += jump.seconds
         self.step += jump.steps

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from simulator.environments.host import HostQueue, HostShare
 from simulator.environments.instances import Instances
-from simulator.generation.batching.mixed_steps import Growing, Reserving, Taken
+from simulator.generation.batching.mixed_steps import Growing, PrefillTokens, Reserving
 from simulator.generation.batching.prefill_first import PrefillFirst
-from simulator.generation.batching.running import Jump, RunningSet
+from simulator.generation.batching.running import DecodeSteps, RunningSet
 from simulator.generation.playing import generate
 from simulator.generation.replica import Generated, Replica
 
@@ -268,7 +268,7 @@ class EpisodeSet(RunningSet):
         self._drop(number)
         self.known_prompts.add(self.episodes[number].prompt)
 
-    def turn_at(self, now: float) -> Jump | None:
+    def turn_at(self, now: float) -> DecodeSteps | None:
         """Do a prefill or a step with prompts; where none comes next, return the decode steps that do."""
         return self.turn(self.steps_until_return(now))
 
@@ -290,7 +290,9 @@ class EpisodeSet(RunningSet):
 class MixedEpisodes(EpisodeSet, Growing):
     """Mix the decoding of turns with the prefill of what environments added."""
 
-    def take(self, taken: Taken, sequence: int, computed: int, tokens: int, total: int) -> None:
+    def take(
+        self, taken: PrefillTokens, sequence: int, computed: int, tokens: int, total: int
+    ) -> None:
         """Compute a chunk of a turn's context in a step."""
         self.note_admission(sequence)
         super().take(taken, sequence, computed, tokens, total)

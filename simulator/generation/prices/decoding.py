@@ -10,7 +10,7 @@ from rlplan.models.model import ModelArchitecture, layer_kinds
 from rlplan.models.operators import Batch
 from rlplan.probing import UNEVEN, ModelPass, PassName
 from simulator.costs.pricing import PassSeconds, Setting, pass_seconds
-from simulator.generation.prices.grids import Grid, Note, stretches, worst_of
+from simulator.generation.prices.grids import CostQuality, Grid, stretches, worst_of
 from simulator.generation.prices.setting import ReplicaSetting
 from simulator.generation.replica import run_seconds
 from simulator.model.weights import fullest_stage, kinds_of_stages, layer_parameters
@@ -36,9 +36,9 @@ class StepClock:
         notes: What is remembered, where clocks share it.
     """
 
-    def __init__(self, steps: Steps, notes: set[Note] | None = None) -> None:
+    def __init__(self, steps: Steps, notes: set[CostQuality] | None = None) -> None:
         self._grid, self._exact = steps
-        self.notes: set[Note] = set() if notes is None else notes
+        self.notes: set[CostQuality] = set() if notes is None else notes
 
     def __call__(self, sequences: int, tokens: float) -> float:
         """Return seconds of a step of so many sequences with a mean of `tokens` tokens each."""

@@ -63,7 +63,7 @@ def stretches(first: float, steps: int) -> Iterator[tuple[float, int]]:
         steps -= count
 
 
-class Note(NamedTuple):
+class CostQuality(NamedTuple):
     """Hold how well a cost is known.
 
     Attributes:
@@ -75,21 +75,21 @@ class Note(NamedTuple):
     outside_range: bool
 
 
-NOTHING = Note(0.0, Source.MEASURED, outside_range=False)
+NOTHING = CostQuality(0.0, Source.MEASURED, outside_range=False)
 
 
-def note_of(estimate: Estimate) -> Note:
+def note_of(estimate: Estimate) -> CostQuality:
     """Return how well an estimate is known; one of no seconds has nothing to know."""
     if estimate.seconds <= 0:
         return NOTHING
     spread = estimate.spread_seconds / estimate.seconds
-    return Note(spread, estimate.source, estimate.outside_range)
+    return CostQuality(spread, estimate.source, estimate.outside_range)
 
 
-def worst_of(notes: Iterable[Note]) -> Note:
+def worst_of(notes: Iterable[CostQuality]) -> CostQuality:
     """Return the largest spread and the weakest source of all."""
     every = (NOTHING, *notes)
-    return Note(
+    return CostQuality(
         max(note.spread for note in every),
         max(note.source for note in every),
         any(note.outside_range for note in every),
@@ -101,12 +101,12 @@ class Grid:
 
     def __init__(self, cost: Callable[..., Estimate]) -> None:
         self.at_node = cache(cost)  # what a node costs, asked once
-        self._nodes: dict[tuple[int, ...], tuple[float, Note]] = {}
+        self._nodes: dict[tuple[int, ...], tuple[float, CostQuality]] = {}
         # By all coordinates but the last, which are nodes or lie between them.
         # Then by the place of the last coordinate's node in `NODES`.
-        self._rows: dict[tuple[float, ...], dict[int, tuple[float, Note]]] = {}
+        self._rows: dict[tuple[float, ...], dict[int, tuple[float, CostQuality]]] = {}
 
-    def __call__(self, notes: set[Note], *at: float) -> float:
+    def __call__(self, notes: set[CostQuality], *at: float) -> float:
         """Return seconds at a place that need not be a node.
 
         Args:
@@ -129,16 +129,16 @@ class Grid:
         return seconds + (last - low) / (NODES[place + 1] - low) * (upper - seconds)
 
     def _fill(
-        self, row: dict[int, tuple[float, Note]], first: tuple[float, ...], place: int
-    ) -> tuple[float, Note]:
-        notes: set[Note] = set()
+        self, row: dict[int, tuple[float, CostQuality]], first: tuple[float, ...], place: int
+    ) -> tuple[float, CostQuality]:
+        notes: set[CostQuality] = set()
         seconds = self._between(notes, (), first, NODES[place])
         note = notes.pop() if len(notes) == 1 else worst_of(notes)
         found = row[place] = (seconds, note)
         return found
 
     def _between(
-        self, notes: set[Note], fixed: tuple[int, ...], rest: tuple[float, ...], last: int
+        self, notes: set[CostQuality], fixed: tuple[int, ...], rest: tuple[float, ...], last: int
     ) -> float:
         """Return seconds at a node of the last coordinate, and any place of the others."""
         if not rest:
@@ -150,7 +150,7 @@ class Grid:
             seconds += share * (upper - seconds)
         return seconds
 
-    def at(self, notes: set[Note], node: tuple[int, ...]) -> float:
+    def at(self, notes: set[CostQuality], node: tuple[int, ...]) -> float:
         """Return seconds at whole numbers, which need not be nodes."""
         found = self._nodes.get(node)
         if found is None:

@@ -35,7 +35,7 @@ from simulator.costs.pricing import (
     operator_seconds,
     price,
 )
-from simulator.generation.prices.grids import Grid, Note, nodes, nodes_around
+from simulator.generation.prices.grids import CostQuality, Grid, nodes, nodes_around
 from simulator.generation.prices.setting import ReplicaSetting
 from simulator.model.derived import kernels_of
 from simulator.model.operators import (
@@ -51,7 +51,7 @@ ALL_REDUCES = 2  # of a tensor-parallel layer
 NEXT_TO_NO_BYTES = 1.0
 
 
-class Stretch(NamedTuple):
+class SteppedInterval(NamedTuple):
     """Hold what decode steps of one number of sequences take between two nodes of cached tokens.
 
     Attributes:
@@ -105,13 +105,17 @@ class EngineSteps:
         """Read `prefill_attention` between nodes."""
         return Grid(self.prefill_attention)
 
-    def stretch(self, running: int, cached: float) -> tuple[Stretch, frozenset[Note]]:
+    def stretch(
+        self, running: int, cached: float
+    ) -> tuple[SteppedInterval, frozenset[CostQuality]]:
         """Return the straight line on which a decode step lies, and how well it is known."""
         return self._stretch(running, *nodes_around(cached))
 
     @remembered
-    def _stretch(self, running: int, low: int, high: int) -> tuple[Stretch, frozenset[Note]]:
-        notes: set[Note] = set()
+    def _stretch(
+        self, running: int, low: int, high: int
+    ) -> tuple[SteppedInterval, frozenset[CostQuality]]:
+        notes: set[CostQuality] = set()
         stages, host = self.setting.pp, self.host_seconds(running)
         each = -(-running // stages)
         launch = self.floor_seconds(each)
@@ -122,7 +126,7 @@ class EngineSteps:
             other = self._line(notes, more, low, high)
             base, slope = base + share * (other[0] - base), slope + share * (other[1] - slope)
         overlap = self.overlaps
-        stretch = Stretch(
+        stretch = SteppedInterval(
             low,
             high,
             fixed * stages,
@@ -139,7 +143,9 @@ class EngineSteps:
         costs, gpus = self.engine.steps, self.setting.shard.tp * self.setting.pp
         return costs.host_overlap and (not costs.overlap_gpus or gpus <= costs.overlap_gpus)
 
-    def _line(self, notes: set[Note], sequences: int, low: int, high: int) -> tuple[float, float]:
+    def _line(
+        self, notes: set[CostQuality], sequences: int, low: int, high: int
+    ) -> tuple[float, float]:
         """Return decode attention between two nodes of cached tokens as base and slope."""
         at_low = self.decode_grid(notes, sequences, low)
         slope = (self.decode_grid(notes, sequences, high) - at_low) / (high - low)

@@ -12,7 +12,7 @@ from planner.configs.changes import assignments, faster, may_follow, smaller
 from planner.configs.checking import check_config
 from planner.configs.importing import ImportOptions, imported
 from planner.configs.improving import Trials, improvements
-from planner.configs.typed import Typed, argument, broken_rules
+from planner.configs.typed import RetypedConfiguration, argument, broken_rules
 from profiles.facts import load_facts
 from rlplan.errors import UserError
 from simulator.simulate import simulate
@@ -189,7 +189,7 @@ def test_a_plan_that_no_single_change_makes_fit_gets_the_fewest_that_do():
 
 def _trials(words):
     checked = check_config("verl", words, SLEEPING)
-    typed = Typed.of(words, SLEEPING, checked.imported, checked.plan, checked.facts)
+    typed = RetypedConfiguration.of(words, SLEEPING, checked.imported, checked.plan, checked.facts)
     return Trials(checked.plan, checked.facts, typed, left=1000)
 
 
@@ -290,7 +290,7 @@ def test_what_is_proposed_does_what_is_said_once_it_is_typed(configuration, gpu,
         assume(False)
         return
     assume(checked.forecast is not None)
-    typed = Typed.of(words, options, checked.imported, checked.plan, checked.facts)
+    typed = RetypedConfiguration.of(words, options, checked.imported, checked.plan, checked.facts)
     for each in checked.better:
         found = imported(framework, [*words, *each.arguments], options)
         facts = load_facts(found.resolved)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.measured.calibrating import Given, measured_at, row_of_log
+from planner.measured.calibrating import CalibrationInputs, measured_at, row_of_log
 from planner.measured.logs import read_log
 from planner.measured.reading import with_partners
 from planner.measured.rows import TableReader, forecast_row
@@ -177,7 +177,7 @@ def test_a_log_without_its_plan_is_refused(tmp_path):
     path = tmp_path / "run.log"
     path.write_text("\n".join(console(FIGURES, step) for step in (1, 2)))
     with pytest.raises(FileError, match="with --plan"):
-        measured_at([path], Given())
+        measured_at([path], CalibrationInputs())
 
 
 @pytest.mark.parametrize("name", sheet_names("logs"))

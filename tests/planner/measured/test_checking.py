@@ -11,7 +11,7 @@ import pytest
 from planner.answers.completion import complete
 from planner.measured.checking import (
     NO_TIMER,
-    Ran,
+    RunContext,
     check_steps,
     normal_ranges,
     site_spread,
@@ -89,7 +89,7 @@ def ran():
     facts = load_facts(job)
     pools = [{"gpus": 8, "roles": ["actor", "reference"]}]
     draft = decode(PlanDraft, {"job": "job.yaml", "pools": pools}, "plan")
-    return Ran(plan=complete(draft, job, facts), facts=facts)
+    return RunContext(plan=complete(draft, job, facts), facts=facts)
 
 
 @pytest.fixture(scope="module")
