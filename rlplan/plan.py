@@ -5,8 +5,9 @@ The simulator plays a plan in simulated time, the executor carries it out; both 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from dataclasses import dataclass, field, fields, make_dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, Updates
@@ -99,9 +100,16 @@ class ResourcePool:
         return self.device == HOST_DEVICE
 
 
+# Of a field of a layout that is no column of searches: it says where a task runs, or is of generation alone.
+NO_COLUMN: Final = MappingProxyType({"column": False})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskPlan:
     """Say how one task runs on its pool: tp * pp * dp * cp = the pool's GPUs.
+
+    These fields are the one list of what a layout is: drafts have them all open (`TaskDraft`), searches have columns of
+    them (`simulator.placed.columns`).
 
     Attributes:
         tp: Tensor-parallel size.
@@ -128,7 +136,7 @@ class TaskPlan:
         memory_fraction: Share of the device that a generation engine may fill, weights included.
     """
 
-    pool: str
+    pool: str = field(metadata=NO_COLUMN)
     tp: AtLeastOne = 1
     pp: AtLeastOne = 1
     dp: AtLeastOne = 1
@@ -137,7 +145,7 @@ class TaskPlan:
     expert_tp: AtLeastOne | None = None
     first_stage_layers: AtLeastOne | None = None
     last_stage_layers: AtLeastOne | None = None
-    engine: str = ""
+    engine: str = field(default="", metadata=NO_COLUMN)
     micro_batch: AtLeastOne = 1
     token_budget: AtLeastOne | None = None
     chunks: AtLeastOne = 1
@@ -145,8 +153,8 @@ class TaskPlan:
     zero: Literal[0, 1, 2, 3] = 0
     shard_ranks: AtLeastOne | None = None
     offload: bool = False
-    max_running: AtLeastOne = 256
-    memory_fraction: Fraction = 0.9
+    max_running: AtLeastOne = field(default=256, metadata=NO_COLUMN)
+    memory_fraction: Fraction = field(default=0.9, metadata=NO_COLUMN)
 
     @property
     def gpus(self) -> int:
@@ -171,6 +179,25 @@ class TaskPlan:
     def expert_ranks(self) -> int:
         """Return over how many ranks a stage's experts are cut, by number and by width."""
         return self.ep * (self.expert_tp or self.tp)
+
+
+class LayoutField(NamedTuple):
+    """Describe a field of a layout.
+
+    Attributes:
+        default: What a layout has that does not say it; None leaves it open.
+        metadata: `column`, whether searches have a column of it.
+    """
+
+    name: str
+    default: object
+    metadata: Mapping[str, bool]
+
+
+LAYOUT_FIELDS: Final = tuple(
+    LayoutField(each.name, each.default, {"column": True, **each.metadata})
+    for each in fields(TaskPlan)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,29 +285,30 @@ class Plan:
         return " ".join(sets)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskDraft:
-    """Hold the part of a task's layout that the user fixed; None is for the planner to choose."""
+if TYPE_CHECKING:
 
-    pool: str | None = None
-    tp: AtLeastOne | None = None
-    pp: AtLeastOne | None = None
-    dp: AtLeastOne | None = None
-    cp: AtLeastOne | None = None
-    ep: AtLeastOne | None = None
-    expert_tp: AtLeastOne | None = None
-    first_stage_layers: AtLeastOne | None = None
-    last_stage_layers: AtLeastOne | None = None
-    engine: str | None = None
-    micro_batch: AtLeastOne | None = None
-    token_budget: AtLeastOne | None = None
-    chunks: AtLeastOne | None = None
-    recompute: Recompute | None = None
-    zero: Literal[0, 1, 2, 3] | None = None
-    shard_ranks: AtLeastOne | None = None
-    offload: bool | None = None
-    max_running: AtLeastOne | None = None
-    memory_fraction: Fraction | None = None
+    class TaskDraft:
+        """Hold the part of a task's layout that the user fixed; None is for the planner to choose."""
+
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
+        def __init__(self, **fixed: object) -> None: ...
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 -- of each field's own type
+            """Return what is fixed of a field of `TaskPlan`."""
+
+else:
+    TaskDraft = make_dataclass(
+        "TaskDraft",
+        [(each.name, each.type | None, None) for each in fields(TaskPlan)],
+        namespace={
+            "__module__": __name__,
+            "__doc__": "Hold the part of a task's layout that the user fixed; None is for the planner to choose.",
+        },
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,12 @@
 """Many layouts of one task as columns, which are costed together in passes over arrays."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from rlplan.plan import Recompute, TaskPlan
+from rlplan.plan import LAYOUT_FIELDS, Recompute, TaskPlan
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -28,33 +27,28 @@ def whole(numbers: Floats) -> Ints:
     return numbers.astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LayoutColumns:
-    """Hold layouts that infer or train with one engine, one row each.
+# What of a layout is a column: the fields of `rlplan.plan.TaskPlan` that say so, and those that it may leave open.
+COLUMNS: Final = tuple(item.name for item in LAYOUT_FIELDS if item.metadata["column"])
+OPEN_COLUMNS: Final = tuple(
+    item.name for item in LAYOUT_FIELDS if item.metadata["column"] and item.default is None
+)
 
-    Attributes:
-        expert_tp, first_stage_layers, last_stage_layers, shard_ranks, token_budget: 0 where a layout leaves
-            them open.
-        recompute: Places in `RECOMPUTES`.
-        offload: 0 or 1.
+
+class LayoutColumns:
+    """Hold layouts that infer or train with one engine, one row each: a column of whole numbers for each of `COLUMNS`.
+
+    What a layout leaves open is 0, `recompute` a place in `RECOMPUTES`, `offload` 0 or 1.
     """
 
-    engine: str
-    tp: Ints
-    pp: Ints
-    dp: Ints
-    cp: Ints
-    ep: Ints
-    expert_tp: Ints
-    first_stage_layers: Ints
-    last_stage_layers: Ints
-    zero: Ints
-    shard_ranks: Ints
-    micro_batch: Ints
-    token_budget: Ints
-    chunks: Ints
-    recompute: Ints
-    offload: Ints
+    def __init__(self, *, engine: str, **columns: Ints) -> None:
+        assert set(columns) == set(COLUMNS), "a column for each"
+        self.engine = engine
+        self.__dict__.update(columns)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Ints:
+            """Return a column."""
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -91,17 +85,6 @@ class LayoutColumns:
         told: dict[str, Any] = values | {name: values[name] or None for name in OPEN_COLUMNS}
         told |= {"recompute": RECOMPUTES[values["recompute"]], "offload": bool(values["offload"])}
         return TaskPlan(pool="", engine=self.engine, **told)
-
-
-# Numbers that a layout may leave open.
-OPEN_COLUMNS: Final = (
-    "expert_tp",
-    "first_stage_layers",
-    "last_stage_layers",
-    "shard_ranks",
-    "token_budget",
-)
-COLUMNS: Final = tuple(item.name for item in fields(LayoutColumns) if item.name != "engine")
 
 
 def columns_of(engine: str, layouts: Sequence[TaskPlan]) -> LayoutColumns:
