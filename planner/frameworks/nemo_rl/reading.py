@@ -343,7 +343,7 @@ def _trained(
         infer_token_budget=infer_budget or budget,
         infer_micro_batch=own.whole("infer_micro_batch", sizes.micro_batch),
         recompute=recompute if own.on("checkpoints") else "none",
-        zero=0 if own.value("distributed") is False else None,
+        zero_stage=0 if own.value("distributed") is False else None,
         offload=away or sizes.offload or role == "reference",
         infer_offload=None,
     )

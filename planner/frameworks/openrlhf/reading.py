@@ -163,7 +163,7 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
         infer_token_budget=budget,
         infer_micro_batch=own.whole("infer_micro_batch"),
         shard_ranks=None,
-        zero=FULLY_SHARDED if zero is None else zero,
+        zero_stage=FULLY_SHARDED if zero is None else zero,
         recompute="full" if settings.on("checkpoints") else "none",
         offload=settings.on(f"{role}_offload") if is_read else away,
         infer_offload=None,

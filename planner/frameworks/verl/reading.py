@@ -250,9 +250,9 @@ def _pools(
 
 def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> TrainerSizes:
     own = of_role(settings, trainer, role)
-    sizes = replace(role_sizes(own, gpus, TRAIN_POOL), engine=_padded(settings, trainer, role))
+    sizes = replace(role_sizes(own, gpus, TRAIN_POOL), engine=_padded(settings, trainer, role) or "")
     if own.value("reshards") is False:
-        sizes = replace(sizes, zero=GRADIENTS)
+        sizes = replace(sizes, zero_stage=GRADIENTS)
     if role == "reference":
         return sizes
     if role == "critic":
@@ -272,7 +272,7 @@ def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> Trainer
         full = "full" in granularity if isinstance(granularity, list | str) else False
         sharded = own.on("distributed")
         recompute: Recompute = "full" if full else "selective" if granularity else "none"
-        return replace(sizes, recompute=recompute, zero=None if sharded else 0)
+        return replace(sizes, recompute=recompute, zero_stage=None if sharded else 0)
     checkpoints = settings.on("critic_checkpoints" if role == "critic" else "checkpoints")
     return replace(sizes, recompute="full" if checkpoints else "none")
 
