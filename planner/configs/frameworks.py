@@ -33,7 +33,7 @@ ABSENT: Final[Mapping[Part, str]] = {
 def frameworks_with(*parts: Part) -> tuple[str, ...]:
     """Return the names of the frameworks that have all of some parts, sorted; without parts those of all."""
     by_part = _by_part()
-    found = set().union(*by_part.values())
+    found = frozenset[str]().union(*by_part.values())
     return tuple(sorted(found.intersection(*(by_part[part] for part in parts))))
 
 
@@ -88,7 +88,7 @@ def _by_part() -> Mapping[Part, frozenset[str]]:
     found: dict[Part, frozenset[str]] = {
         part: frozenset(frameworks_with_data(part)) for part in DATA_PARTS
     }
-    return found | _with_code(tuple(import_module(PACKAGE).__path__))
+    return {**found, **_with_code(tuple(import_module(PACKAGE).__path__))}
 
 
 @cache

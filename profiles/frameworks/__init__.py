@@ -5,6 +5,7 @@
 keys of its configurations mean. What it needs of code stands in `planner/frameworks/`, below the same name.
 """
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal, get_args
@@ -13,7 +14,7 @@ DataPart = Literal["steps", "sync", "log", "keys"]
 DATA_PARTS: Final[tuple[DataPart, ...]] = get_args(DataPart)
 
 
-def data_files(part: DataPart) -> dict[str, Path]:
+def data_files(part: DataPart) -> Mapping[str, Path]:
     """Return the files of a part of all frameworks; none is opened.
 
     They are by the sheet's name where a framework has several, in `steps` and `sync`, else by the framework's.
@@ -36,7 +37,7 @@ def framework_of_sheet(part: Literal["steps", "sync"], name: str) -> str | None:
 
 
 @cache
-def _files(part: DataPart, folders: tuple[str, ...]) -> dict[str, Path]:
+def _files(part: DataPart, folders: tuple[str, ...]) -> Mapping[str, Path]:
     """Return a part's files; folders are listed once."""
     found: dict[str, Path] = {}
     for folder in sorted(

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.configs.frameworks import steps_in_words
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
 
 if TYPE_CHECKING:
     from planner.answers.fitting import Fit
 
 EXAMPLE = "Example: rlplan fit --model qwen2.5-32b --gpus 8xh100 --algorithm grpo"
+FORECAST = steps_in_words()
 
 
 def command(
@@ -22,7 +24,7 @@ def command(
     algorithm: Annotated[str, typer.Option(help="RL algorithm, such as grpo or ppo.")] = "grpo",
     framework: Annotated[
         str | None,
-        typer.Option(help="Whose step, such as verl-fsdp; this project's executor without it."),
+        typer.Option(help=f"Whose step: {FORECAST}.  [default: rlplan, this project's executor]"),
     ] = None,
     prompt: Annotated[
         int | None, typer.Option(min=1, help="Longest prompt.  [default: 1,024]")
