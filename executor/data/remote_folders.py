@@ -7,6 +7,7 @@ who may use it on what those libraries read (environment, configuration files).
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,7 +73,7 @@ class RemoteFolder:
         names = [path.relative_to(folder).as_posix() for path in paths]
         names.sort(key=lambda name: name == last)
         for name in names:
-            self._asked("cannot be written", lambda name=name: self._put(folder / name, name))
+            self._asked("cannot be written", partial(self._put, folder / name, name))
 
     def _put(self, path: Path, name: str) -> None:
         there = f"{self._root}/{name}"
@@ -92,10 +93,7 @@ class RemoteFolder:
             target = into / name
             target.parent.mkdir(parents=True, exist_ok=True)
             there = f"{self._root}/{name}"
-            self._asked(
-                "cannot be read",
-                lambda there=there, to=target: self._files.get_file(there, str(to)),
-            )
+            self._asked("cannot be read", partial(self._files.get_file, there, str(target)))
 
     def write(self, name: str, text: str) -> None:
         """Write a small file of ASCII.

@@ -58,7 +58,7 @@ class LayoutSpace:
         """Return the engine that runs a task."""
         draft = self.drafts.get(task.name)
         if draft is not None and draft.engine is not None:
-            return draft.engine
+            return str(draft.engine)
         engines = self.job.engines
         name = engines.generate if task.kind == "generate" else engines.train
         assert name is not None, "a resolved job names its engines"

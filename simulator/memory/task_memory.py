@@ -4,7 +4,7 @@ Resident terms stay while other tasks of the pool run; transient ones live as lo
 tasks that infer or train are worked out for many layouts at once; a single one is a table of one row.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -133,7 +133,7 @@ def layout_memory(table: PlacedTasks) -> LayoutMemory:
         most = whole(table.by(("dp",), lambda placed: (placed.most_local_tokens,))[0])
         budgets = np.minimum(budgets, most)
     if np.any(fits < table.columns.micro_batch) or np.any(budgets < table.columns.token_budget):
-        columns = replace(table.columns, micro_batch=fits, token_budget=budgets)
+        columns = table.columns.changed(micro_batch=fits, token_budget=budgets)
         held = table.with_columns(columns)
     working = whole(held.by(WORKING_COLUMNS, micro_batch_bytes, on_any_site=True))
     kinds = len(layer_kinds(table.any.model).models)

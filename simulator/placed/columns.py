@@ -50,6 +50,12 @@ class LayoutColumns:
         def __getattr__(self, name: str) -> Ints:
             """Return a column."""
 
+    def changed(self, **columns: Ints) -> "LayoutColumns":
+        """Return these layouts with other columns."""
+        return LayoutColumns(
+            engine=self.engine, **{name: getattr(self, name) for name in COLUMNS} | columns
+        )
+
     def __len__(self) -> int:
         return len(self.tp)
 

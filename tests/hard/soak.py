@@ -66,7 +66,7 @@ def sampled(plan, out, seconds):
     try:
         while (
             run.poll() is None
-            and faults._done(out) < 1
+            and faults.iterations_done(out) < 1
             and time.monotonic() < begun + faults.PATIENCE_SECONDS
         ):
             time.sleep(0.1)

@@ -250,7 +250,9 @@ def _pools(
 
 def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> TrainerSizes:
     own = of_role(settings, trainer, role)
-    sizes = replace(role_sizes(own, gpus, TRAIN_POOL), engine=_padded(settings, trainer, role) or "")
+    sizes = replace(
+        role_sizes(own, gpus, TRAIN_POOL), engine=_padded(settings, trainer, role) or ""
+    )
     if own.value("reshards") is False:
         sizes = replace(sizes, zero_stage=GRADIENTS)
     if role == "reference":

@@ -1,7 +1,7 @@
 """Micro-batches in the pipeline: who is slowest, and what filling, draining and sending cost."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
 
 import numpy as np
@@ -110,7 +110,7 @@ def micro_batches_of(table: PlacedTasks) -> MicroBatches:
 
 
 def _sized(table: PlacedTasks, size: Ints) -> PlacedTasks:
-    return table.with_columns(replace(table.columns, micro_batch=size))
+    return table.with_columns(table.columns.changed(micro_batch=size))
 
 
 def _slots(table: PlacedTasks) -> Slots:
@@ -154,7 +154,7 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     apart = stages_apart(columns.tp, per_node)
     beyond = (columns.cp * columns.ep > 1) & (not table.any.engine.stages_outermost)
     stages = np.where(beyond, np.minimum(columns.pp, apart), 1)
-    placed = table.with_columns(replace(columns, pp=stages))
+    placed = table.with_columns(columns.changed(pp=stages))
     names = ("tp", "cp", "ep", "expert_tp", "pp", "micro_batch", "recompute")
     packed = placed.by(names, _packed_passes, on_any_site=True).reshape(
         NUMBERS, -1, *PASS_SHAPE, len(table)
@@ -265,7 +265,7 @@ def _sends(table: PlacedTasks) -> Estimates:
     """Return the seconds of a send, which depends on pp by whether a boundary crosses nodes."""
     columns, per_node = table.columns, table.any.site.gpus_per_node
     crossing = np.where(columns.tp * columns.pp > per_node, per_node + 1, 2)
-    placed = table.with_columns(replace(columns, pp=np.where(columns.pp == 1, 1, crossing)))
+    placed = table.with_columns(columns.changed(pp=np.where(columns.pp == 1, 1, crossing)))
     return estimates_by(placed, ("tp", "cp", "pp", "micro_batch"), _send)
 
 

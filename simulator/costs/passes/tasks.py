@@ -1,7 +1,6 @@
 """Infer and train tasks: passes of micro-batches, what ranks exchange, the optimizer, the call."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -61,7 +60,7 @@ def update_parts(table: PlacedTasks) -> Parts:
     exchanges = gradient_exchanges(table, batches)
     parts |= exposed(exchanges, engine.overlap_fraction, _hideable(table, batches))
     # A step asks whether optimizer states are sharded, not what else is.
-    sharded = replace(table.columns, zero=np.minimum(table.columns.zero, 1))
+    sharded = table.columns.changed(zero=np.minimum(table.columns.zero, 1))
     states = table.with_columns(sharded)
     parts["optimizer"] = estimates_by(states, STATE_COLUMNS, _optimizer_step)
     if not engine.forecast_spread:
