@@ -207,10 +207,14 @@ def found(homes, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def rlplan(homes, tmp_path_factory):
-    """Return a function that runs a command line where these folders are looked into too."""
-    folder = tmp_path_factory.mktemp("user")
-    (folder / "run.sh").write_text(SCRIPT)
+def folder(tmp_path_factory):
+    """Return a user's folder with a script of the framework."""
+    return written(tmp_path_factory.mktemp("user"), {"run.sh": SCRIPT})
+
+
+@pytest.fixture(scope="module")
+def rlplan(homes, folder):
+    """Return a function that runs a command line there, where the framework is looked for in its folders too."""
 
     def call(*words, code=0):
         arguments = [sys.executable, "-c", CALLED, *map(str, homes), *words]
@@ -221,15 +225,14 @@ def rlplan(homes, tmp_path_factory):
         assert answer.returncode == code, answer.stdout + answer.stderr
         return answer
 
-    call.folder = folder
     return call
 
 
 @pytest.fixture(scope="module")
-def imported(rlplan):
+def imported(rlplan, folder):
     """Return the folder with the job and plan of the framework's script."""
     rlplan("import", "pocket-rl", "run.sh", *FACTS, "--out", "job.yaml", "--plan", "plan.yaml")
-    return rlplan.folder
+    return folder
 
 
 def test_a_framework_is_imported_checked_and_exported_by_two_folders(rlplan, imported):
