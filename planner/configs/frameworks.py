@@ -92,7 +92,7 @@ def _by_part() -> Mapping[Part, frozenset[str]]:
 
 
 @cache
-def _with_code(folders: tuple[str, ...]) -> Mapping[CodePart, frozenset[str]]:
+def _with_code(folders: tuple[str, ...]) -> Mapping[Part, frozenset[str]]:
     """Return the names of the frameworks that have a part of code, by part; folders are listed once."""
     packages = [each for home in folders for each in Path(home).iterdir() if each.is_dir()]
     return {

@@ -206,16 +206,21 @@ def found(homes, monkeypatch):
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(home)])
 
 
-@pytest.fixture
-def rlplan(homes, tmp_path):
-    """Return a function that runs a command line where these folders are looked into too."""
-    (tmp_path / "run.sh").write_text(SCRIPT)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a user's folder with a script of the framework."""
+    return written(tmp_path_factory.mktemp("user"), {"run.sh": SCRIPT})
+
+
+@pytest.fixture(scope="module")
+def rlplan(homes, folder):
+    """Return a function that runs a command line there, where the framework is looked for in its folders too."""
 
     def call(*words, code=0):
         arguments = [sys.executable, "-c", CALLED, *map(str, homes), *words]
-        environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(folder)}
         answer = subprocess.run(
-            arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+            arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
         assert answer.returncode == code, answer.stdout + answer.stderr
         return answer
@@ -223,8 +228,14 @@ def rlplan(homes, tmp_path):
     return call
 
 
-def test_a_framework_is_imported_checked_and_exported_by_two_folders(rlplan, tmp_path):
+@pytest.fixture(scope="module")
+def imported(rlplan, folder):
+    """Return the folder with the job and plan of the framework's script."""
     rlplan("import", "pocket-rl", "run.sh", *FACTS, "--out", "job.yaml", "--plan", "plan.yaml")
+    return folder
+
+
+def test_a_framework_is_imported_checked_and_exported_by_two_folders(rlplan, imported):
     checked = json.loads(rlplan("check", "run.sh", *FACTS, "--json").stdout)
     assert (checked["will_run"], checked["findings"]) == (True, [])
     assert checked["remarks"] == ["no rules of pocket-rl are known: settings are not checked"]
@@ -233,17 +244,16 @@ def test_a_framework_is_imported_checked_and_exported_by_two_folders(rlplan, tmp
 
     exported = rlplan("export", "plan.yaml", "--to", "pocket-rl", "--out", "again.sh")
     assert "note: no rules of pocket-rl are known: settings are not checked" in exported.stderr
-    assert "--rollout_tp 2" in (tmp_path / "again.sh").read_text()
+    assert "--rollout_tp 2" in (imported / "again.sh").read_text()
     again = json.loads(rlplan("import", "pocket-rl", "again.sh", *FACTS, "--json").stdout)
     assert again["plan"] == checked["configuration"]["plan"]
     assert again["keys"]["not_understood"] == {}
 
 
-def test_its_log_is_read_and_help_names_it(rlplan, tmp_path):
-    rlplan("import", "pocket-rl", "run.sh", *FACTS, "--out", "job.yaml", "--plan", "plan.yaml")
+def test_its_log_is_read_and_help_names_it(rlplan, imported):
     step = {"pocket/step": 30.0, "pocket/generate": 10.0, "pocket/train": 18.0,
             "pocket/response": 300.0, "pocket/prompt": 200.0}  # fmt: skip
-    (tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(step)}\n" for _ in range(4)))
+    (imported / "log.jsonl").write_text("".join(f"{json.dumps(step)}\n" for _ in range(4)))
     told = rlplan("check-step", "log.jsonl", "--plan", "plan.yaml", "--job", "job.yaml", "--json")
     stages = {each["name"]: each for each in json.loads(told.stdout)["stages"]}
     assert stages["generation"]["measured_seconds"] == 10.0
@@ -253,8 +263,9 @@ def test_its_log_is_read_and_help_names_it(rlplan, tmp_path):
 def test_rules_that_come_later_are_one_more_file(homes, rlplan):
     rules = homes[1] / "pocket_rl" / "rules.py"
     rules.write_text(RULES)
+    words = ("--", "run.sh", "--memory", "0.95")
     try:
-        answer = rlplan("check", "pocket-rl", "run.sh", "--memory", "0.95", *FACTS, code=1)
+        answer = rlplan("check", "pocket-rl", *FACTS, *words, code=1)
     finally:
         rules.unlink()
     assert "memory=0.95: leaves training nothing; allowed: at most 0.9" in answer.stdout
