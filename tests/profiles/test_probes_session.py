@@ -163,7 +163,9 @@ def test_a_long_pass_is_measured_once_in_half_of_the_rounds(tmp_path, seconds, r
     keys = model_pass_keys(
         ModelPass(name="infer", model=TINY, head="lm", precision="fp32", sequences=1, tokens=8)
     )
-    probe = replace(load_probe("model_pass"), measure=lambda *asked: (seconds,) * asked[-1])
+    measured = load_probe("model_pass")
+    assert isinstance(measured, HostProbe)
+    probe = replace(measured, measure=lambda *asked: (seconds,) * asked[-1])
     assert not is_measured(profile, probe, keys)
     session = Session(profile, tmp_path, lambda *_: None, total=1)
     session.run([(probe, keys)], HostBench(job=JOB, settings=settings_of("cpu", JOB, 1)))
