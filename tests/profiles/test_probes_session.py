@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profiles.probes import load_probe
-from profiles.probes.bench.contract import HostBench
+from profiles.probes.bench.contract import HostBench, HostProbe
 from profiles.probes.bench.repeats import MOST_ROUND_REPEATS, ROUNDS
 from profiles.probes.session import profile_machine
 from profiles.probes.session.profiling import (
