@@ -45,7 +45,7 @@ def cut_vocabulary(stage: nn.Module, mesh: RankMesh, *, cuts_tokens: bool) -> No
             module.weight = found
 
 
-def _part(whole: nn.Parameter, mesh: RankMesh) -> nn.Parameter:
+def _part(whole: Tensor, mesh: RankMesh) -> nn.Parameter:
     """Return this rank's rows of a matrix, which say where they lie as `executor.weights.flat` reads it."""
     first, stop = span_of(len(whole), mesh.tp_size, mesh.tp)
     part: Any = nn.Parameter(whole.detach()[first:stop].clone())
