@@ -102,6 +102,7 @@ def test_sheets_speak_si_too():
     faults = [
         f"{path.relative_to(ROOT)}: {key}: {problem}"
         for path in sorted((ROOT / "profiles").rglob("*.yaml"))
+        if path.name != "keys.yaml"  # a framework's own names of keys
         for key in sorted(keys_of(yaml.safe_load(path.read_text(encoding="utf-8"))))
         if (problem := fault(Declared(file=path, line=0, name=key, annotation="")))
     ]

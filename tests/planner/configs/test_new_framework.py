@@ -273,7 +273,7 @@ def test_rules_that_come_later_are_one_more_file(homes, rlplan):
 
 
 def test_sheets_are_found_in_a_framework_s_folder(found):
-    assert load_framework("pocket").title == "Pocket-RL"
+    assert load_framework("bare-rl").title == "Bare-RL"
     assert canonical_name("frameworks", "Pocket") == "pocket-fsdp"
     assert load_log_sheet("pocket-rl").step == "pocket/step"
     assert load_config_sheet("pocket-rl").starts == ("pocket.train",)
