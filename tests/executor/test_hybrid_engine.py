@@ -45,6 +45,7 @@ CASES: dict[str, tuple[int, str, dict[str, Any]]] = {
     "pp 2 to one": (2, "llama", {"pp": 2, "pp_gen": 1}),
     "pp 2 to tp 2": (2, "llama", {"pp": 2, "pp_gen": 1, "tp_gen": 2, "transition": "all-gather"}),
     "experts, tp 2 to one": (2, "mixtral", {"tp": 2, "tp_gen": 1}),
+    "experts, tp 2 x pp 2 to tp 2": (4, "mixtral", {"tp": 2, "pp": 2, "pp_gen": 1}),
     "the same pipeline": (2, "qwen3", {"pp": 2}),
     "the same interleaved pipeline": (2, "llama", {"pp": 2, "chunks": 2}),
     "interleaved to one": (2, "qwen3", {"pp": 2, "chunks": 2, "pp_gen": 1}),

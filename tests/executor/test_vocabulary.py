@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
+from typing import Any
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ class Stage(nn.Module):
     def __init__(self, vocabulary, *, tied):
         super().__init__()
         torch.manual_seed(vocabulary)
-        self.backbone = nn.Module()
+        self.backbone: Any = nn.Module()
         self.backbone.embed_tokens = nn.Embedding(vocabulary, 6)
         self.head = nn.Linear(6, vocabulary, bias=False)
         if tied:
@@ -54,12 +55,11 @@ class Stage(nn.Module):
 TOYS = list(product((9, 10, 11), (False, True), (False, True)))
 
 
-def toy(rank, ranks, case):
+def toy(case, mesh=None):
     """Return a stage's logits, and what its matrices learn of a loss over all entries."""
     vocabulary, tied, cuts_tokens = case
     stage = Stage(vocabulary, tied=tied)
-    if ranks > 1:
-        mesh = make_mesh(train_positions(ranks, ranks), rank, torch.device("cpu"))
+    if mesh is not None:
         cut_vocabulary(stage, mesh, cuts_tokens=cuts_tokens)
     tokens = torch.arange(2 * 3 * RANKS).view(2, -1) * 7 % vocabulary
     logits = stage(tokens)
@@ -73,14 +73,15 @@ def toy(rank, ranks, case):
 
 
 def toys(rank, ranks):
-    return [toy(rank, ranks, case) for case in TOYS]
+    mesh = make_mesh(train_positions(ranks, ranks), rank, torch.device("cpu"))
+    return [toy(case, mesh) for case in TOYS]
 
 
 @pytest.mark.ray
 def test_logits_and_gradients_are_those_of_whole_matrices(worker_pool):
     found = worker_pool.on_ranks(RANKS, toys)
     for at, case in enumerate(TOYS):
-        expected, learnt = toy(0, 1, case)
+        expected, learnt = toy(case)
         for rank, cases in enumerate(found):
             logits, parts = cases[at]
             assert logits.shape == expected.shape, "there is no entry beside the vocabulary"
@@ -94,7 +95,7 @@ def test_logits_and_gradients_are_those_of_whole_matrices(worker_pool):
 # With as many heads of keys and values as ranks share out.
 WIDE = replace(QWEN3, num_kv_heads=4)
 # By name: what a layout says; all of four ranks.
-LAYOUTS = {
+LAYOUTS: dict[str, dict[str, Any]] = {
     "tp 4": {"tp": 4},
     "tp 4, sequences cut": {"tp": 4, "engine": "torch-3d-sp"},
     "tp 2 x pp 2": {"tp": 2, "pp": 2},
@@ -129,7 +130,7 @@ def test_no_rank_holds_more_than_its_share_in_any_layout(head, worker_pool):
     ranks = worker_pool.on_ranks(4, partial(rows_held, head=head))
     for name, sizes in LAYOUTS.items():
         tp, pp = sizes["tp"], sizes.get("pp", 1)
-        seen = {EMBEDDING: {}, HEAD: {}}
+        seen: dict[str, dict[int, int]] = {EMBEDDING: {}, HEAD: {}}
         for rank in ranks:
             for matrix, (position, rows) in rank[name][1].items():
                 seen[matrix][position] = rows
