@@ -151,9 +151,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     stopping = running.stopping_of(stop_when, stop_after, stop_tokens)
     check_services(log_to or ())
     start, exported, best = (running.place_of(each) for each in (resume, export, export_best))
-    _check_folders(out, start, {"--export": exported, "--export-best": best})
-    if checkpoints is not None:
-        running.check_url("--checkpoints", checkpoints)
+    _check_places(out, start, {"--export": exported, "--export-best": best}, checkpoints)
     complete, facts = load_plan(plan, profile, site=site)
     _check_job(complete.job, plan, best)
     from executor.control.capabilities import check_runnable
@@ -192,13 +190,17 @@ def command(  # noqa: PLR0917 -- one parameter an option
     running.print_run(out, run, comparison, as_json=as_json)
 
 
-def _check_folders(
-    out: Path, resume: Path | str | None, exports: Mapping[str, Path | str | None]
+def _check_places(
+    out: Path,
+    resume: Path | str | None,
+    exports: Mapping[str, Path | str | None],
+    checkpoints: str | None,
 ) -> None:
-    """Refuse folders that cannot be written, or that hold another run.
+    """Refuse folders that cannot be written, or that hold another run, and what is no URL.
 
     Args:
         exports: By option, a folder for weights; a URL is written into before the start.
+        checkpoints: URL for what checkpoints hold.
 
     Raises:
         FileError: Names the option, or the folder.
@@ -210,6 +212,10 @@ def _check_folders(
         if not isinstance(folder, str):
             check_folder(option, folder)
     _check_new_run(out, resume)
+    if checkpoints is not None:
+        from rlplan_cli.running import check_url
+
+        check_url("--checkpoints", checkpoints)
 
 
 def _check_job(job: Job, file: Path, export_best: Path | str | None) -> None:
