@@ -83,7 +83,7 @@ test-all: lint  ## Run every check on every case: full matrices, seeds and examp
 	@$(BIN)/python -m pytest -n $(PROCESSES) --full --durations=25 $(if $(PART),--part $(PART))
 	@$(MAKE) --no-print-directory test-vllm test-verl test-real-model
 
-test-hard: $(STAMP)  ## Try to break everything: wrong inputs, lost processes, other surroundings (half an hour)
+test-hard: $(STAMP)  ## Try to break everything: wrong inputs, lost processes and nodes, other surroundings (an hour)
 	$(say) 'python -m tests.hard'
 	@$(BIN)/python -m tests.hard $(ARGS)
 
