@@ -50,7 +50,7 @@ ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo gpu test test-all test-hard pythons test-vllm test-verl test-real-model real-model-folder real-model bench-trl audit lint format clean
+.PHONY: help setup demo docs gpu test test-all test-hard pythons test-vllm test-verl test-real-model real-model-folder real-model bench-trl audit lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
