@@ -43,7 +43,7 @@ def run_of(settings: Settings) -> Run:
     pool_of = {role: pool for pool in pools for role in pool.roles if pool.name != ROLLOUT_POOL}
     sizes = {role: _sizes(settings, role, pool_of[role]) for role in models}
     rollout = next((pool for pool in pools if pool.name == ROLLOUT_POOL), pool_of["actor"])
-    needs_more = any(each.cp > 1 or each.zero != FULLY_SHARDED for each in sizes.values())
+    needs_more = any(each.cp > 1 or each.zero_stage != FULLY_SHARDED for each in sizes.values())
     trains = settings.sheet.trainers[TRAINER].engine
     _say_doubts(settings)
     return Run(
