@@ -29,12 +29,12 @@ from executor.control.start import check_machine, gpu_names
 from executor.control.stopping import Stopping, check_goes_on
 from executor.control.tracking import tracked
 from executor.control.weights import with_weights
-from executor.data.remote_folders import is_url
 from executor.data.workload import PromptBatches, job_of_batches
 from executor.learning.rules import needed_columns
 from executor.model.families import weights_folder
 from executor.workers.cluster.looking import check_reached
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.places import is_url
 from rlplan.files.writing import write_json
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun, ResponseLengths

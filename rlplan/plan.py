@@ -7,7 +7,7 @@ The simulator plays a plan in simulated time, the executor carries it out; both 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, Updates
@@ -181,23 +181,7 @@ class TaskPlan:
         return self.ep * (self.expert_tp or self.tp)
 
 
-class LayoutField(NamedTuple):
-    """Describe a field of a layout.
-
-    Attributes:
-        default: What a layout has that does not say it; None leaves it open.
-        metadata: `column`, whether searches have a column of it.
-    """
-
-    name: str
-    default: object
-    metadata: Mapping[str, bool]
-
-
-LAYOUT_FIELDS: Final = tuple(
-    LayoutField(each.name, each.default, {"column": True, **each.metadata})
-    for each in fields(TaskPlan)
-)
+LAYOUT_FIELDS: Final = fields(TaskPlan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +284,7 @@ if TYPE_CHECKING:
 else:
     TaskDraft = make_dataclass(
         "TaskDraft",
-        [(each.name, each.type | None, None) for each in fields(TaskPlan)],
+        [(each.name, each.type | None, None) for each in LAYOUT_FIELDS],
         namespace={
             "__module__": __name__,
             "__doc__": "Hold the part of a task's layout that the user fixed; None is for the planner to choose.",

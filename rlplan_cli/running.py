@@ -81,20 +81,9 @@ def stopping_of(when: Sequence[str] | None, after: str | None, tokens: float | N
 
 def place_of(given: str | None) -> Path | str | None:
     """Return a place that an option names: a folder's path, or a URL as it is."""
-    from executor.data.remote_folders import is_url
+    from rlplan.files.places import is_url
 
     return given if given is None or is_url(given) else Path(given)
-
-
-def check_url(option: str, given: str) -> None:
-    """Refuse what is no URL.
-
-    Raises:
-        FileError: Names the option.
-    """
-    from executor.data.remote_folders import check_url
-
-    check_url(given, option)
 
 
 def run_plan(

@@ -26,15 +26,17 @@ from executor.data.manifests import (
     Manifest,
     check_whole,
     checksums,
+    fetch_whole,
     read_manifest,
 )
-from executor.data.remote_folders import RemoteFolder, child_url, is_url
+from executor.data.remote_folders import RemoteFolder, child_url
 from executor.data.workload import job_of_batches
 from executor.workers.calls import RANDOM_FOLDER, StoreCall
 from executor.workers.pools import WorkerGroup, fetched
 from rlplan.errors import FileError
 from rlplan.files.decoding import check_version, decode, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.places import is_url
 from rlplan.files.writing import write_json
 from rlplan.job import RANDOM, Job
 from rlplan.plan import Plan
@@ -194,9 +196,7 @@ def models_of(checkpoint: Checkpoint) -> Iterator[Path]:
         yield checkpoint.folder
         return
     with tempfile.TemporaryDirectory(prefix="rlplan-fetched-") as made:
-        RemoteFolder(checkpoint.state.url).fetch(Path(made))
-        written = read_manifest(checkpoint.folder)
-        check_whole(checkpoint.state.url, written, checksums(Path(made)))
+        fetch_whole(checkpoint.state.url, Path(made), read_manifest(checkpoint.folder))
         yield Path(made)
 
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from executor.control.checkpoints import Checkpoint, models_of
-from executor.data.remote_folders import RemoteFolder, is_url
+from executor.data.remote_folders import RemoteFolder
 from executor.model.adapters import layer_of
 from executor.model.building import EMBEDDING, HEAD, published_name
 from executor.model.families import causal_lm_class, model_config, weights_folder
@@ -19,6 +19,7 @@ from executor.model.writing import draw_no_bars
 from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
 from rlplan.files.decoding import read_yaml
+from rlplan.files.places import is_url
 from rlplan.files.writing import write_json
 from rlplan.models.adapter import Adapter
 from rlplan.models.folder import CONFIG_FILE

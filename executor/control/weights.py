@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from executor.data.fetched import fetched_folder
-from executor.data.remote_folders import is_url
 from executor.model.building import build_stages
 from executor.model.families import FAMILIES, read_config
 from executor.parallel.meshes import RankMesh
@@ -18,6 +17,7 @@ from executor.weights.pretrained import PretrainedFolder, check_weights
 from rlplan.dataflow import Task
 from rlplan.errors import FileError, RlplanError
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.places import is_url
 from rlplan.job import RANDOM, Role
 from rlplan.models.model import Head, ModelArchitecture
 from rlplan.plan import Plan

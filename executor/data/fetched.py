@@ -2,13 +2,10 @@
 
 import hashlib
 import os
-import shutil
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-from filelock import FileLock
-
-from executor.data.remote_folders import RemoteFolder
+from executor.data.remote_folders import RemoteFolder, fetched_once
 from rlplan.errors import FileError
 
 # As `huggingface_hub` names where caches are.
@@ -33,13 +30,7 @@ def fetched_folder(url: str, field: str = "") -> Path:
     home = Path(os.environ.get(CACHE_HOME) or Path.home() / ".cache", "rlplan", "fetched")
     there = home / hashlib.sha256(state.encode()).hexdigest()[:24]
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{there}.lock"):
-            if not there.exists():
-                partial = there.with_name(f".{there.name}.partial")
-                shutil.rmtree(partial, ignore_errors=True)
-                remote.fetch(partial, names)
-                partial.rename(there)
+        fetched_once(there, partial(remote.fetch, names=names))
     except OSError as error:
         problem = f"cannot be kept in {home}: {error.strerror or error}"
         raise FileError(url, problem, field=field or None) from None

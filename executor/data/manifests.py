@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from executor.data.remote_folders import RemoteFolder
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode, load_json
 from rlplan.files.frozen import FrozenDict
@@ -47,6 +48,19 @@ def read_manifest(folder: Path) -> Mapping[str, str]:
     """
     file = folder / MANIFEST_FILE
     return decode(Manifest, load_json(file), str(file)).sha256
+
+
+def fetch_whole(url: str, into: Path, written: Mapping[str, str] | None = None) -> None:
+    """Fetch all that is behind a URL, and refuse it where a file is not as it was written.
+
+    Args:
+        written: Checksums; None takes those that lie there.
+
+    Raises:
+        FileError: It cannot be read, or names the file that is another one.
+    """
+    RemoteFolder(url).fetch(into)
+    check_whole(url, read_manifest(into) if written is None else written, checksums(into))
 
 
 def check_whole(place: str, written: Mapping[str, str], there: Mapping[str, str]) -> None:

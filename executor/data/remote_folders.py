@@ -5,24 +5,20 @@ makes it whole last. Which storage there is depends on what is installed beside 
 who may use it on what those libraries read (environment, configuration files).
 """
 
-import re
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from filelock import FileLock
 from fsspec.core import url_to_fs
 
 from rlplan.errors import FileError
+from rlplan.files.places import is_url
 
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _Found = TypeVar("_Found")
 EXAMPLES = "a URL such as s3://bucket/folder or gs://bucket/folder"
-
-
-def is_url(place: str) -> bool:
-    """Tell whether a place is named by a URL."""
-    return _URL.match(place) is not None
 
 
 def child_url(url: str, name: str) -> str:
@@ -161,6 +157,22 @@ class RemoteFolder:
 
 def _words(error: BaseException) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def fetched_once(there: Path, fetch: Callable[[Path], object]) -> None:
+    """Have a folder of this machine, whole or not at all, whoever else of it asks for the same one.
+
+    Args:
+        fetch: Fills a folder that becomes this one; not called where it is there.
+    """
+    there.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with FileLock(f"{there}.lock"):
+        if there.exists():
+            return
+        partial = there.with_name(f".{there.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        fetch(partial)
+        partial.rename(there)
 
 
 def check_url(place: str, field: str) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from executor.data.fetched import fetched_folder
-from executor.data.remote_folders import is_url
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_json
+from rlplan.files.places import is_url
 from rlplan.job import RANDOM, Job
 from rlplan.models.folder import CONFIG_FILE
 from rlplan.models.model import ModelArchitecture

@@ -9,12 +9,11 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from filelock import FileLock
-
-from executor.data.manifests import check_whole, checksums, read_manifest
-from executor.data.remote_folders import RemoteFolder
+from executor.data.manifests import checksums, fetch_whole
+from executor.data.remote_folders import RemoteFolder, fetched_once
 from executor.workers.calls import RANDOM_FOLDER, StoreCall
 
 
@@ -46,16 +45,7 @@ def fetch(call: StoreCall) -> None:
     """
     if not call.url:
         return
-    there = _copy(call.url)
-    there.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with FileLock(f"{there}.lock"):
-        if there.exists():
-            return
-        partial = there.with_name(f".{there.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        RemoteFolder(call.url).fetch(partial)
-        check_whole(call.url, read_manifest(partial), checksums(partial))
-        partial.rename(there)
+    fetched_once(_copy(call.url), partial(fetch_whole, call.url))
 
 
 def fetched(call: StoreCall) -> StoreCall:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from profiles.jobs.place import JobPlace
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.places import is_url
 from rlplan.job import RANDOM, Job, Role
 from rlplan.models.folder import CONFIG_FILE, WEIGHT_FILES
 
@@ -56,7 +57,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def _said(given: str, field: str, folder: Path, place: JobPlace) -> str:
-    if given == RANDOM or "://" in given:  # a URL is read from where the job runs
+    if given == RANDOM or is_url(given):  # a URL is read from where the job runs
         return given
     path = folder / Path(given).expanduser()
     if path.exists() or not is_hub_id(given):

@@ -213,9 +213,9 @@ def _check_places(
             check_folder(option, folder)
     _check_new_run(out, resume)
     if checkpoints is not None:
-        from rlplan_cli.running import check_url
+        from executor.data.remote_folders import check_url
 
-        check_url("--checkpoints", checkpoints)
+        check_url(checkpoints, "--checkpoints")
 
 
 def _check_job(job: Job, file: Path, export_best: Path | str | None) -> None:

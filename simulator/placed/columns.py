@@ -28,10 +28,9 @@ def whole(numbers: Floats) -> Ints:
 
 
 # What of a layout is a column: the fields of `rlplan.plan.TaskPlan` that say so, and those that it may leave open.
-COLUMNS: Final = tuple(item.name for item in LAYOUT_FIELDS if item.metadata["column"])
-OPEN_COLUMNS: Final = tuple(
-    item.name for item in LAYOUT_FIELDS if item.metadata["column"] and item.default is None
-)
+_SEARCHED: Final = [item for item in LAYOUT_FIELDS if item.metadata.get("column", True)]
+COLUMNS: Final = tuple(item.name for item in _SEARCHED)
+OPEN_COLUMNS: Final = tuple(item.name for item in _SEARCHED if item.default is None)
 
 
 class LayoutColumns:

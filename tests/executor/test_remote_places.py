@@ -10,12 +10,13 @@ import torch
 from executor.control.checkpoints import find_checkpoint, models_of
 from executor.control.run import Saving
 from executor.data.fetched import fetched_folder
-from executor.data.remote_folders import RemoteFolder, is_url
+from executor.data.remote_folders import RemoteFolder
 from executor.execute import execute
 from executor.weights.stored_shards import whole_weights
 from executor.workers.cluster.looking import check_reached
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.places import is_url
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 from tests.executor.test_checkpoints import assert_same
 from tests.executor.test_weights_of_runs import folder, job_of, plan_of, weights_in
