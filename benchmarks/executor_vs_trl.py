@@ -189,24 +189,36 @@ def compared(algorithm: str, options: argparse.Namespace, load: float) -> Compar
         plan = planned(algorithm, folder, options.cores)
         setting = trl_setting(plan.job, texts, folder, options.cores)
         rate = multiplying_rate(options.cores)
-        with TrlSide(setting, options.trl_python) as trl:
-            turns = Alternation(trl, pairs=options.pairs, turn=options.turn, warmup=options.warmup)
-            iterations = options.warmup + options.pairs * options.turn
-            run = folder / "run"
-            execute(plan, run, iterations=iterations, seed=0, folder=folder, progress=turns)
-            check_lengths(run)
-            return Compared(
-                algorithm=algorithm,
-                versions=trl.versions | own_versions(),
-                cores=options.cores,
-                layout=shown_layout(plan),
-                tokens=PROMPTS * SAMPLES * RESPONSE_TOKENS,
-                turn=options.turn,
-                load=load,
-                product_flops=product_flops(algorithm),
-                flops_per_second=rate,
-                pairs=turns.pairs(),
-            )
+        versions, pairs = in_turns(plan, setting, folder, options, RESPONSE_TOKENS)
+        return Compared(
+            algorithm=algorithm,
+            versions=versions,
+            cores=options.cores,
+            layout=shown_layout(plan),
+            tokens=PROMPTS * SAMPLES * RESPONSE_TOKENS,
+            turn=options.turn,
+            load=load,
+            product_flops=product_flops(algorithm),
+            flops_per_second=rate,
+            pairs=pairs,
+        )
+
+
+def in_turns(
+    plan: Plan,
+    setting: dict[str, Any],
+    folder: Path,
+    options: argparse.Namespace,
+    response_tokens: int,
+) -> tuple[dict[str, str], list[dict[str, float]]]:
+    """Run both sides in turns; return the versions of what they stand on, and the pairs of seconds."""
+    with TrlSide(setting, options.trl_python) as trl:
+        turns = Alternation(trl, pairs=options.pairs, turn=options.turn, warmup=options.warmup)
+        iterations = options.warmup + options.pairs * options.turn
+        run = folder / "run"
+        execute(plan, run, iterations=iterations, seed=0, folder=folder, progress=turns)
+        check_lengths(run, response_tokens)
+        return trl.versions | own_versions(), turns.pairs()
 
 
 def multiplying_rate(cores: int) -> float:
@@ -221,11 +233,11 @@ def multiplying_rate(cores: int) -> float:
     return 2.0 * SIDE_OF_MATRIX**3 / best
 
 
-def check_lengths(run: Path) -> None:
+def check_lengths(run: Path, response_tokens: int) -> None:
     """Refuse a run in which a response ended early."""
     lengths = {row["response_tokens"] for row in read_metrics(run)}
-    if lengths != {float(RESPONSE_TOKENS)}:
-        raise RuntimeError(f"responses have {sorted(lengths)} tokens, not {RESPONSE_TOKENS}")
+    if lengths != {float(response_tokens)}:
+        raise RuntimeError(f"responses have {sorted(lengths)} tokens, not {response_tokens}")
 
 
 def own_versions() -> dict[str, str]:

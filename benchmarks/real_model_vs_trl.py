@@ -18,18 +18,9 @@ from typing import Any
 
 from arithmetic import questions
 from executor_page import cores_in_use
-from executor_vs_trl import (
-    TRL_VENV,
-    Alternation,
-    TrlSide,
-    multiplying_rate,
-    own_versions,
-    shown_layout,
-)
+from executor_vs_trl import TRL_VENV, in_turns, multiplying_rate, shown_layout
 from transformers import AutoTokenizer
 
-from executor.control.metrics import read_metrics
-from executor.execute import execute
 from planner.search import search
 from profiles.catalog import resolve_job
 from profiles.facts import load_facts
@@ -69,23 +60,18 @@ def compared(options: argparse.Namespace, load: float) -> dict[str, Any]:
         texts = written_prompts(folder, model)
         plan = planned(folder, model, options.cores)
         rate = multiplying_rate(options.cores)
-        with TrlSide(setting_of(model, texts, options.cores), options.trl_python) as trl:
-            turns = Alternation(trl, pairs=options.pairs, turn=options.turn, warmup=options.warmup)
-            iterations = options.warmup + options.pairs * options.turn
-            run = folder / "run"
-            execute(plan, run, iterations=iterations, seed=0, folder=folder, progress=turns)
-            lengths = {row["response_tokens"] for row in read_metrics(run)}
-            assert lengths == {float(RESPONSE_TOKENS)}, lengths
-            return {
-                "versions": trl.versions | own_versions(),
-                "cores": options.cores,
-                "layout": shown_layout(plan),
-                "tokens": PROMPTS * SAMPLES * RESPONSE_TOKENS,
-                "turn": options.turn,
-                "load": load,
-                "flops_per_second": rate,
-                "pairs": turns.pairs(),
-            }
+        setting = setting_of(model, texts, options.cores)
+        versions, pairs = in_turns(plan, setting, folder, options, RESPONSE_TOKENS)
+        return {
+            "versions": versions,
+            "cores": options.cores,
+            "layout": shown_layout(plan),
+            "tokens": PROMPTS * SAMPLES * RESPONSE_TOKENS,
+            "turn": options.turn,
+            "load": load,
+            "flops_per_second": rate,
+            "pairs": pairs,
+        }
 
 
 def written_prompts(folder: Path, model: Path) -> list[str]:
