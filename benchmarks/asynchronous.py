@@ -31,14 +31,14 @@ from awake import NOTE, cores_awake
 from modes import DEMO, PROMPTS, RUNS, SAMPLES, SETTINGS, Setting, plan_of, small_job
 from steady import watched
 
-from executor.control.metrics import read_metrics
-from executor.execute import execute
-from executor.workers.processes.ray_session import running_ray
-from planner.measured.measured_lengths import at_lengths
-from profiles.facts import Facts, load_facts
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.execute import execute
+from rlplan.executor.workers.processes.ray_session import running_ray
 from rlplan.files.writing import write_json, write_text
+from rlplan.planner.measured.measured_lengths import at_lengths
+from rlplan.profiles.facts import Facts, load_facts
+from rlplan.simulator.simulate import simulate
 from rlplan_cli.measuring import measure_machine
-from simulator.simulate import simulate
 
 ENDS = 10
 # Iterations draw lengths by the sum of the job's seed and their number: those of runs with other seeds are others.

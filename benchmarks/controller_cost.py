@@ -24,18 +24,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import ray
-from executor_page import cores_in_use, publish_controller
 
-from executor.control.capabilities import check_runnable
-from executor.control.controller import Controller
-from executor.control.start import started_groups
-from executor.data.workload import PromptBatches
-from executor.workers.calls import CallReport
-from executor.workers.processes.ray_session import running_ray
-from planner.search import search
-from profiles.catalog import load_job
-from profiles.facts import load_facts
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.controller import Controller
+from rlplan.executor.control.start import started_groups
+from rlplan.executor.data.workload import PromptBatches
+from rlplan.executor.workers.calls import CallReport
+from rlplan.executor.workers.processes.ray_session import running_ray
+from rlplan.executor_page import cores_in_use, publish_controller
 from rlplan.plan import Plan
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import load_facts
 
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
 WARMUP = 5

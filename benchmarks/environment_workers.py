@@ -8,14 +8,14 @@ prints CPU seconds of each system of `rlplan reproduce srl` on 32 trainers, for 
 
 import time
 
-from evals.reproductions.srl import (
+from rlplan.evals.reproductions.srl import (
     INLINE,
     LARGE_INLINE,
     REMOTE,
     TRAINING_STEPS,
     system_of,
 )
-from evals.srl_workers import play_workers
+from rlplan.evals.srl_workers import play_workers
 
 TRAINERS = 32
 

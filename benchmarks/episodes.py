@@ -18,18 +18,18 @@ from pathlib import Path
 from modes import DEMO, SETTINGS, plan_of
 from waiting_tool import MAX_SECONDS, MEAN_SECONDS, OBSERVATION, STD_SECONDS
 
-from executor.control.metrics import read_metrics
-from executor.execute import execute
-from executor.workers.processes.ray_session import running_ray
-from profiles.facts import load_facts
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.execute import execute
+from rlplan.executor.workers.processes.ray_session import running_ray
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_text
 from rlplan.plan import Plan
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Lognormal
 from rlplan_cli.measuring import measure_machine
-from simulator.simulate import simulate
 
 RUNS = ("sync", "streaming", "one-step-off", "async, staleness 1", "async, staleness 4")
 TURNS, WORKERS, MAX_RUNNING = 4, 64, 64

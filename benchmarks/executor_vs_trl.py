@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-from executor_page import cores_in_use, publish_throughput
 from trl_setting import (
     PROMPTS,
     RESPONSE_TOKENS,
@@ -41,8 +40,9 @@ from trl_setting import (
     write_tokenizer,
 )
 
-from executor.control.metrics import read_metrics
-from executor.execute import execute
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.execute import execute
+from rlplan.executor_page import cores_in_use, publish_throughput
 from rlplan.plan import Plan
 
 ROOT = Path(__file__).parents[1]

@@ -28,13 +28,13 @@ from kernel_parts import (
     build_gemm,
 )
 
-from profiles.analytic.roofline import Roofline
-from profiles.catalog import load_device, load_model
-from profiles.kernels.constants import KERNELS_FOLDER, GroupedKernels, Kernels, load_kernels
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain, write_yaml
 from rlplan.models.operators import Attention, Batch, Elementwise, Gemm, Shard
 from rlplan.parts import experts
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.catalog import load_device, load_model
+from rlplan.profiles.kernels.constants import KERNELS_FOLDER, GroupedKernels, Kernels, load_kernels
 from rlplan.units import seconds_from_ms
 
 Row = Mapping[str, Any]

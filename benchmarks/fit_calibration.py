@@ -28,9 +28,9 @@ from statistics import mean, median
 
 import numpy as np
 
-from evals.reading import read_table
 from rlplan.calibration import STEP_STAGES, WORK_KINDS, WorkKind
 from rlplan.estimate import P90_DEVIATIONS
+from rlplan.evals.reading import read_table
 from rlplan.results.accuracy import Row
 
 COVERED = 0.8  # between p10 and p90

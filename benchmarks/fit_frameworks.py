@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from evals.tables.rl_steps import FITTED
-from planner.measured.tables import rl_steps
-from profiles.sheets import load_framework
 from rlplan.calibration import STEP_STAGES
+from rlplan.evals.tables.rl_steps import FITTED
+from rlplan.planner.measured.tables import rl_steps
+from rlplan.profiles.sheets import load_framework
 
 STAGES = ("gen_s", "old_log_prob_s", "ref_s", "values_s", "update_critic_s", "update_actor_s")
 ALWAYS = ("step_s", "gen_s", "update_actor_s", "mean_response", "prompts", "samples_per_prompt")

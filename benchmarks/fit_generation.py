@@ -5,7 +5,7 @@
 Reads `trtllm_generation.csv` and `lmdeploy_generation_a100.csv` of that folder, for the skew of vLLM 0.3's ranks
 `hybridflow_transition_generation_search.csv` of `evals/held`, and for its host time the host-overhead
 table `a100/cpu_overheads.csv` of microsoft/vidur (MIT), milliseconds by step. The rows fitted on
-are the half that `evals.rows` names; A100 and Hopper rows only. A generation's time is
+are the half that `rlplan.evals.rows` names; A100 and Hopper rows only. A generation's time is
 linear in every constant once rates are turned upside down, since no schedule depends on them: one
 forecast for each constant gives its share, and a damped least squares on relative errors the rest.
 The values printed go into `profiles/engines/` by hand, with the spread of the rows held back.
@@ -22,18 +22,18 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import least_squares, minimize_scalar
 
-from evals.reading import HELD
-from evals.rows import fitted_on, row_key
-from evals.settings.hybridflow_jobs import GENERATE
-from evals.settings.serving import Service, serve
-from evals.tables import lmdeploy_generation_a100, trtllm_generation
-from evals.tables.hybridflow_transition_generation_search import (
+from rlplan.evals.reading import HELD
+from rlplan.evals.rows import fitted_on, row_key
+from rlplan.evals.settings.hybridflow_jobs import GENERATE
+from rlplan.evals.settings.serving import Service, serve
+from rlplan.evals.tables import lmdeploy_generation_a100, trtllm_generation
+from rlplan.evals.tables.hybridflow_transition_generation_search import (
     FITTED_TP,
     generation_seconds,
     generation_tp,
 )
-from planner.measured.rows import Record
-from profiles.catalog import load_engine
+from rlplan.planner.measured.rows import Record
+from rlplan.profiles.catalog import load_engine
 from rlplan.sheets.hardware import EngineSheet
 from rlplan.units import seconds_from_ms
 

@@ -24,11 +24,11 @@ from kernel_parts import ROWS, Part, parts_of
 from scipy.optimize import OptimizeResult, least_squares
 from scipy.stats import qmc
 
-from profiles.analytic.roofline import Roofline
-from profiles.catalog import load_device
-from profiles.kernels.constants import KERNELS_FOLDER, Kernels, load_kernels
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain, write_yaml
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.catalog import load_device
+from rlplan.profiles.kernels.constants import KERNELS_FOLDER, Kernels, load_kernels
 from rlplan.sheets.hardware import DeviceSheet
 
 Floats = npt.NDArray[np.float64]

@@ -18,7 +18,7 @@ from statistics import NormalDist, fmean, median
 import numpy as np
 from scipy.special import ndtri
 
-from profiles.jobs.logged_lengths import clip_ratio_of, log_mean_of, log_std_of_clip_ratio
+from rlplan.profiles.jobs.logged_lengths import clip_ratio_of, log_mean_of, log_std_of_clip_ratio
 
 TABLE = Path(__file__).with_name("published_lengths.csv")
 NORMAL = NormalDist()

@@ -17,18 +17,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from evals.settings.pretraining import TrialFacts
-from evals.tables.realhf_iteration import (
+from rlplan.evals.settings.pretraining import TrialFacts
+from rlplan.evals.tables.realhf_iteration import (
     DEVICE,
     HEURISTIC,
     facts_of,
     is_fitted,
     plan_of,
 )
-from profiles.catalog import load_engine
 from rlplan.files.writing import write_text
+from rlplan.profiles.catalog import load_engine
 from rlplan.sheets.hardware import EngineSheet
-from simulator.simulate import simulate
+from rlplan.simulator.simulate import simulate
 
 FOLDER = Path(__file__).parent.parent / "profiles" / "engines"
 Floats = npt.NDArray[np.float64]

@@ -19,13 +19,13 @@ import numpy.typing as npt
 from kernel_cases import LEFT_OUT_MODEL, records
 from scipy.optimize import least_squares
 
-from evals.tables import ops_attention, ops_mlp
-from planner.measured.rows import Record
-from profiles.analytic.efficiencies import Efficiencies, load_efficiencies
-from profiles.analytic.roofline import Roofline
-from profiles.catalog import load_device
-from profiles.kernels.row_time import row_bytes
+from rlplan.evals.tables import ops_attention, ops_mlp
 from rlplan.models.operators import Attention
+from rlplan.planner.measured.rows import Record
+from rlplan.profiles.analytic.efficiencies import Efficiencies, load_efficiencies
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.catalog import load_device
+from rlplan.profiles.kernels.row_time import row_bytes
 from rlplan.units import seconds_from_ms
 
 Floats = npt.NDArray[np.float64]

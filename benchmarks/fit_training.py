@@ -19,15 +19,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from evals.settings.pretraining import Pretraining, iteration_seconds
-from evals.tables import (
+from rlplan.evals.settings.pretraining import Pretraining, iteration_seconds
+from rlplan.evals.tables import (
     megatron_training,
     mosaicml_training,
     torchtitan_training,
     vtrain_training,
 )
-from profiles.catalog import load_engine
-from profiles.sheets import VARIANT_KEY
+from rlplan.profiles.catalog import load_engine
+from rlplan.profiles.sheets import VARIANT_KEY
 from rlplan.sheets.hardware import EngineSheet, KernelRates
 
 ENGINES = Path(__file__).resolve().parents[1] / "profiles" / "engines"

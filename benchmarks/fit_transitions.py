@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from evals.tables.hybridflow_transition_generation_search import (
+from rlplan.evals.tables.hybridflow_transition_generation_search import (
     TransitionRow,
     transition_row,
 )

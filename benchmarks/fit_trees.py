@@ -3,7 +3,7 @@
     python benchmarks/fit_trees.py
 
 `benchmarks/published_all_reduces.csv` holds in-place times of nccl-tests' all_reduce_perf on several nodes,
-as their sources print them. Fitted are the constants of `profiles.analytic.roofline` up to the largest size at
+as their sources print them. Fitted are the constants of `rlplan.profiles.analytic.roofline` up to the largest size at
 which filling a tree counts, every log with the same weight; held out: each machine from a fit on the others.
 The values printed go into `profiles/fits/hopper.yaml` by hand.
 """
@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from profiles.analytic.efficiencies import Efficiencies, load_efficiencies
-from profiles.analytic.roofline import Roofline
-from profiles.sheets import load_device
+from rlplan.profiles.analytic.efficiencies import Efficiencies, load_efficiencies
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.sheets import load_device
 from rlplan.units import bytes_per_second_from_gbps
 
 Floats = npt.NDArray[np.float64]

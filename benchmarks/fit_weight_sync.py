@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from evals.tables.weight_sync import METADATA_ONLY, SyncRow, sync_row
-from profiles.sheets import load_transition, sheet_files
 from rlplan.errors import RlplanError
+from rlplan.evals.tables.weight_sync import METADATA_ONLY, SyncRow, sync_row
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml, write_text
+from rlplan.profiles.sheets import load_transition, sheet_files
 from rlplan.sheets.weight_sync import SyncMethod
-from simulator.costs.syncs.transition import sync_case
-from simulator.costs.syncs.weight_sync import METADATA, method_seconds
+from rlplan.simulator.costs.syncs.transition import sync_case
+from rlplan.simulator.costs.syncs.weight_sync import METADATA, method_seconds
 
 # The terms that are fitted of methods that share their software, each with what it is taken to be about:
 # seconds a call, a bucket, a tensor; rates of copies in Python (a few GB/s), on the device or by the host.

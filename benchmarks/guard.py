@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.answers.best_plans import best_plans
-from planner.answers.completion import load_plan
-from planner.configs.shell.script import evaluate
-from profiles.catalog import load_job
-from profiles.facts import load_facts
 from rlplan.plan import Plan
-from simulator.simulate import simulate
+from rlplan.planner.answers.best_plans import best_plans
+from rlplan.planner.answers.completion import load_plan
+from rlplan.planner.configs.shell.script import evaluate
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
 
 ROOT = Path(__file__).parents[1]
 KEPT = Path(__file__).with_name("guard.json")

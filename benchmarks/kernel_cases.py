@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from evals.tables import ops_attention, ops_collectives, ops_mlp
-from planner.measured.rows import Record
-from profiles.analytic.roofline import Roofline
-from profiles.facts import DeviceFacts
+from rlplan.evals.tables import ops_attention, ops_collectives, ops_mlp
+from rlplan.planner.measured.rows import Record
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.facts import DeviceFacts
 from rlplan.units import seconds_from_ms
 
 SMALLEST_MESSAGE_BYTES = 4096  # below it the tables jump between 10 and 60 us without a pattern

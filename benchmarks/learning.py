@@ -17,17 +17,17 @@ from pathlib import Path
 
 from safe_task import least_cost, most_reward
 
-from executor.control.metrics import read_metrics
-from executor.execute import execute
-from executor.workers.processes.ray_session import running_ray
-from planner.search import search
-from profiles.catalog import load_job
-from profiles.facts import load_facts
-from reports.pictures.learning import plot_learning
 from rlplan.algorithms import algorithm_names, load_algorithm
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.execute import execute
+from rlplan.executor.workers.processes.ray_session import running_ray
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_text
 from rlplan.job import Constraint, DynamicSampling, Job, Rewards
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import load_facts
+from rlplan.reports.pictures.learning import plot_learning
 
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
 SAFE_TASK = Path(__file__).parent / "safe_task.py"

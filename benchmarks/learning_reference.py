@@ -18,14 +18,14 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from executor.data.prompts import PromptStream, encode_prompts, load_prompts
-from executor.data.tokenizer import ByteTokenizer
-from executor.learning.advantages import Terms, compute_advantages
-from executor.learning.experience import effective_settings
-from executor.learning.losses import load_loss
-from executor.learning.rules import load_rule
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Algorithm
+from rlplan.executor.data.prompts import PromptStream, encode_prompts, load_prompts
+from rlplan.executor.data.tokenizer import ByteTokenizer
+from rlplan.executor.learning.advantages import Terms, compute_advantages
+from rlplan.executor.learning.experience import effective_settings
+from rlplan.executor.learning.losses import load_loss
+from rlplan.executor.learning.rules import load_rule
 from rlplan.job import Hyperparameters, Rewards
 
 ROOT = Path(__file__).resolve().parents[1]

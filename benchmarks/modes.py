@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from profiles.catalog import load_job
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import HOST_DEVICE, Plan, ResourcePool, TaskPlan
+from rlplan.profiles.catalog import load_job
 from rlplan.workload.lengths import Lognormal
 
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"

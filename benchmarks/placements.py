@@ -14,12 +14,12 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from executor.execute import execute
-from planner.search import search
-from profiles.catalog import load_job
-from profiles.facts import load_facts
+from rlplan.executor.execute import execute
 from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import load_facts
 from rlplan.results.searched import Candidate
 from rlplan.units import show_seconds
 from rlplan_cli.measuring import measure_machine

@@ -19,19 +19,19 @@ from typing import Any
 
 from benchmarks.arithmetic import number, write_questions
 from benchmarks.smollm import OUT, PACKAGES, write_folder
-from executor.control.metrics import read_metrics
-from executor.control.run import Saving
-from executor.execute import execute
-from planner.search import search
-from profiles.catalog import load_job
-from profiles.facts import Facts, load_facts
-from reports.pictures.learning import plot_learning
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.control.run import Saving
+from rlplan.executor.execute import execute
 from rlplan.files.writing import write_json, write_text, write_yaml
 from rlplan.plan import Plan
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import Facts, load_facts
+from rlplan.reports.pictures.learning import plot_learning
+from rlplan.simulator.simulate import simulate
 from rlplan.units import show_seconds
 from rlplan_cli.measuring import measure_machine
 from rlplan_cli.running import compare_run
-from simulator.simulate import simulate
 
 WORK = Path(__file__).parents[1] / "build" / "real-model"
 RULE = Path(__file__).with_name("arithmetic.py")

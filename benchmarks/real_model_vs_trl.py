@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from arithmetic import questions
-from executor_page import cores_in_use
-from executor_vs_trl import TRL_VENV, in_turns, multiplying_rate, shown_layout
 from transformers import AutoTokenizer
 
-from planner.search import search
-from profiles.catalog import resolve_job
-from profiles.facts import load_facts
+from rlplan.executor_page import cores_in_use
+from rlplan.executor_vs_trl import TRL_VENV, in_turns, multiplying_rate, shown_layout
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.plan import Plan
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import load_facts
 from rlplan.workload.work import Workload
 
 ROOT = Path(__file__).parents[1]

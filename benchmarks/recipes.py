@@ -6,8 +6,8 @@ forecast, and how full its GPUs are.
 
 import time
 
-from profiles.facts import load_facts
-from simulator.simulate import simulate
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
 from tests.simulator.recipes import plan_of, recipes
 
 

@@ -21,20 +21,20 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from planner.search import search
-from profiles.catalog import load_job, load_model
-from profiles.facts import Facts, load_facts
-from reports.pictures.picture import write_figure
-from reports.pictures.style import (
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_text
+from rlplan.job import Job
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_job, load_model
+from rlplan.profiles.facts import Facts, load_facts
+from rlplan.reports.pictures.picture import write_figure
+from rlplan.reports.pictures.style import (
     PAGE_WIDTH,
     SERIES_COLOURS,
     drawing,
     new_canvas,
     panel_axes,
 )
-from rlplan.files.frozen import FrozenDict
-from rlplan.files.writing import write_text
-from rlplan.job import Job
 
 ROOT = Path(__file__).resolve().parents[1]
 JOBS = ROOT / "benchmarks" / "searches"

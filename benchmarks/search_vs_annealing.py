@@ -15,15 +15,15 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from evals import annealing
-from planner.objectives import load_objective, objective_names
-from planner.search import search
-from profiles.catalog import load_job
-from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
+from rlplan.evals import annealing
 from rlplan.files.writing import write_json, write_text
 from rlplan.job import Job
-from simulator.timeline.assemble import batch_tokens
+from rlplan.planner.objectives import load_objective, objective_names
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.timeline.assemble import batch_tokens
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 NAME = "search_vs_annealing"

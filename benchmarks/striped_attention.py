@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
-from executor.data import packing
-from executor.model.attention import packed_attention
-from executor.parallel.meshes import RankGroup
+from rlplan.executor.data import packing
+from rlplan.executor.model.attention import packed_attention
+from rlplan.executor.parallel.meshes import RankGroup
 
 RANKS, HEADS, KV_HEADS, HEAD_DIM = 2, 8, 4, 64
 LAYER = SimpleNamespace(num_key_value_groups=HEADS // KV_HEADS, is_causal=True, training=True)

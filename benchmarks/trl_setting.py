@@ -9,14 +9,14 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from planner.search import search
-from profiles.catalog import resolve_job
-from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import RANDOM, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.models.model import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import load_facts
 from rlplan.workload.work import Workload
 
 MODEL = ModelArchitecture(

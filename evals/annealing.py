@@ -15,20 +15,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from evals.neighbours import NeighbourDraws, State
-from planner.objectives import load_objective
-from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.requests.specs import allowed_modes, violations
-from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
+from rlplan.evals.neighbours import NeighbourDraws, State
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import Plan
+from rlplan.planner.objectives import load_objective
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.specs import allowed_modes, violations
+from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.results.searched import Candidate, SearchResult
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.assemble import batch_tokens
 from rlplan.specs import Specs
-from simulator.simulate import simulate
-from simulator.timeline.assemble import batch_tokens
 
 Progress = Callable[[int, int, str], None]
 

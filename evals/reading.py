@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from evals.tables import READERS
-from planner.measured import reading
-from planner.measured.reading import KnownTables, Loaded, load_table, own_tables
-from planner.measured.rows import TableReader
-from planner.measured.summary import KnownCauses
+from rlplan.evals.tables import READERS
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.planner.measured import reading
+from rlplan.planner.measured.reading import KnownTables, Loaded, load_table, own_tables
+from rlplan.planner.measured.rows import TableReader
+from rlplan.planner.measured.summary import KnownCauses
 from rlplan.results.accuracy import Row
 
 HELD = Path(__file__).parent / "held"

@@ -8,7 +8,7 @@ a list of rows.
 import zlib
 from collections.abc import Sequence
 
-from planner.measured.rows import Record
+from rlplan.planner.measured.rows import Record
 
 NO_DEVICE = "the table does not name its device: give it with --device"
 

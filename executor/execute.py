@@ -4,35 +4,35 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 
-from executor.control.capabilities import check_runnable
-from executor.control.checkpoints import (
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.checkpoints import (
     Checkpoint,
     check_checkpoints_of,
     check_continues,
     checkpoint_folder,
     find_checkpoint,
 )
-from executor.control.cluster import (
+from rlplan.executor.control.cluster import (
     Cluster,
     SharedPaths,
     check_one_machine,
     joined_cluster,
 )
-from executor.control.evaluations import Evaluations, drop_evaluations, read_evaluations
-from executor.control.export import export_actor
-from executor.control.line_file import drop_iterations
-from executor.control.metric_names import possible_metrics
-from executor.control.metrics import METRICS_FILE, read_metrics
-from executor.control.run import Progress, Run, Saving
-from executor.control.services import check_services
-from executor.control.start import check_machine, gpu_names
-from executor.control.stopping import Stopping, check_goes_on
-from executor.control.tracking import tracked
-from executor.control.weights import with_weights
-from executor.data.workload import PromptBatches, job_of_batches
-from executor.learning.rules import needed_columns
-from executor.model.families import weights_folder
-from executor.workers.cluster.looking import check_reached
+from rlplan.executor.control.evaluations import Evaluations, drop_evaluations, read_evaluations
+from rlplan.executor.control.export import export_actor
+from rlplan.executor.control.line_file import drop_iterations
+from rlplan.executor.control.metric_names import possible_metrics
+from rlplan.executor.control.metrics import METRICS_FILE, read_metrics
+from rlplan.executor.control.run import Progress, Run, Saving
+from rlplan.executor.control.services import check_services
+from rlplan.executor.control.start import check_machine, gpu_names
+from rlplan.executor.control.stopping import Stopping, check_goes_on
+from rlplan.executor.control.tracking import tracked
+from rlplan.executor.control.weights import with_weights
+from rlplan.executor.data.workload import PromptBatches, job_of_batches
+from rlplan.executor.learning.rules import needed_columns
+from rlplan.executor.model.families import weights_folder
+from rlplan.executor.workers.cluster.looking import check_reached
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.places import is_url
 from rlplan.files.writing import write_json
@@ -77,7 +77,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         cluster: The Ray that it joins; None: one of its own, on this machine.
         simulate_nodes: Whether devices of this machine stand for those of several nodes.
         stopping: When it stops before `iterations`; None: never.
-        log_to: Tracking services that get its metrics, by name (`executor.control.services`).
+        log_to: Tracking services that get its metrics, by name (`rlplan.executor.control.services`).
 
     Raises:
         UserError: There is no such service, its package is not installed, or it cannot be started.

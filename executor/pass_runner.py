@@ -9,15 +9,15 @@ from typing import Any, Self
 import numpy as np
 import ray
 
-from executor.control.capabilities import CPU
-from executor.control.start import join_all
-from executor.probing.passes import WORK_SECONDS
-from executor.queue.ledger import Reader
-from executor.queue.transfer_queue import HeldPiece, SampleSize, TransferQueue
-from executor.workers.pools import WorkerGroup, fetched, start_group, start_placed_group
-from executor.workers.processes.ray_session import DEVICE, INLINE_BYTES, running_ray
-from executor.workers.worker import Worker
 from rlplan.errors import PlanError
+from rlplan.executor.control.capabilities import CPU
+from rlplan.executor.control.start import join_all
+from rlplan.executor.probing.passes import WORK_SECONDS
+from rlplan.executor.queue.ledger import Reader
+from rlplan.executor.queue.transfer_queue import HeldPiece, SampleSize, TransferQueue
+from rlplan.executor.workers.pools import WorkerGroup, fetched, start_group, start_placed_group
+from rlplan.executor.workers.processes.ray_session import DEVICE, INLINE_BYTES, running_ray
+from rlplan.executor.workers.worker import Worker
 from rlplan.job import Job
 from rlplan.probing import GENERATION_PASSES, ModelPass
 

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.searchers import load_searcher
-from planner.searchers.exact import Progress
-from profiles.facts import Facts
 from rlplan.collecting import resting_collector
 from rlplan.errors import FileError
 from rlplan.job import Job
 from rlplan.plan import Mode
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.searchers import load_searcher
+from rlplan.planner.searchers.exact import Progress
+from rlplan.profiles.facts import Facts
 from rlplan.results.searched import SearchResult
+from rlplan.simulator.capabilities import dropped_episodes, over_samples_streams
 from rlplan.specs import Specs
-from simulator.capabilities import dropped_episodes, over_samples_streams
 
 DEFAULT_SEARCHER = "exact"
 
@@ -32,8 +32,8 @@ def search(
     """Return plans of a resolved job, best first.
 
     Args:
-        pinned: What the user pinned (`planner.requests.drafts` reads it from a partial plan); the rest is searched.
-        objective: What to minimise (`planner.objectives`); None takes the job's.
+        pinned: What the user pinned (`rlplan.planner.requests.drafts` reads it from a partial plan); the rest is searched.
+        objective: What to minimise (`rlplan.planner.objectives`); None takes the job's.
         specs: Limits that plans keep; None takes the job's.
         options: Of the searcher, such as `seconds`.
 

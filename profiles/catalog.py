@@ -1,8 +1,8 @@
 """The catalog: models, devices and engines by name, and jobs that name them."""
 
-from profiles.jobs.config.reading import read_hf_config
-from profiles.jobs.resolve import load_job, resolve_job, usual_engines
-from profiles.sheets import (
+from rlplan.profiles.jobs.config.reading import read_hf_config
+from rlplan.profiles.jobs.resolve import load_job, resolve_job, usual_engines
+from rlplan.profiles.sheets import (
     ENGINES,
     device_names,
     engine_names,

@@ -11,16 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from profiles.analytic.efficiencies import unmeasured_call
-from profiles.analytic.roofline import CopyDirection, Roofline
-from profiles.catalog import load_engine
-from profiles.kernels.constants import RowKind
-from profiles.kernels.row_time import row_bytes
-from profiles.sheets import load_framework, load_transition, sheet_names, sheet_of
-from profiles.tables.measurements import Measurements
-from profiles.tables.points import QUEUE_CALL
-from profiles.tables.remembered import remembered
-from profiles.tables.table import Profile, read_profiles
 from rlplan.calibration import (
     CALIBRATION_VERSION,
     NO_CALIBRATION,
@@ -39,6 +29,16 @@ from rlplan.models.operators import Attention, CollectiveKind
 from rlplan.models.precision import PRECISIONS, Precision
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
+from rlplan.profiles.analytic.efficiencies import unmeasured_call
+from rlplan.profiles.analytic.roofline import CopyDirection, Roofline
+from rlplan.profiles.catalog import load_engine
+from rlplan.profiles.kernels.constants import RowKind
+from rlplan.profiles.kernels.row_time import row_bytes
+from rlplan.profiles.sheets import load_framework, load_transition, sheet_names, sheet_of
+from rlplan.profiles.tables.measurements import Measurements
+from rlplan.profiles.tables.points import QUEUE_CALL
+from rlplan.profiles.tables.remembered import remembered
+from rlplan.profiles.tables.table import Profile, read_profiles
 from rlplan.sheets.hardware import DeviceSheet, EngineSheet, TransitionSheet
 
 # The label of facts without a profile.

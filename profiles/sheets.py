@@ -7,14 +7,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
-from profiles import frameworks
-from profiles.frameworks import DataPart, data_files
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job
 from rlplan.models.model import ModelArchitecture
+from rlplan.profiles import frameworks
+from rlplan.profiles.frameworks import DataPart, data_files
 from rlplan.results.step_log import LogSheet
 from rlplan.sheets.hardware import DeviceSheet, EngineSheet, TransitionSheet
 

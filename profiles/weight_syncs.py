@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from profiles.sheets import load_transition, sheet_names
+from rlplan.profiles.sheets import load_transition, sheet_names
 from rlplan.transfers import Transition, own_copy
 
 # Behind all others where a usual transition is looked for.

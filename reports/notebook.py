@@ -6,9 +6,9 @@ from html import escape
 
 import pandas as pd
 
-from reports.tables.answers import answer_table, fit_words, gpus_of, step_lines
-from reports.tables.plans import Table, memory_terms_table, task_table
-from reports.tables.searches import best_of_placements, short_runners_up_table
+from rlplan.reports.tables.answers import answer_table, fit_words, gpus_of, step_lines
+from rlplan.reports.tables.plans import Table, memory_terms_table, task_table
+from rlplan.reports.tables.searches import best_of_placements, short_runners_up_table
 from rlplan.results.forecast import Forecast
 from rlplan.results.searched import SearchResult
 from rlplan.units import show_seconds, show_usd

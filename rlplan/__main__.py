@@ -1,6 +1,6 @@
-"""`python -m rlplan`: the command, which stands above this room and is looked up by its name."""
+"""`python -m rlplan`: the command."""
 
-from importlib import import_module
+from rlplan_cli.main import main
 
 if __name__ == "__main__":
-    import_module("rlplan_cli.main").main()
+    main()

@@ -102,5 +102,5 @@ class PassRunner(Protocol):
         ...
 
     def loop_flops_per_second(self) -> float:
-        """Return what the slowest device does in the fixed loop of `executor.probing.loop`."""
+        """Return what the slowest device does in the fixed loop of `rlplan.executor.probing.loop`."""
         ...

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rlplan_cli.terminal import print_table, say
 
 if TYPE_CHECKING:
-    from profiles.facts import Facts
     from rlplan.plan import Plan
+    from rlplan.profiles.facts import Facts
     from rlplan.results.forecast import Forecast
 
 
@@ -19,14 +19,14 @@ def print_answer(plan: Plan, forecast: Forecast, facts: Facts, verdict: str | No
     Args:
         verdict: Whether it fits, where more is known than the forecast.
     """
-    from reports.tables.answers import SPARE_COLUMNS, answer_table, fit_words, step_lines
+    from rlplan.reports.tables.answers import SPARE_COLUMNS, answer_table, fit_words, step_lines
+    from rlplan.simulator.timeline.utilisation import mfu_fractions
     from rlplan.units import show_filled
-    from simulator.timeline.utilisation import mfu_fractions
 
     mfu = mfu_fractions(plan, forecast, facts)
     first = None
     if not forecast.feasible:  # what explains loads the search
-        from planner.answers.explain import first_shortage
+        from rlplan.planner.answers.explain import first_shortage
 
         first = first_shortage(plan, facts)
     lines = [fit_words(forecast, verdict), *step_lines(plan, forecast, mfu)]
@@ -43,7 +43,7 @@ def print_remarks(forecast: Forecast, verdict: str = "does not fit") -> None:
     Args:
         verdict: What is said of a forecast that does not fit.
     """
-    from reports.tables.answers import least_certain_words
+    from rlplan.reports.tables.answers import least_certain_words
 
     for assumption in forecast.assumptions:
         say(f"assumed: {assumption}")
@@ -55,7 +55,7 @@ def print_remarks(forecast: Forecast, verdict: str = "does not fit") -> None:
 
 
 def _print_reasons(forecast: Forecast, verdict: str) -> None:
-    from planner.answers.explain import NEAREST
+    from rlplan.planner.answers.explain import NEAREST
 
     for reason in forecast.infeasible_reasons:
         nearest = reason.startswith(NEAREST)

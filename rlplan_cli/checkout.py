@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from pathlib import Path
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from rlplan.errors import UserError
 
 if TYPE_CHECKING:
-    from planner.measured.reading import KnownTables
+    from rlplan.planner.measured.reading import KnownTables
 
-ROOT = Path(__file__).resolve().parents[1]
 WHERE = (
     "in the folder evals/ of the sources of rlplan, which an installed wheel does not have: "
     "run the command of a checkout (`make setup`, or `pip install --editable .` there)"
@@ -20,8 +18,8 @@ WHERE = (
 
 
 def has_evals() -> bool:
-    """Tell whether this is a checkout; a folder of that name beside an installed wheel is somebody else's."""
-    return (ROOT / "pyproject.toml").is_file() and (ROOT / "evals" / "__init__.py").is_file()
+    """Tell whether this is a checkout."""
+    return find_spec("rlplan.evals") is not None
 
 
 def need_evals(wanted: str) -> None:
@@ -47,14 +45,12 @@ def evals_module(name: str, wanted: str) -> Any:  # noqa: ANN401 -- a module, lo
         UserError: This is no checkout.
     """
     need_evals(wanted)
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))
-    return import_module(f"evals.{name}")
+    return import_module(f"rlplan.evals.{name}")
 
 
 def known_tables() -> KnownTables:
     """Return all tables that can be read here: users' own, and in a checkout the published ones too."""
-    from planner.measured.reading import own_tables
+    from rlplan.planner.measured.reading import own_tables
 
     if has_evals():
         known: KnownTables = evals_module("reading", "published tables").all_tables()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from planner.configs.frameworks import check_parts, frameworks_with, names_in_words
+from rlplan.planner.configs.frameworks import check_parts, frameworks_with, names_in_words
 
 if TYPE_CHECKING:
-    from planner.configs.importing import ImportOptions
+    from rlplan.planner.configs.importing import ImportOptions
 
 # Frameworks whose configurations are read, as help texts list them.
 READ = names_in_words("keys", "reading")
@@ -104,8 +104,8 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
         FileError: Neither a framework is named, nor does the file start training of one.
         MissingPartError: Configurations of the framework that is named are not read.
     """
-    from planner.configs.reading.configuration import starts_of
     from rlplan.errors import FileError
+    from rlplan.planner.configs.reading.configuration import starts_of
 
     names = frameworks_with("keys", "reading")
     if words[0] in frameworks_with():
@@ -128,8 +128,8 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
 
 def _of_yaml(path: Path) -> str | None:
     """Return the framework of a YAML file by its keys; None for a job or plan."""
-    from planner.configs.reading.sheet import load_config_sheet
     from rlplan.files.decoding import load_yaml
+    from rlplan.planner.configs.reading.sheet import load_config_sheet
 
     data = load_yaml(path)
     keys = set(data) if isinstance(data, dict) else set()
@@ -170,11 +170,11 @@ def import_options(
         MissingPartError: Its configurations are not read.
         FileError: `--gpu` is missing or names no device, or the script cannot be run.
     """
-    from planner.configs.importing import ImportOptions
-    from planner.configs.shell.recorder import run_recorded
-    from profiles.catalog import device_names
     from rlplan.errors import FileError
     from rlplan.files.frozen import FrozenDict
+    from rlplan.planner.configs.importing import ImportOptions
+    from rlplan.planner.configs.shell.recorder import run_recorded
+    from rlplan.profiles.catalog import device_names
 
     check_parts(framework, "keys", "reading")
     if given.gpu is None:

@@ -36,8 +36,8 @@ def mistakes_in_data(job: Job, folder: Path) -> list[UserError]:
     """
     from importlib.util import find_spec
 
-    from executor.data.workload import read_data
-    from executor.learning.rules import needed_columns
+    from rlplan.executor.data.workload import read_data
+    from rlplan.executor.learning.rules import needed_columns
 
     texts = job.pretrain is not None and job.pretrain.file is not None
     named = (job.prompts_file, job.evaluation)

@@ -6,35 +6,23 @@ forecast = rlplan.simulate(found.plans[0].plan)
 found.to_pandas()
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from planner.answers.completion import complete
-from planner.answers.completion import load_plan as load_plan_and_facts
-from planner.answers.explain import with_nearest_fit
-from planner.configs.checking import Checked, check_config, check_plan, finding_in_data
-from planner.configs.searching import plans_of
-from planner.objectives import load_objective
-from planner.requests.drafts import load_request, read_draft
-from planner.requests.pinned import NOTHING_PINNED
-from planner.search import check_searched
-from profiles.catalog import load_job as load_job_file
-from profiles.catalog import resolve_job
-from profiles.facts import load_facts
-from rlplan.files.decoding import decode, load_yaml
 from rlplan.job import Job
 from rlplan.plan import Plan, PlanDraft
-from rlplan.results.forecast import Forecast
-from rlplan.results.measurement import MeasuredRun
-from rlplan.results.searched import SearchResult
-from rlplan.specs import Specs
-from rlplan_cli.config_options import GivenOptions, import_options
-from rlplan_cli.data import mistakes_in_data
-from simulator.capabilities import check_played
-from simulator.simulate import simulate as simulate_plan
+
+if TYPE_CHECKING:
+    from rlplan.planner.configs.checking import Checked
+    from rlplan.results.forecast import Forecast
+    from rlplan.results.measurement import MeasuredRun
+    from rlplan.results.searched import SearchResult
 
 File = str | PathLike[str]
 
@@ -45,6 +33,8 @@ def load_job(path: File) -> Job:
     Raises:
         FileError: The file is wrong; the message names file and field.
     """
+    from rlplan.profiles.catalog import load_job as load_job_file
+
     return load_job_file(Path(path))
 
 
@@ -55,6 +45,8 @@ def load_plan(path: File, *, profile: File | None = None, site: File | None = No
         FileError: The file is wrong; the message names file and field.
         InfeasibleError: Nothing that keeps what is pinned fits.
     """
+    from rlplan.planner.answers.completion import load_plan as load_plan_and_facts
+
     return load_plan_and_facts(Path(path), _path(profile), site=_path(site))[0]
 
 
@@ -79,6 +71,16 @@ def search(
     Raises:
         UserError: The job, or what is asked for, is wrong; `InfeasibleError` where nothing fits.
     """
+    from rlplan.files.decoding import decode
+    from rlplan.planner.configs.searching import plans_of
+    from rlplan.planner.objectives import load_objective
+    from rlplan.planner.requests.drafts import load_request
+    from rlplan.planner.requests.pinned import NOTHING_PINNED
+    from rlplan.planner.search import check_searched
+    from rlplan.profiles.catalog import resolve_job
+    from rlplan.profiles.facts import load_facts
+    from rlplan.specs import Specs
+
     if isinstance(job, Job):
         given, pinned = resolve_job(job, Path()), NOTHING_PINNED
     else:
@@ -105,6 +107,13 @@ def simulate(
     Raises:
         UserError: The plan is wrong.
     """
+    from rlplan.planner.answers.completion import load_plan as load_plan_and_facts
+    from rlplan.planner.answers.explain import with_nearest_fit
+    from rlplan.planner.requests.drafts import load_request
+    from rlplan.profiles.facts import load_facts
+    from rlplan.simulator.capabilities import check_played
+    from rlplan.simulator.simulate import simulate as simulate_plan
+
     if isinstance(plan, Plan):
         facts = load_facts(plan.job, _path(profile), _path(site))
         return with_nearest_fit(simulate_plan(plan, facts, iterations=iterations), plan, facts)
@@ -140,6 +149,10 @@ def check(
     Raises:
         UserError: The source is wrong; what only stops it from running is in the answer.
     """
+    from rlplan.planner.configs.checking import check_config, check_plan
+    from rlplan.profiles.facts import load_facts
+    from rlplan_cli.config_options import GivenOptions, import_options
+
     if isinstance(source, Plan):
         return check_plan(source, load_facts(source.job), "plan")
     if framework is None:
@@ -154,6 +167,13 @@ def check(
 
 def check_file(path: Path) -> Checked:
     """Return what is to be said of a job's or plan's file; what it leaves open is chosen."""
+    from rlplan.files.decoding import load_yaml
+    from rlplan.planner.answers.completion import complete
+    from rlplan.planner.configs.checking import check_plan, finding_in_data
+    from rlplan.planner.requests.drafts import load_request, read_draft
+    from rlplan.profiles.facts import load_facts
+    from rlplan_cli.data import mistakes_in_data
+
     data = load_yaml(path)
     if isinstance(data, dict) and "job" in data:
         draft, job = read_draft(data, path)
@@ -183,7 +203,7 @@ def execute(
     from rlplan_cli.running import require_execution
 
     require_execution()
-    from executor.execute import execute as execute_plan
+    from rlplan.executor.execute import execute as execute_plan
 
     complete = plan if isinstance(plan, Plan) else load_plan(plan)
     return execute_plan(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rlplan_cli.terminal import progress_bar
 
 if TYPE_CHECKING:
-    from profiles.tables.table import Profile
     from rlplan.job import Job
+    from rlplan.profiles.tables.table import Profile
     from rlplan_cli.profiling.nodes import ProfileRequest
 
 
@@ -23,15 +23,15 @@ def measure_machine(
         job: What plans of this job can ask for is measured too, by the executor's own passes.
         folder: What paths in the job are relative to.
     """
-    from profiles.probes.session import profile_machine
+    from rlplan.profiles.probes.session import profile_machine
     from rlplan_cli.profiling.rules import job_rules
 
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar("profile"))
         runner = rules = None
         if job is not None:
-            from executor.pass_runner import RayPassRunner
-            from profiles.sheets import sheet_of
+            from rlplan.executor.pass_runner import RayPassRunner
+            from rlplan.profiles.sheets import sheet_of
 
             kind = "cpu" if sheet_of(job, device).kind == "cpu" else "cuda"
             rules = job_rules(job, folder)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from rlplan_cli.terminal import echo_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
-    from executor.control.cluster import Cluster
-    from executor.control.run import Saving
-    from executor.control.stopping import Stopping
-    from profiles.facts import Facts
+    from rlplan.executor.control.cluster import Cluster
+    from rlplan.executor.control.run import Saving
+    from rlplan.executor.control.stopping import Stopping
     from rlplan.job import NodeGroup
     from rlplan.plan import Plan
+    from rlplan.profiles.facts import Facts
     from rlplan.results.forecast import Forecast
     from rlplan.results.measurement import Comparison, MeasuredRun
 
@@ -74,7 +74,7 @@ def stopping_of(when: Sequence[str] | None, after: str | None, tokens: float | N
     Raises:
         FileError: Names the option.
     """
-    from executor.control import stopping
+    from rlplan.executor.control import stopping
 
     return stopping.stopping_of(when or (), after, tokens)
 
@@ -101,7 +101,7 @@ def run_plan(
     log_to: Sequence[str] | None = None,
 ) -> MeasuredRun:
     """Carry a plan out on Ray, in the folder `out`."""
-    from executor.execute import execute
+    from rlplan.executor.execute import execute
 
     with progress_bar("execute", lines=True) as progress:
         return execute(
@@ -134,11 +134,11 @@ def compare_run(
         facts: To forecast it once more at the lengths that it had; None takes what is stored of that.
         stores: Whether the forecasts are stored as well; one that is the run's own stays as it was.
     """
-    from planner.measured.measured_lengths import forecast_as_run, same_lengths
     from rlplan.files.writing import write_json
+    from rlplan.planner.measured.measured_lengths import forecast_as_run, same_lengths
     from rlplan.results.stored import AS_RUN_FILE, COMPARISON_FILE, FORECAST_FILE
-    from simulator.simulate import simulate
-    from simulator.validation import compare
+    from rlplan.simulator.simulate import simulate
+    from rlplan.simulator.validation import compare
 
     if run.replanned and facts is not None:  # what was measured is the last plan's
         forecast = simulate(run.plan, facts)
@@ -168,9 +168,9 @@ def replanning(cluster: Cluster | None, facts: Facts, saving: Saving) -> Cluster
     from dataclasses import replace
 
     def replan(plan: Plan, groups: tuple[NodeGroup, ...]) -> Plan:
-        from executor.control.capabilities import check_runnable
-        from planner.answers.fewer_nodes import plans_on
         from rlplan.errors import CapabilityError
+        from rlplan.executor.control.capabilities import check_runnable
+        from rlplan.planner.answers.fewer_nodes import plans_on
 
         *others, last = plans_on(plan, groups, facts)
         for found in others:
@@ -189,8 +189,8 @@ def replanning(cluster: Cluster | None, facts: Facts, saving: Saving) -> Cluster
 
 def print_errors(comparison: Comparison) -> None:
     """Print forecast against measurement, task by task, and what keeps them from being comparable."""
-    from reports.tables.plans import error_table
-    from reports.tables.wording import as_run_words, other_lengths
+    from rlplan.reports.tables.plans import error_table
+    from rlplan.reports.tables.wording import as_run_words, other_lengths
 
     title = "Forecast against measurement"
     print_table(title, error_table(comparison), spare=_SPARE_OF_ERRORS)
@@ -209,7 +209,7 @@ def joined_address(address: str | None) -> str | None:
 
 def print_evaluations(out: Path) -> None:
     """Print what a run's evaluations found, where it has some: at first, at last, and at best."""
-    from executor.control.evaluations import read_evaluations
+    from rlplan.executor.control.evaluations import read_evaluations
 
     rows = read_evaluations(out)
     if not rows:
@@ -251,8 +251,8 @@ def cluster_of(
     Raises:
         FileError: An option is for the other of the two.
     """
-    from executor.control.cluster import Cluster
     from rlplan.errors import FileError
+    from rlplan.executor.control.cluster import Cluster
 
     address = joined_address(address)
     if address is None:

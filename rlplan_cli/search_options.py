@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.configs.frameworks import names_in_words
-from planner.objectives import objectives_words
+from rlplan.planner.configs.frameworks import names_in_words
+from rlplan.planner.objectives import objectives_words
 from rlplan_cli.config_options import complete_written
 
 if TYPE_CHECKING:
-    from planner.requests.pinned import Pinned
     from rlplan.job import Job
+    from rlplan.planner.requests.pinned import Pinned
     from rlplan.specs import Specs
 
 LIMITS = "Limits"
@@ -126,7 +126,7 @@ def requested_job(
     Raises:
         UserError: A name is not known or a value is not allowed.
     """
-    from planner.objectives import load_objective
+    from rlplan.planner.objectives import load_objective
 
     name = objective or job.objective
     load_objective(name)
@@ -173,7 +173,7 @@ def objectives_of(pareto: str) -> tuple[str, ...]:
     Raises:
         UserError: They are not two or three different objectives.
     """
-    from planner.answers.frontier import check_names
+    from rlplan.planner.answers.frontier import check_names
 
     names = tuple(name.strip() for name in pareto.split(","))
     check_names(names)

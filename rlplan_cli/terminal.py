@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table as Grid
 
-    from reports.tables.plans import Table
+    from rlplan.reports.tables.plans import Table
 
 GAP = 2  # blanks between two columns
 
@@ -110,7 +110,7 @@ def _total(widths: Iterable[int]) -> int:
 
 
 if TYPE_CHECKING:
-    from reports.tables.plans import Table
+    from rlplan.reports.tables.plans import Table
 
 Progress = Callable[[int, int, str], None]
 

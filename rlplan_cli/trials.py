@@ -77,7 +77,7 @@ def device_here(wanted: str | None) -> tuple[str, int]:
     """
     import torch
 
-    from profiles.sheets import load_device, sheet_of_board
+    from rlplan.profiles.sheets import load_device, sheet_of_board
 
     if wanted is not None:
         sheet = load_device(wanted)
@@ -107,13 +107,13 @@ def weights_here(given: Path | None, out: Path, sheet: DeviceSheet) -> Path:
         FileError: The user's folder holds no model, or one that does not run here; or the trials in `out` started
             from another one.
     """
-    from executor.model.families import read_config
-    from executor.model.writing import write_model
-    from profiles.jobs.config.reading import read_hf_config
-    from profiles.jobs.weights import has_weights
     from rlplan.errors import FileError
+    from rlplan.executor.model.families import read_config
+    from rlplan.executor.model.writing import write_model
     from rlplan.files.decoding import load_yaml
     from rlplan.models.folder import CONFIG_FILE, WEIGHT_FILES
+    from rlplan.profiles.jobs.config.reading import read_hf_config
+    from rlplan.profiles.jobs.weights import has_weights
 
     made = (out / MADE_WEIGHTS).resolve()
     if given is None:
@@ -134,7 +134,7 @@ def weights_here(given: Path | None, out: Path, sheet: DeviceSheet) -> Path:
 
 def _small_model(sheet: DeviceSheet) -> ModelArchitecture:
     """Return a model whose weights are made in a second: 27 million on a GPU, 55 MB, and a tiny one on a CPU."""
-    from profiles.sheets import load_model
+    from rlplan.profiles.sheets import load_model
 
     model = load_model("tiny")
     if sheet.kind != "gpu":
@@ -214,13 +214,13 @@ def try_job(trial: Trial, job: Job, out: Path, *, iterations: int, warmup: int) 
     Args:
         out: Folder of all trials; their profile is one.
     """
-    from planner.answers.completion import load_plan
-    from planner.search import search
-    from profiles.catalog import load_job
-    from profiles.facts import load_facts
     from rlplan.files.writing import write_yaml
+    from rlplan.planner.answers.completion import load_plan
+    from rlplan.planner.search import search
+    from rlplan.profiles.catalog import load_job
+    from rlplan.profiles.facts import load_facts
     from rlplan.results.stored import COMPARISON_FILE, PLAN_FILE, read_run, write_plan
-    from simulator.simulate import simulate
+    from rlplan.simulator.simulate import simulate
 
     folder, profile = out / trial.name, out / "profile"
     job_file, plan_file, run_folder = folder / JOB_FILE, folder / PLAN_FILE, folder / "run"

@@ -14,7 +14,6 @@ from math import hypot, prod, sqrt
 
 import numpy as np
 
-from profiles.analytic.calibration import Spreads, load_spreads
 from rlplan.calibration import (
     ENGINE_KINDS,
     LINKS,
@@ -29,8 +28,9 @@ from rlplan.calibration import (
 )
 from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
-from simulator.observations import Observation, Part
-from simulator.placed.columns import Floats
+from rlplan.profiles.analytic.calibration import Spreads, load_spreads
+from rlplan.simulator.observations import Observation, Part
+from rlplan.simulator.placed.columns import Floats
 
 Names = tuple[str, ...]
 LINK_FACTORS = tuple(link_factor(link) for link in LINKS)

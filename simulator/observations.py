@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 from math import hypot
 
-from profiles.analytic.calibration import Spreads, load_spreads
 from rlplan.algorithms import load_algorithm
 from rlplan.calibration import LINKS, STEP_STAGES, Link, WorkKind
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
+from rlplan.profiles.analytic.calibration import Spreads, load_spreads
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
-from simulator.costs.calibrated import KINDS
-from simulator.timeline.pool_memory import TRANSITION
-from simulator.validation import compare
+from rlplan.simulator.costs.calibrated import KINDS
+from rlplan.simulator.timeline.pool_memory import TRANSITION
+from rlplan.simulator.validation import compare
 
 # What steps call the parts of a forecast's critical path.
 PATH = {

@@ -2,18 +2,18 @@
 
 from dataclasses import replace
 
-from profiles.catalog import ENGINES
-from profiles.facts import Facts
 from rlplan.plan import Plan
+from rlplan.profiles.catalog import ENGINES
+from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
-from simulator.capabilities import check_played
-from simulator.placed.plan import PlacedPlan
-from simulator.timeline.agenda import agenda_of, learnt_plan
-from simulator.timeline.assemble import assemble, batch_tokens, device_pools
-from simulator.timeline.engine import play
-from simulator.timeline.pool_memory import pool_memory
-from simulator.timeline.steady import (
+from rlplan.simulator.capabilities import check_played
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.timeline.agenda import agenda_of, learnt_plan
+from rlplan.simulator.timeline.assemble import assemble, batch_tokens, device_pools
+from rlplan.simulator.timeline.engine import play
+from rlplan.simulator.timeline.pool_memory import pool_memory
+from rlplan.simulator.timeline.steady import (
     EMPTYING_ITERATIONS,
     ITERATIONS_PLAYED,
     cycle_of,
@@ -47,7 +47,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     placed = PlacedPlan(plan, facts)
     memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
     if plan.flow.by_sample:
-        from simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
+        from rlplan.simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
 
         return stream_forecast(placed, memory, iterations)
     agenda = agenda_of(placed)

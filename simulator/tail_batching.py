@@ -10,16 +10,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from profiles.facts import Facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
+from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast, TaskForecast
+from rlplan.simulator.generation.over_provisioning import put_off
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.agenda import enough_learnt
+from rlplan.simulator.timeline.goodput import goodput_forecast
 from rlplan.trace import IterationSpan, Span
-from simulator.generation.over_provisioning import put_off
-from simulator.placed.plan import PlacedPlan
-from simulator.simulate import simulate
-from simulator.timeline.agenda import enough_learnt
-from simulator.timeline.goodput import goodput_forecast
 
 AnySpan = TypeVar("AnySpan", Span, IterationSpan)
 

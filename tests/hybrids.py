@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from profiles.catalog import load_model
 from rlplan.files.frozen import FrozenDict
 from rlplan.models.model import (
     NO_PART,
@@ -13,6 +12,7 @@ from rlplan.models.model import (
     LinearAttention,
     StateSpace,
 )
+from rlplan.profiles.catalog import load_model
 
 
 def with_layers(model, kinds, *runs):

@@ -4,12 +4,12 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from planner.configs.broken import rules_of
-from planner.configs.frameworks import frameworks_with
-from planner.configs.reading.sheet import load_config_sheet
-from planner.objectives import OBJECTIVES
-from planner.systems.baselines import BASELINES
-from profiles.sheets import (
+from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.frameworks import frameworks_with
+from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.objectives import OBJECTIVES
+from rlplan.planner.systems.baselines import BASELINES
+from rlplan.profiles.sheets import (
     device_names,
     engine_names,
     load_device,
@@ -20,7 +20,7 @@ from profiles.sheets import (
     sheet_names,
 )
 from rlplan.algorithms import ALGORITHMS
-from simulator.model.weights import shard_parameters
+from rlplan.simulator.model.weights import shard_parameters
 
 MARK = re.compile(r"^<!-- table: ([a-z-]+) -->$", re.MULTILINE)
 PUBLISHED = Path(__file__).resolve().parents[2] / "reports" / "published"

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from evals.claims import Bound
-from evals.claims import near as bound_near
-from evals.hybridflow.points import HYBRIDFLOW
+from rlplan.evals.claims import Bound
+from rlplan.evals.claims import near as bound_near
+from rlplan.evals.hybridflow.points import HYBRIDFLOW
 from rlplan.results.reproduced import Point
 
 # Within what a forecast bears out a figure that the paper states: what single forecasts are held to.

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from statistics import mean
 
-from evals.claims import ALL, NONE, TIE_FRACTION, Bound, Measured, Stated
-from evals.hybridflow.index import Points, near
-from evals.hybridflow.points import BEST, GENERATION_TP, HYBRIDFLOW, PLACEMENTS
+from rlplan.evals.claims import ALL, NONE, TIE_FRACTION, Bound, Measured, Stated
+from rlplan.evals.hybridflow.index import Points, near
+from rlplan.evals.hybridflow.points import BEST, GENERATION_TP, HYBRIDFLOW, PLACEMENTS
 
 NODE_TP = 8
 HALF_AN_HOUR_SECONDS = 1800

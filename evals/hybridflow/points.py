@@ -5,25 +5,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 
-from evals.reading import HELD
-from evals.settings.hybridflow_jobs import MODELS, PROMPTS, TOKENS
-from evals.settings.hybridflow_systems import (
+from rlplan.evals.reading import HELD
+from rlplan.evals.settings.hybridflow_jobs import MODELS, PROMPTS, TOKENS
+from rlplan.evals.settings.hybridflow_systems import (
     OURS,
     PEERS,
     placed_forecast,
     searched,
     system_forecast,
 )
-from evals.tables.hybridflow_transition_generation_search import (
+from rlplan.evals.tables.hybridflow_transition_generation_search import (
     SIZES,
     generation_seconds,
     transition_row,
     transition_seconds,
 )
-from profiles.catalog import load_model
 from rlplan.models.precision import PRECISIONS
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan
+from rlplan.profiles.catalog import load_model
 from rlplan.results.reproduced import Point
 from rlplan.results.systems import SystemForecast
 from rlplan.transfers import TransitionName, TransitionShape, transition_volume

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from statistics import mean
 
-from evals.claims import ALL, NONE, TIE_FRACTION, Bound, Measured, Stated
-from evals.hybridflow.index import Points, near
-from evals.hybridflow.points import FIGURES, HYBRIDFLOW
-from evals.settings.hybridflow_systems import PEERS, system_forecast
+from rlplan.evals.claims import ALL, NONE, TIE_FRACTION, Bound, Measured, Stated
+from rlplan.evals.hybridflow.index import Points, near
+from rlplan.evals.hybridflow.points import FIGURES, HYBRIDFLOW
+from rlplan.evals.settings.hybridflow_systems import PEERS, system_forecast
 
 SMALLEST = 8  # GPUs of the smallest clusters
 SHARE_POINTS = 0.1  # within what a forecast share bears out a stated one

@@ -6,10 +6,10 @@ A point is taken to hold within 20 % of the published one.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from evals.claims import FALLS, Stated, figure, judged, near, order
-from evals.settings.published_points import Progress, forecast_points, step_seconds
-from planner.measured.framework_runs import PublishedRun
+from rlplan.evals.claims import FALLS, Stated, figure, judged, near, order
+from rlplan.evals.settings.published_points import Progress, forecast_points, step_seconds
 from rlplan.job import Engines
+from rlplan.planner.measured.framework_runs import PublishedRun
 from rlplan.results.reproduced import Reproduction
 from rlplan.workload.lengths import Logged
 

@@ -6,12 +6,12 @@ A figure that the paper states is taken to hold when the forecast's is within 25
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from evals.claims import ALL, FALLS, Measured, Stated, figure, judged, near, order
-from evals.settings.published_points import Progress, forecast_points, step_seconds
-from planner.measured.framework_runs import PublishedRun, job_of
-from planner.search import search
-from profiles.facts import load_facts
+from rlplan.evals.claims import ALL, FALLS, Measured, Stated, figure, judged, near, order
+from rlplan.evals.settings.published_points import Progress, forecast_points, step_seconds
 from rlplan.job import Engines
+from rlplan.planner.measured.framework_runs import PublishedRun, job_of
+from rlplan.planner.search import search
+from rlplan.profiles.facts import load_facts
 from rlplan.results.reproduced import Point, Reproduction
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs

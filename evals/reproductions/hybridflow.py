@@ -6,11 +6,11 @@ when every point keeps it, or 95 of 100 where so many are compared.
 
 from collections.abc import Sequence
 
-from evals.claims import judged
-from evals.hybridflow import mappings, speed_ups
-from evals.hybridflow.index import Points
-from evals.hybridflow.points import unfinished_points
-from evals.reproductions import Progress
+from rlplan.evals.claims import judged
+from rlplan.evals.hybridflow import mappings, speed_ups
+from rlplan.evals.hybridflow.index import Points
+from rlplan.evals.hybridflow.points import unfinished_points
+from rlplan.evals.reproductions import Progress
 from rlplan.results.reproduced import Claim, Point, Reproduction
 
 NOTES = (

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from evals.claims import ALL, Bound, Measured, Stated, judged, near
-from evals.reproductions import Progress
-from evals.srl_workers import (
+from rlplan.evals.claims import ALL, Bound, Measured, Stated, judged, near
+from rlplan.evals.reproductions import Progress
+from rlplan.evals.srl_workers import (
     PolicyWorkers,
     WorkerForecast,
     WorkerSystem,

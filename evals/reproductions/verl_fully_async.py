@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from evals.claims import judged
-from evals.settings.published_points import Progress, forecast_points, task_seconds
-from evals.verl_fully_async.claims import (
+from rlplan.evals.claims import judged
+from rlplan.evals.settings.published_points import Progress, forecast_points, task_seconds
+from rlplan.evals.verl_fully_async.claims import (
     BATCHES,
     CLAIMS,
     LARGER,
@@ -13,7 +13,7 @@ from evals.verl_fully_async.claims import (
     STALE,
     Steps,
 )
-from evals.verl_fully_async.runs import (
+from rlplan.evals.verl_fully_async.runs import (
     APART,
     APART_30B,
     COLOCATED,
@@ -27,7 +27,7 @@ from evals.verl_fully_async.runs import (
     measured_seconds,
     split,
 )
-from planner.measured.framework_runs import PublishedRun
+from rlplan.planner.measured.framework_runs import PublishedRun
 from rlplan.results.reproduced import Point, Reproduction
 from rlplan.workload.lengths import Logged
 

@@ -3,12 +3,12 @@
 from functools import lru_cache
 from pathlib import Path
 
-from planner.plans.assembly import assemble
-from profiles.catalog import load_model, resolve_job
-from profiles.facts import Facts, load_facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Role
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.planner.plans.assembly import assemble
+from rlplan.profiles.catalog import load_model, resolve_job
+from rlplan.profiles.facts import Facts, load_facts
 from rlplan.workload.lengths import Lengths, Lognormal
 from rlplan.workload.work import Workload
 

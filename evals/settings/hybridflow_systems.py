@@ -1,24 +1,24 @@
 """HybridFlow's evaluation (Sheng et al. 2025, EuroSys, section 8): what each system makes of its jobs.
 
 Parallel sizes of the systems are not published: those of HybridFlow are the search's own, over all
-placements, its peers' are what `planner.systems.baselines` finds. Each point is forecast once in a process.
+placements, its peers' are what `rlplan.planner.systems.baselines` finds. Each point is forecast once in a process.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
 
-from evals.settings.hybridflow_jobs import TOKENS, TRUE_PROMPTS, job_of
-from planner.placements.partitions import placed_roles
-from planner.placements.strategies import place, strategy_names
-from planner.requests.pinned import Pinned
-from planner.search import search
-from planner.systems.baselines import load_baseline
-from planner.systems.system_plans import job_tasks
-from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
+from rlplan.evals.settings.hybridflow_jobs import TOKENS, TRUE_PROMPTS, job_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskDraft
+from rlplan.planner.placements.partitions import placed_roles
+from rlplan.planner.placements.strategies import place, strategy_names
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.search import search
+from rlplan.planner.systems.baselines import load_baseline
+from rlplan.planner.systems.system_plans import job_tasks
+from rlplan.profiles.facts import load_facts
 from rlplan.results.searched import Candidate, SearchResult
 from rlplan.results.systems import SystemForecast
 

@@ -4,23 +4,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from evals.rows import fitted_on, row_key
-from planner.measured.rows import Record, forecast_row, skipped_row
-from profiles.facts import Facts, load_facts
 from rlplan.dataflow import Task
 from rlplan.estimate import Estimate
+from rlplan.evals.rows import fitted_on, row_key
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.precision import TrainingPrecision
 from rlplan.plan import Recompute, TaskPlan
+from rlplan.planner.measured.rows import Record, forecast_row, skipped_row
+from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.accuracy import Row
 from rlplan.sheets.hardware import EngineSheet
+from rlplan.simulator.costs.passes.tasks import update_parts
+from rlplan.simulator.costs.taskcost import cost_of
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
 from rlplan.workload.work import Workload
-from simulator.costs.passes.tasks import update_parts
-from simulator.costs.taskcost import cost_of
-from simulator.placed.site import Site
-from simulator.placed.task import PlacedTask, PlacedTasks
 
 NODE_GPUS = 8
 TASK = Task(name="actor.update", role="actor", kind="train", inputs=())

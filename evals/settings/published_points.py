@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from planner.measured.framework_runs import PublishedRun, job_of, plan_of
-from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
+from rlplan.planner.measured.framework_runs import PublishedRun, job_of, plan_of
+from rlplan.profiles.facts import load_facts
 from rlplan.results.reproduced import Point, Quantity
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.lengths import mean_length
-from simulator.simulate import simulate
 
 Progress = Callable[[int, int, str], None]
 

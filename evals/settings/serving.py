@@ -3,25 +3,25 @@
 from dataclasses import dataclass
 from functools import cache
 
-from profiles.catalog import load_device
-from profiles.facts import DeviceFacts
-from profiles.jobs.checks import MOST_SEQUENCES
 from rlplan.estimate import Estimate
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import KeptBatch
 from rlplan.models.precision import PRECISIONS, WIDE, Precision
 from rlplan.plan import TaskPlan
+from rlplan.profiles.catalog import load_device
+from rlplan.profiles.facts import DeviceFacts
+from rlplan.profiles.jobs.checks import MOST_SEQUENCES
 from rlplan.sheets.hardware import EngineSheet
-from simulator.costs.pricing import setting_on
-from simulator.generation.generating import generated, limits_of
-from simulator.generation.prices.setting import ReplicaSetting
-from simulator.generation.prices.stepping import engine_steps
-from simulator.generation.replica import ReplicaLimits
-from simulator.memory.engine_share import Room
-from simulator.model.activations import layer_activation_bytes, logits_bytes
-from simulator.model.weights import cached_sequence, largest_shard
-from simulator.placed.site import Site
-from simulator.placed.task import shard_of
+from rlplan.simulator.costs.pricing import setting_on
+from rlplan.simulator.generation.generating import generated, limits_of
+from rlplan.simulator.generation.prices.setting import ReplicaSetting
+from rlplan.simulator.generation.prices.stepping import engine_steps
+from rlplan.simulator.generation.replica import ReplicaLimits
+from rlplan.simulator.memory.engine_share import Room
+from rlplan.simulator.model.activations import layer_activation_bytes, logits_bytes
+from rlplan.simulator.model.weights import cached_sequence, largest_shard
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import shard_of
 
 # Replicas of these tables lie inside one node; the network plays no part.
 NO_NETWORK = 1e9

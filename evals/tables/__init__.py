@@ -1,9 +1,9 @@
 """Readers of published tables, one file per schema: `READER`; found by their file.
 
-What several of them need stands in `evals.settings`.
+What several of them need stands in `rlplan.evals.settings`.
 """
 
-from planner.measured.rows import TableReader
+from rlplan.planner.measured.rows import TableReader
 from rlplan.plug_ins import PlugIns
 
 READERS = PlugIns[TableReader](

@@ -1,21 +1,21 @@
 """Throughput of whole iterations, HybridFlow (Sheng et al. 2025, EuroSys), Figures 9 to 13.
 
 Parallel sizes are not published: every system's best plan is searched, HybridFlow's over all placements
-by the project's own search, its peers' by `planner.systems.baselines`.
+by the project's own search, its peers' by `rlplan.planner.systems.baselines`.
 """
 
 from collections.abc import Iterator
 
-from evals.settings.hybridflow_jobs import MODELS, PROMPTS, ROLES_BY_ALGORITHM, TOKENS
-from evals.settings.hybridflow_systems import (
+from rlplan.algorithms import algorithm_names
+from rlplan.evals.settings.hybridflow_jobs import MODELS, PROMPTS, ROLES_BY_ALGORITHM, TOKENS
+from rlplan.evals.settings.hybridflow_systems import (
     OURS,
     PEERS,
     placed_forecast,
     system_forecast,
 )
-from planner.measured.rows import Record, TableReader, forecast_row, skipped_row
-from planner.placements.strategies import strategy_names
-from rlplan.algorithms import algorithm_names
+from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
+from rlplan.planner.placements.strategies import strategy_names
 from rlplan.results.accuracy import Row
 from rlplan.results.systems import SystemForecast
 

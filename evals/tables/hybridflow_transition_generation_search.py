@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from evals.settings.hybridflow_jobs import (
+from rlplan.algorithms import load_algorithm
+from rlplan.estimate import Estimate
+from rlplan.evals.settings.hybridflow_jobs import (
     DEVICE,
     MODELS,
     NETWORK_GBPS,
@@ -17,24 +19,22 @@ from evals.settings.hybridflow_jobs import (
     colocated,
     job_of,
 )
-from evals.settings.pretraining import TrialFacts
-from planner.measured.rows import Record, TableReader, forecast_row, skipped_row
-from profiles.catalog import load_model
-from profiles.facts import Facts, load_facts
-from rlplan.algorithms import load_algorithm
-from rlplan.estimate import Estimate
+from rlplan.evals.settings.pretraining import TrialFacts
 from rlplan.models.precision import PRECISIONS
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
+from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
+from rlplan.profiles.catalog import load_model
+from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.accuracy import Row
 from rlplan.sheets.hardware import EngineSheet
+from rlplan.simulator.costs.syncs.transition import transition_cost, volume_of
+from rlplan.simulator.placed.plan import PlacedPlan, PlacedTransition
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_cost
+from rlplan.simulator.timeline.pool_memory import kv_bytes_left
 from rlplan.transfers import TransitionName
-from simulator.costs.syncs.transition import transition_cost, volume_of
-from simulator.placed.plan import PlacedPlan, PlacedTransition
-from simulator.placed.site import Site
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_cost
-from simulator.timeline.pool_memory import kv_bytes_left
 
 # Sizes of the actor's training and generation.
 SIZES = ("tp", "pp", "generate_tp", "generate_pp")

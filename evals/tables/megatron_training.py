@@ -4,15 +4,15 @@ Narayanan et al. 2021 (arXiv:2104.04473), table 1; Korthikanti et al. 2022 (arXi
 5; Smith et al. 2022 (arXiv:2201.11990), section 3.4. The three tables differ in a few columns.
 """
 
-from evals.settings.pretraining import (
+from rlplan.evals.settings.pretraining import (
     Iteration,
     Pretraining,
     gpt,
     is_fitted,
     training_row,
 )
-from planner.measured.rows import Record, TableReader
 from rlplan.plan import Recompute
+from rlplan.planner.measured.rows import Record, TableReader
 from rlplan.units import bytes_per_second_from_gbps
 
 SHAPE = ("heads", "hidden", "layers", "tp", "pp", "dp", "num_gpus", "global_batch", "seq_len")

@@ -10,21 +10,21 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from evals.settings.hybridflow_jobs import MODELS, PROMPTS, TOKENS, TRUE_PROMPTS
-from planner.measured.rows import Record, TableReader, forecast_row, skipped_row
-from planner.plans.assembly import assemble
-from profiles.catalog import load_model, resolve_job
-from profiles.facts import load_facts
 from rlplan.estimate import Estimate, Source
+from rlplan.evals.settings.hybridflow_jobs import MODELS, PROMPTS, TOKENS, TRUE_PROMPTS
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Role
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
+from rlplan.planner.plans.assembly import assemble
+from rlplan.profiles.catalog import load_model, resolve_job
+from rlplan.profiles.facts import load_facts
 from rlplan.results.accuracy import Row
 from rlplan.results.forecast import Forecast
+from rlplan.simulator.simulate import simulate
 from rlplan.transfers import TransitionName
 from rlplan.workload.lengths import Lengths
 from rlplan.workload.work import Workload
-from simulator.simulate import simulate
 
 DEVICE, GPUS = "a800-80gb", 8
 UPDATES = 8  # optimizer steps of 128 sequences, as OpenRLHF's scripts have them

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from planner.measured.rows import Record, TableReader, forecast_row
-from profiles.catalog import load_engine
 from rlplan.estimate import Estimate, Source
+from rlplan.planner.measured.rows import Record, TableReader, forecast_row
+from rlplan.profiles.catalog import load_engine
 from rlplan.results.accuracy import Row
 from rlplan.units import seconds_from_ms
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from evals.rows import NO_DEVICE
-from evals.settings.serving import device_facts
-from planner.measured.rows import Record, TableReader, forecast_row, skipped_row
-from profiles.facts import DeviceFacts
-from profiles.kernels.constants import RowKind
 from rlplan.estimate import Estimate
+from rlplan.evals.rows import NO_DEVICE
+from rlplan.evals.settings.serving import device_facts
+from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
+from rlplan.profiles.facts import DeviceFacts
+from rlplan.profiles.kernels.constants import RowKind
 from rlplan.results.accuracy import Row
 from rlplan.units import seconds_from_ms
 

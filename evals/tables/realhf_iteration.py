@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from planner.measured.rows import Record, TableReader, forecast_row, skipped_row
-from planner.plans.assembly import assemble
-from profiles.catalog import load_model, resolve_job
-from profiles.facts import Facts, load_facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Role
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
+from rlplan.planner.plans.assembly import assemble
+from rlplan.profiles.catalog import load_model, resolve_job
+from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.accuracy import Row
 from rlplan.results.forecast import Forecast
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.work import Workload
-from simulator.simulate import simulate
 
 DEVICE = "a800-80gb"  # "probably A800": NVLink 400 GB/s, a network of the 200 Gbps class
 NETWORK_GBPS = 200.0

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.measured.rows import Record
-from planner.measured.tables import rl_steps
 from rlplan.calibration import NO_CALIBRATION, Calibration
+from rlplan.planner.measured.rows import Record
+from rlplan.planner.measured.tables import rl_steps
 from rlplan.results.accuracy import Row
 
 # Rows on which host times of engines and of frameworks, and frameworks' factors on stages, are fitted

@@ -11,27 +11,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from evals.rows import row_key
-from planner.measured.framework_runs import (
+from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, Calibration
+from rlplan.errors import FileError
+from rlplan.evals.rows import row_key
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job
+from rlplan.plan import Plan
+from rlplan.planner.measured.framework_runs import (
     PublishedRun,
     UnknownSettingError,
     device_sheet,
     job_of,
     plan_of,
 )
-from planner.measured.rows import Record, TableReader, forecast_row, skipped_row
-from planner.plans.assembly import host_pool
-from profiles.facts import load_facts
-from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, Calibration
-from rlplan.errors import FileError
-from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
-from rlplan.plan import Plan
+from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
+from rlplan.planner.plans.assembly import host_pool
+from rlplan.profiles.facts import load_facts
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
+from rlplan.simulator.costs.passes.tasks import DRIVER
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.lengths import Logged
-from simulator.costs.passes.tasks import DRIVER
-from simulator.simulate import simulate
 
 SETTINGS = (
     "model", "gpu", "gpus", "system", "mode", "prompts_per_step", "samples_per_prompt", "max_response",

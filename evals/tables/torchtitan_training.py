@@ -1,9 +1,9 @@
 """Iterations of torchtitan (pytorch/torchtitan, docs/performance.md and benchmarks/)."""
 
-from evals.settings.pretraining import Iteration, Pretraining, is_fitted, training_row
-from planner.measured.rows import Record, TableReader
+from rlplan.evals.settings.pretraining import Iteration, Pretraining, is_fitted, training_row
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Recompute
+from rlplan.planner.measured.rows import Record, TableReader
 from rlplan.units import bytes_per_second_from_gbps
 
 SHAPE = ("hidden", "heads", "kv_heads", "layers", "ffn", "seq_len", "num_gpus", "dp_shard")

@@ -5,22 +5,22 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from planner.measured.rows import Record, TableReader, skipped_row
-from profiles.facts import Facts, load_facts
-from profiles.jobs.resolve import resolve_job
 from rlplan.dataflow import Task
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.models.adapter import Adapter
 from rlplan.plan import Recompute, TaskPlan
+from rlplan.planner.measured.rows import Record, TableReader, skipped_row
+from rlplan.profiles.facts import Facts, load_facts
+from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.results.accuracy import Row
+from rlplan.simulator.memory.task_memory import CONTEXT
+from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_memory
 from rlplan.units import GIB
 from rlplan.workload.work import Workload
-from simulator.memory.task_memory import CONTEXT
-from simulator.placed.site import site_at
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_memory
 
 TASK = Task(name="actor.update", role="actor", kind="train", inputs=())
 COLUMNS = (

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterator
 
-from evals.rows import fitted_on, row_key
-from evals.settings.serving import Service, serve
-from planner.measured.rows import Record, TableReader, forecast_row, skipped_row
-from profiles.catalog import load_device, load_engine, load_model
+from rlplan.evals.rows import fitted_on, row_key
+from rlplan.evals.settings.serving import Service, serve
 from rlplan.models.precision import PRECISIONS, Precision
 from rlplan.parts import num_parameters
+from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
+from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.results.accuracy import Row
 
 ENGINE = "tensorrt-llm"

@@ -1,6 +1,6 @@
 """Iterations of Megatron-DeepSpeed on A100 (Bang et al. 2024, vTrain, arXiv:2312.12391; MIT)."""
 
-from evals.settings.pretraining import (
+from rlplan.evals.settings.pretraining import (
     NODE_GPUS,
     Iteration,
     Pretraining,
@@ -8,7 +8,7 @@ from evals.settings.pretraining import (
     is_fitted,
     training_row,
 )
-from planner.measured.rows import Record, TableReader
+from rlplan.planner.measured.rows import Record, TableReader
 from rlplan.units import bytes_per_second_from_gbps, seconds_from_ms
 
 SETTINGS = (

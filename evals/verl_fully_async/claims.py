@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from evals.claims import ALL, FALLS, NONE, Measured, Stated, figure, near, order
-from evals.verl_fully_async.runs import (
+from rlplan.evals.claims import ALL, FALLS, NONE, Measured, Stated, figure, near, order
+from rlplan.evals.verl_fully_async.runs import (
     APART,
     APART_30B,
     COLOCATED,

@@ -9,9 +9,9 @@ from functools import cache
 
 from scipy.optimize import brentq
 
-from evals.settings.published_points import step_seconds, task_seconds
-from planner.measured.framework_runs import PublishedRun
+from rlplan.evals.settings.published_points import step_seconds, task_seconds
 from rlplan.job import Engines
+from rlplan.planner.measured.framework_runs import PublishedRun
 from rlplan.workload.lengths import Logged
 
 STEPS = 100  # the hours are of so many

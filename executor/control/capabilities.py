@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from executor.environments import environment_names
-from executor.model.families import FAMILIES, PRETRAINED_FAMILIES
-from executor.parallel.positions import TRAIN_ENGINES, shares_weights
-from executor.rollout.engines import DEFAULT_ENGINE, engine_module_names
-from executor.rollout.vllm_limits import lacks_of_vllm
-from executor.workers.transports import TRANSPORTS
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
+from rlplan.executor.environments import environment_names
+from rlplan.executor.model.families import FAMILIES, PRETRAINED_FAMILIES
+from rlplan.executor.parallel.positions import TRAIN_ENGINES, shares_weights
+from rlplan.executor.rollout.engines import DEFAULT_ENGINE, engine_module_names
+from rlplan.executor.rollout.vllm_limits import lacks_of_vllm
+from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.job import RANDOM
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import WHOLE_BATCH_MODES, Plan
@@ -40,7 +40,7 @@ SILENT = (
     "feed_forward",
 )
 PRECISIONS = ("fp32", "bf16")
-# Families that publish some matrices as one (`executor.model.joined`).
+# Families that publish some matrices as one (`rlplan.executor.model.joined`).
 JOINED_FAMILIES = ("phi3",)
 CPU = "cpu"
 OWN = "rlplan"

@@ -8,7 +8,7 @@ Where iterations overlap, `generator/` holds the weights that the next batch is 
 are an update older: a run that goes on makes that batch again.
 
 Of a checkpoint behind a URL the run's folder has the first two and the manifest; the rest is sent from the nodes that
-have it, the manifest's other files first (`executor.workers.stored`).
+have it, the manifest's other files first (`rlplan.executor.workers.stored`).
 """
 
 import atexit
@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from executor.data.manifests import (
+from rlplan.errors import FileError
+from rlplan.executor.data.manifests import (
     MANIFEST_FILE,
     VERSION,
     Manifest,
@@ -29,11 +30,10 @@ from executor.data.manifests import (
     fetch_whole,
     read_manifest,
 )
-from executor.data.remote_folders import RemoteFolder, child_url
-from executor.data.workload import job_of_batches
-from executor.workers.calls import RANDOM_FOLDER, StoreCall
-from executor.workers.pools import WorkerGroup, fetched
-from rlplan.errors import FileError
+from rlplan.executor.data.remote_folders import RemoteFolder, child_url
+from rlplan.executor.data.workload import job_of_batches
+from rlplan.executor.workers.calls import RANDOM_FOLDER, StoreCall
+from rlplan.executor.workers.pools import WorkerGroup, fetched
 from rlplan.files.decoding import check_version, decode, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.places import is_url

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import ray
 
-from executor.rollout.vllm_limits import VLLM
-from executor.workers.cluster.carrying import carried_files, outside_paths
-from executor.workers.cluster.looking import NodeAnswer, check_reached, check_seen
-from executor.workers.cluster.nodes import RayNode, groups_there, plan_nodes
-from executor.workers.cluster.placing import Placed, placed_workers, settled_nodes
-from executor.workers.processes.joined_ray import joined_ray
-from executor.workers.processes.ray_session import running_ray
 from rlplan.errors import PlanError, WorkerLostError
+from rlplan.executor.rollout.vllm_limits import VLLM
+from rlplan.executor.workers.cluster.carrying import carried_files, outside_paths
+from rlplan.executor.workers.cluster.looking import NodeAnswer, check_reached, check_seen
+from rlplan.executor.workers.cluster.nodes import RayNode, groups_there, plan_nodes
+from rlplan.executor.workers.cluster.placing import Placed, placed_workers, settled_nodes
+from rlplan.executor.workers.processes.joined_ray import joined_ray
+from rlplan.executor.workers.processes.ray_session import running_ray
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
 from rlplan.plan import Plan

@@ -11,7 +11,9 @@ from typing import Any
 
 import ray
 
-from executor.control.loops import (
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task
+from rlplan.executor.control.loops import (
     beside_generation,
     ended_first,
     enough_groups,
@@ -21,16 +23,16 @@ from executor.control.loops import (
     one_step_off,
     sampled_again,
 )
-from executor.control.pending_calls import (
+from rlplan.executor.control.pending_calls import (
     CallLog,
     PendingCall,
     metrics_by_task,
     reported_by,
     sending_order,
 )
-from executor.control.prompt_batches import Batch, PromptPieces
-from executor.control.spans import PoolRank, measured_spans
-from executor.data.batches import (
+from rlplan.executor.control.prompt_batches import Batch, PromptPieces
+from rlplan.executor.control.spans import PoolRank, measured_spans
+from rlplan.executor.data.batches import (
     Array,
     Columns,
     Piece,
@@ -40,22 +42,20 @@ from executor.data.batches import (
     overlapping,
     split_rows,
 )
-from executor.data.workload import job_of_batches
-from executor.learning.multiplier import initial_state, next_state
-from executor.parallel.positions import (
+from rlplan.executor.data.workload import job_of_batches
+from rlplan.executor.learning.multiplier import initial_state, next_state
+from rlplan.executor.parallel.positions import (
     RankPositions,
     generation_positions,
     shares_weights,
     task_positions,
 )
-from executor.rollout.completions import Completions
-from executor.workers.calls import Segment, SegmentCall, TaskCall
-from executor.workers.pools import WorkerGroup, fetched
-from executor.workers.protocols import PROTOCOLS
-from executor.workers.stages import STAGES
-from executor.workers.transports import TRANSPORTS
-from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Task
+from rlplan.executor.rollout.completions import Completions
+from rlplan.executor.workers.calls import Segment, SegmentCall, TaskCall
+from rlplan.executor.workers.pools import WorkerGroup, fetched
+from rlplan.executor.workers.protocols import PROTOCOLS
+from rlplan.executor.workers.stages import STAGES
+from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.plan import Plan
 from rlplan.trace import IterationSpan, Span
 
@@ -441,7 +441,7 @@ class Controller:
 
 
 class _IterationRun:
-    """Carry out one iteration of a controller (`executor.control.loops.IterationRun`)."""
+    """Carry out one iteration of a controller (`rlplan.executor.control.loops.IterationRun`)."""
 
     def __init__(self, controller: Controller, iteration: int) -> None:
         self._controller, self.iteration = controller, iteration

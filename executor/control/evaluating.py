@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 import ray
 
-from executor.control.controller import Controller
-from executor.control.evaluations import EVALUATIONS_FILE, SAMPLES_FILE, passing_counts
-from executor.control.line_file import LineFile
-from executor.data.batches import RESPONSE, split_rows
-from executor.data.held_out import HeldOut
-from executor.data.tokenizer import Tokenizer
-from executor.data.workload import PromptBatches
-from executor.parallel.positions import generation_positions
-from executor.workers.calls import EvaluationCall, JudgeCall
-from executor.workers.pools import WorkerGroup, fetched
-from executor.workers.protocols import PROTOCOLS
-from executor.workers.stages import STAGES
 from rlplan.dataflow import Task
+from rlplan.executor.control.controller import Controller
+from rlplan.executor.control.evaluations import EVALUATIONS_FILE, SAMPLES_FILE, passing_counts
+from rlplan.executor.control.line_file import LineFile
+from rlplan.executor.data.batches import RESPONSE, split_rows
+from rlplan.executor.data.held_out import HeldOut
+from rlplan.executor.data.tokenizer import Tokenizer
+from rlplan.executor.data.workload import PromptBatches
+from rlplan.executor.parallel.positions import generation_positions
+from rlplan.executor.workers.calls import EvaluationCall, JudgeCall
+from rlplan.executor.workers.pools import WorkerGroup, fetched
+from rlplan.executor.workers.protocols import PROTOCOLS
+from rlplan.executor.workers.stages import STAGES
 from rlplan.plan import Plan
 from rlplan.workload.evaluation import Evaluation
 from rlplan.workload.lengths import longest

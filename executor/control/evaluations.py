@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from executor.control.line_file import drop_iterations
-from executor.control.metrics import read_metrics
-from executor.data.prompt_files import json_object
+from rlplan.executor.control.line_file import drop_iterations
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.data.prompt_files import json_object
 from rlplan.files.reading import read_text
 from rlplan.workload.evaluation import Evaluation
 

@@ -9,15 +9,15 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from executor.control.checkpoints import Checkpoint, models_of
-from executor.data.remote_folders import RemoteFolder
-from executor.model.adapters import layer_of
-from executor.model.building import EMBEDDING, HEAD, published_name
-from executor.model.families import causal_lm_class, model_config, weights_folder
-from executor.model.joined import put_together
-from executor.model.writing import draw_no_bars
-from executor.weights.stored_shards import whole_weights
 from rlplan.errors import FileError
+from rlplan.executor.control.checkpoints import Checkpoint, models_of
+from rlplan.executor.data.remote_folders import RemoteFolder
+from rlplan.executor.model.adapters import layer_of
+from rlplan.executor.model.building import EMBEDDING, HEAD, published_name
+from rlplan.executor.model.families import causal_lm_class, model_config, weights_folder
+from rlplan.executor.model.joined import put_together
+from rlplan.executor.model.writing import draw_no_bars
+from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.files.decoding import read_yaml
 from rlplan.files.places import is_url
 from rlplan.files.writing import write_json

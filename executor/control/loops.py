@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from executor.control.prompt_batches import ROUND_STRIDE, Batch
-from executor.data.batches import Array, Piece, count_rows, shifted, whole_blocks
 from rlplan.dataflow import Task
+from rlplan.executor.control.prompt_batches import ROUND_STRIDE, Batch
+from rlplan.executor.data.batches import Array, Piece, count_rows, shifted, whole_blocks
 from rlplan.job import DynamicSampling, Job, Rewards
 from rlplan.plan import Plan
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from executor.control.evaluations import evaluation_names
-from executor.control.stopping import LEARNT_TOKENS
-from executor.control.summary import MEANS_OF_SUMS, VERL_NAMES
-from executor.learning.experience import effective_settings
-from executor.learning.losses import load_loss
-from executor.learning.multiplier import initial_state
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task
+from rlplan.executor.control.evaluations import evaluation_names
+from rlplan.executor.control.stopping import LEARNT_TOKENS
+from rlplan.executor.control.summary import MEANS_OF_SUMS, VERL_NAMES
+from rlplan.executor.learning.experience import effective_settings
+from rlplan.executor.learning.losses import load_loss
+from rlplan.executor.learning.multiplier import initial_state
 from rlplan.job import Job
 from rlplan.plan import Plan
 
@@ -46,7 +46,7 @@ _OF_EVERY_RUN = (
 
 
 def possible_metrics(plan: Plan, tasks: tuple[Task, ...]) -> frozenset[str]:
-    """Return the names that metrics of a plan's iterations may have (`executor.control.summary`).
+    """Return the names that metrics of a plan's iterations may have (`rlplan.executor.control.summary`).
 
     Not every run has all of them: some hang on settings, or on what happens.
     """

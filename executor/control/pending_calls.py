@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from executor.control.spans import PoolRank, Reported
-from executor.parallel.positions import RankPositions
-from executor.workers.calls import CallReport
-from executor.workers.pools import fetched
-from executor.workers.protocols import PROTOCOLS
 from rlplan.dataflow import Task, parents_of
+from rlplan.executor.control.spans import PoolRank, Reported
+from rlplan.executor.parallel.positions import RankPositions
+from rlplan.executor.workers.calls import CallReport
+from rlplan.executor.workers.pools import fetched
+from rlplan.executor.workers.protocols import PROTOCOLS
 from rlplan.plan import Plan
 from rlplan.trace import Activity
 

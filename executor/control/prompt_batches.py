@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import ray
 
-from executor.data.batches import Columns, Piece, Rows
 from rlplan.dataflow import DATASET_KEYS
+from rlplan.executor.data.batches import Columns, Piece, Rows
 
 # Batches of prompts that replace others have numbers from here on, far above any iteration's.
 ROUND_STRIDE = 2**20

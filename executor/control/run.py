@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.control.capabilities import check_runnable
-from executor.control.checkpoints import (
+from rlplan.dataflow import Task
+from rlplan.errors import NodesMissingError, UserError, WorkerLostError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.checkpoints import (
     CHECKPOINTS_FOLDER,
     Checkpoint,
     CheckpointFolder,
@@ -16,27 +18,25 @@ from executor.control.checkpoints import (
     restore,
     whole_checkpoint,
 )
-from executor.control.cluster import JoinedCluster, places_of
-from executor.control.continuous.controller import ContinuousController
-from executor.control.controller import Controller, MeasuredIteration
-from executor.control.evaluating import Evaluator, evaluation_line
-from executor.control.evaluations import (
+from rlplan.executor.control.cluster import JoinedCluster, places_of
+from rlplan.executor.control.continuous.controller import ContinuousController
+from rlplan.executor.control.controller import Controller, MeasuredIteration
+from rlplan.executor.control.evaluating import Evaluator, evaluation_line
+from rlplan.executor.control.evaluations import (
     EVALUATION,
     Evaluations,
     drop_evaluations,
     evaluation_names,
 )
-from executor.control.line_file import drop_iterations
-from executor.control.metric_names import NOT_IN_EVERY_ITERATION
-from executor.control.metrics import METRICS_FILE, MetricsWriter
-from executor.control.start import ITERATION, slowest_loop, started_groups, within
-from executor.control.stopping import StopCheck, Stopping, rows_before
-from executor.control.summary import iteration_metrics, progress_line
-from executor.control.tracking import Tracking
-from executor.data.workload import PromptBatches
-from executor.workers.pools import WorkerGroup
-from rlplan.dataflow import Task
-from rlplan.errors import NodesMissingError, UserError, WorkerLostError
+from rlplan.executor.control.line_file import drop_iterations
+from rlplan.executor.control.metric_names import NOT_IN_EVERY_ITERATION
+from rlplan.executor.control.metrics import METRICS_FILE, MetricsWriter
+from rlplan.executor.control.start import ITERATION, slowest_loop, started_groups, within
+from rlplan.executor.control.stopping import StopCheck, Stopping, rows_before
+from rlplan.executor.control.summary import iteration_metrics, progress_line
+from rlplan.executor.control.tracking import Tracking
+from rlplan.executor.data.workload import PromptBatches
+from rlplan.executor.workers.pools import WorkerGroup
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.results.measurement import Replanned

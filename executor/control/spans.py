@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from executor.workers.calls import CallReport
+from rlplan.executor.workers.calls import CallReport
 from rlplan.trace import Activity, Span
 
 PoolRank = tuple[str, int]

@@ -9,24 +9,24 @@ from typing import Any
 import torch
 from ray.exceptions import RayError
 
-from executor.control.capabilities import CPU
-from executor.data.workload import PromptBatches, job_of_batches
-from executor.rollout.vllm_limits import check_vllm_is_here
-from executor.workers.calls import HostSetup, PoolSetup, RankInPool
-from executor.workers.cluster.looking import clock_offsets
-from executor.workers.cluster.placing import Placed
-from executor.workers.host_worker import HostWorker
-from executor.workers.pools import (
+from rlplan.dataflow import Task
+from rlplan.errors import PlanError, RlplanError, UserError, WorkerLostError
+from rlplan.executor.control.capabilities import CPU
+from rlplan.executor.data.workload import PromptBatches, job_of_batches
+from rlplan.executor.rollout.vllm_limits import check_vllm_is_here
+from rlplan.executor.workers.calls import HostSetup, PoolSetup, RankInPool
+from rlplan.executor.workers.cluster.looking import clock_offsets
+from rlplan.executor.workers.cluster.placing import Placed
+from rlplan.executor.workers.host_worker import HostWorker
+from rlplan.executor.workers.pools import (
     WorkerGroup,
     end_placed_groups,
     fetched,
     start_group,
     start_placed_group,
 )
-from executor.workers.processes.ray_session import DEVICE, HOST, end_workers
-from executor.workers.worker import Worker
-from rlplan.dataflow import Task
-from rlplan.errors import PlanError, RlplanError, UserError, WorkerLostError
+from rlplan.executor.workers.processes.ray_session import DEVICE, HOST, end_workers
+from rlplan.executor.workers.worker import Worker
 from rlplan.plan import Plan
 
 # A killed process shows at once; its neighbours' broken connections may show a little earlier.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from operator import ge, gt, le, lt
 from pathlib import Path
 
-from executor.control.evaluations import EVALUATION
-from executor.control.metrics import METRICS_FILE, read_metrics
 from rlplan.errors import FileError, nearest_name
+from rlplan.executor.control.evaluations import EVALUATION
+from rlplan.executor.control.metrics import METRICS_FILE, read_metrics
 from rlplan.units import show_seconds
 
 WHEN, AFTER, TOKENS = "--stop-when", "--stop-after", "--stop-tokens"

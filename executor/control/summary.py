@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from executor.control.controller import MeasuredIteration
-from executor.control.stopping import LEARNT_TOKENS
-from executor.learning.multiplier import MULTIPLIER
 from rlplan.dataflow import Task
+from rlplan.executor.control.controller import MeasuredIteration
+from rlplan.executor.control.stopping import LEARNT_TOKENS
+from rlplan.executor.learning.multiplier import MULTIPLIER
 from rlplan.plan import Plan
 
 # Sums over the rows of an iteration, by the name that their mean has.

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.control.services import (
+from rlplan.errors import RlplanError, UserError
+from rlplan.executor.control.services import (
     CLOSE_SECONDS,
     SERVICES,
     Service,
     TrackedRow,
     TrackedRun,
 )
-from rlplan.errors import RlplanError, UserError
 from rlplan.files.decoding import read_json
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain, write_json
@@ -125,7 +125,7 @@ def tracked(
     """Start runs of services and yield what hands metrics to them; end them with the block.
 
     Args:
-        names: Of files in `executor.control.services`, whose packages are installed.
+        names: Of files in `rlplan.executor.control.services`, whose packages are installed.
         out: The run's folder; a file in it keeps which runs of the services are this run's.
         goes_on: Whether the run goes on in its folder, and so in its runs of the services.
         tell: Takes where a service's run is found.

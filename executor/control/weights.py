@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from executor.data.fetched import fetched_folder
-from executor.model.building import build_stages
-from executor.model.families import FAMILIES, read_config
-from executor.parallel.meshes import RankMesh
-from executor.parallel.positions import train_positions
-from executor.weights.pretrained import PretrainedFolder, check_weights
 from rlplan.dataflow import Task
 from rlplan.errors import FileError, RlplanError
+from rlplan.executor.data.fetched import fetched_folder
+from rlplan.executor.model.building import build_stages
+from rlplan.executor.model.families import FAMILIES, read_config
+from rlplan.executor.parallel.meshes import RankMesh
+from rlplan.executor.parallel.positions import train_positions
+from rlplan.executor.weights.pretrained import PretrainedFolder, check_weights
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.places import is_url
 from rlplan.job import RANDOM, Role

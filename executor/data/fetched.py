@@ -5,8 +5,8 @@ import os
 from functools import cache, partial
 from pathlib import Path
 
-from executor.data.remote_folders import RemoteFolder, fetched_once
 from rlplan.errors import FileError
+from rlplan.executor.data.remote_folders import RemoteFolder, fetched_once
 
 # As `huggingface_hub` names where caches are.
 CACHE_HOME = "XDG_CACHE_HOME"

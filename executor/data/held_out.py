@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.data.batches import Columns, left_padded
-from executor.data.mistakes import missing_columns
-from executor.data.prompts import Prompts, encode_prompts, load_prompts
-from executor.data.tokenizer import Tokenizer
 from rlplan.errors import FileError, UserError
+from rlplan.executor.data.batches import Columns, left_padded
+from rlplan.executor.data.mistakes import missing_columns
+from rlplan.executor.data.prompts import Prompts, encode_prompts, load_prompts
+from rlplan.executor.data.tokenizer import Tokenizer
 from rlplan.job import Job
 
 # In place of an iteration's number it starts the random numbers of all evaluations: what differs between two of

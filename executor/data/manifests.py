@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from executor.data.remote_folders import RemoteFolder
 from rlplan.errors import FileError
+from rlplan.executor.data.remote_folders import RemoteFolder
 from rlplan.files.decoding import decode, load_json
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import check_regular

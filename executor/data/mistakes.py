@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from executor.data.prompt_files import ORIGIN, Row
 from rlplan.errors import FileError, UserError, nearest_name
+from rlplan.executor.data.prompt_files import ORIGIN, Row
 
 # A mistake's figures (tokens, columns of a line) differ from row to row; the mistake is the same.
 _FIGURES = re.compile(r"\d+")

@@ -1,7 +1,7 @@
 """Whole sequences end to end in one row: linear layers see no padding, and micro-batches weigh alike.
 
 Sequences are padded on the left of the prompt and on the right of the response. A packed row holds
-their tokens one after another; attention sees them apart (`executor.model.attention`). What samples of one
+their tokens one after another; attention sees them apart (`rlplan.executor.model.attention`). What samples of one
 prompt have in common stands once, for all of them: their prompt without its last token.
 """
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from executor.data.batches import PADDING, PROMPT
-from executor.parallel.context import gather_rows
-from executor.parallel.meshes import ONE_RANK, RankGroup
+from rlplan.executor.data.batches import PADDING, PROMPT
+from rlplan.executor.parallel.context import gather_rows
+from rlplan.executor.parallel.meshes import ONE_RANK, RankGroup
 
 # Queries of a block under a mask. On a CPU 64 to 256 are equally fast: fewer are more calls, more
 # multiply more keys that they mask out.

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from executor.data.prompt_files import MESSAGES, ORIGIN, Refuse, Row, at_once, read_rows
-from executor.data.tokenizer import Tokenizer
 from rlplan.errors import FileError, nearest_name
+from rlplan.executor.data.prompt_files import MESSAGES, ORIGIN, Refuse, Row, at_once, read_rows
+from rlplan.executor.data.tokenizer import Tokenizer
 from rlplan.job import PromptData
 from rlplan.workload.lengths import Lengths, longest
 

@@ -6,8 +6,8 @@ from heapq import heapify, heappop, heappush
 
 from torch import Tensor
 
-from executor.data.batches import PADDING
-from executor.data.packing import prompt_leaders, shared_part
+from rlplan.executor.data.batches import PADDING
+from rlplan.executor.data.packing import prompt_leaders, shared_part
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from executor.data.batches import PADDING, PROMPT, Columns, left_padded
-from executor.data.held_out import HeldOut, held_out_of
-from executor.data.mistakes import NO_COLUMNS, NeededColumns, missing_columns, one_of_each_kind
-from executor.data.prompt_files import ORIGIN, Refuse, at_once, read_rows
-from executor.data.prompts import Prompts, PromptStream, encode_prompts, load_prompts
-from executor.data.tokenizer import Tokenizer, load_tokenizer
 from rlplan.dataflow import begun_work
 from rlplan.errors import FileError, PlanError, UserError, nearest_name, refuse
+from rlplan.executor.data.batches import PADDING, PROMPT, Columns, left_padded
+from rlplan.executor.data.held_out import HeldOut, held_out_of
+from rlplan.executor.data.mistakes import (
+    NO_COLUMNS,
+    NeededColumns,
+    missing_columns,
+    one_of_each_kind,
+)
+from rlplan.executor.data.prompt_files import ORIGIN, Refuse, at_once, read_rows
+from rlplan.executor.data.prompts import Prompts, PromptStream, encode_prompts, load_prompts
+from rlplan.executor.data.tokenizer import Tokenizer, load_tokenizer
 from rlplan.job import Job
 from rlplan.plan import Plan
 from rlplan.workload.environment import Environment

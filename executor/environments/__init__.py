@@ -13,8 +13,8 @@ from inspect import isclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from executor.data.user_files import in_words, is_in_a_file, load_from_file
 from rlplan.errors import FileError, UserError, nearest_name
+from rlplan.executor.data.user_files import in_words, is_in_a_file, load_from_file
 from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from executor.environments import Step
+from rlplan.executor.environments import Step
 
 CALL = re.compile(r"<calc>(.*?)(?:</calc>|$)", re.DOTALL)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")

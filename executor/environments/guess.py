@@ -6,7 +6,7 @@ by each guess before.
 
 from typing import Any
 
-from executor.environments import Step
+from rlplan.executor.environments import Step
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

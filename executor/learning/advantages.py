@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from executor.data.batches import BASELINE
-from executor.learning.rewards import (
+from rlplan.dataflow import Advantage
+from rlplan.errors import PlanError
+from rlplan.executor.data.batches import BASELINE
+from rlplan.executor.learning.rewards import (
     at_last_token,
     combined_costs,
     combined_rewards,
     token_penalties,
 )
-from executor.learning.tokenwise import masked, response_mask
-from rlplan.dataflow import Advantage
-from rlplan.errors import PlanError
+from rlplan.executor.learning.tokenwise import masked, response_mask
 from rlplan.job import Hyperparameters, Rewards
 
 # Keeps a division by the spread of equal values finite; far below any spread worth learning from.

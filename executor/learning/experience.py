@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor
 
-from executor.data.batches import PADDING, PROMPT, RESPONSE
-from executor.learning.advantages import Terms, compute_advantages
-from executor.learning.multiplier import KL_COEFFICIENT, MULTIPLIER
-from executor.learning.rewards import combined_costs, combined_rewards, overlong_penalties
-from executor.parallel.meshes import ReduceSum
 from rlplan.dataflow import Algorithm
+from rlplan.executor.data.batches import PADDING, PROMPT, RESPONSE
+from rlplan.executor.learning.advantages import Terms, compute_advantages
+from rlplan.executor.learning.multiplier import KL_COEFFICIENT, MULTIPLIER
+from rlplan.executor.learning.rewards import combined_costs, combined_rewards, overlong_penalties
+from rlplan.executor.parallel.meshes import ReduceSum
 from rlplan.job import Hyperparameters, Job, Rewards
 from rlplan.workload.lengths import longest
 

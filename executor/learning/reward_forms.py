@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from executor.data.prompt_files import MESSAGES, ORIGIN
-from executor.learning.answers import origin_of
 from rlplan.errors import FileError
+from rlplan.executor.data.prompt_files import MESSAGES, ORIGIN
+from rlplan.executor.learning.answers import origin_of
 
 Rule: TypeAlias = Callable[[str, str, dict[str, Any]], float]
 Parameters: TypeAlias = Mapping[str, inspect.Parameter]

@@ -1,6 +1,6 @@
 """Rewards of responses and of their tokens: scores of models and rules, less the penalties.
 
-Tensors of shape (B, T) are aligned with `tokens`, as in `executor.learning.advantages`.
+Tensors of shape (B, T) are aligned with `tokens`, as in `rlplan.executor.learning.advantages`.
 """
 
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from executor.learning.tokenwise import masked, widened
 from rlplan.errors import PlanError
+from rlplan.executor.learning.tokenwise import masked, widened
 from rlplan.job import Overlong, Rewards
 
 

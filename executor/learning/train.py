@@ -9,13 +9,19 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from executor.data.batches import RESPONSE
-from executor.data.packing import packed_tokens
-from executor.data.token_balancing import balanced_rows
-from executor.learning.losses import Loss, load_loss
-from executor.passes.forward import Reader, head_outputs, pack_for, policy_reader, read_values
-from executor.passes.pipeline import pipeline_backward
-from executor.weights.shard import ModelShard
+from rlplan.executor.data.batches import RESPONSE
+from rlplan.executor.data.packing import packed_tokens
+from rlplan.executor.data.token_balancing import balanced_rows
+from rlplan.executor.learning.losses import Loss, load_loss
+from rlplan.executor.passes.forward import (
+    Reader,
+    head_outputs,
+    pack_for,
+    policy_reader,
+    read_values,
+)
+from rlplan.executor.passes.pipeline import pipeline_backward
+from rlplan.executor.weights.shard import ModelShard
 from rlplan.job import Hyperparameters
 
 Batch = Mapping[str, Tensor]

@@ -15,10 +15,10 @@ import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial
 
-from executor.parallel.cuts import even_cut
-from executor.parallel.meshes import RankMesh
-from executor.parallel.sums import DividedGradient, SharedInput, SummedBothWays, SummedOutput
-from executor.parallel.tensor_parallel import COLUMN_MODULES, ROW_MODULES
+from rlplan.executor.parallel.cuts import even_cut
+from rlplan.executor.parallel.meshes import RankMesh
+from rlplan.executor.parallel.sums import DividedGradient, SharedInput, SummedBothWays, SummedOutput
+from rlplan.executor.parallel.tensor_parallel import COLUMN_MODULES, ROW_MODULES
 from rlplan.models.adapter import Adapter
 
 PARTS = {"attention": ("self_attn",), "feed-forward": ("mlp",), "all-linear": ("self_attn", "mlp")}
@@ -33,7 +33,9 @@ class _Matrix(nn.Module):
     def __init__(self, values: Tensor, dimension: int | None, mesh: RankMesh) -> None:
         super().__init__()
         weight: Any = nn.Parameter(values)
-        weight.cut = even_cut(values.shape, dimension, mesh)  # as `executor.weights.flat` reads it
+        weight.cut = even_cut(
+            values.shape, dimension, mesh
+        )  # as `rlplan.executor.weights.flat` reads it
         self.weight = weight
 
 

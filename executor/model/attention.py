@@ -5,7 +5,7 @@ causal attention needs no mask then, and fused kernels apply. Context-parallel r
 of the queries; they gather all keys and values, and a mask says which of them a query comes after:
 block by block of queries, each with the keys that any of its queries sees.
 Where a device has kernels for sequences of unlike lengths, packed rows go through these instead, as they are
-(`executor.model.attention`). With a key-value cache the layers pass a plain mask on instead, or none: on a CPU a decode step is two
+(`rlplan.executor.model.attention`). With a key-value cache the layers pass a plain mask on instead, or none: on a CPU a decode step is two
 plain products then.
 """
 
@@ -21,16 +21,16 @@ import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from executor.data.batches import PADDING, PROMPT, RESPONSE
-from executor.data.packing import Runs, SequenceSlots, pack
-from executor.parallel.context import gather_rows
-from executor.parallel.meshes import RankGroup
+from rlplan.executor.data.batches import PADDING, PROMPT, RESPONSE
+from rlplan.executor.data.packing import Runs, SequenceSlots, pack
+from rlplan.executor.parallel.context import gather_rows
+from rlplan.executor.parallel.meshes import RankGroup
 
 Kernel = Callable[..., Tensor]
 # Says what an attention returns of a layer, query, key, value and slots, as transformers' layers call it.
 Attention = Callable[..., tuple[Tensor, None]]
 
-# Where there are such kernels, and what they multiply in (`executor.weights.shard.ModelShard.autocast`).
+# Where there are such kernels, and what they multiply in (`rlplan.executor.weights.shard.ModelShard.autocast`).
 DEVICES, KIND = ("cuda",), torch.bfloat16
 # What a model's configuration says that the kernels do not have; each is off where it is none of these.
 UNKNOWN = ("attn_logit_softcapping", "attention_dropout", "use_bidirectional_attention")
@@ -121,7 +121,7 @@ def takes_kernel(config: Any, device: torch.device, usual: Attention) -> bool:
     of a few tokens: so a GPU too old, a head size or a window that it lacks goes the usual way.
 
     Args:
-        config: The model's configuration (`executor.model.families`).
+        config: The model's configuration (`rlplan.executor.model.families`).
         usual: What attends where there is no kernel.
     """
     if device.type not in DEVICES or any(

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
-from executor.data.packing import SequenceSlots
-from executor.model.attention import attention_of
-from executor.model.families import backbone_class, family_config, read_config
-from executor.model.joined import tell_apart
+from rlplan.executor.data.packing import SequenceSlots
+from rlplan.executor.model.attention import attention_of
+from rlplan.executor.model.families import backbone_class, family_config, read_config
+from rlplan.executor.model.joined import tell_apart
 from rlplan.models.model import Head, ModelArchitecture
 from rlplan.plan import Recompute
 

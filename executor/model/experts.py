@@ -3,7 +3,7 @@
 Every tensor-parallel rank routes every token alike and holds a slice of its experts: the first
 product of an expert's MLP is cut along its outputs, the second along its inputs, as in a dense
 layer. Expert-parallel ranks hold different experts and have different tokens: these are sent to who
-has their experts, and come back (`executor.model.experts`).
+has their experts, and come back (`rlplan.executor.model.experts`).
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor, nn
 
-from executor.parallel.cuts import Cut, even_cut
-from executor.parallel.meshes import RankGroup, RankMesh
-from executor.parallel.sums import SharedInput, SummedOutput
+from rlplan.executor.parallel.cuts import Cut, even_cut
+from rlplan.executor.parallel.meshes import RankGroup, RankMesh
+from rlplan.executor.parallel.sums import SharedInput, SummedOutput
 
 Counts = Sequence[int]
 
@@ -145,7 +145,7 @@ def _cut_parameter(module: nn.Module, name: str, mesh: RankMesh, *, halves: int 
     count, rows, width = whole.shape
     stacked = whole.detach().view(count, halves, rows // halves, width)
     if mesh.tp_size == 1 and mesh.experts.size == 1:
-        whole.cut = Cut(tuple(stacked.shape))  # as `executor.weights.flat` reads it
+        whole.cut = Cut(tuple(stacked.shape))  # as `rlplan.executor.weights.flat` reads it
         return
     mine = stacked.chunk(mesh.experts.size)[mesh.experts.position]
     dimension = None

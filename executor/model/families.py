@@ -8,8 +8,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from executor.data.fetched import fetched_folder
 from rlplan.errors import FileError
+from rlplan.executor.data.fetched import fetched_folder
 from rlplan.files.decoding import load_json
 from rlplan.files.places import is_url
 from rlplan.job import RANDOM, Job

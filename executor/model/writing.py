@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from executor.model.families import causal_lm_class, family_config
+from rlplan.executor.model.families import causal_lm_class, family_config
 from rlplan.models.model import ModelArchitecture
 
 

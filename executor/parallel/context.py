@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.parallel.meshes import RankGroup
+from rlplan.executor.parallel.meshes import RankGroup
 
 
 class _Gathered(torch.autograd.Function):

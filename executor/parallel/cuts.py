@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.parallel.meshes import RankMesh
+from rlplan.executor.parallel.meshes import RankMesh
 
 
 @dataclass(frozen=True, slots=True)

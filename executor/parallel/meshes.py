@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.parallel.positions import RankPositions
+from rlplan.executor.parallel.positions import RankPositions
 
 ReduceSum = Callable[[Tensor], Tensor]
 

@@ -12,7 +12,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from executor.parallel.meshes import RankMesh
+from rlplan.executor.parallel.meshes import RankMesh
 
 # What a DTensor plan shards, by the module's name: along outputs (columns) or inputs (rows).
 COLUMN_MODULES = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")

@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from executor.parallel.cuts import Cut, joined, span_of
-from executor.parallel.meshes import RankMesh
-from executor.parallel.sums import GatheredTokens, ScatteredSum, SharedInput, SummedOutput
+from rlplan.executor.parallel.cuts import Cut, joined, span_of
+from rlplan.executor.parallel.meshes import RankMesh
+from rlplan.executor.parallel.sums import GatheredTokens, ScatteredSum, SharedInput, SummedOutput
 
 
 def cut_vocabulary(stage: nn.Module, mesh: RankMesh, *, cuts_tokens: bool) -> None:
@@ -46,7 +46,7 @@ def cut_vocabulary(stage: nn.Module, mesh: RankMesh, *, cuts_tokens: bool) -> No
 
 
 def _part(whole: Tensor, mesh: RankMesh) -> nn.Parameter:
-    """Return this rank's rows of a matrix, which say where they lie as `executor.weights.flat` reads it."""
+    """Return this rank's rows of a matrix, which say where they lie as `rlplan.executor.weights.flat` reads it."""
     first, stop = span_of(len(whole), mesh.tp_size, mesh.tp)
     part: Any = nn.Parameter(whole.detach()[first:stop].clone())
     part.cut = Cut(tuple(part.shape), 0, first, len(whole))

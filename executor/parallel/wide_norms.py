@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from executor.parallel.cuts import even_cut
-from executor.parallel.meshes import RankMesh
-from executor.parallel.sums import SummedBothWays
+from rlplan.executor.parallel.cuts import even_cut
+from rlplan.executor.parallel.meshes import RankMesh
+from rlplan.executor.parallel.sums import SummedBothWays
 
 WIDE_NORMS = ("q_norm", "k_norm")
 
@@ -19,7 +19,7 @@ class WideNorm(nn.Module):
         super().__init__()
         part = norm.weight.detach().chunk(mesh.tp_size)[mesh.tp].clone()
         weight: Any = nn.Parameter(part)
-        weight.cut = even_cut(part.shape, 0, mesh)  # as `executor.weights.flat` reads it
+        weight.cut = even_cut(part.shape, 0, mesh)  # as `rlplan.executor.weights.flat` reads it
         self.weight = weight
         self.variance_epsilon = norm.variance_epsilon
         self._width, self._group = norm.weight.numel(), mesh.group("tp")

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor
 
-from executor.data.batches import PADDING
-from executor.data.packing import Packed, pack
-from executor.weights.shard import ModelShard
+from rlplan.executor.data.batches import PADDING
+from rlplan.executor.data.packing import Packed, pack
+from rlplan.executor.weights.shard import ModelShard
 
 # Reads outputs by name out of the head's logits or scalars of a packed row, (1, L, width).
 Reader = Callable[[Tensor, Packed], dict[str, Tensor]]
@@ -60,7 +60,7 @@ def read_scores(head: Tensor, packed: Packed) -> dict[str, Tensor]:
 
 
 def pack_for(shard: ModelShard, tokens: Tensor, parts: Tensor, *, length: int = 0) -> Packed:
-    """Return padded sequences packed as a shard's layout wants them (`executor.data.packing.pack`)."""
+    """Return padded sequences packed as a shard's layout wants them (`rlplan.executor.data.packing.pack`)."""
     return pack(
         tokens, parts, length=length, multiple=shard.tokens_multiple, ranks=shard.mesh.context
     )

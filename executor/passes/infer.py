@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from executor.data.token_balancing import balanced_rows
-from executor.passes.forward import Reader, pack_for, policy_reader, read_scores, read_values
-from executor.passes.pipeline import pipeline_forward
-from executor.weights.shard import ModelShard
+from rlplan.executor.data.token_balancing import balanced_rows
+from rlplan.executor.passes.forward import Reader, pack_for, policy_reader, read_scores, read_values
+from rlplan.executor.passes.pipeline import pipeline_forward
+from rlplan.executor.weights.shard import ModelShard
 
 
 def infer(

@@ -18,9 +18,9 @@ from torch.distributed.pipelining import (
     ScheduleInterleaved1F1B,
 )
 
-from executor.data.packing import Packed
-from executor.model.building import StageModel
-from executor.weights.shard import ModelShard
+from rlplan.executor.data.packing import Packed
+from rlplan.executor.model.building import StageModel
+from rlplan.executor.weights.shard import ModelShard
 
 # Returns the loss of a micro-batch (by number) from the head's outputs.
 StageLoss = Callable[[Tensor, int], Tensor]

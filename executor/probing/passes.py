@@ -13,21 +13,21 @@ import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.data.batches import BASELINE, PADDING, PROMPT, RESPONSE
-from executor.learning.experience import Batch, effective_settings, make_experience
-from executor.learning.losses import load_loss
-from executor.learning.multiplier import initial_state
-from executor.learning.train import response_tokens, run_micro_batches, split_micro_batches
-from executor.parallel.meshes import RankMesh, ReduceSum, reduce_sum_over_dp, wait_for_device
-from executor.parallel.positions import train_positions
-from executor.passes.infer import infer
-from executor.rollout.engines.torch_static import Wave
-from executor.rollout.sampling import GenerateSettings, Sequences, uniform_numbers
-from executor.weights.flat import FlatParameters
-from executor.weights.reshard import Part, write_shard
-from executor.weights.shard import ModelShard, build_shard, freeze_collector
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import BYTES_PER_SAMPLE, Task, tasks_of
+from rlplan.executor.data.batches import BASELINE, PADDING, PROMPT, RESPONSE
+from rlplan.executor.learning.experience import Batch, effective_settings, make_experience
+from rlplan.executor.learning.losses import load_loss
+from rlplan.executor.learning.multiplier import initial_state
+from rlplan.executor.learning.train import response_tokens, run_micro_batches, split_micro_batches
+from rlplan.executor.parallel.meshes import RankMesh, ReduceSum, reduce_sum_over_dp, wait_for_device
+from rlplan.executor.parallel.positions import train_positions
+from rlplan.executor.passes.infer import infer
+from rlplan.executor.rollout.engines.torch_static import Wave
+from rlplan.executor.rollout.sampling import GenerateSettings, Sequences, uniform_numbers
+from rlplan.executor.weights.flat import FlatParameters
+from rlplan.executor.weights.reshard import Part, write_shard
+from rlplan.executor.weights.shard import ModelShard, build_shard, freeze_collector
 from rlplan.job import Hyperparameters, Job
 from rlplan.models.model import Head
 from rlplan.parts import num_parameters

@@ -11,8 +11,8 @@ import numpy as np
 import ray
 from ray.exceptions import RayActorError
 
-from executor.data.batches import Array, Columns, Piece, Rows, whole_blocks
-from executor.queue.ledger import Lease, Ledger, Reader
+from rlplan.executor.data.batches import Array, Columns, Piece, Rows, whole_blocks
+from rlplan.executor.queue.ledger import Lease, Ledger, Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

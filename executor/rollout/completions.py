@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from executor.data.batches import Rows, whole_blocks
 from rlplan.dataflow import begun_work
+from rlplan.executor.data.batches import Rows, whole_blocks
 from rlplan.workload.work import Workload
 
 Moment = tuple[int, int]

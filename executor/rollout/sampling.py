@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.data.batches import PADDING, PROMPT
+from rlplan.executor.data.batches import PADDING, PROMPT
 
 
 def greedy_tokens(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

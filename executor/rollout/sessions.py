@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from executor.data.batches import PADDING, PROMPT, RESPONSE, Array, left_padded
-from executor.rollout.engines import GenerationEngine
-from executor.rollout.engines.torch_static import TorchStaticEngine, Wave
-from executor.rollout.sampling import GenerateSettings, Sequences, without_responses
-from executor.weights.shard import ModelShard
+from rlplan.executor.data.batches import PADDING, PROMPT, RESPONSE, Array, left_padded
+from rlplan.executor.rollout.engines import GenerationEngine
+from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine, Wave
+from rlplan.executor.rollout.sampling import GenerateSettings, Sequences, without_responses
+from rlplan.executor.weights.shard import ModelShard
 from rlplan.plan import FLOWS, InFlight, Mode
 
 
@@ -44,7 +44,7 @@ class Response:
 
     @property
     def parts(self) -> list[int]:
-        """Return what stands at each place of `tokens`, as `executor.data.batches` numbers it."""
+        """Return what stands at each place of `tokens`, as `rlplan.executor.data.batches` numbers it."""
         return [RESPONSE] * len(self.tokens)
 
     def has_ended(self, eos_id: int) -> bool:

@@ -10,9 +10,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-from executor.parallel.positions import generation_positions
-from executor.rollout.engines import DEFAULT_ENGINE
 from rlplan.errors import CapabilityError, PlanError
+from rlplan.executor.parallel.positions import generation_positions
+from rlplan.executor.rollout.engines import DEFAULT_ENGINE
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.rules.capability import Capability
@@ -30,7 +30,7 @@ TRIAL = """
 import os, sys, traceback
 sys.path[:] = sys.argv[1:]
 try:
-    import executor.rollout.engines.vllm
+    import rlplan.executor.rollout.engines.vllm
 except Exception as error:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [frame.f_globals.get("__name__", "") for frame in frames]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from executor.model.adapters import LORA_A, LORA_B, is_adapter, layer_of
-from executor.weights.flat import Entry, FlatParameters, placed
-from executor.weights.fully_sharded import FullyShardedParameters
+from rlplan.executor.model.adapters import LORA_A, LORA_B, is_adapter, layer_of
+from rlplan.executor.weights.flat import Entry, FlatParameters, placed
+from rlplan.executor.weights.fully_sharded import FullyShardedParameters
 
 Part = FlatParameters | FullyShardedParameters
 

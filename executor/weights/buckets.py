@@ -1,7 +1,7 @@
 """Weights in buckets: which rows of which parameters travel together, and how they are written.
 
 A layout's weights are never held a third time while they are brought to another layout: what is
-under way is at most a bucket. Pure functions over entries and tensors, as in `executor.weights.reshard`.
+under way is at most a bucket. Pure functions over entries and tensors, as in `rlplan.executor.weights.reshard`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,10 +11,10 @@ from math import prod
 import torch
 from torch import Tensor
 
-from executor.data.batches import joined_ranges
-from executor.model.building import EMBEDDING, HEAD
-from executor.weights.flat import Entry
-from executor.weights.reshard import ShardLayout, Span, overlap
+from rlplan.executor.data.batches import joined_ranges
+from rlplan.executor.model.building import EMBEDDING, HEAD
+from rlplan.executor.weights.flat import Entry
+from rlplan.executor.weights.reshard import ShardLayout, Span, overlap
 
 WEIGHT_BYTES = torch.float32.itemsize  # shards hold fp32, whatever is multiplied in
 

@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.model.experts import is_expert
-from executor.parallel.meshes import RankMesh
-from executor.weights.flat import Entry, FlatParameters, placed
-from executor.weights.fully_sharded import FullyShardedParameters
-from executor.weights.optimizers import ShardOptimizer
+from rlplan.executor.model.experts import is_expert
+from rlplan.executor.parallel.meshes import RankMesh
+from rlplan.executor.weights.flat import Entry, FlatParameters, placed
+from rlplan.executor.weights.fully_sharded import FullyShardedParameters
+from rlplan.executor.weights.optimizers import ShardOptimizer
 
 
 class ExpertParallelParameters:

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Shard
 
-from executor.model.adapters import FROZEN, LORA_A, LORA_B
-from executor.model.building import HEAD
-from executor.parallel.cuts import Cut
-from executor.parallel.meshes import RankMesh
-from executor.parallel.tensor_parallel import (
+from rlplan.executor.model.adapters import FROZEN, LORA_A, LORA_B
+from rlplan.executor.model.building import HEAD
+from rlplan.executor.parallel.cuts import Cut
+from rlplan.executor.parallel.meshes import RankMesh
+from rlplan.executor.parallel.tensor_parallel import (
     COLUMN_MODULES,
     PARTIAL_GRADIENT_MODULES,
     ROW_MODULES,
@@ -249,7 +249,7 @@ def is_partial(name: str) -> bool:
 
 def _cut_of(parameter: Tensor) -> Cut:
     """Return how a parameter is cut over the tensor-parallel ranks."""
-    # What is cut without DTensors notes it itself (`executor.model.experts`).
+    # What is cut without DTensors notes it itself (`rlplan.executor.model.experts`).
     noted: Cut | None = getattr(parameter, "cut", None)
     shape = tuple(local_part(parameter).shape)
     if noted is not None or not isinstance(parameter, DTensor):

@@ -13,11 +13,17 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
-from executor.model.building import HEAD, StageModel
-from executor.model.experts import is_expert
-from executor.parallel.meshes import RankGroup, RankMesh
-from executor.weights.flat import Entry, distinct_parameters, entries_of, is_partial, local_part
-from executor.weights.optimizers import MOMENTS, ShardOptimizer, adam_of, set_moments
+from rlplan.executor.model.building import HEAD, StageModel
+from rlplan.executor.model.experts import is_expert
+from rlplan.executor.parallel.meshes import RankGroup, RankMesh
+from rlplan.executor.weights.flat import (
+    Entry,
+    distinct_parameters,
+    entries_of,
+    is_partial,
+    local_part,
+)
+from rlplan.executor.weights.optimizers import MOMENTS, ShardOptimizer, adam_of, set_moments
 
 Found = list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]
 

@@ -1,7 +1,7 @@
 """Reduce gradients, clip and step, however weights, gradients and optimizer states are sharded.
 
 One interface, one class for each way (Rajbhandari et al. 2020, ZeRO, arXiv:1910.02054, section 5):
-flat weights (stages 0 and 1), and in `executor.weights.fully_sharded` sharded
+flat weights (stages 0 and 1), and in `rlplan.executor.weights.fully_sharded` sharded
 gradients and weights (stages 2 and 3).
 """
 
@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from executor.parallel.meshes import RankGroup, RankMesh
-from executor.weights.flat import FlatParameters, local_part
+from rlplan.executor.parallel.meshes import RankGroup, RankMesh
+from rlplan.executor.weights.flat import FlatParameters, local_part
 from rlplan.job import Hyperparameters
 from rlplan.models.learning_rate import LearningRateSchedule
 

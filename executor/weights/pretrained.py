@@ -15,15 +15,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from executor.model.building import EMBEDDING, HEAD, StageModel, published_name
-from executor.model.experts import is_expert
-from executor.model.joined import APART
-from executor.parallel.meshes import RankMesh
-from executor.weights.adapted import AdaptedParameters
-from executor.weights.expert_parallel import ExpertParallelParameters
-from executor.weights.flat import Entry, FlatParameters, distinct_parameters, entries_of
-from executor.weights.fully_sharded import FullyShardedParameters
 from rlplan.errors import FileError
+from rlplan.executor.model.building import EMBEDDING, HEAD, StageModel, published_name
+from rlplan.executor.model.experts import is_expert
+from rlplan.executor.model.joined import APART
+from rlplan.executor.parallel.meshes import RankMesh
+from rlplan.executor.weights.adapted import AdaptedParameters
+from rlplan.executor.weights.expert_parallel import ExpertParallelParameters
+from rlplan.executor.weights.flat import Entry, FlatParameters, distinct_parameters, entries_of
+from rlplan.executor.weights.fully_sharded import FullyShardedParameters
 from rlplan.models.folder import WEIGHT_FILES
 
 SCORE = "score.weight"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from executor.model.building import EMBEDDING, HEAD
-from executor.weights.flat import Entry
+from rlplan.executor.model.building import EMBEDDING, HEAD
+from rlplan.executor.weights.flat import Entry
 
 Span = tuple[int, int]
 

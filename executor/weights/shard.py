@@ -9,26 +9,29 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from executor.model.adapters import AdaptedLinear, adapters_off, add_adapters, is_adapter
-from executor.model.building import EMBEDDING, HEAD, StageModel, build_stages, scalar_head
-from executor.model.experts import cut_experts, is_expert
-from executor.model.joined import keep_heads
-from executor.parallel.meshes import RankGroup, RankMesh
-from executor.parallel.positions import cuts_sequences
-from executor.parallel.tensor_parallel import apply_tensor_parallelism
-from executor.parallel.vocabulary import cut_vocabulary
-from executor.parallel.wide_norms import cut_wide_norms
-from executor.weights.adapted import AdaptedParameters
-from executor.weights.expert_parallel import ExpertParallelOptimizer, ExpertParallelParameters
-from executor.weights.flat import FlatParameters, distinct_parameters
-from executor.weights.fully_sharded import (
+from rlplan.executor.model.adapters import AdaptedLinear, adapters_off, add_adapters, is_adapter
+from rlplan.executor.model.building import EMBEDDING, HEAD, StageModel, build_stages, scalar_head
+from rlplan.executor.model.experts import cut_experts, is_expert
+from rlplan.executor.model.joined import keep_heads
+from rlplan.executor.parallel.meshes import RankGroup, RankMesh
+from rlplan.executor.parallel.positions import cuts_sequences
+from rlplan.executor.parallel.tensor_parallel import apply_tensor_parallelism
+from rlplan.executor.parallel.vocabulary import cut_vocabulary
+from rlplan.executor.parallel.wide_norms import cut_wide_norms
+from rlplan.executor.weights.adapted import AdaptedParameters
+from rlplan.executor.weights.expert_parallel import (
+    ExpertParallelOptimizer,
+    ExpertParallelParameters,
+)
+from rlplan.executor.weights.flat import FlatParameters, distinct_parameters
+from rlplan.executor.weights.fully_sharded import (
     FullyShardedOptimizer,
     FullyShardedParameters,
     shard_fully,
 )
-from executor.weights.optimizers import FlatOptimizer, ShardOptimizer
-from executor.weights.pretrained import PretrainedFolder, parts_of, read_weights
-from executor.weights.shared_parameters import SharedParameters
+from rlplan.executor.weights.optimizers import FlatOptimizer, ShardOptimizer
+from rlplan.executor.weights.pretrained import PretrainedFolder, parts_of, read_weights
+from rlplan.executor.weights.shared_parameters import SharedParameters
 from rlplan.models.adapter import Adapter
 from rlplan.models.model import Head, ModelArchitecture
 from rlplan.models.precision import Precision

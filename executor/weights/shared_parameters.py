@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from executor.model.building import EMBEDDING, HEAD
-from executor.weights.flat import (
+from rlplan.executor.model.building import EMBEDDING, HEAD
+from rlplan.executor.weights.flat import (
     Entry,
     FlatParameters,
     distinct_parameters,

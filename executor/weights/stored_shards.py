@@ -33,13 +33,13 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from executor.model.building import EMBEDDING, HEAD
-from executor.weights.adapted import AdaptedParameters
-from executor.weights.flat import Entry
-from executor.weights.optimizers import MOMENTS
-from executor.weights.shard import ModelShard
-from executor.weights.shared_parameters import SharedParameters
 from rlplan.errors import FileError
+from rlplan.executor.model.building import EMBEDDING, HEAD
+from rlplan.executor.weights.adapted import AdaptedParameters
+from rlplan.executor.weights.flat import Entry
+from rlplan.executor.weights.optimizers import MOMENTS
+from rlplan.executor.weights.shard import ModelShard
+from rlplan.executor.weights.shared_parameters import SharedParameters
 
 WEIGHTS = "weights"
 STEPS = "steps"

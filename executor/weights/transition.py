@@ -5,7 +5,7 @@ others every rank receives what its generate shard has beyond its train shard, i
 the plan's transition (Sheng et al. 2025, HybridFlow, section 5 and Table 2):
 
 - `hybridflow`: micro-DP groups; the train shard is a slice of the generate shard, so that nothing is
-  held twice while tokens are generated: shared where both are cut alike (`executor.weights.shared_parameters`), else moved;
+  held twice while tokens are generated: shared where both are cut alike (`rlplan.executor.weights.shared_parameters`), else moved;
 - `hybridflow-v`, `all-gather`: the whole model-parallel block, of which the generate shard is cut.
   Fully sharded weights are gathered over the copies of the model first, and with that `all-gather`
   is the one over all ranks; experts are gathered over the expert-parallel ranks.
@@ -21,13 +21,25 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.model.building import HEAD
-from executor.parallel.positions import gather_groups, uses_micro_groups
-from executor.weights.buckets import WEIGHT_BYTES, Block, buckets_of, spans_of_blocks, write_block
-from executor.weights.flat import Entry, FlatParameters
-from executor.weights.reshard import Part, ShardLayout, source_name, wanted_entries, write_shard
-from executor.weights.shard import ModelShard
-from executor.weights.shared_parameters import SharedParameters, shared_names
+from rlplan.executor.model.building import HEAD
+from rlplan.executor.parallel.positions import gather_groups, uses_micro_groups
+from rlplan.executor.weights.buckets import (
+    WEIGHT_BYTES,
+    Block,
+    buckets_of,
+    spans_of_blocks,
+    write_block,
+)
+from rlplan.executor.weights.flat import Entry, FlatParameters
+from rlplan.executor.weights.reshard import (
+    Part,
+    ShardLayout,
+    source_name,
+    wanted_entries,
+    write_shard,
+)
+from rlplan.executor.weights.shard import ModelShard
+from rlplan.executor.weights.shared_parameters import SharedParameters, shared_names
 from rlplan.plan import Plan
 
 # By sender of a round: what it sent, and where that is.

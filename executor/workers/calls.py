@@ -7,10 +7,10 @@ from typing import Any
 
 import ray
 
-from executor.data.batches import Columns, Rows, joined_columns
-from executor.rollout.completions import Completions
-from executor.workers.clock import now_seconds
 from rlplan.dataflow import Task
+from rlplan.executor.data.batches import Columns, Rows, joined_columns
+from rlplan.executor.rollout.completions import Completions
+from rlplan.executor.workers.clock import now_seconds
 from rlplan.job import Job
 from rlplan.plan import Plan
 

@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from executor.data.batches import Columns
-from executor.workers.calls import HostSetup, JudgeCall, StoreCall, TaskCall
-from executor.workers.clock import set_clock
-from executor.workers.cluster.carrying import seen_job
-from executor.workers.processes.process_state import (
+from rlplan.executor.data.batches import Columns
+from rlplan.executor.workers.calls import HostSetup, JudgeCall, StoreCall, TaskCall
+from rlplan.executor.workers.clock import set_clock
+from rlplan.executor.workers.cluster.carrying import seen_job
+from rlplan.executor.workers.processes.process_state import (
     peak_bytes,
     read_random_states,
     write_random_states,
 )
-from executor.workers.protocols import registered
-from executor.workers.stages import STAGES
-from executor.workers.stored import clear, fetch, fetched, store
+from rlplan.executor.workers.protocols import registered
+from rlplan.executor.workers.stages import STAGES
+from rlplan.executor.workers.stored import clear, fetch, fetched, store
 
 
 class HostWorker:

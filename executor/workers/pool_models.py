@@ -6,18 +6,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from executor.model.families import weights_folder
-from executor.parallel.meshes import RankMesh, make_mesh
-from executor.parallel.positions import (
+from rlplan.dataflow import Task
+from rlplan.executor.model.families import weights_folder
+from rlplan.executor.parallel.meshes import RankMesh, make_mesh
+from rlplan.executor.parallel.positions import (
     RankPositions,
     generation_positions,
     shares_weights,
     task_positions,
 )
-from executor.weights.shard import ModelShard, build_shard
-from executor.weights.transition import PoolTransition
-from executor.workers.calls import PoolSetup
-from rlplan.dataflow import Task
+from rlplan.executor.weights.shard import ModelShard, build_shard
+from rlplan.executor.weights.transition import PoolTransition
+from rlplan.executor.workers.calls import PoolSetup
 
 
 class PoolModels:

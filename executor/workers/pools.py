@@ -8,9 +8,9 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from executor.parallel.positions import train_positions
-from executor.workers.protocols import TransferProtocol, protocol_of
 from rlplan.errors import RlplanError
+from rlplan.executor.parallel.positions import train_positions
+from rlplan.executor.workers.protocols import TransferProtocol, protocol_of
 
 # How long to wait for results before looking whether some rank has failed.
 LOOK_SECONDS = 0.5

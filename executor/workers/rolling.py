@@ -5,20 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from executor.data.batches import PADDING, RESPONSE, ROLLOUT_LOG_PROBS, Array, Columns, Rows
-from executor.data.workload import response_lengths
-from executor.rollout.engines import GenerationEngine
-from executor.rollout.sampling import GenerateSettings
-from executor.rollout.sessions import Response, Session, padded_responses, start_session
-from executor.workers.calls import CallReport, RollCall, RolledResponse, RolloutReport
-from executor.workers.clock import now_seconds
-from executor.workers.episodes.playing import EpisodePlayer
-from executor.workers.episodes.sessions import Episode, EpisodeSession
-from executor.workers.pool_models import PoolModels
+from rlplan.executor.data.batches import PADDING, RESPONSE, ROLLOUT_LOG_PROBS, Array, Columns, Rows
+from rlplan.executor.data.workload import response_lengths
+from rlplan.executor.rollout.engines import GenerationEngine
+from rlplan.executor.rollout.sampling import GenerateSettings
+from rlplan.executor.rollout.sessions import Response, Session, padded_responses, start_session
+from rlplan.executor.workers.calls import CallReport, RollCall, RolledResponse, RolloutReport
+from rlplan.executor.workers.clock import now_seconds
+from rlplan.executor.workers.episodes.playing import EpisodePlayer
+from rlplan.executor.workers.episodes.sessions import Episode, EpisodeSession
+from rlplan.executor.workers.pool_models import PoolModels
 
 
 class Roller:
-    """Keep a rank's session (`executor.rollout.sessions`)."""
+    """Keep a rank's session (`rlplan.executor.rollout.sessions`)."""
 
     def __init__(
         self,

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from executor.data.batches import Columns, Rows
-from executor.data.workload import job_of_batches, response_lengths
-from executor.rollout.engines import GenerationEngine
-from executor.rollout.sampling import GenerateSettings
-from executor.rollout.sessions import Response, Session, padded_responses, start_session
-from executor.workers.calls import CallReport, Segment, SegmentCall, TaskCall
-from executor.workers.clock import now_seconds
-from executor.workers.pool_models import PoolModels
-from executor.workers.rolling import begun_responses, generated_outputs, token_counts
+from rlplan.executor.data.batches import Columns, Rows
+from rlplan.executor.data.workload import job_of_batches, response_lengths
+from rlplan.executor.rollout.engines import GenerationEngine
+from rlplan.executor.rollout.sampling import GenerateSettings
+from rlplan.executor.rollout.sessions import Response, Session, padded_responses, start_session
+from rlplan.executor.workers.calls import CallReport, Segment, SegmentCall, TaskCall
+from rlplan.executor.workers.clock import now_seconds
+from rlplan.executor.workers.pool_models import PoolModels
+from rlplan.executor.workers.rolling import begun_responses, generated_outputs, token_counts
 
 
 class Segments:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from executor.data.manifests import checksums, fetch_whole
-from executor.data.remote_folders import RemoteFolder, fetched_once
-from executor.workers.calls import RANDOM_FOLDER, StoreCall
+from rlplan.executor.data.manifests import checksums, fetch_whole
+from rlplan.executor.data.remote_folders import RemoteFolder, fetched_once
+from rlplan.executor.workers.calls import RANDOM_FOLDER, StoreCall
 
 
 def store(call: StoreCall, write: Callable[[StoreCall], None]) -> Mapping[str, str]:

@@ -16,15 +16,15 @@ import ray
 import torch
 import torch.distributed as dist
 
-from executor.data.batches import Columns
-from executor.parallel.meshes import wait_for_device
-from executor.probing.loop import loop_flops_per_second
-from executor.probing.passes import PassBench, work_a_while
-from executor.weights.reshard import ShardLayout
-from executor.weights.shard import ModelShard, freeze_collector
-from executor.weights.stored_shards import load_shard, save_shard
-from executor.weights.transition import shard_layout_of
-from executor.workers.calls import (
+from rlplan.executor.data.batches import Columns
+from rlplan.executor.parallel.meshes import wait_for_device
+from rlplan.executor.probing.loop import loop_flops_per_second
+from rlplan.executor.probing.passes import PassBench, work_a_while
+from rlplan.executor.weights.reshard import ShardLayout
+from rlplan.executor.weights.shard import ModelShard, freeze_collector
+from rlplan.executor.weights.stored_shards import load_shard, save_shard
+from rlplan.executor.weights.transition import shard_layout_of
+from rlplan.executor.workers.calls import (
     GENERATOR_FOLDER,
     CallReport,
     EvaluationCall,
@@ -36,18 +36,18 @@ from executor.workers.calls import (
     StoreCall,
     TaskCall,
 )
-from executor.workers.clock import now_seconds, set_clock
-from executor.workers.cluster.carrying import seen_job
-from executor.workers.pool_models import PoolModels, as_array
-from executor.workers.processes.process_state import (
+from rlplan.executor.workers.clock import now_seconds, set_clock
+from rlplan.executor.workers.cluster.carrying import seen_job
+from rlplan.executor.workers.pool_models import PoolModels, as_array
+from rlplan.executor.workers.processes.process_state import (
     peak_bytes,
     read_random_states,
     write_random_states,
 )
-from executor.workers.protocols import registered
-from executor.workers.stages import STAGES
-from executor.workers.stored import clear, fetch, fetched, store
-from executor.workers.transports import TRANSPORTS
+from rlplan.executor.workers.protocols import registered
+from rlplan.executor.workers.stages import STAGES
+from rlplan.executor.workers.stored import clear, fetch, fetched, store
+from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.job import Job
 from rlplan.probing import ModelPass
 

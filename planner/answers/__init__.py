@@ -1,4 +1,4 @@
 """What users are answered: best plans, completed plans, fronts, and why nothing fits or keeps the limits.
 
-What they ask is read in `planner.requests`; the searching is done in `planner.searchers`.
+What they ask is read in `rlplan.planner.requests`; the searching is done in `rlplan.planner.searchers`.
 """

@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeVar
 
-from planner.answers.frontier import Progress, Solve, find_frontier
-from planner.answers.infeasible_specs import infeasible_specs_error
-from planner.answers.misfits import least_misfit, misfit_error
-from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.requests.specs import roomy
-from planner.search import search
-from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
 from rlplan.plan import Plan
+from rlplan.planner.answers.frontier import Progress, Solve, find_frontier
+from rlplan.planner.answers.infeasible_specs import infeasible_specs_error
+from rlplan.planner.answers.misfits import least_misfit, misfit_error
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.specs import roomy
+from rlplan.planner.search import search
+from rlplan.profiles.facts import Facts
 from rlplan.results.frontier import Frontier
 from rlplan.results.searched import SearchResult
 from rlplan.specs import Specs

@@ -4,19 +4,19 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 
-from planner.placements.partitions import GENERATION, placed_roles
-from planner.plans.assembly import HOST_ENGINE, assemble, with_largest_share
-from planner.requests.drafts import named, pinned_parts, read_draft
-from planner.requests.pinned import Pinned
-from planner.requests.specs import roomy, usable_fraction
-from profiles.catalog import ENGINES
-from profiles.facts import Facts, load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import load_yaml
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE, USUAL_MODE, Plan, PlanDraft, ResourcePool, TaskDraft, TaskPlan
+from rlplan.planner.placements.partitions import GENERATION, placed_roles
+from rlplan.planner.plans.assembly import HOST_ENGINE, assemble, with_largest_share
+from rlplan.planner.requests.drafts import named, pinned_parts, read_draft
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.specs import roomy, usable_fraction
+from rlplan.profiles.catalog import ENGINES
+from rlplan.profiles.facts import Facts, load_facts
 from rlplan.rules import check_plan
 from rlplan.specs import NO_SPECS, Specs
 
@@ -75,7 +75,7 @@ def _chosen(
 
     That is the usual one, as in searches, or less where no plan that keeps what is pinned leaves so much.
     """
-    from planner.answers.open_parts import chosen, searched  # noqa: PLC0415 -- only where parts are open
+    from rlplan.planner.answers.open_parts import chosen, searched  # noqa: PLC0415 -- only where parts are open
 
     def choose(facts: Facts, specs: Specs = NO_SPECS) -> Plan:
         pools = _placed_pools(draft, pinned, job)
@@ -91,7 +91,7 @@ def _chosen(
     except InfeasibleError as error:
         if not misfits:
             raise
-        from planner.answers.misfits import least_misfit  # noqa: PLC0415 -- only where nothing fits
+        from rlplan.planner.answers.misfits import least_misfit  # noqa: PLC0415 -- only where nothing fits
 
         return least_misfit(choose, facts, error), job.specs
 

@@ -5,27 +5,27 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from planner.layouts.settings import RUNNING_LIMITS
-from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.search import search
-from profiles.catalog import ENGINES, load_engine
-from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskDraft, TaskPlan, batch_mode
+from rlplan.planner.layouts.settings import RUNNING_LIMITS
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import ENGINES, load_engine
+from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.rules import refusals
 from rlplan.rules.layouts import divisors
 from rlplan.rules.transition import transition_for
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.assemble import device_pools
+from rlplan.simulator.timeline.pool_memory import TRANSITION, memory_moments, pool_memory
 from rlplan.specs import Specs
 from rlplan.transfers import TRANSFERS
-from simulator.placed.plan import PlacedPlan
-from simulator.simulate import simulate
-from simulator.timeline.assemble import device_pools
-from simulator.timeline.pool_memory import TRANSITION, memory_moments, pool_memory
 
 # Of each search for plans in which the pins of some tasks give way.
 OPENING_SECONDS = 5.0

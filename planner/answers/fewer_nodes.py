@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from planner.answers.best_plans import best_plans
-from planner.requests.pinned import Pinned
-from planner.requests.schedules import AskedSchedules
-from profiles.facts import Facts
-from profiles.jobs.nodes import left_to_framework, on_usual_nodes
-from profiles.sheets import load_framework, sheet_of
 from rlplan.job import Job, NodeGroup
 from rlplan.plan import Plan
+from rlplan.planner.answers.best_plans import best_plans
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.profiles.facts import Facts
+from rlplan.profiles.jobs.nodes import left_to_framework, on_usual_nodes
+from rlplan.profiles.sheets import load_framework, sheet_of
 
 # The nodes wait meanwhile: then the best plan so far is taken.
 SEARCH_SECONDS: Final = 60.0

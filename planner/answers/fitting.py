@@ -5,19 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.answers.misfits import least_misfit
-from planner.requests.specs import USUAL_HEADROOM
-from planner.requests.starter import starter_job
-from planner.search import search
-from profiles.catalog import load_device, resolve_job
-from profiles.facts import Facts, load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
 from rlplan.plan import Plan
+from rlplan.planner.answers.misfits import least_misfit
+from rlplan.planner.requests.specs import USUAL_HEADROOM
+from rlplan.planner.requests.starter import starter_job
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_device, resolve_job
+from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast
+from rlplan.simulator.simulate import simulate
 from rlplan.specs import NO_SPECS, Specs
 from rlplan.workload.lengths import longest
-from simulator.simulate import simulate
 
 # Of each search, which only has to find some plan that fits.
 SEARCH_SECONDS = 0.5

@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.objectives import limited_objectives, load_objective
 from rlplan.errors import InfeasibleError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
+from rlplan.planner.objectives import limited_objectives, load_objective
 from rlplan.results.frontier import Frontier, FrontierPoint
 from rlplan.results.searched import SearchResult
+from rlplan.simulator.timeline.assemble import batch_tokens
 from rlplan.specs import Specs
-from simulator.timeline.assemble import batch_tokens
 
 # Searches for the best plan by an objective (its name) that keeps limits.
 Solve = Callable[[str, Specs], SearchResult]

@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from planner.answers.frontier import Solve
-from planner.objectives import limited_objectives, load_objective
-from planner.requests.specs import ROUNDING, is_kept, spec_values
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
+from rlplan.planner.answers.frontier import Solve
+from rlplan.planner.objectives import limited_objectives, load_objective
+from rlplan.planner.requests.specs import ROUNDING, is_kept, spec_values
 from rlplan.results.searched import Candidate
 from rlplan.specs import Specs
 

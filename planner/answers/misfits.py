@@ -4,13 +4,13 @@ from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
 
-from planner.answers.explain import with_nearest_fit
-from planner.requests.pinned import Pinned
-from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
 from rlplan.plan import Plan
+from rlplan.planner.answers.explain import with_nearest_fit
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.profiles.facts import Facts
+from rlplan.simulator.simulate import simulate
 from rlplan.units import show_bytes
-from simulator.simulate import simulate
 
 # Memories in which a plan is looked for, as multiples of what the devices have. The first in which there is
 # one decides how much too large the plan may be: at most by the step from the one before.

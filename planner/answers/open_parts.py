@@ -5,22 +5,22 @@ A plan that is whole needs none of it, and answers before the search is loaded.
 
 from dataclasses import replace
 
-from planner.exact.best_first import SearchBudget
-from planner.exact.infeasibility import pool_infeasibility_reason
-from planner.exact.placement_search import PlacementSearch
-from planner.exact.space import Space
-from planner.placements.allocations import Share
-from planner.plans.assembly import plan_of
-from planner.requests.pinned import Pinned
-from planner.requests.schedules import AskedSchedules, ScheduleSpace
-from planner.search import check_searched, search
-from profiles.facts import Facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import USUAL_MODE, Plan, PlanDraft, ResourcePool
+from rlplan.planner.exact.best_first import SearchBudget
+from rlplan.planner.exact.infeasibility import pool_infeasibility_reason
+from rlplan.planner.exact.placement_search import PlacementSearch
+from rlplan.planner.exact.space import Space
+from rlplan.planner.placements.allocations import Share
+from rlplan.planner.plans.assembly import plan_of
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules, ScheduleSpace
+from rlplan.planner.search import check_searched, search
+from rlplan.profiles.facts import Facts
+from rlplan.simulator.placed.site import sites_of
 from rlplan.specs import Specs
-from simulator.placed.site import sites_of
 
 
 def searched(

@@ -3,21 +3,21 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from planner.answers.best_plans import best_plans
-from planner.requests.pinned import Pinned
-from planner.requests.schedules import AskedSchedules
-from profiles.facts import Facts
 from rlplan.errors import UserError
 from rlplan.job import Job
 from rlplan.plan import Plan
+from rlplan.planner.answers.best_plans import best_plans
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.profiles.facts import Facts
 from rlplan.results.plan_details import MemoryMoment, PlanDetails, ResponsesUnderWay, WhatIf
 from rlplan.results.searched import SearchResult
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.agenda import response_end_seconds
+from rlplan.simulator.timeline.assemble import device_pools
+from rlplan.simulator.timeline.pool_memory import memory_moments
 from rlplan.workload.lengths import stretched
-from simulator.placed.plan import PlacedPlan
-from simulator.simulate import simulate
-from simulator.timeline.agenda import response_end_seconds
-from simulator.timeline.assemble import device_pools
-from simulator.timeline.pool_memory import memory_moments
 
 # Of each search; one that is cut short says how far its plan may be from the best.
 SEARCH_SECONDS = 60.0

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from planner.configs.frameworks import has, load_part
-from planner.configs.models import model_of
-from planner.configs.reading.settings import Settings
-from profiles.catalog import load_model, model_names
 from rlplan.errors import FileError
 from rlplan.models.model import ModelArchitecture
+from rlplan.planner.configs.frameworks import has, load_part
+from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.profiles.catalog import load_model, model_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

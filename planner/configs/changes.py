@@ -4,14 +4,14 @@ import math
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
-from planner.configs.importing import Imported
-from planner.configs.reading.settings import RoleSettings
-from planner.configs.typed import Assignment
-from profiles.catalog import load_engine
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.job import Role
 from rlplan.plan import Plan, TaskPlan
+from rlplan.planner.configs.importing import Imported
+from rlplan.planner.configs.reading.settings import RoleSettings
+from rlplan.planner.configs.typed import Assignment
+from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED, divisors
 
 GENERATE, UPDATE = "actor.generate", "actor.update"

@@ -6,12 +6,15 @@ from fnmatch import fnmatchcase
 from math import lcm
 from typing import Any, Final, Literal
 
-from planner.answers.completion import complete
-from planner.answers.explain import Shortage, first_shortage
-from planner.configs.broken import rules_of
-from planner.configs.changes import GENERATE
-from planner.configs.frameworks import absent, has
-from planner.configs.importing import (
+from rlplan.errors import FileError, UserError
+from rlplan.files.writing import plain
+from rlplan.plan import Plan
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.answers.explain import Shortage, first_shortage
+from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.changes import GENERATE
+from rlplan.planner.configs.frameworks import absent, has
+from rlplan.planner.configs.importing import (
     Imported,
     ImportOptions,
     imported_run,
@@ -19,22 +22,19 @@ from planner.configs.importing import (
     run_of,
     settings_of,
 )
-from planner.configs.improving import Improvement, improvements
-from planner.configs.reading.settings import OFF, Lost, Settings
-from planner.configs.run import Run, Work
-from planner.configs.sizes import nearest_divisor
-from planner.configs.typed import RetypedConfiguration
-from planner.requests.specs import USUAL_HEADROOM
-from profiles.facts import Facts, load_facts
-from rlplan.errors import FileError, UserError
-from rlplan.files.writing import plain
-from rlplan.plan import Plan
+from rlplan.planner.configs.improving import Improvement, improvements
+from rlplan.planner.configs.reading.settings import OFF, Lost, Settings
+from rlplan.planner.configs.run import Run, Work
+from rlplan.planner.configs.sizes import nearest_divisor
+from rlplan.planner.configs.typed import RetypedConfiguration
+from rlplan.planner.requests.specs import USUAL_HEADROOM
+from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast, MemoryForecast
+from rlplan.simulator.capabilities import check_played
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.pool_memory import TRANSITION, memory_moments, peak_at_limits_bytes
 from rlplan.units import show_bytes
-from simulator.capabilities import check_played
-from simulator.placed.plan import PlacedPlan
-from simulator.simulate import simulate
-from simulator.timeline.pool_memory import TRANSITION, memory_moments, peak_at_limits_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, Literal, get_args
 
-from profiles.frameworks import DATA_PARTS, DataPart, data_files, frameworks_with_data
 from rlplan.errors import MissingPartError, UnknownNameError
+from rlplan.profiles.frameworks import DATA_PARTS, DataPart, data_files, frameworks_with_data
 
 CodePart = Literal["reading", "writing", "rules"]
 Part = DataPart | CodePart
 CODE_PARTS: Final[tuple[CodePart, ...]] = get_args(CodePart)
-PACKAGE: Final = "planner.frameworks"
+PACKAGE: Final = "rlplan.planner.frameworks"
 
 # What is not done for a framework without a part.
 ABSENT: Final[Mapping[Part, str]] = {

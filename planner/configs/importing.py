@@ -7,22 +7,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
-from planner.configs.frameworks import load_part
-from planner.configs.models import model_of
-from planner.configs.reading.configuration import read_configuration
-from planner.configs.reading.given import GivenValue
-from planner.configs.reading.settings import Keys, Settings, keys_of
-from planner.configs.reading.sheet import load_config_sheet
-from planner.configs.reading.versions import set_version
-from planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
-from planner.configs.shell.commands import Evaluated
-from profiles.catalog import load_model, model_names, resolve_job
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain
 from rlplan.job import Job, Role
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import PlanDraft
+from rlplan.planner.configs.frameworks import load_part
+from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.reading.configuration import read_configuration
+from rlplan.planner.configs.reading.given import GivenValue
+from rlplan.planner.configs.reading.settings import Keys, Settings, keys_of
+from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.reading.versions import set_version
+from rlplan.planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
+from rlplan.planner.configs.shell.commands import Evaluated
+from rlplan.profiles.catalog import load_model, model_names, resolve_job
 
 CONFIG_NAME = "--config-name"
 # verl's own, whose defaults are known: verl 0.9.1, trainer/config/.
@@ -157,7 +157,7 @@ def imported(framework: str, words: Iterable[str], options: ImportOptions) -> Im
     """Return a framework's configuration as a job and a plan.
 
     Args:
-        framework: Name of a framework that is read (`planner.configs.frameworks`).
+        framework: Name of a framework that is read (`rlplan.planner.configs.frameworks`).
         words: A script or YAML file and its arguments, or a command line.
 
     Raises:

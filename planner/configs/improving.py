@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from planner.answers.explain import in_whole_batches, keeps_rules_and_fits, with_fields
-from planner.configs.changes import (
+from rlplan.plan import Plan, TaskPlan
+from rlplan.planner.answers.explain import in_whole_batches, keeps_rules_and_fits, with_fields
+from rlplan.planner.configs.changes import (
     GENERATE,
     UPDATE,
     Changes,
@@ -21,17 +22,16 @@ from planner.configs.changes import (
     may_follow,
     smaller,
 )
-from planner.configs.typed import RetypedConfiguration
-from profiles.catalog import ENGINES
-from profiles.facts import Facts
-from rlplan.plan import Plan, TaskPlan
+from rlplan.planner.configs.typed import RetypedConfiguration
+from rlplan.profiles.catalog import ENGINES
+from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.rules import refusals
-from simulator.placed.plan import PlacedPlan
-from simulator.simulate import simulate
-from simulator.timeline.agenda import agenda_of
-from simulator.timeline.assemble import device_pools
-from simulator.timeline.pool_memory import TRANSITION, memory_moments, pool_memory
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.agenda import agenda_of
+from rlplan.simulator.timeline.assemble import device_pools
+from rlplan.simulator.timeline.pool_memory import TRANSITION, memory_moments, pool_memory
 
 SHOWN: Final = 3
 # Plans that are simulated: a few tenths of a second together on a laptop.

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from planner.configs.reading.settings import Settings
-from planner.configs.reading.sheet import AlgorithmWords, Scalar
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import UserError
 from rlplan.files.decoding import decode
 from rlplan.job import DynamicSampling, Hyperparameters, KlPlace
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.sheet import AlgorithmWords, Scalar
 
 # Samples of a prompt are compared by none of its estimators, and the same models are passed over.
 UNGROUPED: Final = "reinforce-plus-plus"

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from profiles.catalog import model_names
-from profiles.sheets import canonical_name
+from rlplan.profiles.catalog import model_names
+from rlplan.profiles.sheets import canonical_name
 
 # Words of published names that say how a model was tuned or stored, or how large it is where its own name does not.
 TUNED: Final = ("instruct", "chat", "base", "it", "hf", "671b")

@@ -3,14 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from planner.plans.trained import TrainerSizes, trainer_task
-from profiles.sheets import (
-    canonical_name,
-    device_names,
-    load_device,
-    load_engine,
-    load_framework,
-)
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
@@ -29,10 +21,18 @@ from rlplan.job import (
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import BUCKET_BYTES, InFlight, Mode, PlanDraft, PoolDraft, TaskDraft, TaskPlan
+from rlplan.planner.plans.trained import TrainerSizes, trainer_task
+from rlplan.profiles.sheets import (
+    canonical_name,
+    device_names,
+    load_device,
+    load_engine,
+    load_framework,
+)
+from rlplan.simulator.workload.packing import packed_sequences
 from rlplan.specs import Specs
 from rlplan.workload.lengths import Lengths, Logged
 from rlplan.workload.work import Workload
-from simulator.workload.packing import packed_sequences
 
 USUAL_ENGINES, USUAL_LOSS = Engines(), Hyperparameters()
 TRAIN_POOL, ROLLOUT_POOL, REWARD_POOL = "train", "rollout", "reward"

@@ -15,35 +15,35 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from planner.answers.best_plans import best_front, best_plans, front_under_specs, under_specs
-from planner.answers.infeasible_specs import infeasible_specs_error
-from planner.configs.frameworks import check_parts, frameworks_with
-from planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
-from planner.configs.writing.export import family
-from planner.configs.writing.exporting import exported
-from planner.objectives import load_objective
-from planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
-from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.requests.schedules import AskedSchedules
-from planner.requests.specs import violations
-from planner.search import search
-from planner.searchers.exact import Progress, lost_seconds
-from profiles.catalog import resolve_job
-from profiles.facts import Facts
-from profiles.jobs.nodes import left_to_framework
-from profiles.sheets import canonical_name
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError, InfeasibleError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.plan import Mode, Plan, TaskDraft
+from rlplan.planner.answers.best_plans import best_front, best_plans, front_under_specs, under_specs
+from rlplan.planner.answers.infeasible_specs import infeasible_specs_error
+from rlplan.planner.configs.frameworks import check_parts, frameworks_with
+from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
+from rlplan.planner.configs.writing.export import family
+from rlplan.planner.configs.writing.exporting import exported
+from rlplan.planner.objectives import load_objective
+from rlplan.planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.planner.requests.specs import violations
+from rlplan.planner.search import search
+from rlplan.planner.searchers.exact import Progress, lost_seconds
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import Facts
+from rlplan.profiles.jobs.nodes import left_to_framework
+from rlplan.profiles.sheets import canonical_name
 from rlplan.results.frontier import Frontier
 from rlplan.results.searched import Candidate, SearchResult
 from rlplan.rules.order import STALENESS
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.assemble import batch_tokens
 from rlplan.specs import Specs
-from simulator.simulate import simulate
-from simulator.timeline.assemble import batch_tokens
 
 FactsOf = Callable[[Job], Facts]
 # Versions stand behind the names of framework sheets.

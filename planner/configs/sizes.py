@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, cast
 
-from planner.configs.reading.settings import RoleSettings, Settings
-from planner.plans.trained import TrainerSizes
-from profiles.sheets import engine_names
 from rlplan.job import Role, State, TrainerOptions
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import TrainingPrecision
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings
+from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.profiles.sheets import engine_names
 from rlplan.rules.layouts import divisors
 
 # Roles whose models are read and not trained: they have weights alone.

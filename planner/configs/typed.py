@@ -5,15 +5,21 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Self
 
-from planner.answers.completion import complete
-from planner.configs.broken import rules_of
-from planner.configs.importing import Imported, ImportOptions, imported_run, run_of, settings_of
-from planner.configs.reading.configuration import laid_over
-from planner.configs.reading.settings import Settings
-from planner.configs.run import draft_of
-from profiles.facts import Facts, load_facts
 from rlplan.errors import UserError
 from rlplan.plan import Plan
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.importing import (
+    Imported,
+    ImportOptions,
+    imported_run,
+    run_of,
+    settings_of,
+)
+from rlplan.planner.configs.reading.configuration import laid_over
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.run import draft_of
+from rlplan.profiles.facts import Facts, load_facts
 
 Assignment = tuple[str, object]
 

@@ -9,20 +9,20 @@ from typing import Protocol
 
 import numpy as np
 
-from planner.exact.candidates import Candidates
-from planner.exact.generation.options import GenerationOption, ShareRows
-from planner.exact.other_pools import OtherPools
-from planner.exact.placement_bounds import PLAYED_NOISE_FRACTION, PlacementBounds
-from planner.exact.space import Space
-from planner.layouts.pareto import front_rows
-from planner.placements.allocations import Share, sites_for
-from planner.placements.orders import other_orders
-from planner.plans.assembly import Choice
-from planner.requests.specs import ROUNDING
 from rlplan.plan import Plan
+from rlplan.planner.exact.candidates import Candidates
+from rlplan.planner.exact.generation.options import GenerationOption, ShareRows
+from rlplan.planner.exact.other_pools import OtherPools
+from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION, PlacementBounds
+from rlplan.planner.exact.space import Space
+from rlplan.planner.layouts.pareto import front_rows
+from rlplan.planner.placements.allocations import Share, sites_for
+from rlplan.planner.placements.orders import other_orders
+from rlplan.planner.plans.assembly import Choice
+from rlplan.planner.requests.specs import ROUNDING
 from rlplan.results.forecast import Forecast
-from simulator.placed.columns import Floats, Ints
-from simulator.placed.site import Site
+from rlplan.simulator.placed.columns import Floats, Ints
+from rlplan.simulator.placed.site import Site
 
 
 @dataclass(slots=True)

@@ -7,22 +7,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.exact.generation.generations import GenerationTable
-from planner.exact.generation.options import (
+from rlplan.planner.exact.generation.generations import GenerationTable
+from rlplan.planner.exact.generation.options import (
     GenerationOption,
     OptionRows,
     Replicas,
     ShareRows,
     WeightMove,
 )
-from planner.exact.space import Space, generates_alone
-from planner.layouts.pareto import Rows
-from planner.layouts.pool_rows import PoolRows
-from planner.placements.partitions import ColocatedSet
-from planner.requests.schedules import SYNC, Schedule
-from planner.requests.specs import ROUNDING
-from simulator.placed.columns import Flags, Floats, Ints
-from simulator.placed.site import Site
+from rlplan.planner.exact.space import Space, generates_alone
+from rlplan.planner.layouts.pareto import Rows
+from rlplan.planner.layouts.pool_rows import PoolRows
+from rlplan.planner.placements.partitions import ColocatedSet
+from rlplan.planner.requests.schedules import SYNC, Schedule
+from rlplan.planner.requests.specs import ROUNDING
+from rlplan.simulator.placed.columns import Flags, Floats, Ints
+from rlplan.simulator.placed.site import Site
 
 
 class BesideGeneration(NamedTuple):

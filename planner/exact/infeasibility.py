@@ -4,13 +4,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from planner.exact.space import Space, generates_alone
-from planner.layouts.pool_rows import roles_of
-from planner.placements.allocations import Share, devices_of, gpus_of
-from planner.placements.partitions import ColocatedSet, Placement
 from rlplan.job import Role
+from rlplan.planner.exact.space import Space, generates_alone
+from rlplan.planner.layouts.pool_rows import roles_of
+from rlplan.planner.placements.allocations import Share, devices_of, gpus_of
+from rlplan.planner.placements.partitions import ColocatedSet, Placement
+from rlplan.simulator.placed.site import Site
 from rlplan.units import show_bytes
-from simulator.placed.site import Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from planner.exact.score import Score
-from planner.layouts.pareto import Places, front_rows
-from simulator.placed.columns import Floats, Ints
+from rlplan.planner.exact.score import Score
+from rlplan.planner.layouts.pareto import Places, front_rows
+from rlplan.simulator.placed.columns import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,7 +24,7 @@ class OtherPools:
             sends new weights to a copy, where iterations overlap, else zero; shape (rows, 4).
         own: Seconds of each set's work where responses stream, else zero: a pool that is not the slowest one may
             have others wait for it all the same; shape (rows, sets).
-        work: Of the pools, by figure that counts it (`planner.exact.score`); shape (rows, figures).
+        work: Of the pools, by figure that counts it (`rlplan.planner.exact.score`); shape (rows, figures).
         sending: What each second adds to it in which new weights go to a copy. Shape as `work`.
         picks: For each set its share's place and its row; shape (rows, sets, 2).
     """

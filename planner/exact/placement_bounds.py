@@ -8,16 +8,16 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.exact.candidates import BesideGeneration, CandidateTable
-from planner.exact.generation.weight_moves import ACTOR
-from planner.exact.other_pools import OtherPools, empty, joined, stacked
-from planner.exact.set_limits import Place, SetLimits
-from planner.exact.space import Space
-from planner.placements.allocations import Share
-from planner.placements.partitions import ColocatedSet, Placement, generating_set
-from planner.requests.schedules import SYNC, Schedule
-from simulator.asynchronous.setting import MOST_PIECES
-from simulator.placed.columns import Floats, Ints
+from rlplan.planner.exact.candidates import BesideGeneration, CandidateTable
+from rlplan.planner.exact.generation.weight_moves import ACTOR
+from rlplan.planner.exact.other_pools import OtherPools, empty, joined, stacked
+from rlplan.planner.exact.set_limits import Place, SetLimits
+from rlplan.planner.exact.space import Space
+from rlplan.planner.placements.allocations import Share
+from rlplan.planner.placements.partitions import ColocatedSet, Placement, generating_set
+from rlplan.planner.requests.schedules import SYNC, Schedule
+from rlplan.simulator.asynchronous.setting import MOST_PIECES
+from rlplan.simulator.placed.columns import Floats, Ints
 
 # Streams are played for as many iterations as fill the pools and for some behind them, whose samples are a little
 # shorter or longer than the long run's: by 0.9 % of an iteration at most in 886 plans of random small jobs.

@@ -10,20 +10,20 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from planner.exact.best_first import BestFirst, Incumbent, SearchBudget
-from planner.exact.generation.options import ShareRows
-from planner.exact.other_pools import OtherPools, empty, joined, stacked
-from planner.exact.placement_bounds import PlacementBounds
-from planner.exact.set_limits import Place
-from planner.exact.space import Space
-from planner.layouts.pool_rows import PoolRows
-from planner.placements.allocations import Share
-from planner.placements.partitions import ColocatedSet, Placement
-from planner.plans.assembly import Choice, plan_of, with_largest_share
-from planner.requests.schedules import SYNC, Schedule
-from planner.requests.specs import violations
-from simulator.placed.site import Site
-from simulator.simulate import simulate
+from rlplan.planner.exact.best_first import BestFirst, Incumbent, SearchBudget
+from rlplan.planner.exact.generation.options import ShareRows
+from rlplan.planner.exact.other_pools import OtherPools, empty, joined, stacked
+from rlplan.planner.exact.placement_bounds import PlacementBounds
+from rlplan.planner.exact.set_limits import Place
+from rlplan.planner.exact.space import Space
+from rlplan.planner.layouts.pool_rows import PoolRows
+from rlplan.planner.placements.allocations import Share
+from rlplan.planner.placements.partitions import ColocatedSet, Placement
+from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share
+from rlplan.planner.requests.schedules import SYNC, Schedule
+from rlplan.planner.requests.specs import violations
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.simulate import simulate
 
 MADE_BY = "exact search"
 

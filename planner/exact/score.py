@@ -1,6 +1,6 @@
 """What iterations are worth: bounds on the objective's figure, and on those that the job limits.
 
-Each figure is linear in seconds (`planner.objectives`): of the iteration for every GPU that is held, and on
+Each figure is linear in seconds (`rlplan.planner.objectives`): of the iteration for every GPU that is held, and on
 top of the seconds in which a pool computes or moves bytes, its work. Seconds come with candidates; work is
 added up pool by pool, in a column for every figure that counts it.
 """
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.objectives import Objective, SecondRates, limited_objectives, load_objective
-from planner.requests.specs import ROUNDING
-from profiles.facts import Facts
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE
+from rlplan.planner.objectives import Objective, SecondRates, limited_objectives, load_objective
+from rlplan.planner.requests.specs import ROUNDING
+from rlplan.profiles.facts import Facts
+from rlplan.simulator.placed.columns import Floats, Ints
+from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR, pool_rates
 from rlplan.specs import Specs
-from simulator.placed.columns import Floats, Ints
-from simulator.timeline.expenses import SECONDS_PER_HOUR, pool_rates
 
 
 @dataclass(frozen=True, slots=True, eq=False)

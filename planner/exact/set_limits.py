@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from planner.exact.score import Figure
-from planner.exact.space import Space
-from planner.placements.allocations import Share
-from planner.placements.partitions import ColocatedSet
-from planner.requests.specs import ROUNDING
-from simulator.placed.site import Site
+from rlplan.planner.exact.score import Figure
+from rlplan.planner.exact.space import Space
+from rlplan.planner.placements.allocations import Share
+from rlplan.planner.placements.partitions import ColocatedSet
+from rlplan.planner.requests.specs import ROUNDING
+from rlplan.simulator.placed.site import Site
 
 Place = tuple[Share, Site]
 

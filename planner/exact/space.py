@@ -7,19 +7,24 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.exact.generation.bounds import BoundedSettings, least_seconds
-from planner.exact.generation.episode_loads import batch_load
-from planner.exact.generation.generations import GenerationTable
-from planner.exact.generation.loads import Load, load_of
-from planner.exact.generation.options import OptionRows, Replicas, cut_of
-from planner.exact.score import HostWorkers, Score
-from planner.layouts.layout_space import LayoutSpace
-from planner.layouts.option_table import OptionTable
-from planner.layouts.pool_options import PoolTable
-from planner.layouts.pool_rows import roles_of
-from planner.layouts.role_options import SearchCounts
-from planner.layouts.settings import packs
-from planner.placements.allocations import (
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, begun_work, tasks_of
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job
+from rlplan.plan import TaskDraft
+from rlplan.planner.exact.generation.bounds import BoundedSettings, least_seconds
+from rlplan.planner.exact.generation.episode_loads import batch_load
+from rlplan.planner.exact.generation.generations import GenerationTable
+from rlplan.planner.exact.generation.loads import Load, load_of
+from rlplan.planner.exact.generation.options import OptionRows, Replicas, cut_of
+from rlplan.planner.exact.score import HostWorkers, Score
+from rlplan.planner.layouts.layout_space import LayoutSpace
+from rlplan.planner.layouts.option_table import OptionTable
+from rlplan.planner.layouts.pool_options import PoolTable
+from rlplan.planner.layouts.pool_rows import roles_of
+from rlplan.planner.layouts.role_options import SearchCounts
+from rlplan.planner.layouts.settings import packs
+from rlplan.planner.placements.allocations import (
     Share,
     devices_of,
     gpus_of,
@@ -27,42 +32,37 @@ from planner.placements.allocations import (
     rented_cores,
     shares_of,
 )
-from planner.placements.partitions import GENERATION, ColocatedSet
-from planner.plans.assembly import host_layout, host_pool
-from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.requests.schedules import Schedule
-from planner.requests.specs import usable_fraction
-from profiles.facts import Facts
-from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Task, begun_work, tasks_of
-from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
-from rlplan.plan import TaskDraft
+from rlplan.planner.placements.partitions import GENERATION, ColocatedSet
+from rlplan.planner.plans.assembly import host_layout, host_pool
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import Schedule
+from rlplan.planner.requests.specs import usable_fraction
+from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences
-from rlplan.specs import NO_SPECS, Specs
-from rlplan.transfers import TransitionName
-from rlplan.workload.lengths import Empirical, longest
-from rlplan.workload.work import Workload
-from simulator.costs.calibrated import times_of
-from simulator.costs.traffic import data_bytes, transfer_cost
-from simulator.generation.over_provisioning import (
+from rlplan.simulator.costs.calibrated import times_of
+from rlplan.simulator.costs.traffic import data_bytes, transfer_cost
+from rlplan.simulator.generation.over_provisioning import (
     PLAYED_SEQUENCES,
     begun,
     cost_until_enough,
     kept_of,
 )
-from simulator.generation.prices.stepping import EngineSteps
-from simulator.generation.shares import (
+from rlplan.simulator.generation.prices.stepping import EngineSteps
+from rlplan.simulator.generation.shares import (
     ORDER_SEED,
     evenly_spread,
     first_replicas_rows,
     longest_shares,
 )
-from simulator.placed.columns import Floats
-from simulator.placed.site import Site, host_site
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_cost
-from simulator.workload.sequences import statistics_of
+from rlplan.simulator.placed.columns import Floats
+from rlplan.simulator.placed.site import Site, host_site
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_cost
+from rlplan.simulator.workload.sequences import statistics_of
+from rlplan.specs import NO_SPECS, Specs
+from rlplan.transfers import TransitionName
+from rlplan.workload.lengths import Empirical, longest
+from rlplan.workload.work import Workload
 
 
 class StreamTable(GenerationTable):

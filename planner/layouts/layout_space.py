@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.layouts.settings import generate_layouts
-from planner.layouts.sizes import PinnedCut, PoolCuts
-from planner.placements.arrangements import Arranged
-from profiles.facts import Facts
 from rlplan.dataflow import Algorithm, Task
 from rlplan.job import Job
 from rlplan.plan import TaskDraft, TaskPlan
-from simulator.placed.site import Site
+from rlplan.planner.layouts.settings import generate_layouts
+from rlplan.planner.layouts.sizes import PinnedCut, PoolCuts
+from rlplan.planner.placements.arrangements import Arranged
+from rlplan.profiles.facts import Facts
+from rlplan.simulator.placed.site import Site
 
 
 @dataclass(frozen=True, slots=True, eq=False)

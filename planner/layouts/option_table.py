@@ -10,24 +10,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.layouts.layout_space import LayoutSpace
-from planner.layouts.pareto import Rows, front_of_groups
-from planner.layouts.role_options import RoleOption, SearchCounts, WeightSharding, sharding_of
-from planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
-from planner.layouts.sizes import (
-    Sizes,
-    infer_cut,
-)
-from planner.placements.arrangements import Arranged
 from rlplan.dataflow import Task
 from rlplan.job import Job, Role
 from rlplan.plan import TaskDraft, TaskPlan
+from rlplan.planner.layouts.layout_space import LayoutSpace
+from rlplan.planner.layouts.pareto import Rows, front_of_groups
+from rlplan.planner.layouts.role_options import (
+    RoleOption,
+    SearchCounts,
+    WeightSharding,
+    sharding_of,
+)
+from rlplan.planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
+from rlplan.planner.layouts.sizes import (
+    Sizes,
+    infer_cut,
+)
+from rlplan.planner.placements.arrangements import Arranged
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.stages import Stage
-from simulator.costs.layouts import layout_seconds
-from simulator.memory.task_memory import COMMUNICATORS, layout_memory
-from simulator.placed.columns import (
+from rlplan.simulator.costs.layouts import layout_seconds
+from rlplan.simulator.memory.task_memory import COMMUNICATORS, layout_memory
+from rlplan.simulator.placed.columns import (
     COLUMNS,
     RECOMPUTES,
     Flags,
@@ -35,8 +39,9 @@ from simulator.placed.columns import (
     Ints,
     LayoutColumns,
 )
-from simulator.placed.site import Site
-from simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.stages import Stage
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,12 +9,12 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from planner.layouts.option_table import OptionTable
-from planner.layouts.pool_rows import Join, PoolRows, roles_of
-from planner.layouts.role_options import RoleOption
-from planner.placements.partitions import ColocatedSet
 from rlplan.job import Role
-from simulator.placed.site import Site
+from rlplan.planner.layouts.option_table import OptionTable
+from rlplan.planner.layouts.pool_rows import Join, PoolRows, roles_of
+from rlplan.planner.layouts.role_options import RoleOption
+from rlplan.planner.placements.partitions import ColocatedSet
+from rlplan.simulator.placed.site import Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.layouts.option_table import OptionTable
-from planner.layouts.pareto import Places, front_of_groups
-from planner.layouts.role_options import RoleOption, WeightSharding
-from planner.placements.partitions import GENERATION, ColocatedSet
 from rlplan.job import Role
 from rlplan.plan import TaskPlan
-from simulator.placed.columns import Floats, Ints
-from simulator.placed.site import Site
+from rlplan.planner.layouts.option_table import OptionTable
+from rlplan.planner.layouts.pareto import Places, front_of_groups
+from rlplan.planner.layouts.role_options import RoleOption, WeightSharding
+from rlplan.planner.placements.partitions import GENERATION, ColocatedSet
+from rlplan.simulator.placed.columns import Floats, Ints
+from rlplan.simulator.placed.site import Site
 
 # How dear memory is for quick choices, in shares of (a pool's least seconds) / (a GPU's memory): from
 # nothing to everything. They only decide how good the first plan is, not what is found in the end.

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rlplan.plan import TaskPlan
-from simulator.memory.states import GRADIENTS_SHARDED
-from simulator.placed.columns import LayoutColumns, Zero
+from rlplan.simulator.memory.states import GRADIENTS_SHARDED
+from rlplan.simulator.placed.columns import LayoutColumns, Zero
 
 
 class WeightSharding(NamedTuple):

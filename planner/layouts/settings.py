@@ -1,7 +1,7 @@
 """Layouts that a task can have on a pool: parallel sizes and batch settings, before any cost.
 
 This is the space that is searched. `TaskPlan`s are for tests and single plans; a search takes the same
-layouts as columns (`simulator.placed.columns`).
+layouts as columns (`rlplan.simulator.placed.columns`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,17 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.layouts.sizes import PoolCuts, Sizes, infer_cut, powers_of_two
-from profiles.sheets import load_framework
 from rlplan.job import Job
 from rlplan.layout import layers_of_stages
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import TaskDraft, TaskPlan
+from rlplan.planner.layouts.sizes import PoolCuts, Sizes, infer_cut, powers_of_two
+from rlplan.profiles.sheets import load_framework
 from rlplan.rules.batches import fills_rounds, rank_sequences
 from rlplan.sheets.hardware import EngineSheet
+from rlplan.simulator.placed.columns import RECOMPUTES, LayoutColumns
+from rlplan.simulator.workload.packing import packed_sequences
 from rlplan.workload.work import Workload
-from simulator.placed.columns import RECOMPUTES, LayoutColumns
-from simulator.workload.packing import packed_sequences
 
 # vLLM's default is 256 running sequences (its EngineArgs.max_num_seqs); smaller limits save
 # preemptions where the KV cache is small, and larger ones are worth a try where it is not.

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final, NamedTuple
 
-from planner.placements.allocations import gpus_of
-from profiles.catalog import load_device
 from rlplan.job import Job
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.precision import PRECISIONS
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskDraft
+from rlplan.planner.placements.allocations import gpus_of
+from rlplan.profiles.catalog import load_device
 from rlplan.rules.batches import batch_sequences, shares_batch
 from rlplan.rules.engines import engine_runs, largest_size
 from rlplan.rules.layouts import (
@@ -23,7 +23,7 @@ from rlplan.rules.layouts import (
     divisors,
 )
 from rlplan.sheets.hardware import EngineSheet
-from simulator.placed.columns import Zero
+from rlplan.simulator.placed.columns import Zero
 
 # Context parallelism is for sequences that one GPU's memory does not hold: with fewer tokens than these
 # on a rank, its exchange of keys and values costs more than data or tensor parallelism's.

@@ -5,30 +5,30 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from planner.answers.completion import load_plan
-from planner.measured.event_files import event_files
-from planner.measured.logs import read_log
-from planner.measured.measured_lengths import at_lengths, forecast_as_run, same_lengths
-from planner.measured.reading import KnownTables, open_table, own_tables, row_at_site
-from profiles.facts import DATASHEET
 from rlplan.calibration import LINKS, NO_CALIBRATION, STAGE_TASKS, Calibration, Factor
 from rlplan.errors import FileError, nearest_name
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
+from rlplan.planner.answers.completion import load_plan
+from rlplan.planner.measured.event_files import event_files
+from rlplan.planner.measured.logs import read_log
+from rlplan.planner.measured.measured_lengths import at_lengths, forecast_as_run, same_lengths
+from rlplan.planner.measured.reading import KnownTables, open_table, own_tables, row_at_site
+from rlplan.profiles.facts import DATASHEET
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.step_log import LoggedSteps
 from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, is_run, read_forecast, read_run
-from simulator.costs.passes.tasks import DRIVER, STATES_AWAY, STATES_BACK
-from simulator.observations import (
+from rlplan.simulator.costs.passes.tasks import DRIVER, STATES_AWAY, STATES_BACK
+from rlplan.simulator.observations import (
     Observation,
     observations_of,
     observations_of_run,
     path_seconds_of,
 )
-from simulator.simulate import simulate
+from rlplan.simulator.simulate import simulate
 
 # By so much a link is slowed down to see which seconds are its own.
 LINK_STEP = 0.1

@@ -6,31 +6,31 @@ from math import exp, hypot, log
 from pathlib import Path
 from statistics import median
 
-from planner.answers.best_plans import best_plans
-from planner.answers.completion import complete
-from planner.measured.calibrating import row_of_log
-from planner.measured.event_files import event_files
-from planner.measured.logs import read_log
-from planner.measured.measured_lengths import at_logged_lengths, at_run_lengths
-from planner.measured.step_causes import Subject, causes_of, tries_of
-from planner.requests.drafts import read_draft
-from profiles.analytic.calibration import load_spreads
-from profiles.catalog import load_job
-from profiles.facts import Facts, load_facts
 from rlplan.calibration import STAGE_TASKS, STEP_STAGES
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
+from rlplan.planner.answers.best_plans import best_plans
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.measured.calibrating import row_of_log
+from rlplan.planner.measured.event_files import event_files
+from rlplan.planner.measured.logs import read_log
+from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths
+from rlplan.planner.measured.step_causes import Subject, causes_of, tries_of
+from rlplan.planner.requests.drafts import read_draft
+from rlplan.profiles.analytic.calibration import load_spreads
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.step_check import StageCheck, StepCheck, Verdict
 from rlplan.results.step_log import LoggedSteps
 from rlplan.results.stored import PLAN_FILE, is_run, read_run
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.validation import compare
 from rlplan.units import show_seconds
 from rlplan.workload.lengths import mean_length
-from simulator.simulate import simulate
-from simulator.validation import compare
 
 # Standard deviations within which 19 of 20 lie, and from the middle to the 90th percentile.
 NORMAL_STDS = 1.96

@@ -5,11 +5,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from planner.configs.models import sheet_of_model
-from planner.plans.assembly import assemble
-from planner.plans.trained import TrainerSizes, trainer_task
-from profiles.catalog import device_names, load_engine, resolve_job
-from profiles.sheets import canonical_name, load_framework
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import nearest_name
@@ -17,6 +12,11 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role
 from rlplan.models.precision import Precision
 from rlplan.plan import InFlight, Mode, Plan, ResourcePool, TaskPlan
+from rlplan.planner.configs.models import sheet_of_model
+from rlplan.planner.plans.assembly import assemble
+from rlplan.planner.plans.trained import TrainerSizes, trainer_task
+from rlplan.profiles.catalog import device_names, load_engine, resolve_job
+from rlplan.profiles.sheets import canonical_name, load_framework
 from rlplan.sheets.hardware import EngineSheet
 from rlplan.workload.lengths import Lengths
 from rlplan.workload.work import Workload

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
-from planner.measured.event_files import event_files, events_by_step
-from profiles.sheets import load_log_sheet, sheet_names
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import read_text
+from rlplan.planner.measured.event_files import event_files, events_by_step
+from rlplan.profiles.sheets import load_log_sheet, sheet_names
 from rlplan.results.step_log import LoggedSteps, LogSheet
 
 # `step:3 - timing_s/gen:45.87 - response_length/mean:np.float64(220.5)`, after whatever Ray puts before it.

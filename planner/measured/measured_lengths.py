@@ -3,16 +3,16 @@
 from contextlib import suppress
 from dataclasses import replace
 
-from profiles.facts import Facts
-from profiles.jobs.logged_lengths import with_logged_lengths
-from profiles.jobs.place import JobPlace
 from rlplan.errors import FileError
 from rlplan.plan import Plan
+from rlplan.profiles.facts import Facts
+from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
+from rlplan.profiles.jobs.place import JobPlace
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.step_log import LoggedSteps
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.lengths import Logged, mean_length, with_mean
-from simulator.simulate import simulate
 
 # The longest response is longer than the mean by more where lengths are uneven at all.
 UNEVEN_TIMES = 1.1

@@ -3,10 +3,10 @@
 import re
 from dataclasses import dataclass
 
-from planner.measured.framework_runs import UnknownSettingError
-from planner.measured.rows import Record
 from rlplan.job import OldLogProb
 from rlplan.plan import InFlight, Mode
+from rlplan.planner.measured.framework_runs import UnknownSettingError
+from rlplan.planner.measured.rows import Record
 
 # Frameworks' names of modes whose steps do not overlap, or by a whole batch.
 WHOLE_BATCHES: dict[str, Mode] = {"sync": "sync", "one-step-off": "one-step-off"}

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.measured.rows import FIRST_LINE, Record, TableReader
-from planner.measured.summary import NO_CAUSES, KnownCauses, findings_of
-from planner.measured.tables import READERS
-from profiles.catalog import device_names, load_device
 from rlplan.calibration import Calibration
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import check_regular
+from rlplan.planner.measured.rows import FIRST_LINE, Record, TableReader
+from rlplan.planner.measured.summary import NO_CAUSES, KnownCauses, findings_of
+from rlplan.planner.measured.tables import READERS
+from rlplan.profiles.catalog import device_names, load_device
 from rlplan.results.accuracy import Row, TableFindings
-from simulator.calibration import calibrate
-from simulator.observations import observations_of
+from rlplan.simulator.calibration import calibrate
+from rlplan.simulator.observations import observations_of
 
 # So many other rows are calibrated on, one at a time: more of a large group say the same.
 MOST_PARTNERS = 8

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.answers.completion import complete
-from planner.configs.checking import Checked, Verdict, check_config, check_plan, verdict_at
-from planner.configs.importing import ImportOptions
-from planner.requests.drafts import read_draft
-from profiles.facts import load_facts
 from rlplan.errors import FileError, UserError
 from rlplan.files.decoding import decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import read_text
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.checking import Checked, Verdict, check_config, check_plan, verdict_at
+from rlplan.planner.configs.importing import ImportOptions
+from rlplan.planner.requests.drafts import read_draft
+from rlplan.profiles.facts import load_facts
 from rlplan.results.fit import FitCase, FitRow, Said
 from rlplan.units import GB, GIB
 

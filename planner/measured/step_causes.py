@@ -5,20 +5,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
-from profiles.catalog import load_engine
-from profiles.facts import Facts
 from rlplan.calibration import STAGE_TASKS
 from rlplan.errors import UserError
 from rlplan.plan import Plan, TaskPlan
+from rlplan.profiles.catalog import load_engine
+from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.results.step_check import StageCheck
 from rlplan.results.step_log import LoggedSteps
+from rlplan.simulator.costs.passes.tasks import STATES_AWAY, STATES_BACK
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.pool_memory import TRANSITION
+from rlplan.simulator.workload.sequences import statistics_of
 from rlplan.units import show_seconds
 from rlplan.workload.lengths import longest, mean_length
-from simulator.costs.passes.tasks import STATES_AWAY, STATES_BACK
-from simulator.simulate import simulate
-from simulator.timeline.pool_memory import TRANSITION
-from simulator.workload.sequences import statistics_of
 
 # A longest response of more times the mean leaves most of a batch's running slots empty at its end: of lengths
 # with the log standard deviation of published runs (0.6 to 0.8), the longest of 256 are 4 times the mean and more.

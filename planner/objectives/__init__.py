@@ -12,7 +12,7 @@ from rlplan.units import ShownAs
 
 if TYPE_CHECKING:
     from rlplan.results.forecast import Forecast
-    from simulator.timeline.expenses import PoolRates
+    from rlplan.simulator.timeline.expenses import PoolRates
 
 TOKENS_PER_MILLION = 1e6
 

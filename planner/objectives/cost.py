@@ -1,6 +1,6 @@
 """Cost: the least money per token; every GPU that a pool holds is paid for, busy or not."""
 
-from planner.objectives import Objective, SecondRates
+from rlplan.planner.objectives import Objective, SecondRates
 from rlplan.units import ShownAs
 
 OBJECTIVE = Objective(

@@ -1,6 +1,6 @@
 """Energy: the fewest joules per token, of boards and of the workers of reward functions."""
 
-from planner.objectives import Objective, SecondRates
+from rlplan.planner.objectives import Objective, SecondRates
 from rlplan.units import ShownAs
 
 OBJECTIVE = Objective(

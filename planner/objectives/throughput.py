@@ -1,6 +1,6 @@
 """Throughput: the fewest seconds per token."""
 
-from planner.objectives import Objective, SecondRates
+from rlplan.planner.objectives import Objective, SecondRates
 from rlplan.units import ShownAs
 
 OBJECTIVE = Objective(

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.placements.partitions import GENERATION, Placement
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, NonNegative
 from rlplan.job import Role
 from rlplan.plan import USUAL_MODE, InFlight, Mode, Recompute, TaskDraft, TaskPlan
+from rlplan.planner.placements.partitions import GENERATION, Placement
 
 Fixed = FrozenDict[Role | Literal["train", "infer", "generate"], TaskDraft]
 

@@ -9,9 +9,9 @@ for any order, so leaving orders out can only leave a gap.
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations, product
 
-from planner.placements.partitions import GENERATION, ColocatedSet
 from rlplan.dataflow import Task, parents_of
 from rlplan.plan import FLOWS, Mode
+from rlplan.planner.placements.partitions import GENERATION, ColocatedSet
 
 # Of more tasks than these in a stage, each is tried as the last one, whose data leaves last.
 MOST_PERMUTED = 3

@@ -1,4 +1,4 @@
 """Plans from complete choices: their assembly.
 
-It searches nothing; which choice is best is decided in `planner.exact` and `planner.searchers`.
+It searches nothing; which choice is best is decided in `rlplan.planner.exact` and `rlplan.planner.searchers`.
 """

@@ -4,22 +4,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.placements.allocations import Allocation, packing_order, rented_cores
-from planner.placements.orders import Orders
-from planner.placements.partitions import GENERATION, ColocatedSet, Placement
-from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.requests.schedules import SYNC, Schedule
-from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
 from rlplan.plan import HOST_DEVICE, USUAL_MODE, Mode, Plan, ResourcePool, TaskDraft, TaskPlan
+from rlplan.planner.placements.allocations import Allocation, packing_order, rented_cores
+from rlplan.planner.placements.orders import Orders
+from rlplan.planner.placements.partitions import GENERATION, ColocatedSet, Placement
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import SYNC, Schedule
+from rlplan.profiles.facts import Facts
 from rlplan.rules.order import STALENESS
 from rlplan.rules.transition import transition_for
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.timeline.pool_memory import memory_fraction_left
 from rlplan.transfers import TWO_COPIES, TransitionName
-from simulator.placed.plan import PlacedPlan
-from simulator.timeline.pool_memory import memory_fraction_left
 
 HOST_POOL = "host"
 HOST_ENGINE = "python"

@@ -4,12 +4,6 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
-from planner.objectives import objective_names
-from planner.placements.partitions import GENERATION, ColocatedSet, in_role_order, placed_roles
-from planner.requests.pinned import NOTHING_PINNED, POOL_NAME, Pinned, PinnedPool
-from planner.requests.schedules import AskedSchedules
-from profiles.catalog import ENGINES, load_job, resolve_job
-from profiles.sheets import canonical_name
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of, unused_roles
 from rlplan.errors import FileError, nearest_name
@@ -28,6 +22,17 @@ from rlplan.plan import (
     TaskDraft,
     TaskPlan,
 )
+from rlplan.planner.objectives import objective_names
+from rlplan.planner.placements.partitions import (
+    GENERATION,
+    ColocatedSet,
+    in_role_order,
+    placed_roles,
+)
+from rlplan.planner.requests.pinned import NOTHING_PINNED, POOL_NAME, Pinned, PinnedPool
+from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.profiles.catalog import ENGINES, load_job, resolve_job
+from rlplan.profiles.sheets import canonical_name
 from rlplan.rules import check_draft
 from rlplan.rules.order import STALENESS
 

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 
-from planner.placements.allocations import Share, devices_of, gpus_of
-from planner.placements.arrangements import Arranged
-from planner.placements.partitions import GENERATION, ColocatedSet, Placement
-from planner.requests.schedules import AskedSchedules
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import ResourcePool, TaskDraft
+from rlplan.planner.placements.allocations import Share, devices_of, gpus_of
+from rlplan.planner.placements.arrangements import Arranged
+from rlplan.planner.placements.partitions import GENERATION, ColocatedSet, Placement
+from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.transfers import TRANSFERS, TransitionName
 
 POOL_NAME = "p{}"

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import ceil
 
-from profiles.sheets import load_framework
 from rlplan.job import Job
 from rlplan.plan import FLOWS, USUAL_MODE, Flow, InFlight, Mode, Plan, batch_mode
+from rlplan.profiles.sheets import load_framework
 from rlplan.rules.order import STALENESS
+from rlplan.simulator.capabilities import over_samples_streams
 from rlplan.specs import Specs
-from simulator.capabilities import over_samples_streams
 
 # Iterations between two syncs of weights that a search looks at, as far as the staleness lets it.
 SYNC_INTERVALS = (1, 2, 4)

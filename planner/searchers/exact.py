@@ -14,23 +14,23 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from planner.exact.best_first import SearchBudget
-from planner.exact.infeasibility import infeasibility_reason
-from planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
-from planner.exact.placement_search import PlacementSearch
-from planner.exact.space import Space
-from planner.placements.partitions import (
+from rlplan.errors import InfeasibleError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job
+from rlplan.planner.exact.best_first import SearchBudget
+from rlplan.planner.exact.infeasibility import infeasibility_reason
+from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
+from rlplan.planner.exact.placement_search import PlacementSearch
+from rlplan.planner.exact.space import Space
+from rlplan.planner.placements.partitions import (
     GENERATION,
     Placement,
     all_placements,
     show_placement,
 )
-from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.requests.schedules import Schedule, ScheduleSpace
-from profiles.facts import Facts
-from rlplan.errors import InfeasibleError
-from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import Schedule, ScheduleSpace
+from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.results.searched import Candidate, InfeasiblePlacement, SearchResult
 from rlplan.specs import Specs

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from planner.requests.pinned import Pinned
-from planner.requests.schedules import AskedSchedules
-from planner.systems.baselines import baseline_names, load_baseline
-from planner.systems.tuning import best_searched
-from profiles.facts import Facts
-from profiles.jobs.nodes import left_to_framework
-from profiles.jobs.resolve import resolve_job
-from profiles.sheets import canonical_name, load_framework, sheet_names
 from rlplan.errors import UnknownNameError
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.planner.systems.baselines import baseline_names, load_baseline
+from rlplan.planner.systems.tuning import best_searched
+from rlplan.profiles.facts import Facts
+from rlplan.profiles.jobs.nodes import left_to_framework
+from rlplan.profiles.jobs.resolve import resolve_job
+from rlplan.profiles.sheets import canonical_name, load_framework, sheet_names
 from rlplan.results.systems import SystemForecast, SystemsComparison
 
 OURS = "rlplan"

@@ -4,13 +4,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.placements.partitions import placed_roles
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.job import Job, NodeGroup
 from rlplan.models.model import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.placements.partitions import placed_roles
 from rlplan.rules.batches import divides_prompts, divides_update
 from rlplan.rules.layouts import fits_model
 from rlplan.transfers import TransitionName

@@ -10,25 +10,25 @@ which settings do not change. So the best of every task is the best of all.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from planner.plans.assembly import assemble, with_largest_share
-from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.search import search
-from planner.systems.system_plans import SystemOption, job_tasks
-from profiles.facts import Facts
 from rlplan.dataflow import Task
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskPlan
+from rlplan.planner.plans.assembly import assemble, with_largest_share
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.search import search
+from rlplan.planner.systems.system_plans import SystemOption, job_tasks
+from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.systems import SystemForecast
+from rlplan.simulator.memory.task_memory import TaskMemory
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed.site import Site, sites_of
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.stages import task_cost, task_memory
+from rlplan.simulator.timeline.pool_memory import kv_bytes_left, passing, pool_memory, staying
 from rlplan.units import show_bytes
-from simulator.memory.task_memory import TaskMemory
-from simulator.placed.plan import PlacedPlan
-from simulator.placed.site import Site, sites_of
-from simulator.placed.task import PlacedTask
-from simulator.simulate import simulate
-from simulator.stages import task_cost, task_memory
-from simulator.timeline.pool_memory import kv_bytes_left, passing, pool_memory, staying
 
 # Of the plans that a system offers, so many are simulated, in the order of their tasks' seconds.
 MOST_SIMULATED = 8

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import cache
 from math import hypot
 
-from profiles.analytic.efficiencies import CALIBRATION_FILE, FITS_FOLDER, Constant
 from rlplan.calibration import WorkKind
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.profiles.analytic.efficiencies import CALIBRATION_FILE, FITS_FOLDER, Constant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,12 +13,12 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from profiles.catalog import load_device
-from profiles.tables.points import ALLOWED_TEXT, Key, Point, key_of
-from profiles.tables.table import Profile, new_profile
 from rlplan.errors import FileError
 from rlplan.files.reading import check_regular
 from rlplan.plug_ins import PlugIns
+from rlplan.profiles.catalog import load_device
+from rlplan.profiles.tables.points import ALLOWED_TEXT, Key, Point, key_of
+from rlplan.profiles.tables.table import Profile, new_profile
 
 # Standard deviations between the median and the 10th or 90th percentile of a normal distribution.
 P90_DEVIATIONS: Final = 1.2816

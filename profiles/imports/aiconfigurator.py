@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pandas as pd
 
-from profiles.imports import Imported, Source
 from rlplan.errors import FileError
 from rlplan.files.reading import check_regular
+from rlplan.profiles.imports import Imported, Source
 from rlplan.units import seconds_from_ms
 
 ORIGIN: Final = "imported from aiconfigurator's tables (NVIDIA, Apache-2.0)"

@@ -16,12 +16,12 @@ from typing import Final
 
 import pandas as pd
 
-from profiles.imports import Imported, Source, read_csv
-from profiles.tables.points import TABLES
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import Positive
+from rlplan.profiles.imports import Imported, Source, read_csv
+from rlplan.profiles.tables.points import TABLES
 
 VALUES: Final = ("seconds", "deviation", "repeats")
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from profiles.imports import Imported, Source, read_csv
 from rlplan.errors import FileError
+from rlplan.profiles.imports import Imported, Source, read_csv
 from rlplan.units import seconds_from_ms
 
 ORIGIN: Final = "imported from microsoft/vidur's profiling tables (MIT)"

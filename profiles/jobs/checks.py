@@ -1,19 +1,19 @@
 """Checks that need nothing but the job: are all parts there, and do they agree?"""
 
-from profiles.jobs.config.faults import architecture_fault
-from profiles.jobs.place import JobPlace
-from profiles.sheets import (
+from rlplan.algorithms import algorithm_names, load_algorithm
+from rlplan.dataflow import Algorithm
+from rlplan.errors import nearest_name
+from rlplan.job import Job
+from rlplan.models.model import ModelArchitecture
+from rlplan.profiles.jobs.config.faults import architecture_fault
+from rlplan.profiles.jobs.place import JobPlace
+from rlplan.profiles.sheets import (
     canonical_name,
     device_names,
     load_device,
     load_framework,
     sheet_names,
 )
-from rlplan.algorithms import algorithm_names, load_algorithm
-from rlplan.dataflow import Algorithm
-from rlplan.errors import nearest_name
-from rlplan.job import Job
-from rlplan.models.model import ModelArchitecture
 from rlplan.rules.batches import learned_units
 from rlplan.rules.layouts import divisors
 from rlplan.sheets.hardware import DeviceSheet

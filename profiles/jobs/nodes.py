@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from profiles.sheets import load_framework, sheet_of
 from rlplan.job import Job, NodeGroup
+from rlplan.profiles.sheets import load_framework, sheet_of
 from rlplan.sheets.hardware import DeviceSheet
 
 

@@ -10,8 +10,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from profiles.analytic.efficiencies import architecture_names
-from profiles.jobs.checks import (
+from rlplan.algorithms import load_algorithm
+from rlplan.errors import FileError, nearest_name, unreadable
+from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.reading import check_regular
+from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync
+from rlplan.models.folder import CONFIG_FILE
+from rlplan.models.model import ModelArchitecture
+from rlplan.profiles.analytic.efficiencies import architecture_names
+from rlplan.profiles.jobs.checks import (
     check_adapters,
     check_architectures,
     check_cluster,
@@ -21,12 +29,12 @@ from profiles.jobs.checks import (
     check_roles,
     check_workload,
 )
-from profiles.jobs.config.reading import read_hf_config
-from profiles.jobs.logged_lengths import with_logged_lengths
-from profiles.jobs.nodes import on_usual_nodes
-from profiles.jobs.place import JobPlace
-from profiles.jobs.weights import weights_of_models
-from profiles.sheets import (
+from rlplan.profiles.jobs.config.reading import read_hf_config
+from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
+from rlplan.profiles.jobs.nodes import on_usual_nodes
+from rlplan.profiles.jobs.place import JobPlace
+from rlplan.profiles.jobs.weights import weights_of_models
+from rlplan.profiles.sheets import (
     canonical_name,
     device_names,
     engine_names,
@@ -37,14 +45,6 @@ from profiles.sheets import (
     sheet_names,
     sheet_of,
 )
-from rlplan.algorithms import load_algorithm
-from rlplan.errors import FileError, nearest_name, unreadable
-from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
-from rlplan.files.frozen import FrozenDict
-from rlplan.files.reading import check_regular
-from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync
-from rlplan.models.folder import CONFIG_FILE
-from rlplan.models.model import ModelArchitecture
 from rlplan.rules.pools import nodes_have_the_cores_of_environments
 from rlplan.sheets.hardware import DeviceSheet
 from rlplan.workload.environment import Environment

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Literal
 
-from profiles.jobs.place import JobPlace
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.places import is_url
 from rlplan.job import RANDOM, Job, Role
 from rlplan.models.folder import CONFIG_FILE, WEIGHT_FILES
+from rlplan.profiles.jobs.place import JobPlace
 
 OWN = "rlplan"
 

@@ -12,9 +12,9 @@ import math
 from functools import cache
 from typing import Final
 
-from profiles.kernels.constants import AttentionKernels
-from profiles.kernels.gemm_time import overlapped
 from rlplan.models.operators import Attention
+from rlplan.profiles.kernels.constants import AttentionKernels
+from rlplan.profiles.kernels.gemm_time import overlapped
 
 BLOCKS_PER_UNIT: Final = 2
 QUERIES_PER_TILE: Final = 64

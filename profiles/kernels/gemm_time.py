@@ -10,7 +10,7 @@ up partial sums. Every step grows with the shape, so a larger product is never f
 import math
 from typing import Final, NamedTuple
 
-from profiles.kernels.constants import GemmKernels, GroupedKernels
+from rlplan.profiles.kernels.constants import GemmKernels, GroupedKernels
 
 # An output tile of 256 x 128 values, to which `epilogue_seconds` refers.
 EPILOGUE_VALUES: Final = 256 * 128

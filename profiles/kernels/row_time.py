@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from profiles.kernels.constants import RowKernels, RowKind
-from profiles.kernels.gemm_time import overlapped
+from rlplan.profiles.kernels.constants import RowKernels, RowKind
+from rlplan.profiles.kernels.gemm_time import overlapped
 
 THREADS_PER_UNIT: Final = 2048
 # More small blocks than these do not run at once.

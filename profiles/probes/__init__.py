@@ -5,8 +5,8 @@ Every plain module of this folder exposes a `PROBE`. The packages beside them ar
 Torch is imported when a probe runs, in the processes that measure.
 """
 
-from profiles.probes.bench.contract import Probe
 from rlplan.plug_ins import PlugIns
+from rlplan.profiles.probes.bench.contract import Probe
 
 PROBES = PlugIns[Probe](__name__, __path__, kind="probe", attribute="PROBE", dashes=False)
 probe_names, load_probe = PROBES.names, PROBES.load

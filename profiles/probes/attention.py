@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from profiles.probes.bench.contract import DeviceProbe, Keys, Settings
-from profiles.probes.bench.shapes import (
+from rlplan.job import Job
+from rlplan.profiles.probes.bench.contract import DeviceProbe, Keys, Settings
+from rlplan.profiles.probes.bench.shapes import (
     architectures,
     distinct,
     geometric,
@@ -14,12 +15,11 @@ from profiles.probes.bench.shapes import (
     prompt_tokens,
     sequence_tokens,
 )
-from rlplan.job import Job
 
 if TYPE_CHECKING:
     import torch
 
-    from profiles.probes.bench.clock import TorchBench
+    from rlplan.profiles.probes.bench.clock import TorchBench
 
 _HEADS_WITHOUT_JOB = ((8, 8, 64), (32, 8, 128))
 _TOKENS_WITHOUT_JOB = (64, 256, 1024)
@@ -79,7 +79,7 @@ def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
     """Return the forward pass, or the backward pass alone over a graph that is kept."""
     from torch.nn.functional import scaled_dot_product_attention
 
-    from profiles.probes.bench.clock import one_way
+    from rlplan.profiles.probes.bench.clock import one_way
 
     batch, head_dim, precision = int(keys["batch"]), int(keys["head_dim"]), str(keys["precision"])
     query_tokens = int(keys["query_tokens"])

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from profiles.probes.bench.contract import DeviceProbe, Keys, Settings
-from profiles.probes.bench.shapes import architectures, distinct, token_counts
 from rlplan.job import Job
+from rlplan.profiles.probes.bench.contract import DeviceProbe, Keys, Settings
+from rlplan.profiles.probes.bench.shapes import architectures, distinct, token_counts
 
 if TYPE_CHECKING:
-    from profiles.probes.bench.clock import TorchBench
+    from rlplan.profiles.probes.bench.clock import TorchBench
 
 _TABLES_WITHOUT_JOB = ((64, 256), (1024, 32000))
 
@@ -40,7 +40,7 @@ def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
     import torch
     from torch.nn.functional import embedding
 
-    from profiles.probes.bench.clock import one_way
+    from rlplan.profiles.probes.bench.clock import one_way
 
     backward = keys["direction"] == "backward"
     vocab = int(keys["vocab"])

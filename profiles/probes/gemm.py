@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import TYPE_CHECKING
 
-from profiles.probes.bench.contract import DeviceProbe, Keys, Settings
-from profiles.probes.bench.shapes import (
+from rlplan.job import Job
+from rlplan.profiles.probes.bench.contract import DeviceProbe, Keys, Settings
+from rlplan.profiles.probes.bench.shapes import (
     architectures,
     distinct,
     layer_matrices,
     operator_tp_sizes,
     token_counts,
 )
-from rlplan.job import Job
 
 if TYPE_CHECKING:
-    from profiles.probes.bench.clock import TorchBench
+    from rlplan.profiles.probes.bench.clock import TorchBench
 
 _WIDTHS_WITHOUT_JOB = (64, 256, 1024, 4096)
 

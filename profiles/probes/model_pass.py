@@ -12,15 +12,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
-from profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
-from profiles.probes.bench.repeats import ROUNDS
-from profiles.probes.bench.shapes import (
-    geometric,
-    prompt_tokens,
-    sequence_tokens,
-    tensor_parallel_sizes,
-)
-from profiles.tables.points import architecture_digest, model_pass_keys
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict, freeze
@@ -29,6 +20,15 @@ from rlplan.models.model import Head, ModelArchitecture
 from rlplan.models.precision import PRECISIONS
 from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.probing import GENERATION_PASSES, UNEVEN, USUAL, ModelPass, is_uneven
+from rlplan.profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
+from rlplan.profiles.probes.bench.repeats import ROUNDS
+from rlplan.profiles.probes.bench.shapes import (
+    geometric,
+    prompt_tokens,
+    sequence_tokens,
+    tensor_parallel_sizes,
+)
+from rlplan.profiles.tables.points import architecture_digest, model_pass_keys
 
 # Sequences beyond which a pass is only more of the same: the default of a plan's `max_running`.
 _MOST_SEQUENCES = 256

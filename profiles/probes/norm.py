@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from profiles.probes.bench.contract import DeviceProbe, Keys, Settings
-from profiles.probes.bench.shapes import architectures, distinct, token_counts
 from rlplan.job import Job
+from rlplan.profiles.probes.bench.contract import DeviceProbe, Keys, Settings
+from rlplan.profiles.probes.bench.shapes import architectures, distinct, token_counts
 
 if TYPE_CHECKING:
-    from profiles.probes.bench.clock import TorchBench
+    from rlplan.profiles.probes.bench.clock import TorchBench
 
 _HIDDEN_WITHOUT_JOB = (64, 1024, 4096)
 
@@ -33,7 +33,7 @@ def prepare(bench: TorchBench, keys: Keys) -> Callable[[], object]:
     """Return the forward pass, or the backward pass alone over a graph that is kept."""
     from torch.nn.functional import rms_norm
 
-    from profiles.probes.bench.clock import one_way
+    from rlplan.profiles.probes.bench.clock import one_way
 
     precision, hidden = str(keys["precision"]), int(keys["hidden"])
     backward = keys["direction"] == "backward"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from profiles.probes.bench.contract import DeviceProbe, Keys, Settings
-from profiles.probes.bench.shapes import architectures, geometric, operator_tp_sizes
 from rlplan.job import Job
 from rlplan.models.model import Head
 from rlplan.models.precision import PRECISIONS
 from rlplan.parts import num_parameters
+from rlplan.profiles.probes.bench.contract import DeviceProbe, Keys, Settings
+from rlplan.profiles.probes.bench.shapes import architectures, geometric, operator_tp_sizes
 
 if TYPE_CHECKING:
-    from profiles.probes.bench.clock import TorchBench
+    from rlplan.profiles.probes.bench.clock import TorchBench
 
 _FEWEST, _MOST_ON_CPU, _MOST_ON_GPU = 2**12, 2**24, 2**28
 _HEADS: tuple[Head, ...] = ("lm", "scalar")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
-from profiles.probes.bench.processes import fork_server
 from rlplan.job import Job
+from rlplan.profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
+from rlplan.profiles.probes.bench.processes import fork_server
 
 
 def points(job: Job | None, settings: Settings) -> list[dict[str, str | int]]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 
-from profiles.probes.bench.contract import HostBench, HostProbe, JobRules, Keys, Settings
 from rlplan.job import Job
+from rlplan.profiles.probes.bench.contract import HostBench, HostProbe, JobRules, Keys, Settings
 from rlplan.workload.lengths import mean_length
 
 _KIND = "rule:"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from profiles.probes.bench.contract import DeviceProbe, Keys, Settings
-from profiles.probes.bench.shapes import message_bytes
 from rlplan.job import Job
+from rlplan.profiles.probes.bench.contract import DeviceProbe, Keys, Settings
+from rlplan.profiles.probes.bench.shapes import message_bytes
 
 if TYPE_CHECKING:
-    from profiles.probes.bench.clock import TorchBench
+    from rlplan.profiles.probes.bench.clock import TorchBench
 
 _PAIR = 2
 

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from profiles.tables.points import Point
 from rlplan.estimate import Estimate, Source
+from rlplan.profiles.tables.points import Point
 
 Floats = npt.NDArray[np.float64]
 Shape = tuple[int, ...]

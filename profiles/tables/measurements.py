@@ -7,15 +7,15 @@ from typing import Final
 
 import numpy as np
 
-from profiles.analytic.roofline import Roofline
-from profiles.tables.lookup import Line, Scatter, Shape, measured, piecewise, relative_spread
-from profiles.tables.points import Key, Point, model_pass_keys
-from profiles.tables.remembered import remembered
-from profiles.tables.table import Profile
 from rlplan.estimate import Estimate, Source
 from rlplan.models.operators import Attention
 from rlplan.models.precision import PRECISIONS, Precision
 from rlplan.probing import ModelPass
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.tables.lookup import Line, Scatter, Shape, measured, piecewise, relative_spread
+from rlplan.profiles.tables.points import Key, Point, model_pass_keys
+from rlplan.profiles.tables.remembered import remembered
+from rlplan.profiles.tables.table import Profile
 
 Batch = tuple[int, int]  # sequences, tokens of each
 Group = tuple[str | int, ...]

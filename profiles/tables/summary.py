@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from profiles.tables.lookup import relative_spread
-from profiles.tables.points import TABLES, Key, Point
-from profiles.tables.table import Profile
 from rlplan.files.frozen import FrozenDict
+from rlplan.profiles.tables.lookup import relative_spread
+from rlplan.profiles.tables.points import TABLES, Key, Point
+from rlplan.profiles.tables.table import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,13 @@ from typing import Final, Literal
 
 import numpy as np
 
-from profiles.tables.points import (
+from rlplan.errors import FileError, nearest_name
+from rlplan.files.decoding import check_version, decode, load_yaml
+from rlplan.files.frozen import FrozenDict, freeze
+from rlplan.files.limits import NonNegativeInt, Positive
+from rlplan.files.reading import read_text
+from rlplan.files.writing import write_text, write_yaml
+from rlplan.profiles.tables.points import (
     ALLOWED_TEXT,
     TABLES,
     VALUE_COLUMNS,
@@ -24,12 +30,6 @@ from profiles.tables.points import (
     PointSource,
     key_of,
 )
-from rlplan.errors import FileError, nearest_name
-from rlplan.files.decoding import check_version, decode, load_yaml
-from rlplan.files.frozen import FrozenDict, freeze
-from rlplan.files.limits import NonNegativeInt, Positive
-from rlplan.files.reading import read_text
-from rlplan.files.writing import write_text, write_yaml
 
 _SOURCES: Mapping[str, PointSource] = {"measured": "measured", "fitted": "fitted"}
 
@@ -173,7 +173,7 @@ class Header:
         source: Where the points come from, when they were not measured by `rlplan profile`.
         context_bytes: What a worker of the executor holds of a device beside models, at its peak; 0 if
             that was not measured.
-        loop_flops_per_second: What the slowest device did in a fixed loop (`executor.probing.loop`), all of them
+        loop_flops_per_second: What the slowest device did in a fixed loop (`rlplan.executor.probing.loop`), all of them
             busy: at the start and the end of each session; empty if that was not measured.
         nodes: Addresses of the nodes between which collectives of several nodes were measured; all else was measured
             on the first. Empty where none were.

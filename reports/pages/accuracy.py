@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.pages.accuracy_content import accuracy_content
-from reports.pages.report import html
-from reports.pictures.accuracy import accuracy_picture
-from reports.tables.accuracy import error_summary_table, errors_table, miss_table, skipped_table
-from reports.tables.plans import markdown_lines
 from rlplan.files.writing import write_text
+from rlplan.reports.pages.accuracy_content import accuracy_content
+from rlplan.reports.pages.report import html
+from rlplan.reports.pictures.accuracy import accuracy_picture
+from rlplan.reports.tables.accuracy import (
+    error_summary_table,
+    errors_table,
+    miss_table,
+    skipped_table,
+)
+from rlplan.reports.tables.plans import markdown_lines
 from rlplan.results.accuracy import Summary, TableFindings
 
 PAGE = "accuracy.md"

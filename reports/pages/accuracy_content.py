@@ -1,12 +1,17 @@
-"""The accuracy page in the language of all pages; `reports.pages.accuracy` writes its Markdown."""
+"""The accuracy page in the language of all pages; `rlplan.reports.pages.accuracy` writes its Markdown."""
 
 from collections.abc import Sequence
 
-from reports.pages.content import Content, Fact
-from reports.panels import Part, Section
-from reports.pictures.accuracy import accuracy_picture
-from reports.tables.accuracy import error_summary_table, errors_table, miss_table, skipped_table
-from reports.tables.wording import counted, percent
+from rlplan.reports.pages.content import Content, Fact
+from rlplan.reports.panels import Part, Section
+from rlplan.reports.pictures.accuracy import accuracy_picture
+from rlplan.reports.tables.accuracy import (
+    error_summary_table,
+    errors_table,
+    miss_table,
+    skipped_table,
+)
+from rlplan.reports.tables.wording import counted, percent
 from rlplan.results.accuracy import Summary, TableFindings
 
 

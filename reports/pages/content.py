@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from reports.panels import Section, Subject, sections_of
-from reports.pictures.picture import Picture
-from reports.tables import wording
-from reports.tables.answers import fit_words, gpus_of
 from rlplan.algorithms import load_algorithm
 from rlplan.plan import Plan
+from rlplan.reports.panels import Section, Subject, sections_of
+from rlplan.reports.pictures.picture import Picture
+from rlplan.reports.tables import wording
+from rlplan.reports.tables.answers import fit_words, gpus_of
 from rlplan.results.forecast import Forecast
 from rlplan.units import show_joules, show_seconds, show_usd
 

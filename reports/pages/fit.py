@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from reports.tables.fit import GROUPS, OUTCOMES, fit_table, fit_totals_table, totals_by_group
-from reports.tables.plans import Table, columns, markdown_lines
-from reports.tables.wording import signed_percent
 from rlplan.files.writing import write_text
+from rlplan.reports.tables.fit import GROUPS, OUTCOMES, fit_table, fit_totals_table, totals_by_group
+from rlplan.reports.tables.plans import Table, columns, markdown_lines
+from rlplan.reports.tables.wording import signed_percent
 from rlplan.results.fit import COUNTED, FitCase, FitRow
 
 PAGE = "fit.md"

@@ -10,10 +10,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from reports.pages.content import Content, content_of
-from reports.panels import Subject
-from reports.pictures.style import FAINT, INK, LINE, MUTED, WARNING
 from rlplan.files.writing import write_text
+from rlplan.reports.pages.content import Content, content_of
+from rlplan.reports.panels import Subject
+from rlplan.reports.pictures.style import FAINT, INK, LINE, MUTED, WARNING
 
 PAGE_NAME = "report"
 PICTURE_FOLDER = "pictures"
@@ -49,7 +49,7 @@ def html(content: Content) -> str:
     environment = _environment()
     # The pictures are our own SVG, whose texts matplotlib escaped.
     environment.filters["inline"] = lambda picture: Markup(themed(picture.svg))  # noqa: S704
-    script = files("reports").joinpath("templates", SCRIPT_FILE).read_text(encoding="utf-8")
+    script = files("rlplan.reports").joinpath("templates", SCRIPT_FILE).read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("report.html.j2").render(
         content=content,
@@ -61,7 +61,7 @@ def html(content: Content) -> str:
 
 def _environment(**settings: Any) -> Environment:  # noqa: ANN401 -- as jinja2 has them
     return Environment(
-        loader=PackageLoader("reports"),
+        loader=PackageLoader("rlplan.reports"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from reports.pages.report import as_markdown
-from reports.pictures.reproduction import figure_picture
-from reports.tables.plans import Table, markdown_lines
-from reports.tables.reproduction import claims_table, points_table, series_table
 from rlplan.files.writing import write_text
+from rlplan.reports.pages.report import as_markdown
+from rlplan.reports.pictures.reproduction import figure_picture
+from rlplan.reports.tables.plans import Table, markdown_lines
+from rlplan.reports.tables.reproduction import claims_table, points_table, series_table
 from rlplan.results.reproduced import Reproduction
 
 

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
-from reports.pages.content import Content, Fact, answer_tiles
-from reports.pages.report import write_content
-from reports.panels import Part, Section
-from reports.pictures.picture import Picture, picture
-from reports.pictures.stacked_bars import Bar, seconds_figure
-from reports.tables import wording
-from reports.tables.systems import (
+from rlplan.files.writing import write_json
+from rlplan.job import Job
+from rlplan.reports.pages.content import Content, Fact, answer_tiles
+from rlplan.reports.pages.report import write_content
+from rlplan.reports.panels import Part, Section
+from rlplan.reports.pictures.picture import Picture, picture
+from rlplan.reports.pictures.stacked_bars import Bar, seconds_figure
+from rlplan.reports.tables import wording
+from rlplan.reports.tables.systems import (
     about_table,
     misfits_table,
     stage_names,
@@ -17,10 +19,8 @@ from reports.tables.systems import (
     systems_memory_table,
     throughput_table,
 )
-from reports.widgets import Widget
-from reports.widgets.memory import memory_bars
-from rlplan.files.writing import write_json
-from rlplan.job import Job
+from rlplan.reports.widgets import Widget
+from rlplan.reports.widgets.memory import memory_bars
 from rlplan.results.plan_details import MemoryMoment
 from rlplan.results.stored import write_plan
 from rlplan.results.systems import SystemForecast, SystemsComparison

@@ -1,17 +1,17 @@
 """Panels of a report, one file each: `section(subject)` makes its part of the page, and `ORDER` places it.
 
-What several panels draw or tabulate stands in `reports.pictures` and `reports.tables`.
+What several panels draw or tabulate stands in `rlplan.reports.pictures` and `rlplan.reports.tables`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from reports.pictures.picture import Picture
-from reports.tables.plans import Table
-from reports.widgets import Widget
 from rlplan.plan import Plan
 from rlplan.plug_ins import PlugIns
+from rlplan.reports.pictures.picture import Picture
+from rlplan.reports.tables.plans import Table
+from rlplan.reports.widgets import Widget
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import Comparison, MeasuredRun
 from rlplan.results.plan_details import PlanDetails

@@ -1,9 +1,9 @@
 """How right the forecast was, task by task."""
 
-from reports.panels import Part, Section, Subject
-from reports.tables.plans import error_table
-from reports.tables.wording import as_run_words, compared_iterations, other_lengths
-from reports.widgets.ranges import ranges_of_run
+from rlplan.reports.panels import Part, Section, Subject
+from rlplan.reports.tables.plans import error_table
+from rlplan.reports.tables.wording import as_run_words, compared_iterations, other_lengths
+from rlplan.reports.widgets.ranges import ranges_of_run
 
 ORDER = 30
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.panels import Part, Section, Subject
-from reports.pictures.curves import evaluations_picture
-from reports.tables.plans import Table, columns
-from reports.tables.wording import percent
+from rlplan.reports.panels import Part, Section, Subject
+from rlplan.reports.pictures.curves import evaluations_picture
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import percent
 from rlplan.units import show_seconds
 
 ORDER = 72

@@ -1,7 +1,7 @@
 """Learning curves of a run."""
 
-from reports.panels import Section, Subject
-from reports.pictures.curves import curves_picture
+from rlplan.reports.panels import Section, Subject
+from rlplan.reports.pictures.curves import curves_picture
 
 ORDER = 70
 

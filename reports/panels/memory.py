@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from reports.panels import Part, Section, Subject
-from reports.pictures.picture import Picture, picture
-from reports.pictures.stacked_bars import Bar, Scale, stacked_figure
-from reports.pictures.style import MUTED, WARNING, FillStyle, LegendEntry
-from reports.tables.plans import memory_table, memory_terms_table
-from reports.tables.wording import percent
-from reports.widgets.memory import MOST_PEAKS_SHOWN, memory_bars
+from rlplan.reports.panels import Part, Section, Subject
+from rlplan.reports.pictures.picture import Picture, picture
+from rlplan.reports.pictures.stacked_bars import Bar, Scale, stacked_figure
+from rlplan.reports.pictures.style import MUTED, WARNING, FillStyle, LegendEntry
+from rlplan.reports.tables.plans import memory_table, memory_terms_table
+from rlplan.reports.tables.wording import percent
+from rlplan.reports.widgets.memory import MOST_PEAKS_SHOWN, memory_bars
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.plan_details import MemoryMoment

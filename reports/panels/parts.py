@@ -2,10 +2,10 @@
 
 from matplotlib.figure import Figure
 
-from reports.panels import Part, Section, Subject
-from reports.pictures.picture import Picture, picture
-from reports.pictures.stacked_bars import Bar, seconds_figure
-from reports.tables.plans import parts_table, stage_table
+from rlplan.reports.panels import Part, Section, Subject
+from rlplan.reports.pictures.picture import Picture, picture
+from rlplan.reports.pictures.stacked_bars import Bar, seconds_figure
+from rlplan.reports.tables.plans import parts_table, stage_table
 from rlplan.results.forecast import Forecast
 from rlplan.units import show_seconds
 

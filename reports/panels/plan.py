@@ -1,9 +1,9 @@
 """The plan on its devices: pools, tasks and their layouts."""
 
-from reports.panels import Part, Section, Subject
-from reports.pictures.plan_drawing import plan_picture
-from reports.tables.plans import layout_table, pool_table
-from reports.tables.wording import transition_words
+from rlplan.reports.panels import Part, Section, Subject
+from rlplan.reports.pictures.plan_drawing import plan_picture
+from rlplan.reports.tables.plans import layout_table, pool_table
+from rlplan.reports.tables.wording import transition_words
 
 ORDER = 10
 

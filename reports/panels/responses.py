@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from reports.panels import Part, Section, Subject
-from reports.tables.plans import Table, columns
-from reports.tables.wording import percent
-from reports.widgets import even_ticks, share, short_scale
+from rlplan.reports.panels import Part, Section, Subject
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import percent
+from rlplan.reports.widgets import even_ticks, share, short_scale
 from rlplan.results.plan_details import ResponsesUnderWay
 from rlplan.units import show_seconds
 

@@ -1,16 +1,16 @@
 """Why the search chose this plan, and what the others lose."""
 
-from reports.panels import Part, Section, Subject
-from reports.tables.plans import split
-from reports.tables.searches import (
+from rlplan.plan import Plan
+from rlplan.reports.panels import Part, Section, Subject
+from rlplan.reports.tables.plans import split
+from rlplan.reports.tables.searches import (
     infeasible_table,
     runners_up_table,
     search_counts_table,
     search_words,
     why_table,
 )
-from reports.tables.wording import counted
-from rlplan.plan import Plan
+from rlplan.reports.tables.wording import counted
 from rlplan.results.searched import SearchResult
 
 ORDER = 50

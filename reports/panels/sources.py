@@ -1,7 +1,7 @@
 """Where the numbers come from."""
 
-from reports.panels import Part, Section, Subject
-from reports.tables.plans import machine_table, sources_table, task_table
+from rlplan.reports.panels import Part, Section, Subject
+from rlplan.reports.tables.plans import machine_table, sources_table, task_table
 
 ORDER = 90
 

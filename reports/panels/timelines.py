@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from reports.panels import Part, Section, Subject
-from reports.pictures.style import FillStyle, readable_on
-from reports.pictures.timelines import (
+from rlplan.plan import Plan
+from rlplan.reports.panels import Part, Section, Subject
+from rlplan.reports.pictures.style import FillStyle, readable_on
+from rlplan.reports.pictures.timelines import (
     Panel,
     key_of,
     lanes,
@@ -15,10 +16,9 @@ from reports.pictures.timelines import (
     task_looks,
     timelines_picture,
 )
-from reports.tables.plans import Table, columns
-from reports.tables.wording import counted
-from reports.widgets import even_ticks, share, short_scale
-from rlplan.plan import Plan
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import counted
+from rlplan.reports.widgets import even_ticks, share, short_scale
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.trace import Span

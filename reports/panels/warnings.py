@@ -1,6 +1,6 @@
 """What a reader should know before trusting the numbers."""
 
-from reports.panels import Section, Subject
+from rlplan.reports.panels import Section, Subject
 
 ORDER = 80
 

@@ -1,10 +1,10 @@
 """What the plan comes to where its job differs: every row is simulated anew."""
 
-from reports.panels import Part, Section, Subject
-from reports.tables.answers import fit_words, gpus_of
-from reports.tables.plans import Table, columns
-from reports.tables.wording import percent
 from rlplan.plan import Plan
+from rlplan.reports.panels import Part, Section, Subject
+from rlplan.reports.tables.answers import fit_words, gpus_of
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import percent
 from rlplan.results.forecast import Forecast
 from rlplan.units import show_seconds, show_usd
 

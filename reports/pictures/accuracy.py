@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from reports.pictures.picture import Picture, picture
-from reports.pictures.style import (
+from rlplan.reports.pictures.picture import Picture, picture
+from rlplan.reports.pictures.style import (
     FAINT,
     MUTED,
     PAGE_WIDTH,

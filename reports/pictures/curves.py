@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.pictures.picture import Picture, picture
-from reports.pictures.style import (
+from rlplan.reports.pictures.picture import Picture, picture
+from rlplan.reports.pictures.style import (
     INK,
     PAGE_WIDTH,
     SERIES_COLOURS,

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reports.pictures.picture import Picture, picture
-from reports.pictures.style import (
+from rlplan.reports.pictures.picture import Picture, picture
+from rlplan.reports.pictures.style import (
     MUTED,
     PAGE_WIDTH,
     SERIES_COLOURS,
@@ -18,7 +18,7 @@ from reports.pictures.style import (
     panel_axes,
     titled_canvas,
 )
-from reports.tables.frontier import pools_words
+from rlplan.reports.tables.frontier import pools_words
 from rlplan.results.frontier import Frontier, FrontierPoint
 from rlplan.units import ShownAs
 

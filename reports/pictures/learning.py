@@ -7,8 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from reports.pictures.picture import write_figure
-from reports.pictures.style import (
+from rlplan.reports.pictures.picture import write_figure
+from rlplan.reports.pictures.style import (
     FOOT,
     HEAD,
     PAGE_WIDTH,
@@ -23,7 +23,7 @@ from reports.pictures.style import (
     new_canvas,
     panel_axes,
 )
-from reports.tables.wording import counted
+from rlplan.reports.tables.wording import counted
 
 Curves = Mapping[str, Sequence[Sequence[float]]]
 

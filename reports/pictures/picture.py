@@ -10,8 +10,8 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from reports.pictures.style import POINTS_PER_INCH, drawing
 from rlplan.files.writing import write_bytes, write_text
+from rlplan.reports.pictures.style import POINTS_PER_INCH, drawing
 
 # What a reader's system has; inline, the page's own font wins.
 _FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"

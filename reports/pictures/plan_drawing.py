@@ -7,8 +7,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from reports.pictures.picture import Picture, picture
-from reports.pictures.style import (
+from rlplan.plan import Plan
+from rlplan.reports.pictures.picture import Picture, picture
+from rlplan.reports.pictures.style import (
     FAINT,
     INK,
     LINE,
@@ -26,8 +27,7 @@ from reports.pictures.style import (
     new_canvas,
     readable_on,
 )
-from reports.tables.wording import cluster, counted, pool_words
-from rlplan.plan import Plan
+from rlplan.reports.tables.wording import cluster, counted, pool_words
 
 UNUSED = "not used"
 

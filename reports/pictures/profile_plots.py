@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from reports.pictures.picture import picture
-from reports.pictures.style import (
+from rlplan.files.writing import write_text
+from rlplan.reports.pictures.picture import picture
+from rlplan.reports.pictures.style import (
     PAGE_WIDTH,
     SERIES_COLOURS,
     FillStyle,
@@ -21,7 +22,6 @@ from reports.pictures.style import (
     scale_by_decades,
     titled_canvas,
 )
-from rlplan.files.writing import write_text
 from rlplan.units import show_seconds
 
 # pandas ships no types.

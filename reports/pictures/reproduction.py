@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from reports.pictures.picture import Picture, picture
-from reports.pictures.style import (
+from rlplan.reports.pictures.picture import Picture, picture
+from rlplan.reports.pictures.style import (
     PAGE_WIDTH,
     SERIES_COLOURS,
     FillStyle,

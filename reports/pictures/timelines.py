@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from reports.pictures.picture import Picture, picture
-from reports.pictures.style import (
+from rlplan.plan import Plan
+from rlplan.reports.pictures.picture import Picture, picture
+from rlplan.reports.pictures.style import (
     ACTIVITY_COLOURS,
     FAINT,
     INK,
@@ -29,7 +30,6 @@ from reports.pictures.style import (
     readable_on,
     text_width,
 )
-from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.trace import IterationSpan, Span, Trace

@@ -4,8 +4,8 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
-from reports.tables.plans import Table, columns
-from reports.tables.wording import percent, signed_percent
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import percent, signed_percent
 from rlplan.results.accuracy import Errors, Row, Summary, TableFindings
 
 UNKNOWN = "-"

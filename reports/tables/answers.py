@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from reports.tables.plans import Table, columns
-from reports.tables.wording import counted, interval, listed, percent
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.plan import Plan, TaskPlan
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import counted, interval, listed, percent
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.stages import STAGE_KINDS
 from rlplan.units import show_filled, show_joules, show_seconds, show_usd

@@ -1,8 +1,8 @@
 """Factors of a site, as text."""
 
-from reports.tables.plans import Table, columns
-from reports.tables.wording import percent
 from rlplan.calibration import Calibration
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import percent
 
 
 def factors_table(calibration: Calibration) -> Table:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from reports.tables.plans import Table, columns
-from reports.tables.wording import percent, signed_percent
 from rlplan.plan import Plan
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import percent, signed_percent
 from rlplan.results.frontier import Frontier, FrontierPoint
 from rlplan.results.searched import SearchResult
 from rlplan.units import ShownAs, show_seconds

@@ -3,7 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from reports.tables.wording import (
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.models.model import ModelArchitecture
+from rlplan.plan import Plan
+from rlplan.reports.tables.wording import (
     interval,
     layout_words,
     model_of,
@@ -11,10 +15,6 @@ from reports.tables.wording import (
     pool_words,
     signed_percent,
 )
-from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import tasks_of
-from rlplan.models.model import ModelArchitecture
-from rlplan.plan import Plan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.units import show_bytes, show_seconds

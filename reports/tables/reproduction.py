@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from statistics import mean, median
 
-from reports.tables.plans import Table, columns
-from reports.tables.wording import percent, signed_percent
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import percent, signed_percent
 from rlplan.results.reproduced import Claim, Point
 from rlplan.units import show_bytes, show_seconds
 

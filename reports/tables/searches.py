@@ -1,7 +1,13 @@
 """Rows of the tables that say why a plan won: runners-up, what does not fit, what was considered."""
 
-from reports.tables.plans import Table, columns
-from reports.tables.wording import counted, percent, pool_sizes, signed_percent, signed_seconds
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import (
+    counted,
+    percent,
+    pool_sizes,
+    signed_percent,
+    signed_seconds,
+)
 from rlplan.results.lost_seconds import StageLoss, losses
 from rlplan.results.searched import Candidate, SearchResult
 from rlplan.units import show_seconds

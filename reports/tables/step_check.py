@@ -1,7 +1,7 @@
 """Measured stages beside their forecast, as text."""
 
-from reports.tables.plans import Table, columns
-from reports.tables.wording import counted, interval
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import counted, interval
 from rlplan.results.step_check import StageCheck, StepCheck
 from rlplan.units import show_seconds
 

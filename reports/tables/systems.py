@@ -1,7 +1,7 @@
 """Rows of the tables that set systems of the field beside our plan."""
 
-from reports.tables.plans import Table, columns
-from reports.tables.wording import TIMES, kinds, layout_words, pool_sizes, pool_words
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import TIMES, kinds, layout_words, pool_sizes, pool_words
 from rlplan.results.systems import SystemForecast, SystemsComparison
 from rlplan.units import show_bytes, show_seconds
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from reports.pictures.stacked_bars import Bar as Stack
-from reports.pictures.stacked_bars import piece_looks, pieces_in_order
-from reports.tables.wording import percent
-from reports.widgets import share
+from rlplan.reports.pictures.stacked_bars import Bar as Stack
+from rlplan.reports.pictures.stacked_bars import piece_looks, pieces_in_order
+from rlplan.reports.tables.wording import percent
+from rlplan.reports.widgets import share
 from rlplan.results.plan_details import MemoryMoment
 from rlplan.units import show_bytes
 
-# What plans leave free unless a job says otherwise (`planner.requests.specs.USUAL_HEADROOM`).
+# What plans leave free unless a job says otherwise (`rlplan.planner.requests.specs.USUAL_HEADROOM`).
 USUAL_FREE_FRACTION = 0.10
 # Room to the right of a capacity, so that its line stands apart from the edge.
 MARGIN = 1.04

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from reports.tables.wording import interval
-from reports.widgets import share
+from rlplan.reports.tables.wording import interval
+from rlplan.reports.widgets import share
 from rlplan.results.measurement import Comparison
 from rlplan.results.step_check import StepCheck
 from rlplan.units import show_seconds

@@ -152,7 +152,7 @@ class Forecast(NotebookResult):
         profile: What costs rest on: data sheets, or a profile.
         site: Whose factors are in the costs; None without any.
         loop_flops_per_second: What a device did in a fixed loop when the profile was measured
-            (`executor.probing.loop`); None where that is not known.
+            (`rlplan.executor.probing.loop`); None where that is not known.
     """
 
     version: Literal[1] = FORECAST_VERSION

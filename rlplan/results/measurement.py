@@ -49,7 +49,7 @@ class MeasuredRun:
         machine: Fingerprint of the machine that ran it.
         response_tokens: Mean tokens of a response after the warm-up; None in runs that did not note it.
         response_lengths: After the warm-up; None in runs that did not note it.
-        loop_flops_per_second: What the slowest device does in a fixed loop (`executor.probing.loop`), all of them
+        loop_flops_per_second: What the slowest device does in a fixed loop (`rlplan.executor.probing.loop`), all of them
             busy: before the first iteration and after the last. Empty in runs that did not note it.
         replanned: Where plans followed one another; `plan` is the last one, of which alone the trace is.
         evaluation_seconds: For which training waited in each evaluation.

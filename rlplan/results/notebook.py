@@ -1,9 +1,9 @@
-"""What a notebook shows of results: `reports.notebook` makes it, and is looked up by its name when it is asked for."""
+"""What a notebook shows of results: `rlplan.reports.notebook` makes it, and is looked up by its name when it is asked for."""
 
 from importlib import import_module
 from typing import Any
 
-_ROOM = "reports.notebook"
+_ROOM = "rlplan.reports.notebook"
 
 
 class NotebookResult:

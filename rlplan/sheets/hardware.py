@@ -290,7 +290,7 @@ class EngineSheet:
 
     Attributes:
         role: Whether it trains (and infers) or generates.
-        batching: How a generation engine forms batches (see `simulator.generation.replica`).
+        batching: How a generation engine forms batches (see `rlplan.simulator.generation.replica`).
         chunked_prefill: Whether mixed batching splits prompts to use a step's token budget up.
         reserves_whole: Whether a sequence gets all KV blocks that it may need on admission.
         max_pp: Largest pipeline size that it runs (0: no limit).

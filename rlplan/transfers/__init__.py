@@ -2,7 +2,7 @@
 
 The name that a plan uses is the file's name with dashes for underscores. Every file has a
 `TRANSITION`; the table of volumes is HybridFlow's (Sheng et al. 2025, EuroSys, Table 2). Frameworks' methods to sync
-weights differ by their sheets alone, which `profiles.weight_syncs` gives.
+weights differ by their sheets alone, which `rlplan.profiles.weight_syncs` gives.
 """
 
 from collections.abc import Callable, Collection
@@ -89,7 +89,7 @@ TRANSFERS = PlugIns[Transition](
     __path__,
     kind="transition",
     attribute="TRANSITION",
-    table="profiles.weight_syncs",
+    table="rlplan.profiles.weight_syncs",
 )
 transfer_names = TRANSFERS.names
 TransitionName = Annotated[str, OneOf(transfer_names)]

@@ -51,11 +51,11 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast every row of published tables, and print how far off the forecasts are."""
-    from planner.measured.reading import read_tables
-    from planner.measured.summary import summarise
-    from reports.pages.accuracy import write_accuracy_page
-    from reports.tables.accuracy import rows_csv
     from rlplan.files.writing import plain, write_text
+    from rlplan.planner.measured.reading import read_tables
+    from rlplan.planner.measured.summary import summarise
+    from rlplan.reports.pages.accuracy import write_accuracy_page
+    from rlplan.reports.tables.accuracy import rows_csv
     from rlplan_cli.checkout import known_tables, need_evals
     from rlplan_cli.outputs import check_files, check_folder
 
@@ -90,7 +90,7 @@ def _command(tables: Sequence[Path], report: Path, *options: str) -> str:
 
 
 def _print(summaries: Sequence[Summary]) -> None:
-    from reports.tables.accuracy import error_summary_table, skipped_table
+    from rlplan.reports.tables.accuracy import error_summary_table, skipped_table
 
     print_table("Forecast against published measurements", error_summary_table(summaries))
     if any(each.skipped for each in summaries):
@@ -105,10 +105,10 @@ def _print(summaries: Sequence[Summary]) -> None:
 
 def _fit(tables: Sequence[Path], rows: Path | None, report: Path | None, *, as_json: bool) -> None:
     """Check the cases of tables, or those that are held."""
-    from planner.measured.reported_runs import about_cases, check_cases, read_cases
-    from reports.pages.fit import write_fit_page
-    from reports.tables.fit import fit_rows_csv, totals_by_group
     from rlplan.files.writing import plain, write_text
+    from rlplan.planner.measured.reported_runs import about_cases, check_cases, read_cases
+    from rlplan.reports.pages.fit import write_fit_page
+    from rlplan.reports.tables.fit import fit_rows_csv, totals_by_group
     from rlplan_cli.checkout import evals_module
 
     paths = list(tables) or [evals_module("reading", "reported runs").HELD_CASES]
@@ -130,7 +130,7 @@ def _fit(tables: Sequence[Path], rows: Path | None, report: Path | None, *, as_j
 
 
 def _print_fit(rows: Sequence[FitRow]) -> None:
-    from reports.tables.fit import GROUPS, fit_table, fit_totals_table, totals_by_group
+    from rlplan.reports.tables.fit import GROUPS, fit_table, fit_totals_table, totals_by_group
 
     for group, title in GROUPS.items():
         found = [row for row in rows if row.case.group == group]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from planner.configs.frameworks import names_in_words
+from rlplan.planner.configs.frameworks import names_in_words
 from rlplan_cli.terminal import JsonOption, ProfileOption, echo_json, print_table, say, say_written
 
 EXAMPLE = "Example: rlplan calibrate runs/first --out site.yaml; then: rlplan search job.yaml --site site.yaml"
@@ -53,12 +53,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     What the steps cannot tell apart gets one factor. Judge the factors on other steps than these.
     """
-    from planner.measured.calibrating import CalibrationInputs, measured_at
-    from reports.tables.calibration import factors_table
     from rlplan.files.writing import write_yaml
+    from rlplan.planner.measured.calibrating import CalibrationInputs, measured_at
+    from rlplan.reports.tables.calibration import factors_table
+    from rlplan.simulator.calibration import calibrate
     from rlplan_cli.checkout import known_tables
     from rlplan_cli.outputs import check_files
-    from simulator.calibration import calibrate
 
     check_files({"--out": out}, inputs=(*sources, plan))
     given = CalibrationInputs(

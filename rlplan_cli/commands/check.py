@@ -25,8 +25,8 @@ from rlplan_cli.config_options import (
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say, say_written
 
 if TYPE_CHECKING:
-    from planner.configs.checking import Checked
-    from planner.configs.importing import Imported
+    from rlplan.planner.configs.checking import Checked
+    from rlplan.planner.configs.importing import Imported
     from rlplan.results.forecast import Forecast
 
 EXAMPLE = "Example: rlplan check verl run.sh --gpu h100-80gb-sxm --mean-response 300"
@@ -96,7 +96,7 @@ def _write_job(checked: Checked, out: Path) -> None:
 
 
 def _checked(words: list[str], given: GivenOptions) -> Checked:
-    from planner.configs.checking import check_config
+    from rlplan.planner.configs.checking import check_config
     from rlplan_cli.interface import check_file
 
     framework, rest = framework_of(words, given.taken_as)
@@ -119,7 +119,7 @@ def _print_work(checked: Checked) -> None:
 
 
 def _print(checked: Checked) -> None:
-    from reports.tables.plans import host_terms_table, memory_terms_table
+    from rlplan.reports.tables.plans import host_terms_table, memory_terms_table
     from rlplan.units import show_seconds
     from rlplan_cli.answering import print_answer, print_remarks
 
@@ -165,8 +165,8 @@ def _print_keys(found: Imported) -> None:
 
 def _print_better(checked: Checked, forecast: Forecast) -> None:
     """Print what would be faster, or fit."""
-    from reports.tables.plans import Table, columns
-    from reports.tables.wording import percent
+    from rlplan.reports.tables.plans import Table, columns
+    from rlplan.reports.tables.wording import percent
     from rlplan.units import show_seconds
 
     if checked.better:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from planner.configs.frameworks import absent, has, names_in_words
 from rlplan.errors import FileError
+from rlplan.planner.configs.frameworks import absent, has, names_in_words
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -47,12 +47,12 @@ def command(
 
     A stage is normal where 19 of 20 sites have it; `rlplan calibrate` and --site narrow that.
     """
-    from planner.measured.checking import check_steps, what_ran
-    from reports.pages.step_check import write_step_check_page
-    from reports.tables.step_check import measured_words, step_check_table, verdict_lines
     from rlplan.files.writing import plain
+    from rlplan.planner.measured.checking import check_steps, what_ran
+    from rlplan.reports.pages.step_check import write_step_check_page
+    from rlplan.reports.tables.step_check import measured_words, step_check_table, verdict_lines
+    from rlplan.simulator.simulate import simulate
     from rlplan_cli.outputs import check_folder
-    from simulator.simulate import simulate
 
     check_folder("--report", report)
     ran = what_ran(log, job, plan, profile=profile, site=site)
@@ -75,8 +75,8 @@ def command(
 
 def _with_framework(error: FileError, framework: str) -> FileError:
     """Return why a log could not be read; where no log of the framework that ran is known, that is why."""
-    from profiles.frameworks import framework_of_sheet
-    from profiles.sheets import load_framework
+    from rlplan.profiles.frameworks import framework_of_sheet
+    from rlplan.profiles.sheets import load_framework
 
     name = framework_of_sheet("steps", framework)
     if name is None or has(name, "log") or load_framework(framework).runs:

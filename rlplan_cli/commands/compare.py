@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.configs.frameworks import steps_in_words
+from rlplan.planner.configs.frameworks import steps_in_words
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -47,11 +47,11 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Compare our best plan with what DeepSpeed-Chat, OpenRLHF, verl and others can run."""
-    from executor.learning.rules import check_rule_names
-    from planner.systems.comparing import compare_systems
-    from profiles.catalog import load_job
-    from profiles.facts import load_facts
-    from reports.pages.systems import comparison_document, write_systems_page
+    from rlplan.executor.learning.rules import check_rule_names
+    from rlplan.planner.systems.comparing import compare_systems
+    from rlplan.profiles.catalog import load_job
+    from rlplan.profiles.facts import load_facts
+    from rlplan.reports.pages.systems import comparison_document, write_systems_page
     from rlplan_cli.outputs import check_folder
 
     names = _wanted(systems)
@@ -70,8 +70,8 @@ def command(
 
 
 def _print(found: SystemsComparison) -> None:
-    from reports.pages.systems import verdict
-    from reports.tables.systems import (
+    from rlplan.reports.pages.systems import verdict
+    from rlplan.reports.tables.systems import (
         misfits_table,
         stages_table,
         systems_memory_table,
@@ -93,8 +93,8 @@ def _wanted(text: str) -> list[str] | None:
         UnknownNameError: There is no system of a name.
         UserError: The option names nothing.
     """
-    from planner.systems.comparing import known_system
     from rlplan.errors import UserError
+    from rlplan.planner.systems.comparing import known_system
 
     if not text:
         return None

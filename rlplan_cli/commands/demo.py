@@ -12,7 +12,7 @@ import typer
 from rlplan_cli.terminal import JsonOption, echo_json, say
 
 if TYPE_CHECKING:
-    from profiles.facts import Facts
+    from rlplan.profiles.facts import Facts
     from rlplan.results.searched import SearchResult
 
 EXAMPLE = "Example: rlplan demo --out demo-out --iterations 30"
@@ -75,15 +75,15 @@ def command(
 
 def _plan(out: Path) -> tuple[SearchResult, Facts]:
     """Profile this machine and search; the plan, the search and the forecast's trace are stored."""
-    from planner.search import search
-    from profiles.catalog import load_job
-    from profiles.facts import load_facts
     from rlplan.files.writing import write_json
+    from rlplan.planner.search import search
+    from rlplan.profiles.catalog import load_job
+    from rlplan.profiles.facts import load_facts
     from rlplan.results.stored import PLAN_FILE, SEARCH_FILE, TRACE_FILE, write_plan
+    from rlplan.simulator.timeline.perfetto import trace_events
     from rlplan.units import show_seconds
     from rlplan_cli.measuring import measure_machine
     from rlplan_cli.terminal import progress_bar
-    from simulator.timeline.perfetto import trace_events
 
     job = load_job(_copy_demo(out))
     group = job.cluster[0]
@@ -114,7 +114,7 @@ def _copy_demo(out: Path) -> Path:
 
 
 def _learning(run_folder: Path) -> str:
-    from executor.control.metrics import read_metrics
+    from rlplan.executor.control.metrics import read_metrics
 
     rewards = [row["rule_reward"] for row in read_metrics(run_folder)]
     fifth = max(1, len(rewards) // 5)

@@ -42,8 +42,8 @@ def command(
     if address is not None:
         _show_cluster(address, as_json=as_json)
         return
-    from reports.tables.plans import Table, columns
     from rlplan.errors import RlplanError
+    from rlplan.reports.tables.plans import Table, columns
 
     rows = [*_python(), *_packages(), *_devices(), *_ray(), *_memory()]
     if as_json:
@@ -61,8 +61,8 @@ Row = tuple[str, str, str]
 
 def _show_cluster(address: str, *, as_json: bool) -> None:
     """Print what a plan could use of a cluster, node by node."""
-    from executor.workers.cluster.doctor import nodes_of_cluster
-    from reports.tables.plans import Table, columns
+    from rlplan.executor.workers.cluster.doctor import nodes_of_cluster
+    from rlplan.reports.tables.plans import Table, columns
     from rlplan.units import show_bytes
     from rlplan_cli.running import require_execution
 
@@ -133,8 +133,8 @@ def _devices() -> list[Row]:
 def _gpu(index: int) -> Row:
     import torch
 
-    from profiles.sheets import sheet_of_board
     from rlplan.errors import UserError
+    from rlplan.profiles.sheets import sheet_of_board
     from rlplan.units import show_filled
 
     name = torch.cuda.get_device_name(index)

@@ -138,12 +138,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
-    from executor.control.services import check_services
-    from planner.answers.completion import load_plan
-    from planner.requests.specs import check_limits
+    from rlplan.executor.control.services import check_services
+    from rlplan.planner.answers.completion import load_plan
+    from rlplan.planner.requests.specs import check_limits
+    from rlplan.simulator.capabilities import check_played
+    from rlplan.simulator.simulate import simulate
     from rlplan_cli import running
-    from simulator.capabilities import check_played
-    from simulator.simulate import simulate
 
     running.check_warmup(warmup, iterations)
     running.require_execution()
@@ -154,9 +154,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     _check_places(out, start, {"--export": exported, "--export-best": best}, checkpoints)
     complete, facts = load_plan(plan, profile, site=site)
     _check_job(complete.job, plan, best)
-    from executor.control.capabilities import check_runnable
-    from executor.control.run import Saving
-    from executor.control.weights import with_weights
+    from rlplan.executor.control.capabilities import check_runnable
+    from rlplan.executor.control.run import Saving
+    from rlplan.executor.control.weights import with_weights
 
     tasks = check_runnable(complete, str(plan))
     located = with_weights(complete, tasks, downloads=download, file=str(plan))
@@ -213,7 +213,7 @@ def _check_places(
             check_folder(option, folder)
     _check_new_run(out, resume)
     if checkpoints is not None:
-        from executor.data.remote_folders import check_url
+        from rlplan.executor.data.remote_folders import check_url
 
         check_url(checkpoints, "--checkpoints")
 
@@ -224,8 +224,8 @@ def _check_job(job: Job, file: Path, export_best: Path | str | None) -> None:
     Raises:
         UserError: Names the function or the job's field.
     """
-    from executor.learning.rules import check_rule_names, check_rules
     from rlplan.errors import FileError
+    from rlplan.executor.learning.rules import check_rule_names, check_rules
 
     check_rule_names(job, file)
     check_rules(job, file.parent)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from planner.configs.frameworks import names_in_words
+from rlplan.planner.configs.frameworks import names_in_words
 from rlplan_cli.config_options import complete_written
 from rlplan_cli.terminal import JsonOption, echo_json, say, say_written
 
@@ -37,9 +37,9 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Write a plan by the keys of a framework; what that cannot run is refused."""
-    from planner.answers.completion import load_plan
-    from planner.configs.writing.exporting import exported
     from rlplan.files.writing import plain, write_text
+    from rlplan.planner.answers.completion import load_plan
+    from rlplan.planner.configs.writing.exporting import exported
     from rlplan_cli.outputs import check_files
 
     check_files({"--out": out}, inputs=[plan])

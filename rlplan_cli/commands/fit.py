@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.configs.frameworks import steps_in_words
+from rlplan.planner.configs.frameworks import steps_in_words
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
 
 if TYPE_CHECKING:
-    from planner.answers.fitting import Fit
+    from rlplan.planner.answers.fitting import Fit
 
 EXAMPLE = "Example: rlplan fit --model qwen2.5-32b --gpus 8xh100 --algorithm grpo"
 FORECAST = steps_in_words()
@@ -38,9 +38,9 @@ def command(
 
     The exit code is 2 where it does not.
     """
-    from planner.answers.fitting import FitRequest, fit
     from rlplan.errors import InfeasibleError
     from rlplan.files.writing import plain
+    from rlplan.planner.answers.fitting import FitRequest, fit
 
     number, device = _gpus(gpus)
     asked = FitRequest(
@@ -65,9 +65,9 @@ def command(
 
 
 def _print(found: Fit, model: str) -> None:
-    from reports.tables.answers import SPARE_COLUMNS, answer_table, fit_words
-    from reports.tables.plans import memory_terms_table
-    from reports.tables.wording import cluster, counted, workload
+    from rlplan.reports.tables.answers import SPARE_COLUMNS, answer_table, fit_words
+    from rlplan.reports.tables.plans import memory_terms_table
+    from rlplan.reports.tables.wording import cluster, counted, workload
 
     job = found.job
     verdict = "yes" if found.fits else "no"

@@ -47,8 +47,8 @@ def command(
     One of them starts from a folder in the format of Hugging Face, others from random weights. Without a network,
     in pieces: what is done is not done again. vLLM is tried where it is installed.
     """
-    from profiles.sheets import load_device
     from rlplan.files.writing import write_json, write_text
+    from rlplan.profiles.sheets import load_device
     from rlplan_cli.outputs import check_folder
     from rlplan_cli.running import check_warmup, require_execution
     from rlplan_cli.trials import (
@@ -105,7 +105,7 @@ def _row(tried: TrialResult) -> dict[str, object]:
 
 
 def _print(tried: list[TrialResult]) -> None:
-    from reports.tables.plans import memory_table
+    from rlplan.reports.tables.plans import memory_table
     from rlplan_cli.running import print_errors
 
     for each in tried:
@@ -116,9 +116,9 @@ def _print(tried: list[TrialResult]) -> None:
 
 def _allocated(tried: TrialResult) -> list[str]:
     """Return what torch's count of allocated bytes, which is measured on GPUs, compares with."""
+    from rlplan.simulator.memory.task_memory import CONTEXT
+    from rlplan.simulator.memory.working import FRAGMENTATION
     from rlplan.units import show_bytes
-    from simulator.memory.task_memory import CONTEXT
-    from simulator.memory.working import FRAGMENTATION
 
     if tried.run.plan.job.cluster[0].gpu == "cpu":
         return []
@@ -131,7 +131,7 @@ def _allocated(tried: TrialResult) -> list[str]:
 
 
 def _markdown(tried: list[TrialResult], failed: dict[Trial, str]) -> str:
-    from reports.tables.plans import error_table, markdown_lines, memory_table
+    from rlplan.reports.tables.plans import error_table, markdown_lines, memory_table
 
     lines = ["# Forecast against measurement on this machine", ""]
     for each in tried:

@@ -25,7 +25,7 @@ from rlplan_cli.config_options import (
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say, say_written
 
 if TYPE_CHECKING:
-    from planner.configs.importing import Imported
+    from rlplan.planner.configs.importing import Imported
 
 EXAMPLE = (
     "Example: rlplan import verl run.sh --gpu h100-80gb-sxm --mean-response 300 "
@@ -55,8 +55,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Read a framework's configuration into a job and a plan; every key is mapped, or listed."""
-    from planner.configs.importing import imported
     from rlplan.files.writing import plain, write_yaml
+    from rlplan.planner.configs.importing import imported
     from rlplan_cli.outputs import check_files
 
     check_files({"--out": out, "--plan": plan}, inputs=[Path(words[0])])
@@ -87,7 +87,7 @@ def _job_path(out: Path | None, plan: Path | None) -> str:
 
 
 def _print(found: Imported) -> None:
-    from reports.tables.plans import Table, columns
+    from rlplan.reports.tables.plans import Table, columns
 
     keys = found.keys
     sheet = found.settings.sheet

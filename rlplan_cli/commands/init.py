@@ -10,7 +10,7 @@ import typer
 from rlplan_cli.terminal import JsonOption, echo_json, say
 
 if TYPE_CHECKING:
-    from planner.requests.starter import StarterPrompts
+    from rlplan.planner.requests.starter import StarterPrompts
 
 EXAMPLE = (
     "Example: rlplan init job.yaml --algorithm grpo --model qwen2.5-7b --gpu h100-80gb-sxm --gpus 8"
@@ -43,10 +43,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Write a job file with every part that a user usually changes, checked before it is written."""
-    from planner.requests.starter import starter_job, starter_text
     from rlplan.algorithms import algorithm_names
     from rlplan.errors import FileError, nearest_name
     from rlplan.files.writing import write_text
+    from rlplan.planner.requests.starter import starter_job, starter_text
     from rlplan_cli.outputs import check_files
 
     if algorithm not in algorithm_names():
@@ -84,8 +84,8 @@ def _measured(prompts: Path, held_out: Path | None, model: str, folder: Path) ->
     """
     from os.path import relpath
 
-    from executor.data.workload import read_prompts
-    from planner.requests.starter import BYTES, StarterPrompts, tokenizer_of
+    from rlplan.executor.data.workload import read_prompts
+    from rlplan.planner.requests.starter import BYTES, StarterPrompts, tokenizer_of
     from rlplan_cli.running import require_tokenizers
 
     tokenizer = tokenizer_of(model, folder)

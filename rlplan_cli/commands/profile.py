@@ -11,9 +11,9 @@ import typer
 from rlplan_cli.terminal import AddressOption, JsonOption, echo_json, print_table, say
 
 if TYPE_CHECKING:
-    from profiles.tables.summary import TableSummary
-    from profiles.tables.table import Header, Profile
-    from reports.tables.plans import Table
+    from rlplan.profiles.tables.summary import TableSummary
+    from rlplan.profiles.tables.table import Header, Profile
+    from rlplan.reports.tables.plans import Table
 
 EXAMPLE = "Example: rlplan profile --job job.yaml --out profiles/mine --quick"
 
@@ -62,7 +62,7 @@ def measure(  # noqa: PLR0917 -- one parameter an option
     """Measure GEMM, attention, collectives, copies, calls and whole passes of the job's models."""
     if context.invoked_subcommand is not None:
         return
-    from profiles.catalog import load_job
+    from rlplan.profiles.catalog import load_job
     from rlplan_cli.measuring import measure_joined, measure_machine
     from rlplan_cli.outputs import check_folder
     from rlplan_cli.profiling.nodes import ProfileRequest
@@ -111,14 +111,14 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a profile holds, table by table, and plot it."""
-    from profiles.tables.summary import frames, summarize
-    from profiles.tables.table import read_profiles
+    from rlplan.profiles.tables.summary import frames, summarize
+    from rlplan.profiles.tables.table import read_profiles
     from rlplan_cli.outputs import check_folder
 
     check_folder("--plots", plots)
     found = read_profiles(profile)
     if plots is not None:
-        from reports.pictures.profile_plots import plot_profile
+        from rlplan.reports.pictures.profile_plots import plot_profile
 
         for each in found:
             folder = plots / each.header.device if len(found) > 1 else plots
@@ -151,7 +151,7 @@ def import_(
     as_json: JsonOption = False,
 ) -> None:
     """Turn tables that others measured into a profile."""
-    from profiles.imports import Source, import_profile
+    from rlplan.profiles.imports import Source, import_profile
 
     source = Source(path=path, device=device, column_map=column_map)
     profile, found = import_profile(format_name, source)
@@ -179,13 +179,13 @@ def _title(header: Header) -> str:
 
 
 def _document(profile: Profile) -> dict[str, object]:
-    from profiles.tables.summary import summarize
+    from rlplan.profiles.tables.summary import summarize
 
     return {"header": profile.header, "tables": summarize(profile)}
 
 
 def _table(rows: Iterable[TableSummary]) -> Table:
-    from reports.tables.plans import Table, columns
+    from rlplan.reports.tables.plans import Table, columns
     from rlplan.units import show_seconds
 
     return Table(

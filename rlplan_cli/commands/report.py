@@ -10,10 +10,10 @@ import typer
 from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, echo_json, say
 
 if TYPE_CHECKING:
-    from planner.requests.pinned import Pinned
-    from profiles.facts import Facts
     from rlplan.job import Job
     from rlplan.plan import Plan
+    from rlplan.planner.requests.pinned import Pinned
+    from rlplan.profiles.facts import Facts
     from rlplan.results.forecast import Forecast
     from rlplan.results.searched import SearchResult
 
@@ -40,12 +40,12 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Write a report (HTML without any network, Markdown, SVG) of a run or of a plan's forecast."""
-    from planner.answers.completion import load_plan
-    from planner.answers.explain import with_nearest_fit
+    from rlplan.planner.answers.completion import load_plan
+    from rlplan.planner.answers.explain import with_nearest_fit
     from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_search
+    from rlplan.simulator.capabilities import check_played
+    from rlplan.simulator.simulate import simulate
     from rlplan_cli.outputs import check_folder
-    from simulator.capabilities import check_played
-    from simulator.simulate import simulate
 
     is_run = source.is_dir()
     folder = out or (source / "report" if is_run else source.with_suffix(".report"))
@@ -107,17 +107,17 @@ def report_run(
     """
     from dataclasses import replace
 
-    from planner.answers.plan_details import plan_details
-    from reports.pages.report import write_report
-    from reports.panels import Subject
+    from rlplan.planner.answers.plan_details import plan_details
+    from rlplan.reports.pages.report import write_report
+    from rlplan.reports.panels import Subject
 
     subject = Subject(plan=plan, forecast=forecast, search=search, unplayed=unplayed)
     if run_folder is not None:
-        from executor.control.evaluations import read_evaluations, read_samples
-        from executor.control.metrics import read_metrics
+        from rlplan.executor.control.evaluations import read_evaluations, read_samples
+        from rlplan.executor.control.metrics import read_metrics
         from rlplan.results.stored import read_run
+        from rlplan.simulator.validation import compare
         from rlplan_cli.running import stored_as_run
-        from simulator.validation import compare
 
         run, as_run = read_run(run_folder), stored_as_run(run_folder)
         subject = replace(
@@ -138,6 +138,6 @@ def report_run(
 
 def _found(job: Job, facts: Facts, pinned: Pinned, seconds: float) -> SearchResult:
     """Return what `rlplan search` finds of a job on devices whose facts are known."""
-    from planner.configs.searching import plans_of
+    from rlplan.planner.configs.searching import plans_of
 
     return plans_of(job, lambda _: facts, pinned=pinned, seconds=seconds)

@@ -20,8 +20,8 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast every point of a published evaluation, and mark its claims as holding or failing."""
-    from reports.pages.reproduction import write_reproduction_page
-    from reports.tables.reproduction import claims_table, series_table
+    from rlplan.reports.pages.reproduction import write_reproduction_page
+    from rlplan.reports.tables.reproduction import claims_table, series_table
     from rlplan_cli.checkout import evals_module
     from rlplan_cli.outputs import check_folder
 

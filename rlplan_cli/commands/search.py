@@ -41,12 +41,12 @@ from rlplan_cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from planner.configs.searching import UnrestrictedPlans
-    from planner.requests.pinned import Pinned
-    from profiles.facts import Facts
-    from reports.tables.plans import Table
     from rlplan.job import Job
     from rlplan.plan import Plan
+    from rlplan.planner.configs.searching import UnrestrictedPlans
+    from rlplan.planner.requests.pinned import Pinned
+    from rlplan.profiles.facts import Facts
+    from rlplan.reports.tables.plans import Table
     from rlplan.results.frontier import Frontier
     from rlplan.results.searched import SearchResult
     from rlplan.units import ShownAs
@@ -95,11 +95,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
-    from executor.learning.rules import check_rule_names
-    from planner.configs.searching import front_of
-    from planner.requests.drafts import load_request
-    from planner.search import check_searched
-    from profiles.facts import load_facts
+    from rlplan.executor.learning.rules import check_rule_names
+    from rlplan.planner.configs.searching import front_of
+    from rlplan.planner.requests.drafts import load_request
+    from rlplan.planner.search import check_searched
+    from rlplan.profiles.facts import load_facts
     from rlplan_cli.data import check_data
     from rlplan_cli.outputs import check_files, check_folder
 
@@ -156,7 +156,7 @@ class SearchRequest(NamedTuple):
 
 def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
     """Return the plan of a file as it stands."""
-    from planner.answers.completion import load_plan
+    from rlplan.planner.answers.completion import load_plan
 
     return load_plan(path, profile, site=site, misfits=True)[0]
 
@@ -170,7 +170,7 @@ def _tell_best(
     as_json: bool,
 ) -> SearchResult:
     """Search the best plan, write and print it."""
-    from planner.configs.searching import plans_beyond, plans_of
+    from rlplan.planner.configs.searching import plans_beyond, plans_of
     from rlplan.results.stored import search_document
 
     job, facts_of = asked.job, asked.facts_of
@@ -240,7 +240,7 @@ def _print_target(
     found: SearchResult, asked: SearchRequest, further: UnrestrictedPlans | None
 ) -> None:
     """Say for which framework the plan is, or what one beyond it brings."""
-    from planner.configs.searching import target_of
+    from rlplan.planner.configs.searching import target_of
     from rlplan.units import show_seconds
 
     if further is None:
@@ -273,8 +273,8 @@ def _write(found: SearchResult, files: dict[str, Path | None]) -> None:
 
 
 def _tell_front(found: Frontier, files: dict[str, Path | None], *, as_json: bool) -> None:
-    from reports.pictures.frontier import frontier_picture
     from rlplan.files.writing import write_json, write_text
+    from rlplan.reports.pictures.frontier import frontier_picture
     from rlplan.results.stored import write_plan
 
     if (out := files["--out"]) is not None:
@@ -290,7 +290,7 @@ def _tell_front(found: Frontier, files: dict[str, Path | None], *, as_json: bool
 
 
 def _print_front(found: Frontier) -> None:
-    from reports.tables.frontier import frontier_table
+    from rlplan.reports.tables.frontier import frontier_table
     from rlplan.units import show_seconds
 
     named = " and ".join(found.objectives)
@@ -304,13 +304,17 @@ def _print_front(found: Frontier) -> None:
 
 
 def _shown_as(found: Frontier) -> dict[str, ShownAs]:
-    from planner.objectives import load_objective
+    from rlplan.planner.objectives import load_objective
 
     return {name: load_objective(name).shown_as for name in found.objectives}
 
 
 def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
-    from reports.tables.searches import best_of_placements, infeasible_table, short_runners_up_table
+    from rlplan.reports.tables.searches import (
+        best_of_placements,
+        infeasible_table,
+        short_runners_up_table,
+    )
     from rlplan_cli.answering import print_answer, print_remarks
 
     best = found.plans[0]
@@ -334,7 +338,7 @@ def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
 
 def _asked_by_default(job: Job) -> list[str]:
     """Return what the search took as asked for where the job and the options say nothing."""
-    from planner.requests.specs import USUAL_HEADROOM
+    from rlplan.planner.requests.specs import USUAL_HEADROOM
 
     found = []
     if not job.specs.staleness:
@@ -348,9 +352,9 @@ def _asked_by_default(job: Job) -> list[str]:
 
 def _worth(found: SearchResult, job: Job, table: Table, most: int | None) -> Table:
     """Return the table of placements, by the figure of the job's objective where that is not time."""
-    from planner.objectives import load_objective
-    from reports.tables.frontier import worth_table
-    from simulator.timeline.assemble import batch_tokens
+    from rlplan.planner.objectives import load_objective
+    from rlplan.reports.tables.frontier import worth_table
+    from rlplan.simulator.timeline.assemble import batch_tokens
 
     objective = load_objective(job.objective)
     if objective.limit == "iteration_seconds":
@@ -362,7 +366,7 @@ def _worth(found: SearchResult, job: Job, table: Table, most: int | None) -> Tab
 
 def _schedule(plan: Plan) -> str:
     """Return how a plan's iterations follow each other, and its split of GPUs, where they overlap."""
-    from planner.requests.schedules import schedule_of
+    from rlplan.planner.requests.schedules import schedule_of
 
     if not plan.flow.overlaps:
         return ""
@@ -373,9 +377,9 @@ def _schedule(plan: Plan) -> str:
 
 def _certificate(found: SearchResult, job: Job) -> str:
     """Return the best plan's placement with what the search knows of it."""
-    from planner.objectives import load_objective
+    from rlplan.planner.objectives import load_objective
+    from rlplan.simulator.timeline.assemble import batch_tokens
     from rlplan.units import show_seconds
-    from simulator.timeline.assemble import batch_tokens
 
     best, objective = found.plans[0], load_objective(job.objective)
     value = objective.value(best.forecast, batch_tokens(job))

@@ -19,8 +19,8 @@ from rlplan_cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from profiles.facts import Facts
     from rlplan.plan import Plan
+    from rlplan.profiles.facts import Facts
     from rlplan.results.forecast import Forecast
 
 EXAMPLE = "Example: rlplan simulate examples/ppo-7b-16xa100.plan.yaml --trace trace.json"
@@ -47,16 +47,16 @@ def command(  # noqa: PLR0917 -- one parameter an option
     The exit code is 2 where it does not fit, breaks a limit of its job's `specs`, or nothing fits that
     keeps what is pinned.
     """
-    from executor.learning.rules import check_rule_names
-    from planner.answers.completion import load_plan
-    from planner.requests.specs import broken_words
-    from reports.tables.plans import host_terms_table, memory_terms_table
     from rlplan.errors import InfeasibleError
+    from rlplan.executor.learning.rules import check_rule_names
+    from rlplan.planner.answers.completion import load_plan
+    from rlplan.planner.requests.specs import broken_words
+    from rlplan.reports.tables.plans import host_terms_table, memory_terms_table
     from rlplan.results.stored import PLAN_FILE
+    from rlplan.simulator.capabilities import check_played
+    from rlplan.simulator.simulate import simulate
     from rlplan_cli.answering import print_answer, print_remarks
     from rlplan_cli.outputs import check_files, check_folder
-    from simulator.capabilities import check_played
-    from simulator.simulate import simulate
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
     complete, facts = load_plan(file, profile, site=site, misfits=True)
@@ -91,8 +91,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
 def _nearest_fit(forecast: Forecast, plan: Plan, facts: Facts, file: Path) -> Forecast:
     """Return a forecast with what would fit instead: only this loads the search."""
-    from planner.answers.explain import with_nearest_fit
-    from planner.requests.drafts import load_request
+    from rlplan.planner.answers.explain import with_nearest_fit
+    from rlplan.planner.requests.drafts import load_request
 
     return with_nearest_fit(forecast, plan, facts, load_request(file)[1])
 
@@ -102,7 +102,7 @@ def _write(
 ) -> None:
     from rlplan.files.writing import write_json
     from rlplan.results.stored import write_plan
-    from simulator.timeline.perfetto import trace_events
+    from rlplan.simulator.timeline.perfetto import trace_events
 
     if trace is not None:
         write_json(trace, trace_events(forecast.trace, plan))

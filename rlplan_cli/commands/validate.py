@@ -17,10 +17,10 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Compare a run with the forecast stored in it, or with a new one from --profile or --site."""
-    from planner.answers.completion import load_plan
+    from rlplan.planner.answers.completion import load_plan
     from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_run
+    from rlplan.simulator.simulate import simulate
     from rlplan_cli.running import compare_run, print_errors
-    from simulator.simulate import simulate
 
     measured = read_run(run)
     stored = (run / FORECAST_FILE).exists()

@@ -8,14 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import rlplan_cli
 from rlplan.errors import FileError
 from rlplan_cli.profiling.nodes import POOL, Measured, ProfileRequest, nodes_to_measure
 from rlplan_cli.profiling.there import Measured as Told
 from rlplan_cli.profiling.there import NodeProfileRequest, files_of, measure_here
 
 if TYPE_CHECKING:
-    from executor.workers.cluster.placing import Placed
-    from profiles.tables.table import Profile
+    from rlplan.executor.workers.cluster.placing import Placed
+    from rlplan.profiles.tables.table import Profile
 
 Progress = Callable[[int, int, str], None]
 
@@ -41,16 +42,17 @@ def measure_cluster(
         UserError: Nobody answers there; nodes are missing, in use or unlike each other; or `out` holds a
             profile of something else.
     """
-    from executor.workers.cluster.carrying import carried_files
-    from executor.workers.cluster.nodes import ray_nodes
-    from executor.workers.processes.joined_ray import joined_ray
+    from rlplan.executor.workers.cluster.carrying import carried_files
+    from rlplan.executor.workers.cluster.nodes import ray_nodes
+    from rlplan.executor.workers.processes.joined_ray import joined_ray
     from rlplan_cli.profiling.rules import rows_of_rules
 
     job = wanted.job
     rows = rows_of_rules(job, folder) if job is not None else None
     with ExitStack() as stack:
         package = stack.enter_context(carried_files(job, folder)) if job is not None else None
-        modules = [*_rooms(), *([] if package is None else [package])]
+        commands = Path(str(rlplan_cli.__file__)).parent  # run on the nodes too
+        modules = [commands] if package is None else [commands, package]
         stack.enter_context(joined_ray(address, modules))
         found = nodes_to_measure(wanted, ray_nodes())
         folders = {each.device: out / each.device if len(found) > 1 else out for each in found}
@@ -60,20 +62,9 @@ def measure_cluster(
             one = _OneDevice(each, folders[each.device], out.name, progress)
             one.measure(partial(_asked, wanted, folder.resolve(), rows, quick=quick))
             one.measure_links(wanted, quick=quick)
-    from profiles.tables.table import read_profile
+    from rlplan.profiles.tables.table import read_profile
 
     return tuple(read_profile(folders[each.device]) for each in found)
-
-
-def _rooms() -> list[Path]:
-    """Return the folders of what runs on nodes beside the executor; in a wheel rooms lie in the vocabulary."""
-    import rlplan
-    import rlplan_cli
-    from profiles import facts
-
-    vocabulary = Path(str(rlplan.__file__)).parent
-    rooms = [Path(str(each.__file__)).parent for each in (facts, rlplan_cli)]
-    return [room for room in rooms if vocabulary not in room.parents]
 
 
 def _check_same_nodes(folder: Path, measured: Measured) -> None:
@@ -82,7 +73,7 @@ def _check_same_nodes(folder: Path, measured: Measured) -> None:
     Raises:
         FileError: Names both.
     """
-    from profiles.tables.table import HEADER_FILE, read_profile
+    from rlplan.profiles.tables.table import HEADER_FILE, read_profile
 
     if not (folder / HEADER_FILE).is_file():
         return
@@ -108,7 +99,7 @@ def _asked(
     *,
     quick: bool,
 ) -> NodeProfileRequest:
-    from profiles.sheets import sheet_of
+    from rlplan.profiles.sheets import sheet_of
 
     return NodeProfileRequest(
         name=name,
@@ -135,8 +126,8 @@ class _OneDevice:
 
     def measure(self, asked: Callable[..., NodeProfileRequest]) -> None:
         """Measure the first node, as `rlplan profile` measures a machine."""
-        from executor.workers.cluster.errands import run_on
-        from executor.workers.cluster.placing import placed_on
+        from rlplan.executor.workers.cluster.errands import run_on
+        from rlplan.executor.workers.cluster.placing import placed_on
 
         node = self._measured.nodes[0]
 
@@ -151,7 +142,7 @@ class _OneDevice:
         self._note(self._out, {})
 
     def _note(self, out: Path, network: dict[str, str]) -> Profile:
-        from profiles.tables.table import read_profile
+        from rlplan.profiles.tables.table import read_profile
 
         profile = read_profile(out)
         addresses = [each.address for each in self._measured.nodes]
@@ -161,10 +152,10 @@ class _OneDevice:
 
     def measure_links(self, wanted: ProfileRequest, *, quick: bool) -> None:
         """Measure what devices of different nodes take for messages and collectives."""
-        from executor.control.start import device_type, join_all
-        from executor.workers.cluster.errands import apply_on_all, started_members
-        from executor.workers.cluster.placing import placed_on
-        from profiles.probes.session import BACKENDS, open_bench, profile_links, settings_of
+        from rlplan.executor.control.start import device_type, join_all
+        from rlplan.executor.workers.cluster.errands import apply_on_all, started_members
+        from rlplan.executor.workers.cluster.placing import placed_on
+        from rlplan.profiles.probes.session import BACKENDS, open_bench, profile_links, settings_of
 
         measured = self._measured
         count, devices = len(measured.nodes), measured.devices
@@ -189,8 +180,8 @@ class _OneDevice:
 
 def _write(out: Path, files: Mapping[str, str]) -> None:
     """Write a profile's files, the header last, which says that they are whole."""
-    from profiles.tables.table import HEADER_FILE
     from rlplan.files.writing import write_text
+    from rlplan.profiles.tables.table import HEADER_FILE
 
     names: Sequence[str] = sorted(files, key=lambda name: name == HEADER_FILE)
     for name in names:

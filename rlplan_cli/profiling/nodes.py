@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rlplan.errors import FileError, PlanError
 
 if TYPE_CHECKING:
-    from executor.workers.cluster.nodes import PlanNode, RayNode
+    from rlplan.executor.workers.cluster.nodes import PlanNode, RayNode
     from rlplan.job import Job
 
 POOL = "profile"
@@ -56,8 +56,8 @@ def nodes_to_measure(wanted: ProfileRequest, there: Sequence[RayNode]) -> tuple[
         PlanError: Nodes are missing, in use by others, or unlike each other; says what is there.
         UnknownNameError: No device sheet is of a GPU that is there.
     """
-    from executor.workers.cluster.boards import check_alike
-    from executor.workers.cluster.nodes import matched, shortage
+    from rlplan.executor.workers.cluster.boards import check_alike
+    from rlplan.executor.workers.cluster.nodes import matched, shortage
 
     asked = _of_job(wanted) if wanted.job is not None else _of_cluster(wanted, there)
     every = [node for each in asked.values() for node in each]
@@ -75,7 +75,7 @@ def nodes_to_measure(wanted: ProfileRequest, there: Sequence[RayNode]) -> tuple[
 
 
 def _plan_nodes(device: str, mark: str | None, nodes: int, devices: int) -> list[PlanNode]:
-    from executor.workers.cluster.nodes import PlanNode
+    from rlplan.executor.workers.cluster.nodes import PlanNode
 
     return [
         PlanNode(
@@ -111,7 +111,7 @@ def _of_job(wanted: ProfileRequest) -> dict[str, list[PlanNode]]:
 
 def _of_cluster(wanted: ProfileRequest, there: Sequence[RayNode]) -> dict[str, list[PlanNode]]:
     """Return all nodes of a cluster by device: those with GPUs, or where none has any, with cores."""
-    from executor.workers.cluster.nodes import CPU, GPU
+    from rlplan.executor.workers.cluster.nodes import CPU, GPU
 
     by_device: dict[str, list[RayNode]] = {}
     for node, device in _devices_of(there).items():
@@ -138,8 +138,8 @@ def _of_cluster(wanted: ProfileRequest, there: Sequence[RayNode]) -> dict[str, l
 
 def _devices_of(there: Sequence[RayNode]) -> dict[str, str]:
     """Return the device sheets of the nodes' GPUs, by node's id."""
-    from executor.workers.cluster.boards import boards_of
-    from profiles.sheets import sheet_of_board
+    from rlplan.executor.workers.cluster.boards import boards_of
+    from rlplan.profiles.sheets import sheet_of_board
 
     return {
         node: sheet_of_board(board.name, board.memory_bytes).name

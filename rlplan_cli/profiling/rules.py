@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from profiles.probes.bench.contract import JobRules
     from rlplan.job import Job
+    from rlplan.profiles.probes.bench.contract import JobRules
 
 # Prompts on which a profile times reward functions: enough to see short and long ones.
 ROWS_OF_RULES = 64
@@ -33,8 +33,8 @@ def rows_of_rules(job: Job, folder: Path) -> list[dict[str, Any]] | None:
     Raises:
         UserError: There is no such function, its file cannot be imported, or the prompts cannot be read.
     """
-    from executor.data.workload import first_rows
-    from executor.learning.rules import rule_functions
+    from rlplan.executor.data.workload import first_rows
+    from rlplan.executor.learning.rules import rule_functions
 
     functions = rule_functions(job, folder)
     given = job.rewards is not None and job.rewards.function_seconds_per_sample is not None
@@ -49,8 +49,8 @@ def rules_on(rows: Sequence[dict[str, Any]], job: Job, folder: Path) -> JobRules
     Raises:
         UserError: There is no such function, or its file cannot be imported.
     """
-    from executor.learning.rules import rule_functions
-    from executor.workers.stages.rule import judging
-    from profiles.probes.bench.contract import JobRules
+    from rlplan.executor.learning.rules import rule_functions
+    from rlplan.executor.workers.stages.rule import judging
+    from rlplan.profiles.probes.bench.contract import JobRules
 
     return JobRules(rule_functions(job, folder), rows, judging(job, list(rows), folder))

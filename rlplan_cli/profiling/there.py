@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from rlplan.errors import FileError
 
 if TYPE_CHECKING:
-    from profiles.probes.bench.contract import JobRules
-    from profiles.probes.session import Progress
     from rlplan.job import Job
+    from rlplan.profiles.probes.bench.contract import JobRules
+    from rlplan.profiles.probes.session import Progress
 
 # Between two looks at the files: a session writes some of them many times a second.
 FILES_SECONDS = 1.0
@@ -93,9 +93,9 @@ def _without_main_program() -> Iterator[None]:
 
 
 def _measure(asked: NodeProfileRequest, out: Path, progress: Progress) -> None:
-    from executor.pass_runner import RayPassRunner
-    from executor.workers.cluster.carrying import seen_job
-    from profiles.probes.session import profile_machine
+    from rlplan.executor.pass_runner import RayPassRunner
+    from rlplan.executor.workers.cluster.carrying import seen_job
+    from rlplan.profiles.probes.session import profile_machine
     from rlplan_cli.profiling.rules import rules_on
 
     job, rules = asked.job, None
@@ -150,7 +150,7 @@ def _told(tell: Callable[[Measured], object], out: Path) -> Progress:
 
 def files_of(folder: Path) -> dict[str, str]:
     """Return the texts of a profile's files by name, its header last; nothing where there is none."""
-    from profiles.tables.table import HEADER_FILE
+    from rlplan.profiles.tables.table import HEADER_FILE
 
     header = folder / HEADER_FILE
     if not header.is_file():

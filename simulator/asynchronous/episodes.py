@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import numpy as np
 import simpy
 
+from rlplan.simulator.asynchronous.setting import StreamSetting
+from rlplan.simulator.generation.batching.running import DecodeSteps
+from rlplan.simulator.generation.episodes.playing import Episode, EpisodeSet
+from rlplan.simulator.generation.episodes.waves import EpisodeWaves
+from rlplan.simulator.generation.shares import episode_of
+from rlplan.simulator.workload.episodes import Episodes, usual_episodes
 from rlplan.workload.work import Workload
-from simulator.asynchronous.setting import StreamSetting
-from simulator.generation.batching.running import DecodeSteps
-from simulator.generation.episodes.playing import Episode, EpisodeSet
-from simulator.generation.episodes.waves import EpisodeWaves
-from simulator.generation.shares import episode_of
-from simulator.workload.episodes import Episodes, usual_episodes
 
 # Episodes are drawn in orders of their own, apart from those of lengths.
 FIRST_SEED = 1_000_000

@@ -4,18 +4,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from profiles.tables.points import QUEUE_CALL
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
+from rlplan.profiles.tables.points import QUEUE_CALL
 from rlplan.results.forecast import CALL, Forecast, MemoryForecast
 from rlplan.rules.batches import handed_over_parts
-from rlplan.workload.lengths import longest
-from simulator.asynchronous.long_run import LongRun, long_run, shown
-from simulator.asynchronous.meter import GENERATION
-from simulator.asynchronous.playing import Stream, play_stream
-from simulator.asynchronous.pools import PieceWork, in_passes, piece_work
-from simulator.asynchronous.setting import (
+from rlplan.simulator.asynchronous.long_run import LongRun, long_run, shown
+from rlplan.simulator.asynchronous.meter import GENERATION
+from rlplan.simulator.asynchronous.playing import Stream, play_stream
+from rlplan.simulator.asynchronous.pools import PieceWork, in_passes, piece_work
+from rlplan.simulator.asynchronous.setting import (
     LARGEST_BOUND,
     LONGEST_WARM_UP,
     MOST_PIECES,
@@ -24,27 +23,28 @@ from simulator.asynchronous.setting import (
     prepared_share,
     setting_of,
 )
-from simulator.costs.calibrated import step_spread, times_of
-from simulator.costs.taskcost import TaskCost
-from simulator.costs.traffic import data_bytes
-from simulator.environments.host import host_share
-from simulator.generation.batching.joining import Calls
-from simulator.generation.generating import clock_of, replica_limits, replica_of
-from simulator.generation.over_provisioning import begun
-from simulator.generation.replica import ReplicaLimits
-from simulator.placed.plan import PlacedPlan
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_cost
-from simulator.timeline.agenda import Entry, agenda_of
-from simulator.timeline.assemble import (
+from rlplan.simulator.costs.calibrated import step_spread, times_of
+from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.costs.traffic import data_bytes
+from rlplan.simulator.environments.host import host_share
+from rlplan.simulator.generation.batching.joining import Calls
+from rlplan.simulator.generation.generating import clock_of, replica_limits, replica_of
+from rlplan.simulator.generation.over_provisioning import begun
+from rlplan.simulator.generation.replica import ReplicaLimits
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_cost
+from rlplan.simulator.timeline.agenda import Entry, agenda_of
+from rlplan.simulator.timeline.assemble import (
     STAGES,
     Figures,
     batch_tokens,
     device_pools,
     forecast_of,
 )
-from simulator.timeline.expenses import PoolLoad, rates_of
-from simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
+from rlplan.simulator.timeline.expenses import PoolLoad, rates_of
+from rlplan.simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
+from rlplan.workload.lengths import longest
 
 # Tokens of each response that this project's executor samples before it looks what has ended, and most looks of a call.
 LOOK_TOKENS, LOOKS_OF_CALL = 16, 2

@@ -7,12 +7,12 @@ from collections.abc import Generator, Sequence
 import simpy
 
 from rlplan.plan import InFlight
-from simulator.asynchronous.cores import Cores
-from simulator.asynchronous.episodes import EpisodeArrivals
-from simulator.asynchronous.meter import Meter
-from simulator.asynchronous.samples import Sample, SampleQueue
-from simulator.generation.arrivals import Arriving
-from simulator.generation.batching.running import RunningSet
+from rlplan.simulator.asynchronous.cores import Cores
+from rlplan.simulator.asynchronous.episodes import EpisodeArrivals
+from rlplan.simulator.asynchronous.meter import Meter
+from rlplan.simulator.asynchronous.samples import Sample, SampleQueue
+from rlplan.simulator.generation.arrivals import Arriving
+from rlplan.simulator.generation.batching.running import RunningSet
 
 Steps = Generator[simpy.Event, object, None]
 

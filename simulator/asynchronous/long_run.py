@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rlplan.results.forecast import OverlapForecast
+from rlplan.simulator.asynchronous.playing import Count, Stream, Streamed
+from rlplan.simulator.asynchronous.samples import batch_tokens
+from rlplan.simulator.asynchronous.setting import StreamSetting
+from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.trace import IterationSpan, Span, Trace
-from simulator.asynchronous.playing import Count, Stream, Streamed
-from simulator.asynchronous.samples import batch_tokens
-from simulator.asynchronous.setting import StreamSetting
-from simulator.timeline.pool_memory import TRANSITION
 
 # Generators that begin by no more than this more than is learnt from are as fast as training.
 FILLING_FRACTION = 0.01

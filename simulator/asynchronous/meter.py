@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from simulator.timeline.pool_memory import TRANSITION
+from rlplan.simulator.timeline.pool_memory import TRANSITION
 
 K = TypeVar("K")
 # What an instant belongs to, the first that is under way; else training waits for generation.

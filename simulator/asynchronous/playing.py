@@ -6,23 +6,23 @@ from dataclasses import dataclass
 
 import simpy
 
+from rlplan.simulator.asynchronous.cores import Cores
+from rlplan.simulator.asynchronous.episodes import EndlessPlans, EpisodeArrivals
+from rlplan.simulator.asynchronous.generators import GeneratingReplica, Generators
+from rlplan.simulator.asynchronous.meter import Meter, Reading
+from rlplan.simulator.asynchronous.pools import PieceWork, Pools, learning, preparing
+from rlplan.simulator.asynchronous.preparation import Preparation
+from rlplan.simulator.asynchronous.samples import SampleQueue, batch_tokens, endless_lengths
+from rlplan.simulator.asynchronous.setting import StreamSetting
+from rlplan.simulator.asynchronous.training import Training
+from rlplan.simulator.environments.host import HostShare
+from rlplan.simulator.generation.arrivals import Arriving, arriving
+from rlplan.simulator.generation.batching.joining import Calls
+from rlplan.simulator.generation.episodes.waves import arriving_episodes
+from rlplan.simulator.generation.replica import Replica
+from rlplan.simulator.timeline.engine import Work
 from rlplan.trace import IterationSpan, Span
 from rlplan.workload.work import Workload
-from simulator.asynchronous.cores import Cores
-from simulator.asynchronous.episodes import EndlessPlans, EpisodeArrivals
-from simulator.asynchronous.generators import GeneratingReplica, Generators
-from simulator.asynchronous.meter import Meter, Reading
-from simulator.asynchronous.pools import PieceWork, Pools, learning, preparing
-from simulator.asynchronous.preparation import Preparation
-from simulator.asynchronous.samples import SampleQueue, batch_tokens, endless_lengths
-from simulator.asynchronous.setting import StreamSetting
-from simulator.asynchronous.training import Training
-from simulator.environments.host import HostShare
-from simulator.generation.arrivals import Arriving, arriving
-from simulator.generation.batching.joining import Calls
-from simulator.generation.episodes.waves import arriving_episodes
-from simulator.generation.replica import Replica
-from simulator.timeline.engine import Work
 
 Steps = Generator[simpy.Event, object, None]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import simpy
 
 from rlplan.results.forecast import CALL
+from rlplan.simulator.asynchronous.cores import Cores, Steps
+from rlplan.simulator.asynchronous.meter import Meter
+from rlplan.simulator.timeline.agenda import Entry
 from rlplan.trace import Span
-from simulator.asynchronous.cores import Cores, Steps
-from simulator.asynchronous.meter import Meter
-from simulator.timeline.agenda import Entry
 
 # Causes whose seconds an optimizer's step has, however many samples it learns from.
 OF_STEPS = ("optimizer", "gradient reduction")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import simpy
 
 from rlplan.dataflow import SHARES_AHEAD
-from simulator.asynchronous.cores import Steps, begin
-from simulator.asynchronous.pools import PieceWork, Pools
-from simulator.asynchronous.samples import Sample
+from rlplan.simulator.asynchronous.cores import Steps, begin
+from rlplan.simulator.asynchronous.pools import PieceWork, Pools
+from rlplan.simulator.asynchronous.samples import Sample
 
 
 @dataclass(slots=True, eq=False)

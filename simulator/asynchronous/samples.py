@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 import simpy
 
+from rlplan.simulator.asynchronous.setting import LEAST_SEQUENCES, StreamSetting
+from rlplan.simulator.workload.usual import evenly
 from rlplan.workload.work import Workload
-from simulator.asynchronous.setting import LEAST_SEQUENCES, StreamSetting
-from simulator.workload.usual import evenly
 
 Steps = Generator[simpy.Event, object, None]
 

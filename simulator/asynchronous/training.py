@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import simpy
 
-from simulator.asynchronous.cores import Steps, begin
-from simulator.asynchronous.pools import PieceWork, Pools
-from simulator.asynchronous.samples import SampleQueue
-from simulator.asynchronous.setting import StreamSetting
-from simulator.timeline.agenda import Entry
+from rlplan.simulator.asynchronous.cores import Steps, begin
+from rlplan.simulator.asynchronous.pools import PieceWork, Pools
+from rlplan.simulator.asynchronous.samples import SampleQueue
+from rlplan.simulator.asynchronous.setting import StreamSetting
+from rlplan.simulator.timeline.agenda import Entry
 
 # Calls of storage actors before each call of a task that takes its samples from a transfer queue: what it needs is
 # written, and read.

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import hypot
 
-from profiles.analytic.calibration import load_spreads
-from profiles.facts import Facts
 from rlplan.calibration import NO_CALIBRATION, Factor, WorkKind
 from rlplan.estimate import Estimate, Source
 from rlplan.framework import FrameworkSheet
+from rlplan.profiles.analytic.calibration import load_spreads
+from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CALL
-from simulator.costs.passes.tasks import DRIVER
-from simulator.costs.taskcost import TaskCost
-from simulator.placed.task import PlacedTask
+from rlplan.simulator.costs.passes.tasks import DRIVER
+from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.placed.task import PlacedTask
 
 # Waiting for environments, which are the job's own.
 ENVIRONMENT = "environment"

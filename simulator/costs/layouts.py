@@ -11,16 +11,16 @@ from rlplan.plan import TaskPlan
 from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
-from simulator.costs.calibrated import task_at_site, times_of
-from simulator.costs.passes.pipeline import Parts
-from simulator.costs.passes.sharding import gradient_exchange
-from simulator.costs.passes.tasks import infer_parts, train_parts
-from simulator.costs.taskcost import TaskCost, cost_of, with_spread
-from simulator.costs.traffic import call_of
-from simulator.placed.columns import Floats
-from simulator.placed.task import PlacedTask, PlacedTasks
-from simulator.workload.sequences import micro_batch_of, micro_batches
-from simulator.workload.shared_prompts import computed_batch, waiting_fraction
+from rlplan.simulator.costs.calibrated import task_at_site, times_of
+from rlplan.simulator.costs.passes.pipeline import Parts
+from rlplan.simulator.costs.passes.sharding import gradient_exchange
+from rlplan.simulator.costs.passes.tasks import infer_parts, train_parts
+from rlplan.simulator.costs.taskcost import TaskCost, cost_of, with_spread
+from rlplan.simulator.costs.traffic import call_of
+from rlplan.simulator.placed.columns import Floats
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.workload.sequences import micro_batch_of, micro_batches
+from rlplan.simulator.workload.shared_prompts import computed_batch, waiting_fraction
 
 
 def measured_cost(placed: PlacedTask) -> TaskCost | None:

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeVar
 
-from profiles.facts import DeviceFacts
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.models.adapter import Adapter
 from rlplan.models.model import Head, ModelArchitecture
@@ -23,9 +22,10 @@ from rlplan.models.operators import (
 )
 from rlplan.models.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision
 from rlplan.plan import TaskPlan
+from rlplan.profiles.facts import DeviceFacts
 from rlplan.sheets.hardware import USUAL_KERNELS, EngineSheet, KernelRates
-from simulator.model.adapters import frozen
-from simulator.model.derived import (
+from rlplan.simulator.model.adapters import frozen
+from rlplan.simulator.model.derived import (
     BACKWARD_BYTES_RATIO,
     backward_operators,
     gradient_accumulation,
@@ -33,10 +33,10 @@ from simulator.model.derived import (
     recomputed_operators,
     with_casts,
 )
-from simulator.model.operators import embedding_operators, head_operators, layer_operators
-from simulator.placed.columns import Ints
-from simulator.placed.site import Site
-from simulator.placed.task import PlacedTask, shard_of
+from rlplan.simulator.model.operators import embedding_operators, head_operators, layer_operators
+from rlplan.simulator.placed.columns import Ints
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import PlacedTask, shard_of
 
 # Dropout's and softmax's passes per score in each direction, in bytes of 16-bit values and 8-bit
 # masks: forward reads and writes the softmax's row, reads and writes the dropout's and its mask (9);

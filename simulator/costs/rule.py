@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiles.facts import DeviceFacts
 from rlplan.estimate import ZERO, Estimate
 from rlplan.plan import HOST_DEVICE
+from rlplan.profiles.facts import DeviceFacts
 from rlplan.results.forecast import CALL
-from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.traffic import data_bytes
-from simulator.placed.columns import Floats
-from simulator.placed.task import PlacedTask
+from rlplan.simulator.costs.taskcost import TaskCost, cost_of
+from rlplan.simulator.costs.traffic import data_bytes
+from rlplan.simulator.placed.columns import Floats
+from rlplan.simulator.placed.task import PlacedTask
 
 
 def rule_cost(placed: PlacedTask) -> TaskCost:

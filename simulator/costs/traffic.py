@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable
 
-from profiles.facts import Facts
 from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.framework import HostTime
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
+from rlplan.profiles.facts import Facts
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.workload.sequences import statistics_of
 from rlplan.workload.work import Workload
-from simulator.placed.site import Site
-from simulator.placed.task import PlacedTask
-from simulator.workload.sequences import statistics_of
 
 
 def data_bytes(keys: Iterable[str], workload: Workload) -> int:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from simulator.environments.host import InstanceSlots
+from rlplan.simulator.environments.host import InstanceSlots
 
 
 class Instances:

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from simulator.generation.batching.joining import Calls, JoiningSet
-from simulator.generation.batching.mixed_steps import mixed_set
-from simulator.generation.batching.prefill_first import PrefillFirst
-from simulator.generation.batching.running import RunningSet
-from simulator.generation.playing import generate
-from simulator.generation.replica import Replica
+from rlplan.simulator.generation.batching.joining import Calls, JoiningSet
+from rlplan.simulator.generation.batching.mixed_steps import mixed_set
+from rlplan.simulator.generation.batching.prefill_first import PrefillFirst
+from rlplan.simulator.generation.batching.running import RunningSet
+from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.replica import Replica
 
 
 class WaveSet:

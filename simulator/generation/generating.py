@@ -10,24 +10,24 @@ import numpy.typing as npt
 from rlplan.estimate import Estimate
 from rlplan.results.forecast import CALL
 from rlplan.sheets.hardware import EngineSheet
-from simulator.costs.calibrated import ENVIRONMENT
-from simulator.costs.taskcost import TaskCost, cost_of
-from simulator.costs.traffic import call_of
-from simulator.environments.host import host_share
-from simulator.generation.batching import waves
-from simulator.generation.episodes.playing import EpisodeShare, generate_episodes
-from simulator.generation.length_spread import OTHER_BATCHES, length_spread
-from simulator.generation.playing import generate
-from simulator.generation.prices.decoding import (
+from rlplan.simulator.costs.calibrated import ENVIRONMENT
+from rlplan.simulator.costs.taskcost import TaskCost, cost_of
+from rlplan.simulator.costs.traffic import call_of
+from rlplan.simulator.environments.host import host_share
+from rlplan.simulator.generation.batching import waves
+from rlplan.simulator.generation.episodes.playing import EpisodeShare, generate_episodes
+from rlplan.simulator.generation.length_spread import OTHER_BATCHES, length_spread
+from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.prices.decoding import (
     ReplicaSteps,
     StepClock,
     measured_steps,
     operator_steps,
 )
-from simulator.generation.prices.grids import CostQuality, nodes, stretches, worst_of
-from simulator.generation.prices.setting import ReplicaSetting, replica_setting_of
-from simulator.generation.prices.stepping import EngineSteps, SteppedInterval, engine_steps
-from simulator.generation.replica import (
+from rlplan.simulator.generation.prices.grids import CostQuality, nodes, stretches, worst_of
+from rlplan.simulator.generation.prices.setting import ReplicaSetting, replica_setting_of
+from rlplan.simulator.generation.prices.stepping import EngineSteps, SteppedInterval, engine_steps
+from rlplan.simulator.generation.replica import (
     Chunks,
     Generated,
     Replica,
@@ -35,10 +35,10 @@ from simulator.generation.replica import (
     WaveCosts,
     blocks_of,
 )
-from simulator.generation.shares import Share, longest_episodes, longest_shares, waits
-from simulator.placed.task import PlacedTask
-from simulator.workload.episodes import longest_seconds_luck
-from simulator.workload.usual import Floats
+from rlplan.simulator.generation.shares import Share, longest_episodes, longest_shares, waits
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.workload.episodes import longest_seconds_luck
+from rlplan.simulator.workload.usual import Floats
 
 
 class EngineClock:

@@ -10,14 +10,14 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import begun_work
 from rlplan.job import Job
 from rlplan.results.forecast import CALL
+from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.generation.generating import Steps, last_token_seconds, replica_limits
+from rlplan.simulator.generation.replica import ReplicaLimits
+from rlplan.simulator.generation.shares import first_shares
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.workload.sequences import LengthStatistics
 from rlplan.workload.lengths import Empirical
 from rlplan.workload.work import Workload
-from simulator.costs.taskcost import TaskCost
-from simulator.generation.generating import Steps, last_token_seconds, replica_limits
-from simulator.generation.replica import ReplicaLimits
-from simulator.generation.shares import first_shares
-from simulator.placed.task import PlacedTask
-from simulator.workload.sequences import LengthStatistics
 
 # About half a second of playing; where a batch has more, the first replicas stand for all.
 PLAYED_SEQUENCES = 12_000

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simulator.generation.batching.mixed_steps import mixed_set
-from simulator.generation.batching.prefill_first import PrefillFirst
-from simulator.generation.batching.waves import play_waves
-from simulator.generation.replica import Generated, Replica
+from rlplan.simulator.generation.batching.mixed_steps import mixed_set
+from rlplan.simulator.generation.batching.prefill_first import PrefillFirst
+from rlplan.simulator.generation.batching.waves import play_waves
+from rlplan.simulator.generation.replica import Generated, Replica
 
 
 def generate(

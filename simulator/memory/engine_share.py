@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlplan.sheets.hardware import EngineSheet
-from simulator.placed.columns import Floats
+from rlplan.simulator.placed.columns import Floats
 
 # Shares that are chosen are whole hundredths: rounded down, as people write them.
 HUNDREDTHS = 100

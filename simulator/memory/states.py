@@ -7,7 +7,7 @@ import numpy as np
 from rlplan.models.model import layer_kinds
 from rlplan.models.precision import PRECISIONS
 from rlplan.rules.layouts import FULLY_SHARDED
-from simulator.model.weights import (
+from rlplan.simulator.model.weights import (
     kinds_of_stages,
     layer_adapter_parameters,
     layer_parameters,
@@ -15,8 +15,8 @@ from simulator.model.weights import (
     layers_parameters,
     shard_parameters,
 )
-from simulator.placed.columns import Flags, Floats, Ints, whole
-from simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.placed.columns import Flags, Floats, Ints, whole
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
 
 # Layers whose weights ZeRO stage 3 holds whole at a time: the running one and the prefetched one.
 GATHERED_LAYERS = 2

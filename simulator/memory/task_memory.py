@@ -14,14 +14,14 @@ from rlplan.models.model import layer_kinds
 from rlplan.models.operators import KeptBatch
 from rlplan.models.precision import is_narrow
 from rlplan.rules.layouts import FULLY_SHARDED
-from simulator.generation.batching.waves import most_prompts
-from simulator.memory.states import (
+from rlplan.simulator.generation.batching.waves import most_prompts
+from rlplan.simulator.memory.states import (
     GATHERED_LAYERS,
     GRADIENTS_SHARDED,
     StageStates,
     states_of_stages,
 )
-from simulator.memory.working import (
+from rlplan.simulator.memory.working import (
     ACTIVATIONS,
     FRAGMENTATION,
     LOGITS,
@@ -30,13 +30,13 @@ from simulator.memory.working import (
     micro_batch_bytes,
     working_terms,
 )
-from simulator.model.activations import layer_activation_bytes, logits_bytes
-from simulator.model.weights import (
+from rlplan.simulator.model.activations import layer_activation_bytes, logits_bytes
+from rlplan.simulator.model.weights import (
     layer_parameters,
 )
-from simulator.placed.columns import Ints, whole
-from simulator.placed.task import PlacedTask, PlacedTasks
-from simulator.workload.shared_prompts import samples_sharing
+from rlplan.simulator.placed.columns import Ints, whole
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.workload.shared_prompts import samples_sharing
 
 CONTEXT = "context and libraries"
 KV_CACHE = "KV cache"
@@ -238,7 +238,7 @@ def _trained_terms(
 def generate_memory(placed: PlacedTask) -> TaskMemory:
     """Return what a generating task needs at least: a whole copy of its weights and one longest sequence.
 
-    `simulator.timeline.pool_memory` knows what it shares with the training task and fills the cache up.
+    `rlplan.simulator.timeline.pool_memory` knows what it shares with the training task and fills the cache up.
     """
     terms = {
         weights_term(placed.task.role, generating=True): generation_weight_bytes(placed),

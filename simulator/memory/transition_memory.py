@@ -3,10 +3,9 @@
 from rlplan.plan import BUCKET_BYTES
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets.weight_sync import SyncMethod
-from rlplan.transfers import TRANSFERS
-from simulator.costs.syncs.transition import volume_of
-from simulator.memory.engine_share import Room
-from simulator.memory.task_memory import (
+from rlplan.simulator.costs.syncs.transition import volume_of
+from rlplan.simulator.memory.engine_share import Room
+from rlplan.simulator.memory.task_memory import (
     CONTEXT,
     Terms,
     generation_terms,
@@ -14,9 +13,10 @@ from simulator.memory.task_memory import (
     passes_memory,
     weights_term,
 )
-from simulator.model.weights import largest_shard, layer_parameters
-from simulator.placed.plan import PlacedTransition
-from simulator.placed.task import PlacedTask
+from rlplan.simulator.model.weights import largest_shard, layer_parameters
+from rlplan.simulator.placed.plan import PlacedTransition
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.transfers import TRANSFERS
 
 WEIGHT_BUCKETS = "weights under way"
 # Layers that the transition of fully sharded weights gathers at a time: the default of DeepSpeed's

@@ -8,18 +8,18 @@ import numpy as np
 from rlplan.models.model import layer_kinds
 from rlplan.models.operators import Batch, KeptBatch
 from rlplan.models.precision import ALONE
-from simulator.memory.states import StageStates
-from simulator.model.activations import (
+from rlplan.simulator.memory.states import StageStates
+from rlplan.simulator.model.activations import (
     OFFLOADED,
     layer_activation_bytes,
     layer_peak_bytes,
     logits_bytes,
 )
-from simulator.model.adapters import sums_bytes
-from simulator.model.operators import layer_operators
-from simulator.placed.columns import Ints
-from simulator.placed.task import PlacedTask, PlacedTasks
-from simulator.workload.shared_prompts import least_shared_tokens
+from rlplan.simulator.model.adapters import sums_bytes
+from rlplan.simulator.model.operators import layer_operators
+from rlplan.simulator.placed.columns import Ints
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.workload.shared_prompts import least_shared_tokens
 
 ACTIVATIONS = "activations"
 FRAGMENTATION = "fragmentation margin"

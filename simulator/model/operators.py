@@ -17,7 +17,7 @@ from rlplan.models.operators import (
     Shard,
 )
 from rlplan.parts import LayerPart, attention_of, parts_of
-from simulator.model.adapters import frozen, with_adapters
+from rlplan.simulator.model.adapters import frozen, with_adapters
 
 
 def layer_operators(

@@ -12,7 +12,7 @@ from rlplan.models.model import Head, ModelArchitecture, layer_kinds
 from rlplan.models.operators import Batch, Gemm, Shard
 from rlplan.models.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision, is_narrow
 from rlplan.parts import CachedSequence
-from simulator.model.operators import layer_operators
+from rlplan.simulator.model.operators import layer_operators
 
 # Four projections and two norms; mixers of other kinds have about as many.
 ATTENTION_TENSORS: Final = 6

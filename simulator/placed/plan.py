@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from profiles.facts import Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.models.precision import WIDE
 from rlplan.plan import Plan, ResourcePool
+from rlplan.profiles.facts import Facts
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets.hardware import TransitionSheet
+from rlplan.simulator.placed.site import Site, sites_of
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.workload.packing import packed_layout
 from rlplan.transfers import TRANSFERS, TransitionName
 from rlplan.transports import DEFAULT_TRANSPORT, TransportName
-from simulator.placed.site import Site, sites_of
-from simulator.placed.task import PlacedTask
-from simulator.workload.packing import packed_layout
 
 
 @dataclass(frozen=True, slots=True, eq=False)

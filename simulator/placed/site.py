@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from profiles.facts import Facts
 from rlplan.job import Job, NodeGroup
 from rlplan.plan import HOST_DEVICE, Plan, ResourcePool
+from rlplan.profiles.facts import Facts
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import MissingFactError
@@ -22,11 +21,11 @@ from rlplan.models.operators import Shard
 from rlplan.models.precision import ALONE, PRECISIONS, WIDE, Precision, PrecisionPlan
 from rlplan.parts import CachedSequence
 from rlplan.plan import Recompute, TaskPlan
+from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.rules.batches import rank_sequences
 from rlplan.sheets.hardware import EngineSheet, LogitTensors
-from rlplan.workload.work import Workload
-from simulator.model.activations import OFFLOADED
-from simulator.model.weights import (
+from rlplan.simulator.model.activations import OFFLOADED
+from rlplan.simulator.model.weights import (
     CutDetails,
     adapter_shard,
     cached_sequence,
@@ -34,10 +33,11 @@ from simulator.model.weights import (
     largest_shard,
     largest_shard_bytes,
 )
-from simulator.placed.columns import Floats, Ints, LayoutColumns, columns_of
-from simulator.placed.site import Site
-from simulator.workload.packing import fullest_tokens
-from simulator.workload.sequences import LengthStatistics, statistics_of
+from rlplan.simulator.placed.columns import Floats, Ints, LayoutColumns, columns_of
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.workload.packing import fullest_tokens
+from rlplan.simulator.workload.sequences import LengthStatistics, statistics_of
+from rlplan.workload.work import Workload
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,16 +1,16 @@
 """What each kind of task costs and holds, one file per kind: `cost` and `memory` of a placed task.
 
-How parts are priced stands in `simulator.costs`, `simulator.generation` and `simulator.memory`.
+How parts are priced stands in `rlplan.simulator.costs`, `rlplan.simulator.generation` and `rlplan.simulator.memory`.
 """
 
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from rlplan.plug_ins import PlugIns
-from simulator.costs.calibrated import task_at_site
-from simulator.costs.taskcost import TaskCost
-from simulator.memory.task_memory import TaskMemory
-from simulator.placed.task import PlacedTask
+from rlplan.simulator.costs.calibrated import task_at_site
+from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.memory.task_memory import TaskMemory
+from rlplan.simulator.placed.task import PlacedTask
 
 
 class StageKind(Protocol):

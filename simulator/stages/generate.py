@@ -1,9 +1,9 @@
 """Generation by an engine with a KV cache or without one, on a pool's GPUs."""
 
-from simulator.costs.taskcost import TaskCost, times, with_spread
-from simulator.generation.generating import generate_cost
-from simulator.memory.task_memory import generate_memory as memory
-from simulator.placed.task import PlacedTask
+from rlplan.simulator.costs.taskcost import TaskCost, times, with_spread
+from rlplan.simulator.generation.generating import generate_cost
+from rlplan.simulator.memory.task_memory import generate_memory as memory
+from rlplan.simulator.placed.task import PlacedTask
 
 __all__ = ["cost", "memory"]
 

@@ -1,9 +1,9 @@
 """Forward passes over whole sequences, on a pool's GPUs."""
 
-from simulator.costs.layouts import passes_cost
-from simulator.costs.taskcost import TaskCost, times
-from simulator.memory.task_memory import passes_memory as memory
-from simulator.placed.task import PlacedTask
+from rlplan.simulator.costs.layouts import passes_cost
+from rlplan.simulator.costs.taskcost import TaskCost, times
+from rlplan.simulator.memory.task_memory import passes_memory as memory
+from rlplan.simulator.placed.task import PlacedTask
 
 __all__ = ["cost", "memory"]
 

@@ -1,9 +1,9 @@
 """A reward function on CPU workers."""
 
-from simulator.costs.rule import rule_cost
-from simulator.costs.taskcost import TaskCost, times
-from simulator.memory.task_memory import TaskMemory
-from simulator.placed.task import PlacedTask
+from rlplan.simulator.costs.rule import rule_cost
+from rlplan.simulator.costs.taskcost import TaskCost, times
+from rlplan.simulator.memory.task_memory import TaskMemory
+from rlplan.simulator.placed.task import PlacedTask
 
 
 def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:

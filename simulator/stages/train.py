@@ -1,9 +1,9 @@
 """Updates of a model, on a pool's GPUs."""
 
-from simulator.costs.layouts import passes_cost
-from simulator.costs.taskcost import TaskCost
-from simulator.memory.task_memory import passes_memory as memory
-from simulator.placed.task import PlacedTask
+from rlplan.simulator.costs.layouts import passes_cost
+from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.memory.task_memory import passes_memory as memory
+from rlplan.simulator.placed.task import PlacedTask
 
 __all__ = ["cost", "memory"]
 

@@ -5,26 +5,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rlplan.dataflow import Task, parents_of
-from simulator.costs.calibrated import times_of
-from simulator.costs.rule import with_backlog
-from simulator.costs.syncs.transition import transition_cost
-from simulator.costs.taskcost import TaskCost
-from simulator.costs.traffic import data_bytes, transfer_cost
-from simulator.generation.generating import finish_seconds, with_length_spread
-from simulator.generation.over_provisioning import (
+from rlplan.simulator.costs.calibrated import times_of
+from rlplan.simulator.costs.rule import with_backlog
+from rlplan.simulator.costs.syncs.transition import transition_cost
+from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.costs.traffic import data_bytes, transfer_cost
+from rlplan.simulator.generation.generating import finish_seconds, with_length_spread
+from rlplan.simulator.generation.over_provisioning import (
     EnoughEnded,
     begun,
     cost_until_enough,
     enough_of,
     learnt,
 )
-from simulator.placed.plan import PlacedPlan
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_cost
-from simulator.timeline.engine import Work
-from simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
-from simulator.timeline.steady import one_step_off
-from simulator.workload.usual import Floats
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_cost
+from rlplan.simulator.timeline.engine import Work
+from rlplan.simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
+from rlplan.simulator.timeline.steady import one_step_off
+from rlplan.simulator.workload.usual import Floats
 
 
 @dataclass(frozen=True, slots=True)

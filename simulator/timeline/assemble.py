@@ -4,9 +4,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from profiles.analytic.efficiencies import load_host_costs
-from profiles.facts import Facts
-from profiles.jobs.nodes import taken_from_sheet
 from rlplan.algorithms import load_algorithm
 from rlplan.calibration import WORK_KINDS, Calibration, Factor
 from rlplan.dataflow import unused_roles
@@ -14,17 +11,20 @@ from rlplan.estimate import Estimate, Source, interval_seconds
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
 from rlplan.plan import Plan, ResourcePool
+from rlplan.profiles.analytic.efficiencies import load_host_costs
+from rlplan.profiles.facts import Facts
+from rlplan.profiles.jobs.nodes import taken_from_sheet
 from rlplan.results.forecast import Forecast, MemoryForecast, OverlapForecast, TaskForecast
+from rlplan.simulator.costs.calibrated import step_spread, uncalibrated_spread
+from rlplan.simulator.timeline.agenda import Entry
+from rlplan.simulator.timeline.engine import Work
+from rlplan.simulator.timeline.expenses import PoolLoad, iteration_joules, iteration_usd, rates_of
+from rlplan.simulator.timeline.goodput import goodput_forecast
+from rlplan.simulator.timeline.pool_memory import TRANSITION
+from rlplan.simulator.timeline.steady import window_of
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes, show_seconds
 from rlplan.workload.lengths import Lognormal, mean_length
-from simulator.costs.calibrated import step_spread, uncalibrated_spread
-from simulator.timeline.agenda import Entry
-from simulator.timeline.engine import Work
-from simulator.timeline.expenses import PoolLoad, iteration_joules, iteration_usd, rates_of
-from simulator.timeline.goodput import goodput_forecast
-from simulator.timeline.pool_memory import TRANSITION
-from simulator.timeline.steady import window_of
 
 # Allocators lose a few per cent to fragmentation; above this share of a device's memory a plan
 # that fits on paper may not fit in practice.

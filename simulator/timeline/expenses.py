@@ -21,12 +21,12 @@ A CPU core draws its rated power while it works.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from profiles.catalog import load_device
-from profiles.facts import Facts
 from rlplan.job import Job, NodeGroup
 from rlplan.plan import HOST_DEVICE, Plan
+from rlplan.profiles.catalog import load_device
+from rlplan.profiles.facts import Facts
 from rlplan.sheets.hardware import DeviceSheet
-from simulator.placed.site import first_gpus, pieces_at
+from rlplan.simulator.placed.site import first_gpus, pieces_at
 
 SECONDS_PER_HOUR = 3600
 COMPUTING_POWER_FRACTION = 0.76

@@ -12,15 +12,15 @@ Communications of the ACM 17(9)).
 
 import math
 
-from profiles.analytic.normal import zero_between
 from rlplan.job import Failures
 from rlplan.plan import Plan
+from rlplan.profiles.analytic.normal import zero_between
 from rlplan.results.forecast import GoodputForecast
-from simulator.placed.site import nodes_of
+from rlplan.simulator.placed.site import nodes_of
 
 # A larger exponent is beyond what a float holds: nothing is ever done.
 LARGEST_EXPONENT = 700.0
-# A training with less of the time than any table shows (`reports.tables.wording`) does not get on: no number of
+# A training with less of the time than any table shows (`rlplan.reports.tables.wording`) does not get on: no number of
 # centuries a step says more.
 LEAST_FRACTION = 1e-3
 # Below this share of M, a checkpoint costs nothing that tells one interval from another.

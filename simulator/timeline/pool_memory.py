@@ -18,9 +18,8 @@ from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.workload.lengths import longest
-from simulator.memory.engine_share import Room, hundredths
-from simulator.memory.task_memory import (
+from rlplan.simulator.memory.engine_share import Room, hundredths
+from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     KV_CACHE,
     TaskMemory,
@@ -31,17 +30,18 @@ from simulator.memory.task_memory import (
     useful_kv_bytes,
     weights_term,
 )
-from simulator.memory.transition_memory import (
+from rlplan.simulator.memory.transition_memory import (
     bucket_terms,
     generation_room,
     transition_terms,
 )
-from simulator.memory.working import kept_batch, passes_in_flight
-from simulator.model.activations import OFFLOADED, layer_activation_bytes
-from simulator.model.weights import largest_shard
-from simulator.placed.plan import PlacedPlan, PlacedTransition
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_memory
+from rlplan.simulator.memory.working import kept_batch, passes_in_flight
+from rlplan.simulator.model.activations import OFFLOADED, layer_activation_bytes
+from rlplan.simulator.model.weights import largest_shard
+from rlplan.simulator.placed.plan import PlacedPlan, PlacedTransition
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_memory
+from rlplan.workload.lengths import longest
 
 TRAINERS, ENGINES = "trainers' processes", "engines' processes"
 SLEEPING = "weights of the sleeping engine"

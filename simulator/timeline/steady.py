@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rlplan.dataflow import Task
+from rlplan.simulator.timeline.engine import Work
 from rlplan.trace import IterationSpan, Trace
-from simulator.timeline.engine import Work
 
 # Iterations are played until their lengths repeat. Those of a cyclic schedule do after few: a first
 # one that fills the pools, and then cycles no longer than there are pools that hold each other up.

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rlplan.simulator.workload.usual import Floats, evenly, seconds_evenly
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import Seconds
 from rlplan.workload.lengths import Lengths
 from rlplan.workload.work import Workload
-from simulator.workload.usual import Floats, evenly, seconds_evenly
 
 Ints = npt.NDArray[np.int64]
 

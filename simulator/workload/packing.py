@@ -8,9 +8,9 @@ import numpy as np
 
 from rlplan.estimate import largest_normal
 from rlplan.plan import TaskPlan
+from rlplan.simulator.workload.sequences import LengthStatistics, longest_of, statistics_of
+from rlplan.simulator.workload.usual import Floats
 from rlplan.workload.work import Workload
-from simulator.workload.sequences import LengthStatistics, longest_of, statistics_of
-from simulator.workload.usual import Floats
 
 PACKED_SEQUENCES = 512  # of which micro-batches are made, to see how full they get
 # Sequences that are drawn to see how uneven shares are: a mean of so many is known within some per cent.

@@ -12,13 +12,13 @@ from typing import Literal
 
 import numpy as np
 
-from profiles.jobs.logged_lengths import other_spreads
 from rlplan.estimate import largest_normal
 from rlplan.models.operators import Batch
+from rlplan.profiles.jobs.logged_lengths import other_spreads
+from rlplan.simulator.workload.episodes import usual_episodes
+from rlplan.simulator.workload.usual import Floats, evenly
 from rlplan.workload.lengths import longest
 from rlplan.workload.work import Workload
-from simulator.workload.episodes import usual_episodes
-from simulator.workload.usual import Floats, evenly
 
 # Enough that the longest of a thousand is known within a few per cent.
 DESCRIBED_SEQUENCES = 16384

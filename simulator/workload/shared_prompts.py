@@ -12,9 +12,9 @@ from dataclasses import replace
 from rlplan.estimate import largest_normal
 from rlplan.models.operators import Batch
 from rlplan.sheets.hardware import EngineSheet
+from rlplan.simulator.workload.sequences import LengthStatistics, micro_batch_of, straggler_fraction
 from rlplan.workload.lengths import longest
 from rlplan.workload.work import Workload
-from simulator.workload.sequences import LengthStatistics, micro_batch_of, straggler_fraction
 
 
 def computed_batch(engine: EngineSheet, statistics: LengthStatistics, sequences: int) -> Batch:

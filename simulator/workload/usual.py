@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analytic.normal import normal_quantiles
+from rlplan.profiles.analytic.normal import normal_quantiles
 from rlplan.workload.latencies import EmpiricalSeconds, Seconds, UniformSeconds, log_normal_of
 from rlplan.workload.lengths import Empirical, Lengths, Lognormal, Uniform
 from rlplan.workload.lognormal import log_moments

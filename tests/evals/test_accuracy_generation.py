@@ -2,9 +2,9 @@
 
 import pytest
 
-from evals.tables.lmdeploy_generation_a100 import READER as TURBOMIND
-from evals.tables.trtllm_generation import READER as TENSORRT
-from evals.tables.trtllm_generation import service_of
+from rlplan.evals.tables.lmdeploy_generation_a100 import READER as TURBOMIND
+from rlplan.evals.tables.trtllm_generation import READER as TENSORRT
+from rlplan.evals.tables.trtllm_generation import service_of
 
 LLAMA = {
     "model": "LLaMA v3.1 70B",

@@ -1,8 +1,8 @@
 """Transitions by engine: within 25 % where no constant was fitted, and in the order that was measured."""
 
-from evals.reading import held_tables, read_table
-from evals.tables.hybridflow_transition_generation_search import transition_row
-from planner.measured.summary import summarise
+from rlplan.evals.reading import held_tables, read_table
+from rlplan.evals.tables.hybridflow_transition_generation_search import transition_row
+from rlplan.planner.measured.summary import summarise
 
 TABLE = next(path for path in held_tables() if path.stem.startswith("hybridflow_transition"))
 HEADER = "figure,model,gpus,series,config,transition,tp,pp,generate_tp,generate_pp,seconds"

@@ -1,6 +1,6 @@
 """OpenRLHF's own benchmark: experience and training of each way to run the job, from GPUs by role."""
 
-from evals.reading import held_tables, read_table
+from rlplan.evals.reading import held_tables, read_table
 
 TABLE = next(path for path in held_tables() if path.stem == "openrlhf_a800")
 

@@ -2,7 +2,7 @@
 
 import csv
 
-from evals.reading import read_table
+from rlplan.evals.reading import read_table
 
 
 def write_table(path, row):

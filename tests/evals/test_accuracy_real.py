@@ -1,8 +1,8 @@
 """Whole iterations of ReaL's heuristic: its plan, and how far forecasts may be off."""
 
-from evals.reading import held_tables, read_table
-from evals.tables.realhf_iteration import is_fitted, plan_of
-from planner.measured.summary import summarise
+from rlplan.evals.reading import held_tables, read_table
+from rlplan.evals.tables.realhf_iteration import is_fitted, plan_of
+from rlplan.planner.measured.summary import summarise
 
 TABLE = next(path for path in held_tables() if path.stem == "realhf_iteration")
 RECORD = {

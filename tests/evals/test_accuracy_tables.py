@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
-from evals import tables
-from evals.reading import held_tables, read_table
-from evals.tables import READERS
 from rlplan.errors import FileError
+from rlplan.evals import tables
+from rlplan.evals.reading import held_tables, read_table
+from rlplan.evals.tables import READERS
 
 REAL = (
     "case,gen_len,batch,actor_B,critic_B,ref_B,reward_B,gpus,system,PFLOPs_per_s,iter_s,prompt_len"
@@ -67,7 +67,7 @@ def test_readers_say_what_they_take_as_given():
 
 
 NAPS = """
-from planner.measured.rows import TableReader, forecast_row
+from rlplan.planner.measured.rows import TableReader, forecast_row
 from rlplan.estimate import Estimate, Source
 
 READER = TableReader(
@@ -88,7 +88,7 @@ def test_a_table_is_one_file(tmp_path, monkeypatch):
         rows = read_table(write(tmp_path / "measured.csv", "nap,nap_s", "short,1", "long,4"))
     finally:
         tables.__path__.remove(str(tmp_path))
-        sys.modules.pop("evals.tables.naps", None)
+        sys.modules.pop("rlplan.evals.tables.naps", None)
     assert [(row.table, row.schema, row.index, row.label) for row in rows] == [
         ("measured", "naps", 0, "short"),
         ("measured", "naps", 1, "long"),

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from evals.annealing import search
-from evals.neighbours import NeighbourDraws
-from planner.requests.specs import spec_values
-from profiles.catalog import ENGINES, load_model
-from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
+from rlplan.evals.annealing import search
+from rlplan.evals.neighbours import NeighbourDraws
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.planner.requests.specs import spec_values
+from rlplan.profiles.catalog import ENGINES, load_model
+from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
 from rlplan.workload.work import Workload
@@ -42,7 +42,7 @@ def annealed(chosen, **settings):
 @pytest.fixture
 def hasty(monkeypatch):
     """Begin with the best of three random plans rather than of many."""
-    monkeypatch.setattr("evals.annealing.FIRST_TRIES", 3)
+    monkeypatch.setattr("rlplan.evals.annealing.FIRST_TRIES", 3)
 
 
 @pytest.mark.parametrize("seed", first(2, range(5)))

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.claims import ALL, FALLS, TIE_FRACTION, judged, near, order
-from evals.reproductions import areal, asyncflow, reproduction_names
-from evals.settings.published_points import plan_words, step_seconds, step_tokens
-from planner.measured.framework_runs import job_of, plan_of
+from rlplan.evals.claims import ALL, FALLS, TIE_FRACTION, judged, near, order
+from rlplan.evals.reproductions import areal, asyncflow, reproduction_names
+from rlplan.evals.settings.published_points import plan_words, step_seconds, step_tokens
+from rlplan.planner.measured.framework_runs import job_of, plan_of
 from rlplan.rules import check_plan
 
 PUBLISHED_RATES = [128.7e3, 269.3e3, 356.6e3, 356.6e3, 382.4e3, 396.8e3]

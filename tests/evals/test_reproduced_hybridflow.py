@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from evals.hybridflow.index import Points, near
-from evals.hybridflow.points import BEST, HYBRIDFLOW, plan_words, unfinished_points
-from evals.reading import read_table
-from evals.reproductions import load_reproduction, reproduction_names
-from evals.reproductions.hybridflow import claims_of
-from evals.settings.hybridflow_jobs import job_of
-from evals.settings.hybridflow_systems import (
+from rlplan.errors import UnknownNameError
+from rlplan.evals.hybridflow.index import Points, near
+from rlplan.evals.hybridflow.points import BEST, HYBRIDFLOW, plan_words, unfinished_points
+from rlplan.evals.reading import read_table
+from rlplan.evals.reproductions import load_reproduction, reproduction_names
+from rlplan.evals.reproductions.hybridflow import claims_of
+from rlplan.evals.settings.hybridflow_jobs import job_of
+from rlplan.evals.settings.hybridflow_systems import (
     PEERS,
     placed_forecast,
     placement_name,
     system_forecast,
 )
-from evals.tables.hybridflow_throughput import forecast_of
-from rlplan.errors import UnknownNameError
+from rlplan.evals.tables.hybridflow_throughput import forecast_of
 from rlplan.results.reproduced import Point
 
 HEADER = "figure,algorithm,model,gpus,system_or_placement,tokens_per_s"

@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from evals.reproductions import load_reproduction
-from evals.reproductions.srl import ring_speed_up
+from rlplan.evals.reproductions import load_reproduction
+from rlplan.evals.reproductions.srl import ring_speed_up
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from evals.claims import judged
-from evals.verl_fully_async import runs
-from evals.verl_fully_async.claims import (
+from rlplan.evals.claims import judged
+from rlplan.evals.verl_fully_async import runs
+from rlplan.evals.verl_fully_async.claims import (
     BATCHES,
     CLAIMS,
     LARGER,
@@ -16,14 +16,14 @@ from evals.verl_fully_async.claims import (
     STALE,
     Steps,
 )
-from planner.measured.framework_runs import job_of, plan_of
-from profiles.facts import load_facts
-from profiles.sheets import load_framework
+from rlplan.planner.measured.framework_runs import job_of, plan_of
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.sheets import load_framework
 from rlplan.results.forecast import CALL
 from rlplan.results.reproduced import Point
 from rlplan.rules import check_plan
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.lengths import Logged
-from simulator.simulate import simulate
 
 LENGTHS = Logged(mean=800, max=runs.LONGEST_RESPONSE)
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.reading import held_tables, read_table
-from planner.measured.framework_runs import (
+from rlplan.evals.reading import held_tables, read_table
+from rlplan.planner.measured.framework_runs import (
     UnknownSettingError,
     device_sheet,
     job_of,
     model_sheet,
     plan_of,
 )
-from planner.measured.overlapping import overlap_of
-from planner.measured.summary import summarise
-from planner.measured.tables import rl_steps, rl_steps_more
+from rlplan.planner.measured.overlapping import overlap_of
+from rlplan.planner.measured.summary import summarise
+from rlplan.planner.measured.tables import rl_steps, rl_steps_more
 from rlplan.rules import check_plan
 
 TABLE = next(path for path in held_tables() if path.stem == "rl_steps")

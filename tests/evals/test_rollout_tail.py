@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
-from evals.reading import HELD, read_table
-from evals.tables import rollout_tail
+from rlplan.evals.reading import HELD, read_table
+from rlplan.evals.tables import rollout_tail
 from rlplan.workload.lengths import longest, mean_length
 
 TABLE = HELD / "rollout_tail.csv"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evals.rows import fitted_on, row_key
+from rlplan.evals.rows import fitted_on, row_key
 
 
 def test_a_row_keeps_its_side_of_the_split_whatever_its_value_and_place():

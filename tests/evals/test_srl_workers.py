@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evals.srl_workers import (
+from rlplan.evals.srl_workers import (
     PolicyWorkers,
     WorkerSystem,
     play_workers,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from evals.reading import HELD
-from evals.tables import trainer_memory
+from rlplan.evals.reading import HELD
+from rlplan.evals.tables import trainer_memory
 from rlplan.results.accuracy import Row
 from rlplan.units import GIB
 

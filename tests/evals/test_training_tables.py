@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evals.settings.pretraining import Pretraining, gpt, iteration_seconds
-from evals.tables import megatron_training, mosaicml_training, torchtitan_training
-from evals.tables import vtrain_training as vtrain
-from profiles.catalog import load_engine
+from rlplan.evals.settings.pretraining import Pretraining, gpt, iteration_seconds
+from rlplan.evals.tables import megatron_training, mosaicml_training, torchtitan_training
+from rlplan.evals.tables import vtrain_training as vtrain
+from rlplan.profiles.catalog import load_engine
 from rlplan.sheets.hardware import KernelRates
-from simulator.costs.passes.pipeline import send_counts
+from rlplan.simulator.costs.passes.pipeline import send_counts
 
 VTRAIN = {
     "# GPUs": "8",

@@ -4,8 +4,8 @@ import csv
 from collections import Counter
 from functools import cache
 
-from evals.reading import HELD
-from evals.tables import weight_sync
+from rlplan.evals.reading import HELD
+from rlplan.evals.tables import weight_sync
 from rlplan.results.accuracy import Row
 
 RECORDS = list(csv.DictReader((HELD / "weight_sync.csv").open(encoding="utf-8")))

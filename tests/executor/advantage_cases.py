@@ -2,9 +2,9 @@
 
 import torch
 
-from executor.learning.advantages import Terms, compute_advantages
-from executor.learning.experience import effective_settings
 from rlplan.algorithms import load_algorithm
+from rlplan.executor.learning.advantages import Terms, compute_advantages
+from rlplan.executor.learning.experience import effective_settings
 from rlplan.job import Hyperparameters, Rewards
 
 PPO, GRPO = load_algorithm("ppo"), load_algorithm("grpo")

@@ -21,8 +21,8 @@ def pytest_runtest_makereport(item, call):
 @pytest.fixture(scope="session")
 def ray_slots():
     """Start the suite's one Ray, with slots for the shared workers and for runs of their own."""
-    from executor.workers.processes.ray_session import running_ray
     from rlplan.errors import RlplanError
+    from rlplan.executor.workers.processes.ray_session import running_ray
 
     with ExitStack() as stack:
         for left in reversed(range(ATTEMPTS)):
@@ -58,7 +58,7 @@ def shared_workers(worker_pool):
     """Let whole runs of a module take the shared workers; other modules' runs start their own."""
     with pytest.MonkeyPatch.context() as patch:
         for user in ("control.start", "pass_runner"):
-            patch.setattr(f"executor.{user}.start_group", worker_pool.lend)
+            patch.setattr(f"rlplan.executor.{user}.start_group", worker_pool.lend)
         yield
 
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from executor.control.metrics import read_metrics
+from rlplan.executor.control.metrics import read_metrics
 from rlplan.workload.evaluation import Evaluation
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 

@@ -11,16 +11,16 @@ import ray
 import torch
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
-from executor.control.capabilities import check_runnable
-from executor.control.run import controller_of
-from executor.control.start import join_all, prepare_groups
-from executor.control.summary import iteration_metrics
-from executor.data.workload import PromptBatches, job_of_batches
-from executor.workers.host_worker import HostWorker
-from executor.workers.pools import WorkerGroup, start_group
-from executor.workers.processes.ray_session import DEVICE, HOST
-from executor.workers.protocols import registered
-from executor.workers.worker import Worker
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.run import controller_of
+from rlplan.executor.control.start import join_all, prepare_groups
+from rlplan.executor.control.summary import iteration_metrics
+from rlplan.executor.data.workload import PromptBatches, job_of_batches
+from rlplan.executor.workers.host_worker import HostWorker
+from rlplan.executor.workers.pools import WorkerGroup, start_group
+from rlplan.executor.workers.processes.ray_session import DEVICE, HOST
+from rlplan.executor.workers.protocols import registered
+from rlplan.executor.workers.worker import Worker
 
 # Workers to begin with; plans that need more get them when they come.
 DEVICES = 4

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from executor.learning.train import update_model
-from executor.model.adapters import adapters_off, is_adapter
-from executor.parallel.meshes import make_mesh
-from executor.parallel.positions import task_positions
-from executor.passes.infer import infer
-from executor.weights.shard import build_shard
+from rlplan.executor.learning.train import update_model
+from rlplan.executor.model.adapters import adapters_off, is_adapter
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import task_positions
+from rlplan.executor.passes.infer import infer
+from rlplan.executor.weights.shard import build_shard
 from rlplan.job import Hyperparameters
 from rlplan.models.adapter import Adapter
 from rlplan.plan import TaskPlan

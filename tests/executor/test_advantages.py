@@ -8,9 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.learning.advantages import gae, group_advantages, penalised_token_rewards, whiten
-from executor.learning.tokenwise import response_mask
 from rlplan.errors import PlanError
+from rlplan.executor.learning.advantages import (
+    gae,
+    group_advantages,
+    penalised_token_rewards,
+    whiten,
+)
+from rlplan.executor.learning.tokenwise import response_mask
 from rlplan.job import Hyperparameters, Rewards
 from tests.executor.advantage_cases import (
     GRPO,

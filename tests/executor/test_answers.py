@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.learning.answers import last_boxed, last_number, same_answer
-from executor.learning.rules import load_rule
 from rlplan.errors import CapabilityError, FileError
+from rlplan.executor.learning.answers import last_boxed, last_number, same_answer
+from rlplan.executor.learning.rules import load_rule
 
 HERE = Path()
 
@@ -164,7 +164,7 @@ def test_a_form_that_cannot_be_read_names_its_row(pattern):
 
 
 def test_math_verify_is_refused_where_it_is_not_installed(monkeypatch):
-    monkeypatch.setattr("executor.learning.rules.math_verify.find_spec", lambda _: None)
+    monkeypatch.setattr("rlplan.executor.learning.rules.math_verify.find_spec", lambda _: None)
     with pytest.raises(CapabilityError, match=r"needs the package math-verify; install it with"):
         load_rule("math_verify", HERE)
 
@@ -179,7 +179,7 @@ def test_math_verify_asks_the_package_what_is_the_same(monkeypatch):
 
     package = SimpleNamespace(parse=parse, verify=lambda gold, target: gold == target)
     monkeypatch.setitem(sys.modules, "math_verify", package)
-    monkeypatch.setattr("executor.learning.rules.math_verify.find_spec", lambda _: package)
+    monkeypatch.setattr("rlplan.executor.learning.rules.math_verify.find_spec", lambda _: package)
     assert judged("math_verify", "x^2", " $x^2$") == 1.0
     assert parsed == ["x^2", "$x^2$", " $x^2$"]
     assert judged("math_verify", "42", "43") == 0.0

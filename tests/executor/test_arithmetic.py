@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.data.prompts import load_prompts
-from executor.learning.rules import load_rule
+from rlplan.executor.data.prompts import load_prompts
+from rlplan.executor.learning.rules import load_rule
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "arithmetic.py"
 SCRIPT = runpy.run_path(str(FILE))

@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.model.attention import attention_of_one_query
+from rlplan.executor.model.attention import attention_of_one_query
 
 sizes = st.integers(1, 4)
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from executor.control.capabilities import check_runnable
-from executor.control.checkpoints import (
+from rlplan.errors import FileError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.checkpoints import (
     CheckpointFolder,
     CheckpointState,
     check_continues,
@@ -21,15 +22,14 @@ from executor.control.checkpoints import (
     restore,
     whole_checkpoint,
 )
-from executor.control.controller import Controller
-from executor.control.export import export_actor, hugging_face_model
-from executor.control.start import prepare_groups
-from executor.data.workload import PromptBatches
-from executor.model.adapters import is_adapter
-from executor.model.building import HEAD
-from executor.model.families import family_config
-from executor.weights.stored_shards import whole_weights
-from rlplan.errors import FileError
+from rlplan.executor.control.controller import Controller
+from rlplan.executor.control.export import export_actor, hugging_face_model
+from rlplan.executor.control.start import prepare_groups
+from rlplan.executor.data.workload import PromptBatches
+from rlplan.executor.model.adapters import is_adapter
+from rlplan.executor.model.building import HEAD
+from rlplan.executor.model.families import family_config
+from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml
 from rlplan.job import Constraint, Pretrain

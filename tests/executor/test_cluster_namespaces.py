@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.control.checkpoints import find_checkpoint
-from executor.workers.processes.ray_session import ENVIRONMENT, TOKEN, TOKEN_MODE
+from rlplan.executor.control.checkpoints import find_checkpoint
+from rlplan.executor.workers.processes.ray_session import ENVIRONMENT, TOKEN, TOKEN_MODE
 from tests.executor.test_checkpoints import assert_same, stored_weights
 from tests.executor.test_joined_cluster import COMMAND, ITERATIONS, SEED, two_nodes
 from tests.house.tree import ROOT

@@ -12,12 +12,13 @@ import ray
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.control.cluster import check_one_machine
-from executor.workers.clock import now_seconds, set_clock
-from executor.workers.cluster import looking
-from executor.workers.cluster.carrying import carried_files, outside_paths, seen_job
-from executor.workers.cluster.looking import check_seen, clock_offsets, signature
-from executor.workers.cluster.nodes import (
+from rlplan.errors import FileError, PlanError
+from rlplan.executor.control.cluster import check_one_machine
+from rlplan.executor.workers.clock import now_seconds, set_clock
+from rlplan.executor.workers.cluster import looking
+from rlplan.executor.workers.cluster.carrying import carried_files, outside_paths, seen_job
+from rlplan.executor.workers.cluster.looking import check_seen, clock_offsets, signature
+from rlplan.executor.workers.cluster.nodes import (
     RayNode,
     matched,
     plan_nodes,
@@ -25,12 +26,11 @@ from executor.workers.cluster.nodes import (
     ray_nodes,
     shortage,
 )
-from executor.workers.processes.joined_ray import joined_ray, worker_environment
-from profiles.sheets import device_names
-from rlplan.errors import FileError, PlanError
+from rlplan.executor.workers.processes.joined_ray import joined_ray, worker_environment
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
 from rlplan.plan import ResourcePool
+from rlplan.profiles.sheets import device_names
 from rlplan.workload.evaluation import Evaluation
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from executor.data.prompts import PromptStream, encode_prompts, load_prompts
-from executor.data.tokenizer import ByteTokenizer, load_tokenizer
 from rlplan.errors import FileError
+from rlplan.executor.data.prompts import PromptStream, encode_prompts, load_prompts
+from rlplan.executor.data.tokenizer import ByteTokenizer, load_tokenizer
 from rlplan.job import PromptData
 from rlplan.workload.lengths import Uniform
 from tests.executor.test_tokenizer import write_tokenizer

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from executor.model import building
-from executor.model.building import build_stages, decoded, decodes_plainly
-from executor.passes.forward import attention_mask, token_positions
-from executor.rollout.engines.torch_static import KeyValueCache
+from rlplan.executor.model import building
+from rlplan.executor.model.building import build_stages, decoded, decodes_plainly
+from rlplan.executor.passes.forward import attention_mask, token_positions
+from rlplan.executor.rollout.engines.torch_static import KeyValueCache
 from tests.executor.plans import TINY
 
 FAMILIES = {

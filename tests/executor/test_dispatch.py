@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from executor.workers.stages import infer as infer_stage
+from rlplan.executor.workers.stages import infer as infer_stage
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 pytestmark = pytest.mark.ray

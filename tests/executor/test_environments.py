@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.data.batches import OBSERVATION, PROMPT, RESPONSE
-from executor.environments import (
+from rlplan.errors import FileError, UnknownNameError, UserError
+from rlplan.executor.data.batches import OBSERVATION, PROMPT, RESPONSE
+from rlplan.executor.environments import (
     Step,
     check_sources,
     environment_names,
@@ -20,13 +21,12 @@ from executor.environments import (
     reset,
     step,
 )
-from executor.environments.calculator import computed
-from executor.rollout.sessions import padded_responses
-from executor.workers.episodes.hosts import BROKEN_OFF, Beginning, LocalHost
-from executor.workers.episodes.playing import kinds_of, turns_of
-from executor.workers.episodes.sessions import Episode
-from profiles.catalog import load_job
-from rlplan.errors import FileError, UnknownNameError, UserError
+from rlplan.executor.environments.calculator import computed
+from rlplan.executor.rollout.sessions import padded_responses
+from rlplan.executor.workers.episodes.hosts import BROKEN_OFF, Beginning, LocalHost
+from rlplan.executor.workers.episodes.playing import kinds_of, turns_of
+from rlplan.executor.workers.episodes.sessions import Episode
+from rlplan.profiles.catalog import load_job
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import Uniform
 

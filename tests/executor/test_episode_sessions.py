@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.data.batches import OBSERVATION, RESPONSE
-from executor.environments import Step
-from executor.workers.episodes.sessions import Episode, EpisodeSession
+from rlplan.executor.data.batches import OBSERVATION, RESPONSE
+from rlplan.executor.environments import Step
+from rlplan.executor.workers.episodes.sessions import Episode, EpisodeSession
 from rlplan.workload.environment import Environment
 from tests.cases import draws
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import ray
 
-from executor.control.capabilities import check_runnable
-from executor.workers.episodes.hosts import Beginning, RemoteHosts
 from rlplan.errors import CapabilityError, UserError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.workers.episodes.hosts import Beginning, RemoteHosts
 from rlplan.files.frozen import FrozenDict
 from rlplan.workload.environment import Environment
 from tests.executor.plans import make_job, make_plan

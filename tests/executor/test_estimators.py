@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.learning.advantages import leave_one_out_advantages
 from rlplan.algorithms import load_algorithm
+from rlplan.executor.learning.advantages import leave_one_out_advantages
 from rlplan.job import Hyperparameters
 from tests.executor.advantage_cases import (
     PPO,

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.control.capabilities import check_runnable
-from executor.control.checkpoints import find_checkpoint
-from executor.control.evaluating import Answer, found_numbers, pass_at
-from executor.control.evaluations import Evaluations
-from executor.control.run import Saving
-from executor.execute import execute
 from rlplan.errors import CapabilityError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.checkpoints import find_checkpoint
+from rlplan.executor.control.evaluating import Answer, found_numbers, pass_at
+from rlplan.executor.control.evaluations import Evaluations
+from rlplan.executor.control.run import Saving
+from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_json
 from rlplan.job import Rewards
 from rlplan.results.measurement import MeasuredRun
@@ -126,7 +126,7 @@ def test_the_best_checkpoint_is_kept_and_exported(shared_workers, folder, monkey
     def drawn(*arguments):
         return {**found_numbers(*arguments), "accuracy": next(accuracies)}
 
-    monkeypatch.setattr("executor.control.evaluating.found_numbers", drawn)
+    monkeypatch.setattr("rlplan.executor.control.evaluating.found_numbers", drawn)
     saving = Saving(every=1, keep=1, export=folder / "last", export_best=folder / "best")
     plan = plan_of({"p0": (1, ALL_ROLES)}, replace(HELD_OUT, every=1))
     execute(plan, folder / "run", iterations=5, seed=1, folder=folder, saving=saving)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from executor.control.capabilities import check_runnable
-from executor.control.metrics import read_metrics
-from executor.execute import execute
 from rlplan.errors import PlanError, UserError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_json, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
@@ -67,7 +67,7 @@ def test_a_run_measures_every_task_of_every_iteration(finished_run):
 
 @pytest.mark.ray
 def test_the_trace_of_a_long_run_is_of_its_last_iterations(shared_workers, tmp_path, monkeypatch):
-    monkeypatch.setattr("executor.control.run.KEPT_ITERATIONS", 2)
+    monkeypatch.setattr("rlplan.executor.control.run.KEPT_ITERATIONS", 2)
     plan = make_plan(make_job(), {"p0": (1, ALL_ROLES)})
     run = execute(plan, tmp_path, iterations=3, seed=1)
     assert [each.iteration for each in run.trace.iterations] == [1, 2]
@@ -208,7 +208,7 @@ def test_a_plan_for_gpus_that_are_not_here_is_refused(tmp_path):
 PROGRAM = """
 import sys
 from pathlib import Path
-from executor.execute import execute
+from rlplan.executor.execute import execute
 from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
 try:
     execute(make_plan(make_job(), {"p0": (2, ALL_ROLES)}), Path(sys.argv[1]), iterations=10**6, seed=1)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from executor.control.checkpoints import find_checkpoint
-from executor.control.evaluations import read_evaluations
-from executor.control.metric_names import NOT_IN_EVERY_ITERATION
-from executor.control.metrics import read_metrics
-from executor.workers.cluster.nodes import RayNode, groups_there
+from rlplan.executor.control.checkpoints import find_checkpoint
+from rlplan.executor.control.evaluations import read_evaluations
+from rlplan.executor.control.metric_names import NOT_IN_EVERY_ITERATION
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.workers.cluster.nodes import RayNode, groups_there
 from rlplan.files.decoding import read_yaml
 from rlplan.job import NodeGroup
 from rlplan.plan import Plan

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 import torch
 
-from executor.model.building import EMBEDDING, HEAD
-from executor.parallel.meshes import make_mesh
-from executor.parallel.positions import (
+from rlplan.executor.model.building import EMBEDDING, HEAD
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import (
     generation_positions,
     shares_weights,
     task_positions,
     uses_micro_groups,
 )
-from executor.rollout.engines.torch_static import TorchStaticEngine
-from executor.rollout.sampling import GenerateSettings
-from executor.weights.flat import FlatParameters
-from executor.weights.shard import build_shard
-from executor.weights.transition import PoolTransition
-from profiles.facts import load_facts
-from simulator.costs.syncs.transition import lacking_expert_bytes
-from simulator.placed.plan import PlacedPlan
+from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine
+from rlplan.executor.rollout.sampling import GenerateSettings
+from rlplan.executor.weights.flat import FlatParameters
+from rlplan.executor.weights.shard import build_shard
+from rlplan.executor.weights.transition import PoolTransition
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.costs.syncs.transition import lacking_expert_bytes
+from rlplan.simulator.placed.plan import PlacedPlan
 from tests.cases import only
 from tests.executor.plans import TINY, chosen_by_default, make_job, make_plan
 

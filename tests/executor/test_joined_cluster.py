@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from executor.control.capabilities import check_runnable
-from executor.control.checkpoints import CheckpointFolder, CheckpointState, find_checkpoint
-from executor.control.controller import Controller
-from executor.control.metrics import read_metrics
-from executor.control.start import prepare_groups
-from executor.data.workload import PromptBatches
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.checkpoints import CheckpointFolder, CheckpointState, find_checkpoint
+from rlplan.executor.control.controller import Controller
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.control.start import prepare_groups
+from rlplan.executor.data.workload import PromptBatches
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
 from rlplan.results.stored import write_plan

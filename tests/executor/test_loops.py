@@ -7,16 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.control.loops import (
+from rlplan.algorithms import load_algorithm
+from rlplan.executor.control.loops import (
     chosen_groups,
     groups_of_unequal_rewards,
     one_batch,
     one_step_off,
     sampled_again,
 )
-from executor.control.prompt_batches import ROUND_STRIDE, Batch
-from executor.data.batches import Piece, count_rows, rows_at, shifted, split_rows, whole_blocks
-from rlplan.algorithms import load_algorithm
+from rlplan.executor.control.prompt_batches import ROUND_STRIDE, Batch
+from rlplan.executor.data.batches import (
+    Piece,
+    count_rows,
+    rows_at,
+    shifted,
+    split_rows,
+    whole_blocks,
+)
 from rlplan.job import DynamicSampling, Rewards
 from tests.executor.plans import make_job
 

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import executor.learning.losses
-from executor.learning.losses import load_loss, loss_names
+import rlplan.executor.learning.losses
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.errors import UnknownNameError
+from rlplan.executor.learning.losses import load_loss, loss_names
 from rlplan.job import Hyperparameters
 
 SETTINGS = Hyperparameters(
@@ -246,7 +246,7 @@ def test_the_divergence_from_the_reference_is_a_term_where_the_settings_say_so()
 
 
 def test_losses_are_the_files_of_their_folder_and_serve_every_algorithm():
-    files = Path(executor.learning.losses.__file__).parent.glob("*.py")
+    files = Path(rlplan.executor.learning.losses.__file__).parent.glob("*.py")
     assert list(loss_names()) == sorted(path.stem for path in files if path.stem != "__init__")
     used = {task.loss for name in algorithm_names() for task in load_algorithm(name).tasks}
     assert used - {None} <= set(loss_names())

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from executor.control.capabilities import check_runnable
-from executor.control.checkpoints import CheckpointFolder, CheckpointState, find_checkpoint
-from executor.control.controller import Controller
-from executor.control.metrics import read_metrics
-from executor.control.run import Saving
-from executor.control.start import prepare_groups
-from executor.data.workload import PromptBatches
-from executor.execute import execute
 from rlplan.errors import WorkerLostError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.checkpoints import CheckpointFolder, CheckpointState, find_checkpoint
+from rlplan.executor.control.controller import Controller
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.control.run import Saving
+from rlplan.executor.control.start import prepare_groups
+from rlplan.executor.data.workload import PromptBatches
+from rlplan.executor.execute import execute
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
@@ -161,8 +161,8 @@ HANGING_RUN = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from executor.control.run import Saving
-from executor.execute import execute
+from rlplan.executor.control.run import Saving
+from rlplan.executor.execute import execute
 from rlplan.job import Rewards
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 

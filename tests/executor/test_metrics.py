@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from executor.control.metrics import MetricsWriter, read_metrics
 from rlplan.errors import FileError
+from rlplan.executor.control.metrics import MetricsWriter, read_metrics
 
 
 def test_a_line_is_in_the_file_when_write_returns(tmp_path):

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.data.mistakes import NeededColumns, one_of_each_kind
-from executor.data.workload import PromptBatches, read_data
-from executor.learning.rules import needed_columns
 from rlplan.errors import FileError, PlanError, SeveralMistakesError, UserError
+from rlplan.executor.data.mistakes import NeededColumns, one_of_each_kind
+from rlplan.executor.data.workload import PromptBatches, read_data
+from rlplan.executor.learning.rules import needed_columns
 from rlplan.job import Pretrain, Rewards
 from rlplan.workload.evaluation import Evaluation
 from tests.executor.plans import make_job

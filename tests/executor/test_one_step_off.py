@@ -6,12 +6,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from executor.control.capabilities import check_runnable
-from executor.control.checkpoints import find_checkpoint
-from executor.control.metrics import read_metrics
-from executor.control.run import Saving
-from executor.execute import execute
 from rlplan.errors import UserError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.checkpoints import find_checkpoint
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.control.run import Saving
+from rlplan.executor.execute import execute
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling
 from tests.cases import first

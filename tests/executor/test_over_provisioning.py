@@ -9,33 +9,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.control.capabilities import check_runnable
-from executor.control.checkpoints import (
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import begun_work
+from rlplan.errors import CapabilityError, FileError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.checkpoints import (
     Checkpoint,
     CheckpointState,
     check_continues,
     find_checkpoint,
 )
-from executor.control.metrics import read_metrics
-from executor.control.run import Saving, controller_of
-from executor.control.start import prepare_groups
-from executor.control.summary import iteration_metrics
-from executor.data.batches import RESPONSE
-from executor.data.workload import PromptBatches, job_of_batches
-from executor.execute import execute
-from executor.parallel.positions import generation_positions
-from executor.rollout.completions import Completions
-from profiles.facts import load_facts
-from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import begun_work
-from rlplan.errors import CapabilityError, FileError
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.control.run import Saving, controller_of
+from rlplan.executor.control.start import prepare_groups
+from rlplan.executor.control.summary import iteration_metrics
+from rlplan.executor.data.batches import RESPONSE
+from rlplan.executor.data.workload import PromptBatches, job_of_batches
+from rlplan.executor.execute import execute
+from rlplan.executor.parallel.positions import generation_positions
+from rlplan.executor.rollout.completions import Completions
 from rlplan.files.frozen import FrozenDict
+from rlplan.profiles.facts import load_facts
 from rlplan.results.stored import PLAN_FILE, write_plan
+from rlplan.simulator.generation.over_provisioning import begun, enough_of
+from rlplan.simulator.placed.plan import PlacedPlan
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import Empirical, Lognormal
 from rlplan.workload.work import Workload
-from simulator.generation.over_provisioning import begun, enough_of
-from simulator.placed.plan import PlacedPlan
 from tests.cases import first
 from tests.executor.harness import collected
 from tests.executor.plans import ALL_ROLES, make_job, make_plan

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.data.packing import pack
-from executor.parallel.context import gather_rows
-from executor.parallel.meshes import ONE_RANK, RankGroup
+from rlplan.executor.data.packing import pack
+from rlplan.executor.parallel.context import gather_rows
+from rlplan.executor.parallel.meshes import ONE_RANK, RankGroup
 
 lengths = st.lists(st.integers(0, 7), min_size=0, max_size=5)
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from executor.learning.train import update_model
-from executor.parallel.meshes import make_mesh
-from executor.parallel.positions import task_positions, train_positions
-from executor.passes.infer import infer
-from executor.weights.shard import build_shard
+from rlplan.executor.learning.train import update_model
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import task_positions, train_positions
+from rlplan.executor.passes.infer import infer
+from rlplan.executor.weights.shard import build_shard
 from rlplan.job import Hyperparameters
 from rlplan.plan import TaskPlan
 from tests.cases import only

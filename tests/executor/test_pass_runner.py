@@ -4,9 +4,9 @@ from itertools import accumulate
 
 import pytest
 
-from executor.pass_runner import RayPassRunner, beside_work
-from executor.probing.passes import WORK_SECONDS
 from rlplan.errors import PlanError
+from rlplan.executor.pass_runner import RayPassRunner, beside_work
+from rlplan.executor.probing.passes import WORK_SECONDS
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
 from rlplan.probing import ModelPass

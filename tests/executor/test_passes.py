@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.data.batches import PADDING, RESPONSE
-from executor.data.packing import prompt_leaders
-from executor.probing import passes
-from executor.probing.passes import STEPS_BEFORE, STEPS_TOGETHER, PassBench, usual_batch
-from executor.rollout.engines import torch_static
-from executor.rollout.engines.torch_static import Wave
+from rlplan.executor.data.batches import PADDING, RESPONSE
+from rlplan.executor.data.packing import prompt_leaders
+from rlplan.executor.probing import passes
+from rlplan.executor.probing.passes import STEPS_BEFORE, STEPS_TOGETHER, PassBench, usual_batch
+from rlplan.executor.rollout.engines import torch_static
+from rlplan.executor.rollout.engines.torch_static import Wave
 from rlplan.probing import ModelPass
 from rlplan.workload.lengths import Lognormal, Uniform
 from tests.executor.plans import TINY, make_job

@@ -10,10 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.learning.experience import effective_settings, token_sum_weights
-from executor.learning.losses import load_loss
-from executor.learning.multiplier import initial_state, next_kl_coefficient, next_state
 from rlplan.algorithms import load_algorithm
+from rlplan.executor.learning.experience import effective_settings, token_sum_weights
+from rlplan.executor.learning.losses import load_loss
+from rlplan.executor.learning.multiplier import initial_state, next_kl_coefficient, next_state
 from rlplan.job import Hyperparameters
 from tests.executor.advantage_cases import advantages_of, alone, random_batch
 from tests.executor.plans import make_job

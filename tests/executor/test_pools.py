@@ -14,16 +14,16 @@ import ray
 import torch
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
-from executor.workers.host_worker import HostWorker
-from executor.workers.pools import fetched, start_group
-from executor.workers.processes.ray_session import (
+from rlplan.errors import RlplanError, WorkerLostError
+from rlplan.executor.workers.host_worker import HostWorker
+from rlplan.executor.workers.pools import fetched, start_group
+from rlplan.executor.workers.processes.ray_session import (
     HOST,
     _init_ray,
     _processes_of,
     termination_as_interrupt,
     watched,
 )
-from rlplan.errors import RlplanError, WorkerLostError
 from tests.executor.harness import WorkerPool
 from tests.house.tree import ROOT
 
@@ -166,7 +166,7 @@ def test_processes_of_a_session_are_found_without_their_parent():
 
 BESIDE = """
 from subprocess import Popen
-from executor.workers.processes.ray_session import running_ray
+from rlplan.executor.workers.processes.ray_session import running_ray
 
 with Popen(["sleep", "600"]) as own:
     with running_ray(devices=1):
@@ -195,7 +195,7 @@ ROTATING = """
 import time
 from pathlib import Path
 from tempfile import gettempdir
-from executor.workers.processes.ray_session import running_ray
+from rlplan.executor.workers.processes.ray_session import running_ray
 
 with running_ray(devices=1):
     (logs,) = Path(gettempdir()).glob("rlplan-ray-*/session_[0-9]*/logs")

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from executor.probing.passes import preparation
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import tasks_of
+from rlplan.executor.probing.passes import preparation
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.workload.work import Workload

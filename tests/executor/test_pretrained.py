@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from executor.model.families import PRETRAINED_FAMILIES, causal_lm_class, read_config
-from executor.parallel.meshes import make_mesh
-from executor.parallel.positions import task_positions
-from executor.passes.infer import infer
-from executor.rollout.engines.torch_static import TorchStaticEngine
-from executor.rollout.sampling import GenerateSettings
-from executor.weights.pretrained import PretrainedFolder
-from executor.weights.shard import build_shard
-from profiles.jobs.config.reading import read_hf_config
+from rlplan.executor.model.families import PRETRAINED_FAMILIES, causal_lm_class, read_config
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import task_positions
+from rlplan.executor.passes.infer import infer
+from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine
+from rlplan.executor.rollout.sampling import GenerateSettings
+from rlplan.executor.weights.pretrained import PretrainedFolder
+from rlplan.executor.weights.shard import build_shard
 from rlplan.plan import TaskPlan
+from rlplan.profiles.jobs.config.reading import read_hf_config
 from tests.cases import only
 
 pytestmark = pytest.mark.ray

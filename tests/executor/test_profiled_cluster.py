@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from profiles.catalog import load_job
-from profiles.facts import load_facts
-from profiles.tables.table import read_profile
 from rlplan.estimate import Source
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.tables.table import read_profile
 from tests.executor.plans import make_job
 from tests.executor.test_joined_cluster import COMMAND, HEAD, NEIGHBOUR, SECOND, STATE, answer
 

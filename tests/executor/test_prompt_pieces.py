@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import ray
 
-from executor.control.prompt_batches import ROUND_STRIDE, PromptPieces
+from rlplan.executor.control.prompt_batches import ROUND_STRIDE, PromptPieces
 
 pytestmark = pytest.mark.ray
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.control.pending_calls import reduce_metrics
-from executor.data.batches import (
+from rlplan.executor.control.pending_calls import reduce_metrics
+from rlplan.executor.data.batches import (
     Piece,
     assemble,
     count_rows,
@@ -18,12 +18,12 @@ from executor.data.batches import (
     overlapping,
     split_rows,
 )
-from executor.parallel.positions import generate_positions, train_positions
-from executor.workers import protocols
-from executor.workers.host_worker import HostWorker
-from executor.workers.pools import WorkerGroup, fetched
-from executor.workers.protocols import PROTOCOLS, protocol_of, registered
-from executor.workers.stages import STAGES
+from rlplan.executor.parallel.positions import generate_positions, train_positions
+from rlplan.executor.workers import protocols
+from rlplan.executor.workers.host_worker import HostWorker
+from rlplan.executor.workers.pools import WorkerGroup, fetched
+from rlplan.executor.workers.protocols import PROTOCOLS, protocol_of, registered
+from rlplan.executor.workers.stages import STAGES
 from rlplan.layout import GenerateLayout, TrainLayout
 from tests.executor.harness import ReusedWorker
 

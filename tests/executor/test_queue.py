@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.exceptions import RayActorError
 
-from executor.data.batches import joined_columns
-from executor.queue.ledger import Ledger, Reader
-from executor.queue.transfer_queue import (
+from rlplan.executor.data.batches import joined_columns
+from rlplan.executor.queue.ledger import Ledger, Reader
+from rlplan.executor.queue.transfer_queue import (
     HeldPiece,
     PaddedRead,
     SampleSize,

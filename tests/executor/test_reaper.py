@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from executor.workers.processes.reaper import MESSAGE
+from rlplan.executor.workers.processes.reaper import MESSAGE
 from tests.house.tree import ROOT
 
 ALONE = """
 import os, subprocess, sys
-from executor.workers.processes.reaper import Reaper
+from rlplan.executor.workers.processes.reaper import Reaper
 
 reaper = Reaper(sys.argv[1])
 other = subprocess.Popen(["sleep", "600"], start_new_session=True, stderr=subprocess.DEVNULL)
@@ -31,7 +31,7 @@ os._exit(7)
 """
 WITH_RAY = """
 import signal
-from executor.workers.processes.ray_session import running_ray
+from rlplan.executor.workers.processes.ray_session import running_ray
 
 with running_ray(1):
     print("up", flush=True)

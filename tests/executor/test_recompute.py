@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from executor.model import building
+from rlplan.executor.model import building
 from tests.cases import first
 from tests.executor.test_parallel_models import LLAMA, UPDATES, train
 

@@ -5,10 +5,10 @@ from typing import get_args
 
 import pytest
 
-from executor.control.capabilities import check_runnable
-from profiles.catalog import load_model
 from rlplan.errors import CapabilityError
+from rlplan.executor.control.capabilities import check_runnable
 from rlplan.plan import Recompute
+from rlplan.profiles.catalog import load_model
 from tests.cases import first
 from tests.executor.plans import TINY, make_job, make_plan
 from tests.hybrids import HYBRIDS

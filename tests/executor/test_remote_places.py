@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from executor.control.checkpoints import find_checkpoint, models_of
-from executor.control.run import Saving
-from executor.data.fetched import fetched_folder
-from executor.data.remote_folders import RemoteFolder
-from executor.execute import execute
-from executor.weights.stored_shards import whole_weights
-from executor.workers.cluster.looking import check_reached
 from rlplan.errors import FileError
+from rlplan.executor.control.checkpoints import find_checkpoint, models_of
+from rlplan.executor.control.run import Saving
+from rlplan.executor.data.fetched import fetched_folder
+from rlplan.executor.data.remote_folders import RemoteFolder
+from rlplan.executor.execute import execute
+from rlplan.executor.weights.stored_shards import whole_weights
+from rlplan.executor.workers.cluster.looking import check_reached
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.places import is_url
 from tests.executor.plans import ALL_ROLES, make_job, make_plan

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from executor.model.building import stage_layers
-from executor.parallel.cuts import span_of
-from executor.parallel.positions import gather_groups, generation_positions, train_positions
-from executor.weights.buckets import (
+from rlplan.executor.model.building import stage_layers
+from rlplan.executor.parallel.cuts import span_of
+from rlplan.executor.parallel.positions import gather_groups, generation_positions, train_positions
+from rlplan.executor.weights.buckets import (
     Block,
     buckets_of,
     export_slices,
@@ -22,8 +22,8 @@ from executor.weights.buckets import (
     write_block,
     write_slice,
 )
-from executor.weights.flat import Entry
-from executor.weights.reshard import Part, ShardLayout, overlap, wanted_entries, write_shard
+from rlplan.executor.weights.flat import Entry
+from rlplan.executor.weights.reshard import Part, ShardLayout, overlap, wanted_entries, write_shard
 from rlplan.plan import TaskPlan
 from rlplan.transfers import TransitionShape, transition_volume
 from tests.cases import only

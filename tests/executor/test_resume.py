@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from executor.control.metrics import read_metrics
+from rlplan.executor.control.metrics import read_metrics
 from rlplan.files.decoding import read_json
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml

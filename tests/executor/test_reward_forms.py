@@ -5,11 +5,11 @@ from typing import cast
 
 import pytest
 
-from executor.data.prompts import encode_prompts, load_prompts
-from executor.data.tokenizer import Tokenizer, load_tokenizer
-from executor.learning.rules import load_rule
-from executor.workers.stages.rule import judging
 from rlplan.errors import FileError, UserError
+from rlplan.executor.data.prompts import encode_prompts, load_prompts
+from rlplan.executor.data.tokenizer import Tokenizer, load_tokenizer
+from rlplan.executor.learning.rules import load_rule
+from rlplan.executor.workers.stages.rule import judging
 from rlplan.job import Rewards
 from tests.executor.plans import make_job
 

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.learning.experience import sequence_weights, text_weights
-from executor.learning.multiplier import next_multiplier
-from executor.learning.rewards import overlong_penalties
+from rlplan.executor.learning.experience import sequence_weights, text_weights
+from rlplan.executor.learning.multiplier import next_multiplier
+from rlplan.executor.learning.rewards import overlong_penalties
 from rlplan.job import Constraint, Overlong
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import executor.learning.rules
-from executor.learning.rules import load_rule, rule_names
-from executor.workers.stages.rule import judging
+import rlplan.executor.learning.rules
 from rlplan.errors import FileError, UnknownNameError, UserError
+from rlplan.executor.learning.rules import load_rule, rule_names
+from rlplan.executor.workers.stages.rule import judging
 from rlplan.job import Rewards
 from tests.executor.plans import make_job
 
@@ -63,7 +63,7 @@ def test_every_built_in_rule_rewards_between_zero_and_one(name, prompt, response
 
 
 def test_rules_are_the_files_of_their_folder():
-    files = Path(executor.learning.rules.__file__).parent.glob("*.py")
+    files = Path(rlplan.executor.learning.rules.__file__).parent.glob("*.py")
     assert list(rule_names()) == sorted(path.stem for path in files if path.stem != "__init__")
     assert {"digits", "copy", "exact_match"} <= set(rule_names())
 

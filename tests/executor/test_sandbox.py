@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from executor.learning.rules import load_rule
-from executor.learning.rules.python_tests import passes
-from executor.workers.processes.sandbox import Limits, Sandbox
 from rlplan.errors import FileError, UserError
+from rlplan.executor.learning.rules import load_rule
+from rlplan.executor.learning.rules.python_tests import passes
+from rlplan.executor.workers.processes.sandbox import Limits, Sandbox
 from rlplan.units import GIB, MIB
 from tests.executor.plans import make_job, make_plan
 

@@ -8,19 +8,19 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from executor.control import services, tracking
-from executor.control.metrics import MetricsWriter
-from executor.control.services import (
+from rlplan.errors import FileError, UnknownNameError, UserError
+from rlplan.executor.control import services, tracking
+from rlplan.executor.control.metrics import MetricsWriter
+from rlplan.executor.control.services import (
     SERVICES,
     TrackedRow,
     TrackedRun,
     check_services,
     service_names,
 )
-from executor.control.services.mlflow import flattened
-from executor.control.tracking import TRACKING_FILE, tracked
-from executor.execute import execute
-from rlplan.errors import FileError, UnknownNameError, UserError
+from rlplan.executor.control.services.mlflow import flattened
+from rlplan.executor.control.tracking import TRACKING_FILE, tracked
+from rlplan.executor.execute import execute
 from rlplan_cli.main import run as run_cli
 from tests.executor.evaluated import HELD_OUT, plan_of, write_held_out
 from tests.executor.plans import ALL_ROLES, make_job, make_plan

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from executor.parallel.meshes import make_mesh
-from executor.parallel.positions import train_positions
-from executor.rollout.engines.torch_static import TorchStaticEngine
-from executor.rollout.sampling import GenerateSettings
-from executor.rollout.sessions import Response, WaveSession, WholeSession, padded_responses
-from executor.weights.shard import build_shard
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import train_positions
+from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine
+from rlplan.executor.rollout.sampling import GenerateSettings
+from rlplan.executor.rollout.sessions import Response, WaveSession, WholeSession, padded_responses
+from rlplan.executor.weights.shard import build_shard
 from tests.executor.plans import TINY
 
 LENGTHS = [3, 9, 1, 7, 5, 9]

@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.data.packing import pack, packed_tokens, prompt_leaders
-from executor.data.token_balancing import balanced_rows
-from executor.parallel.meshes import RankGroup, make_mesh
-from executor.parallel.positions import train_positions
-from executor.passes.forward import head_outputs, policy_reader, read_scores, read_values
-from executor.weights.shard import build_shard
+from rlplan.executor.data.packing import pack, packed_tokens, prompt_leaders
+from rlplan.executor.data.token_balancing import balanced_rows
+from rlplan.executor.parallel.meshes import RankGroup, make_mesh
+from rlplan.executor.parallel.positions import train_positions
+from rlplan.executor.passes.forward import head_outputs, policy_reader, read_scores, read_values
+from rlplan.executor.weights.shard import build_shard
 from tests.executor.plans import TINY
 
 PROMPT_WIDTH, RESPONSE_WIDTH, MOST_SAMPLES = 6, 5, 6

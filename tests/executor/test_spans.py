@@ -6,8 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.control.spans import Reported, measured_spans
-from executor.workers.calls import CallReport
+from rlplan.executor.control.spans import Reported, measured_spans
+from rlplan.executor.workers.calls import CallReport
 
 
 def reported(name, times, *, pool="p0", activity="task"):

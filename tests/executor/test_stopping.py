@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.control.checkpoints import find_checkpoint
-from executor.control.evaluating import found_numbers
-from executor.control.metrics import MetricsWriter, read_metrics
-from executor.control.run import Saving
-from executor.control.stopping import (
+from rlplan.errors import FileError
+from rlplan.executor.control.checkpoints import find_checkpoint
+from rlplan.executor.control.evaluating import found_numbers
+from rlplan.executor.control.metrics import MetricsWriter, read_metrics
+from rlplan.executor.control.run import Saving
+from rlplan.executor.control.stopping import (
     COMPARATORS,
     Condition,
     StopCheck,
@@ -22,8 +23,7 @@ from executor.control.stopping import (
     rows_before,
     stopping_of,
 )
-from executor.execute import execute
-from rlplan.errors import FileError
+from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_json
 from rlplan.results.measurement import MeasuredRun
 from tests.cases import first
@@ -272,7 +272,7 @@ def test_an_evaluation_ends_a_run_and_its_actor_is_the_exported_one(
     def drawn(*arguments):
         return {**found_numbers(*arguments), "accuracy": next(accuracies)}
 
-    monkeypatch.setattr("executor.control.evaluating.found_numbers", drawn)
+    monkeypatch.setattr("rlplan.executor.control.evaluating.found_numbers", drawn)
     plan = plan_of({"p0": (1, ALL_ROLES)}, HELD_OUT)
     saving = Saving(export=folder / "actor")
     stopping = stopping_of(["evaluation/accuracy>=0.9"])

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import ray
 
-from executor.control.metrics import read_metrics
-from executor.environments import Step
-from executor.workers.episodes.hosts import Beginning, RemoteHosts
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.environments import Step
+from rlplan.executor.workers.episodes.hosts import Beginning, RemoteHosts
 from rlplan.files.decoding import read_json
 from rlplan.results.measurement import MeasuredRun
 from rlplan.workload.environment import Environment

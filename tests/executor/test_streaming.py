@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import ray
 
-from executor.control.capabilities import check_runnable
-from executor.control.checkpoints import find_checkpoint
-from executor.control.continuous.controller import ContinuousController
-from executor.control.metrics import read_metrics
-from executor.control.run import Saving
-from executor.control.start import prepare_groups
-from executor.control.summary import iteration_metrics
-from executor.data.workload import PromptBatches
-from executor.execute import execute
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.checkpoints import find_checkpoint
+from rlplan.executor.control.continuous.controller import ContinuousController
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.control.run import Saving
+from rlplan.executor.control.start import prepare_groups
+from rlplan.executor.control.summary import iteration_metrics
+from rlplan.executor.data.workload import PromptBatches
+from rlplan.executor.execute import execute
 from rlplan.job import Rewards
 from rlplan.workload.lengths import Lognormal
 from tests.cases import first

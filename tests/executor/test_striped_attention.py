@@ -9,9 +9,9 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.data.packing import BLOCK_QUERIES, pack
-from executor.model.attention import packed_attention
-from executor.parallel.meshes import RankGroup
+from rlplan.executor.data.packing import BLOCK_QUERIES, pack
+from rlplan.executor.model.attention import packed_attention
+from rlplan.executor.parallel.meshes import RankGroup
 
 HEADS, KV_HEADS, DIM = 4, 2, 8
 LAYER: Any = SimpleNamespace(num_key_value_groups=HEADS // KV_HEADS, is_causal=True, training=True)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from executor.control.controller import MeasuredIteration
-from executor.control.summary import VERL_NAMES, iteration_metrics, progress_line
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import tasks_of
+from rlplan.executor.control.controller import MeasuredIteration
+from rlplan.executor.control.summary import VERL_NAMES, iteration_metrics, progress_line
 from rlplan.trace import IterationSpan, Span
 from tests.executor.plans import make_job, make_plan
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from executor.data.batches import PROMPT, RESPONSE
-from executor.data.tokenizer import ByteTokenizer
-from executor.data.workload import TextBatches
-from executor.learning.experience import make_experience
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError
+from rlplan.executor.data.batches import PROMPT, RESPONSE
+from rlplan.executor.data.tokenizer import ByteTokenizer
+from rlplan.executor.data.workload import TextBatches
+from rlplan.executor.learning.experience import make_experience
 from rlplan.job import Pretrain
 from tests.executor.plans import make_job
 

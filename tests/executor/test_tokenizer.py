@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.data.tokenizer import ByteTokenizer, load_tokenizer
 from rlplan.errors import FileError, UnknownNameError
+from rlplan.executor.data.tokenizer import ByteTokenizer, load_tokenizer
 
 
 @given(st.text())

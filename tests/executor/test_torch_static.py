@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from executor.parallel.meshes import make_mesh
-from executor.parallel.positions import train_positions
-from executor.rollout.engines.torch_static import TorchStaticEngine
-from executor.rollout.sampling import GenerateSettings
-from executor.weights.shard import build_shard
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import train_positions
+from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine
+from rlplan.executor.rollout.sampling import GenerateSettings
+from rlplan.executor.weights.shard import build_shard
 from tests.executor.plans import TINY
 
 WIDTH = 6

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import executor.workers.transports
+import rlplan.executor.workers.transports
 import rlplan.transports
-from executor.control.capabilities import check_runnable
-from executor.workers.transports import TRANSPORTS
 from rlplan.errors import CapabilityError, FileError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.files.decoding import decode
 from rlplan.files.writing import plain
 from rlplan.plan import Plan
@@ -35,8 +35,8 @@ TRANSPORT = Transport(words="by post", probed=False, lacks=lacks)
 CARRIES = """
 from dataclasses import replace
 
-from executor.workers.transports import object_store
-from executor.workers.transports.object_store import send
+from rlplan.executor.workers.transports import object_store
+from rlplan.executor.workers.transports.object_store import send
 
 
 class Endpoint(object_store.Endpoint):
@@ -54,7 +54,9 @@ def known(tmp_path):
 
 @pytest.fixture
 def post(tmp_path, known):
-    with one_file(executor.workers.transports, TRANSPORTS, tmp_path / "runs", "post", CARRIES):
+    with one_file(
+        rlplan.executor.workers.transports, TRANSPORTS, tmp_path / "runs", "post", CARRIES
+    ):
         yield known
 
 
@@ -98,7 +100,7 @@ def test_another_carries_the_same_weights(tmp_path, post, worker_pool):
     folder = str(tmp_path / "runs")
 
     def find_it(rank, ranks):
-        import executor.workers.transports as there
+        import rlplan.executor.workers.transports as there
 
         there.__path__.append(folder)
 

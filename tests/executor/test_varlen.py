@@ -14,9 +14,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.data.packing import pack
-from executor.model import attention
-from executor.model.attention import (
+from rlplan.executor.data.packing import pack
+from rlplan.executor.model import attention
+from rlplan.executor.model.attention import (
     NAMES,
     attend_by_kernel,
     attention_of,
@@ -24,13 +24,13 @@ from executor.model.attention import (
     takes_kernel,
     varlen_kernel,
 )
-from executor.model.families import family_config
-from executor.parallel.meshes import RankGroup, make_mesh
-from executor.parallel.positions import task_positions
-from executor.passes.forward import head_outputs, policy_reader
-from executor.weights.shard import build_shard
-from profiles.jobs.config.reading import read_hf_config
+from rlplan.executor.model.families import family_config
+from rlplan.executor.parallel.meshes import RankGroup, make_mesh
+from rlplan.executor.parallel.positions import task_positions
+from rlplan.executor.passes.forward import head_outputs, policy_reader
+from rlplan.executor.weights.shard import build_shard
 from rlplan.plan import TaskPlan
+from rlplan.profiles.jobs.config.reading import read_hf_config
 from tests.cases import first, only
 from tests.executor.plans import TINY
 from tests.executor.test_pretrained import LAYOUTS, MODELS, log_probs_in, made

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from executor.control.capabilities import check_runnable
-from executor.control.start import check_machine
-from executor.rollout.vllm_limits import VERSIONS
 from rlplan.errors import PlanError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.start import check_machine
+from rlplan.executor.rollout.vllm_limits import VERSIONS
 from tests.cases import first, only
 from tests.executor.plans import TINY, make_job, make_plan
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from executor.model.building import EMBEDDING, HEAD
-from executor.parallel.cuts import span_of
-from executor.parallel.meshes import make_mesh
-from executor.parallel.positions import task_positions, train_positions
-from executor.parallel.vocabulary import cut_vocabulary
-from executor.weights.shard import build_shard
+from rlplan.executor.model.building import EMBEDDING, HEAD
+from rlplan.executor.parallel.cuts import span_of
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import task_positions, train_positions
+from rlplan.executor.parallel.vocabulary import cut_vocabulary
+from rlplan.executor.weights.shard import build_shard
 from rlplan.plan import TaskPlan
-from simulator.model.weights import shard_parameters
+from rlplan.simulator.model.weights import shard_parameters
 from tests.executor.test_parallel_models import QWEN3
 
 SIZES = st.integers(1, 300_000)

@@ -8,17 +8,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from executor.control.capabilities import check_runnable
-from executor.control.run import Saving
-from executor.control.weights import with_weights
-from executor.execute import execute
-from profiles.jobs.resolve import resolve_job
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import unused_roles
 from rlplan.errors import CapabilityError, FileError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.run import Saving
+from rlplan.executor.control.weights import with_weights
+from rlplan.executor.execute import execute
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters
 from rlplan.models.adapter import Adapter
+from rlplan.profiles.jobs.resolve import resolve_job
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_pretrained import MODELS, made
 

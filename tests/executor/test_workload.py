@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from executor.control.prompt_batches import ROUND_STRIDE
-from executor.data.workload import PromptBatches, first_rows
 from rlplan.errors import PlanError
+from rlplan.executor.control.prompt_batches import ROUND_STRIDE
+from rlplan.executor.data.workload import PromptBatches, first_rows
 from rlplan.job import Pretrain, PromptData
 from tests.executor.plans import make_job
 from tests.executor.test_tokenizer import write_tokenizer

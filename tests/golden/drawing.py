@@ -5,12 +5,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from evals.neighbours import NeighbourDraws
-from profiles.catalog import ENGINES, load_job, load_model
-from profiles.facts import Facts, load_facts
 from rlplan.errors import RlplanError
+from rlplan.evals.neighbours import NeighbourDraws
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.profiles.catalog import ENGINES, load_job, load_model
+from rlplan.profiles.facts import Facts, load_facts
 from rlplan.rules import check_plan
 from rlplan.workload.lengths import Lognormal, Uniform
 from rlplan.workload.work import Workload

@@ -10,15 +10,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from planner.search import search
-from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import decode
 from rlplan.files.writing import plain
 from rlplan.job import Job
 from rlplan.plan import Plan
+from rlplan.planner.search import search
+from rlplan.profiles.facts import load_facts
 from rlplan.results.accuracy import Row
-from simulator.simulate import simulate
+from rlplan.simulator.simulate import simulate
 from tests.golden.drawing import drawn_plans, jobs
 
 FOLDER = Path(__file__).parent
@@ -66,7 +66,7 @@ def kept_plans():
 
 def accuracy_rows():
     """Return the forecast of every row of the tables that rlplan holds."""
-    from evals.reading import held_tables, read_table
+    from rlplan.evals.reading import held_tables, read_table
 
     found = {}
     for path in held_tables():

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import yaml
 
-from planner.answers.completion import load_plan
-from profiles.tables.table import new_profile
 from rlplan.calibration import Calibration
 from rlplan.files.decoding import adapter
 from rlplan.files.writing import write_yaml
 from rlplan.job import Job
 from rlplan.plan import PlanDraft
+from rlplan.planner.answers.completion import load_plan
+from rlplan.profiles.tables.table import new_profile
+from rlplan.simulator.simulate import simulate
 from rlplan_cli.main import run as run_cli
-from simulator.simulate import simulate
 from tests.hard.mutation import Words
 from tests.house.tree import ROOT
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL

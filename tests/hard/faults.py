@@ -23,13 +23,13 @@ from typing import Any
 import psutil
 from safetensors.numpy import load_file
 
-from executor.control.checkpoints import find_checkpoint
-from executor.control.metrics import read_metrics
-from profiles.catalog import load_job
+from rlplan.executor.control.checkpoints import find_checkpoint
+from rlplan.executor.control.metrics import read_metrics
 from rlplan.files.decoding import load_yaml, read_yaml
 from rlplan.files.writing import write_yaml
 from rlplan.job import Rewards
 from rlplan.plan import Plan, PlanDraft
+from rlplan.profiles.catalog import load_job
 from rlplan.results.stored import PLAN_FILE, write_plan
 from tests.executor.plans import make_job, make_plan
 from tests.house.tree import ROOT

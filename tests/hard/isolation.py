@@ -49,11 +49,11 @@ def prepare():
         COMMANDS.load(name)
     for name in (
         "matplotlib.pyplot", "pandas", "scipy.optimize", "jinja2", "rich.console", "rich.table", "rich.progress",
-        "reports.pages.report", "reports.pages.accuracy", "reports.pages.systems", "reports.pictures.profile_plots",
-        "planner.answers.best_plans", "planner.systems.comparing", "planner.configs.checking",
-        "planner.measured.checking", "planner.measured.calibrating", "planner.answers.fitting",
-        "planner.searchers.exact", "evals.annealing", "simulator.calibration", "executor.learning.rules",
-        "planner.requests.starter", "profiles.tables.summary", "profiles.imports.csv",
+        "rlplan.reports.pages.report", "rlplan.reports.pages.accuracy", "rlplan.reports.pages.systems", "rlplan.reports.pictures.profile_plots",
+        "rlplan.planner.answers.best_plans", "rlplan.planner.systems.comparing", "rlplan.planner.configs.checking",
+        "rlplan.planner.measured.checking", "rlplan.planner.measured.calibrating", "rlplan.planner.answers.fitting",
+        "rlplan.planner.searchers.exact", "rlplan.evals.annealing", "rlplan.simulator.calibration", "rlplan.executor.learning.rules",
+        "rlplan.planner.requests.starter", "rlplan.profiles.tables.summary", "rlplan.profiles.imports.csv",
     ):  # fmt: skip
         __import__(name)
     application._register("")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from executor.control.metrics import read_metrics
+from rlplan.executor.control.metrics import read_metrics
 from rlplan.job import NodeGroup
 from rlplan.results.stored import write_plan
 from tests.executor.plans import make_plan

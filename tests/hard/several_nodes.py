@@ -12,7 +12,12 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from executor.workers.processes.ray_session import DEVICE, ENVIRONMENT, HOST, OBJECT_STORE_BYTES
+from rlplan.executor.workers.processes.ray_session import (
+    DEVICE,
+    ENVIRONMENT,
+    HOST,
+    OBJECT_STORE_BYTES,
+)
 from rlplan_cli.main import main
 
 SPARE_NODES = 2

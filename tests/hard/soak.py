@@ -13,8 +13,8 @@ from statistics import median
 
 import psutil
 
-from executor.control.metrics import read_metrics
-from executor.workers.processes.ray_session import LOG_BYTES
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.workers.processes.ray_session import LOG_BYTES
 from rlplan.units import MIB
 from tests.hard import faults
 

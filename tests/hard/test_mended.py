@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evals.reading import held_tables, read_table
-from executor.control.metrics import read_metrics
-from planner.answers.fitting import FitRequest, fit
-from planner.answers.misfits import MEMORY_STEPS, least_misfit
-from planner.configs.reading.inherited import read_inherited
-from planner.configs.shell.script import evaluate
-from planner.exact.placement_bounds import PlacementBounds
-from planner.measured.event_files import events_by_step
-from planner.measured.logs import read_log
-from profiles.catalog import resolve_job
-from profiles.jobs.config.reading import read_hf_config
 from rlplan.errors import FileError, InfeasibleError
+from rlplan.evals.reading import held_tables, read_table
+from rlplan.executor.control.metrics import read_metrics
 from rlplan.files.decoding import decode
 from rlplan.job import Job
+from rlplan.planner.answers.fitting import FitRequest, fit
+from rlplan.planner.answers.misfits import MEMORY_STEPS, least_misfit
+from rlplan.planner.configs.reading.inherited import read_inherited
+from rlplan.planner.configs.shell.script import evaluate
+from rlplan.planner.exact.placement_bounds import PlacementBounds
+from rlplan.planner.measured.event_files import events_by_step
+from rlplan.planner.measured.logs import read_log
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.jobs.config.reading import read_hf_config
 from rlplan_cli.main import run as run_cli
 from tests.effort import calls_of
 from tests.rlplan_cli.conftest import JOB

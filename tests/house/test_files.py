@@ -35,19 +35,24 @@ def python_files() -> list[Path]:
     return [path for path in project_files() if path.suffix == ".py"]
 
 
-def test_the_rooms_are_what_is_typed_linted_and_installed():
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    installed = {
-        name.split(".")[0] for name in settings["setuptools"]["packages"]["find"]["include"]
+def test_the_rooms_are_members_of_the_package():
+    links = {
+        each.name: each.readlink() for each in (ROOT / "rlplan").iterdir() if each.is_symlink()
     }
-    assert set(ROOMS) == installed
-    assert {*ROOMS, BESIDE, "tests"} == set(settings["mypy"]["files"])
-    assert {*ROOMS, BESIDE} == set(settings["importlinter"]["root_packages"])
+    packages = {"rlplan", "rlplan_cli"}
+    assert links == {room: Path("..", room) for room in {*ROOMS, BESIDE} - packages}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    found = settings["setuptools"]["packages"]["find"]
+    assert {name.split(".")[0] for name in found["include"]} == packages
+    assert set(found["exclude"]) == {f"rlplan.{BESIDE}", f"rlplan.{BESIDE}.*"}
+    assert {*packages, "tests"} == set(settings["mypy"]["files"])
+    assert packages == set(settings["importlinter"]["root_packages"])
 
 
 def test_every_room_is_a_typed_package_with_a_docstring():
+    assert (ROOT / "rlplan" / "py.typed").is_file()
+    assert (ROOT / "rlplan_cli" / "py.typed").is_file()
     for room in (*ROOMS, BESIDE):
-        assert (ROOT / room / "py.typed").is_file(), room
         assert ast.get_docstring(parsed(Path(room, "__init__.py"))), room
 
 

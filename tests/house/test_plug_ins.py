@@ -8,29 +8,29 @@ from typing import Any
 
 import pytest
 
-from executor.parallel.positions import train_positions
-from executor.workers.protocols import PROTOCOLS
-from executor.workers.stages import STAGES
-from profiles.catalog import load_engine
-from profiles.sheets import load_transition, sheet_names
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import DATASET_KEYS, Algorithm
 from rlplan.errors import UnknownNameError
+from rlplan.executor.parallel.positions import train_positions
+from rlplan.executor.workers.protocols import PROTOCOLS
+from rlplan.executor.workers.stages import STAGES
 from rlplan.files.decoding import read_yaml
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.plug_ins import PlugIns
+from rlplan.profiles.catalog import load_engine
+from rlplan.profiles.sheets import load_transition, sheet_names
 from rlplan.sheets.hardware import DeviceSheet, EngineSheet
 from rlplan.stages import STAGE_KINDS
 from rlplan.transfers import TRANSFERS, TransitionShape, transfer_names, transition_volume
-from tests.house.tree import ROOT, own_modules
+from tests.house.tree import ROOT, import_name, own_modules
 
 
 def folders_of_plug_ins() -> Iterator[PlugIns[Any]]:
     """Yield what every folder of our own declares, as `NAME = PlugIns[...](...)` in its __init__."""
     for path in own_modules():
         if path.name == "__init__.py" and "= PlugIns[" in (ROOT / path).read_text("utf-8"):
-            found = vars(importlib.import_module(".".join(path.parent.parts))).values()
+            found = vars(importlib.import_module(import_name(path.parent))).values()
             yield next(each for each in found if isinstance(each, PlugIns))
 
 
@@ -67,8 +67,12 @@ def test_every_sheet_decodes_bears_its_files_name_and_names_its_source(path):
 
 def test_the_folders_that_a_user_or_a_developer_adds_to_are_under_this_contract():
     assert PLUG_INS.keys() >= {"rlplan.algorithms", "rlplan.stages", "rlplan.transfers"}
-    assert PLUG_INS.keys() >= {"planner.objectives", "profiles.probes", "reports.panels"}
-    assert PLUG_INS.keys() >= {"executor.rollout.engines", "rlplan_cli.commands"}
+    assert PLUG_INS.keys() >= {
+        "rlplan.planner.objectives",
+        "rlplan.profiles.probes",
+        "rlplan.reports.panels",
+    }
+    assert PLUG_INS.keys() >= {"rlplan.executor.rollout.engines", "rlplan_cli.commands"}
 
 
 @pytest.mark.parametrize("package", PLUG_INS)

@@ -12,41 +12,41 @@ from typing import Any
 
 import pytest
 
-import evals.tables
-import executor.workers.stages
-import executor.workers.transports
-import profiles.sheets
-import reports.panels
 import rlplan.algorithms
+import rlplan.evals.tables
+import rlplan.executor.workers.stages
+import rlplan.executor.workers.transports
 import rlplan.parts
+import rlplan.profiles.sheets
+import rlplan.reports.panels
+import rlplan.simulator.stages
 import rlplan.stages
 import rlplan.transfers
 import rlplan.transports
-import simulator.stages
-from evals.neighbours import NeighbourDraws
-from evals.tables import READERS
-from executor.control.capabilities import check_runnable
-from executor.workers.stages import STAGES as EXECUTED
-from executor.workers.transports import TRANSPORTS
-from planner.search import search
-from profiles.catalog import load_device, load_engine, load_model
-from profiles.facts import load_facts
-from profiles.sheets import load_transition
-from reports.panels import PANELS, Subject, sections_of
-from reports.tables.wording import layout_words
 from rlplan.algorithms import load_algorithm
+from rlplan.evals.neighbours import NeighbourDraws
+from rlplan.evals.tables import READERS
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.workers.stages import STAGES as EXECUTED
+from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
 from rlplan.parts import layer_parameters, num_parameters
 from rlplan.plan import TaskPlan
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_device, load_engine, load_model
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.sheets import load_transition
+from rlplan.reports.panels import PANELS, Subject, sections_of
+from rlplan.reports.tables.wording import layout_words
 from rlplan.rules import check_plan
 from rlplan.rules.transition import transitions
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.stages import STAGES as COSTED
+from rlplan.simulator.stages import task_cost
 from rlplan.transports import KNOWN_TRANSPORTS
-from simulator.placed.site import Site
-from simulator.placed.task import PlacedTask
-from simulator.simulate import simulate
-from simulator.stages import STAGES as COSTED
-from simulator.stages import task_cost
 from tests.executor.plans import make_job, make_plan
 from tests.reports.samples import gpu_forecast, gpu_plan
 from tests.simulator.golden.plans import PLANS
@@ -92,7 +92,7 @@ def sheets(tmp_path, monkeypatch):
     """Read sheets from a copy of nothing but one folder's files, with one more."""
 
     def add(folder, like, name, changes):
-        source = profiles.sheets._path(folder)
+        source = rlplan.profiles.sheets._path(folder)
         target = tmp_path / folder
         target.mkdir()
         for path in source.glob("*.yaml"):
@@ -102,12 +102,12 @@ def sheets(tmp_path, monkeypatch):
             assert old in text
             text = text.replace(old, new)
         (target / f"{name}.yaml").write_text(text)
-        known = profiles.sheets._path
+        known = rlplan.profiles.sheets._path
         monkeypatch.setattr(
-            profiles.sheets, "_path", lambda each: target if each == folder else known(each)
+            rlplan.profiles.sheets, "_path", lambda each: target if each == folder else known(each)
         )
         caches = (
-            profiles.sheets._files,
+            rlplan.profiles.sheets._files,
             load_device,
             load_engine,
             load_model,
@@ -118,7 +118,7 @@ def sheets(tmp_path, monkeypatch):
 
     yield add
     monkeypatch.undo()
-    for cache in (profiles.sheets._files, load_device, load_engine, load_model):
+    for cache in (rlplan.profiles.sheets._files, load_device, load_engine, load_model):
         cache.cache_clear()
 
 
@@ -174,8 +174,8 @@ def test_a_kind_of_model_part_is_one_file(tmp_path):
 
 COSTS = """
 from rlplan.estimate import Estimate
-from simulator.costs.taskcost import TaskCost
-from simulator.memory.task_memory import TaskMemory
+from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.memory.task_memory import TaskMemory
 
 
 def cost(placed, kv_bytes=None):
@@ -186,7 +186,7 @@ def memory(placed):
     return TaskMemory()
 """
 RUNS = """
-from executor.parallel.positions import train_positions
+from rlplan.executor.parallel.positions import train_positions
 
 PROTOCOL = "dp"
 
@@ -205,8 +205,8 @@ def test_a_kind_of_task_is_one_file_for_each_of_its_readers(tmp_path):
     known = rlplan.stages.STAGE_KINDS
     with (
         one_file(rlplan.stages, known, tmp_path / "kinds", "environment", kind),
-        one_file(simulator.stages, COSTED, tmp_path / "costs", "environment", COSTS),
-        one_file(executor.workers.stages, EXECUTED, tmp_path / "runs", "environment", RUNS),
+        one_file(rlplan.simulator.stages, COSTED, tmp_path / "costs", "environment", COSTS),
+        one_file(rlplan.executor.workers.stages, EXECUTED, tmp_path / "runs", "environment", RUNS),
     ):
         rule = next(task for task in load_algorithm("grpo").tasks if task.kind == "rule")
         task = replace(rule, kind="environment")
@@ -233,8 +233,8 @@ def test_a_kind_of_task_without_a_model_is_planned_searched_and_run(tmp_path):
     kinds, algorithms = rlplan.stages.STAGE_KINDS, rlplan.algorithms.ALGORITHMS
     with (
         one_file(rlplan.stages, kinds, tmp_path / "kinds", "judge", kind),
-        one_file(simulator.stages, COSTED, tmp_path / "costs", "judge", COSTS),
-        one_file(executor.workers.stages, EXECUTED, tmp_path / "runs", "judge", RUNS),
+        one_file(rlplan.simulator.stages, COSTED, tmp_path / "costs", "judge", COSTS),
+        one_file(rlplan.executor.workers.stages, EXECUTED, tmp_path / "runs", "judge", RUNS),
         one_file(rlplan.algorithms, algorithms, tmp_path / "algorithms", "judged", JUDGED),
     ):
         plan = PLANS["grpo 7b, long answers on 8 h100"]()
@@ -297,14 +297,16 @@ def test_a_transport_is_a_file_for_plans_and_one_that_carries_it_out(tmp_path):
     plan = make_plan(make_job("grpo"), apart, transition="two-copies")
     with (
         one_file(rlplan.transports, KNOWN_TRANSPORTS, tmp_path / "kinds", "post", POST),
-        one_file(executor.workers.transports, TRANSPORTS, tmp_path / "runs", "post", CARRIES),
+        one_file(
+            rlplan.executor.workers.transports, TRANSPORTS, tmp_path / "runs", "post", CARRIES
+        ),
     ):
         assert check_runnable(replace(plan, transport="post"))
         assert TRANSPORTS.load("post").send(None, None, (), (), 1) == ({}, {})
 
 
 TABLE = """
-from planner.measured.rows import TableReader, forecast_row
+from rlplan.planner.measured.rows import TableReader, forecast_row
 from rlplan.estimate import Estimate
 
 
@@ -317,16 +319,16 @@ READER = TableReader(about="Naps.", columns=frozenset({"who", "nap_seconds"}), r
 
 
 def test_an_accuracy_table_is_one_file(tmp_path):
-    from evals.reading import read_table
+    from rlplan.evals.reading import read_table
 
-    with one_file(evals.tables, READERS, tmp_path / "tables", "naps", TABLE):
+    with one_file(rlplan.evals.tables, READERS, tmp_path / "tables", "naps", TABLE):
         (tmp_path / "naps.csv").write_text("who,nap_seconds\ncat,4.0\n")
         (row,) = read_table(tmp_path / "naps.csv")
         assert (row.label, row.measured_seconds, row.forecast.seconds) == ("cat", 4.0, 2.0)
 
 
 PANEL = """
-from reports.panels import Section
+from rlplan.reports.panels import Section
 
 ORDER = 5
 
@@ -342,6 +344,6 @@ def keys_of_the_report():
 
 
 def test_a_panel_of_the_report_is_one_file(tmp_path):
-    with one_file(reports.panels, PANELS, tmp_path, "hello", PANEL):
+    with one_file(rlplan.reports.panels, PANELS, tmp_path, "hello", PANEL):
         assert "hello" in keys_of_the_report()
     assert "hello" not in keys_of_the_report()

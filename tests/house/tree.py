@@ -45,6 +45,12 @@ def own_modules() -> tuple[Path, ...]:
     return _modules_of((*ROOMS, BESIDE))
 
 
+def import_name(path: Path) -> str:
+    """Return the name by which a package or module is imported: rooms are members of `rlplan`."""
+    own = path.with_suffix("").parts
+    return ".".join(own if own[0] in ("rlplan", "rlplan_cli") else ("rlplan", *own))
+
+
 def _modules_of(folders: tuple[str, ...]) -> tuple[Path, ...]:
     return tuple(
         path for path in project_files() if path.suffix == ".py" and path.parts[0] in folders

@@ -8,18 +8,18 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.answers.best_plans import best_plans
-from planner.configs.searching import framework_of, plans_of, target_of
-from planner.objectives import limited_objectives, load_objective, objective_names
-from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.requests.schedules import AskedSchedules
-from profiles.catalog import resolve_job
-from profiles.facts import load_facts
 from rlplan.errors import UserError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import TaskDraft
+from rlplan.planner.answers.best_plans import best_plans
+from rlplan.planner.configs.searching import framework_of, plans_of, target_of
+from rlplan.planner.objectives import limited_objectives, load_objective, objective_names
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import load_facts
 from rlplan.specs import Specs
 
 ROUNDING = 1e-9

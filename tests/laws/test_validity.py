@@ -7,15 +7,15 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from executor.control.capabilities import check_runnable
-from profiles.catalog import ENGINES
-from profiles.facts import load_facts
 from rlplan.errors import CapabilityError, FileError
+from rlplan.executor.control.capabilities import check_runnable
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import PlanDraft, PoolDraft, ResourcePool, TaskDraft
+from rlplan.profiles.catalog import ENGINES
+from rlplan.profiles.facts import load_facts
 from rlplan.rules import refusals
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.environment import Environment
-from simulator.simulate import simulate
 from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
 from tests.golden.kept import kept_plans
 

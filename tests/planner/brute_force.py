@@ -6,25 +6,25 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from planner.layouts.sizes import PoolCuts
-from planner.placements.allocations import devices_of, gpus_of, shares_of, sites_for
-from planner.placements.partitions import GENERATION, all_placements
-from planner.plans.assembly import Choice, plan_of, with_largest_share
-from planner.requests.schedules import ONE_STEP_OFF, SYNC
-from profiles.catalog import load_device, load_model
-from profiles.facts import DeviceFacts, Facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.plan import TaskDraft
+from rlplan.planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
+from rlplan.planner.layouts.sizes import PoolCuts
+from rlplan.planner.placements.allocations import devices_of, gpus_of, shares_of, sites_for
+from rlplan.planner.placements.partitions import GENERATION, all_placements
+from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share
+from rlplan.planner.requests.schedules import ONE_STEP_OFF, SYNC
+from rlplan.profiles.catalog import load_device, load_model
+from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.rules.transition import transitions
+from rlplan.simulator.memory.task_memory import KV_CACHE, least_kv_bytes
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.timeline.pool_memory import memory_moments
 from rlplan.workload.lengths import Uniform
 from rlplan.workload.work import Workload
-from simulator.memory.task_memory import KV_CACHE, least_kv_bytes
-from simulator.placed.plan import PlacedPlan
-from simulator.timeline.pool_memory import memory_moments
 from tests.strategies import architectures
 
 PLENTY_BYTES = 2**40

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from planner.objectives import load_objective
-from planner.requests.specs import violations
-from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
+from rlplan.planner.objectives import load_objective
+from rlplan.planner.requests.specs import violations
+from rlplan.profiles.facts import load_facts
 from rlplan.results.searched import Candidate, SearchResult
-from simulator.simulate import simulate
+from rlplan.simulator.simulate import simulate
 from tests.simulator.plans import priced_plan
 
 PLAN = priced_plan()

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from planner.systems.baselines import baseline_names, load_baseline
-from planner.systems.comparing import compare_systems
-from planner.systems.system_plans import batch_by_weights, batch_by_width, job_tasks, local_batch
-from profiles.catalog import ENGINES, load_model, resolve_job
-from profiles.facts import load_facts
 from rlplan.errors import UnknownNameError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.planner.systems.baselines import baseline_names, load_baseline
+from rlplan.planner.systems.comparing import compare_systems
+from rlplan.planner.systems.system_plans import (
+    batch_by_weights,
+    batch_by_width,
+    job_tasks,
+    local_batch,
+)
+from rlplan.profiles.catalog import ENGINES, load_model, resolve_job
+from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
 from rlplan.workload.environment import Environment

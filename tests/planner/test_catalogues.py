@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from planner.placements.allocations import rented_cores
-from planner.plans.assembly import HOST_POOL
-from planner.search import search
-from profiles.catalog import load_job
-from profiles.facts import load_facts
 from rlplan.job import NodeGroup
+from rlplan.planner.placements.allocations import rented_cores
+from rlplan.planner.plans.assembly import HOST_POOL
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import load_facts
 from rlplan.specs import Specs
 
 JOB = load_job(Path(__file__).resolve().parents[2] / "examples" / "grpo-qwen2.5-7b-8xh100.yaml")

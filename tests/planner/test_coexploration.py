@@ -5,17 +5,17 @@ from functools import cache
 
 import pytest
 
-from planner.answers.best_plans import best_front, best_plans
-from planner.requests.specs import USUAL_HEADROOM, violations
-from profiles.catalog import ENGINES, load_model
-from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup
+from rlplan.planner.answers.best_plans import best_front, best_plans
+from rlplan.planner.requests.specs import USUAL_HEADROOM, violations
+from rlplan.profiles.catalog import ENGINES, load_model
+from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
+from rlplan.simulator.simulate import simulate
 from rlplan.specs import Specs
 from rlplan.workload.work import Workload
-from simulator.simulate import simulate
 from tests.cases import first
 
 H100, H20 = "h100-80gb-sxm", "h20"

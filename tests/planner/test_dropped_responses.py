@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.exact.space import least_responses, priced_job
-from planner.requests.pinned import Pinned
-from planner.requests.schedules import ONE_STEP_OFF, SYNC, AskedSchedules, ScheduleSpace
-from planner.search import search
-from profiles.facts import load_facts
 from rlplan.dataflow import begun_work
 from rlplan.errors import FileError, InfeasibleError
+from rlplan.planner.exact.space import least_responses, priced_job
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import ONE_STEP_OFF, SYNC, AskedSchedules, ScheduleSpace
+from rlplan.planner.search import search
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.generation.over_provisioning import PLAYED_SEQUENCES, kept_of
+from rlplan.simulator.generation.shares import ORDER_SEED, evenly_spread, first_shares
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.workload.sequences import statistics_of
 from rlplan.specs import Specs
 from rlplan.workload.lengths import Lognormal
-from simulator.generation.over_provisioning import PLAYED_SEQUENCES, kept_of
-from simulator.generation.shares import ORDER_SEED, evenly_spread, first_shares
-from simulator.simulate import simulate
-from simulator.workload.sequences import statistics_of
 from tests.cases import draws
 from tests.planner.brute_force import random_space
 from tests.planner.test_streams import (

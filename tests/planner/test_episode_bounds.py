@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.exact.generation.bounds import BoundedSettings, least_seconds
-from planner.exact.generation.episode_loads import episode_loads
-from profiles.facts import load_facts
+from rlplan.planner.exact.generation.bounds import BoundedSettings, least_seconds
+from rlplan.planner.exact.generation.episode_loads import episode_loads
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.generation.generating import steps_of
+from rlplan.simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
+from rlplan.simulator.stages import task_cost
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Uniform
-from simulator.generation.generating import steps_of
-from simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
-from simulator.stages import task_cost
 from tests.planner.test_generation_bounds import DENSE, drawn_case
 from tests.simulator.placing import generating
 

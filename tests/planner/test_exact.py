@@ -8,25 +8,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.objectives import limited_objectives, load_objective, objective_names
-from planner.placements.partitions import all_placements, placed_roles, show_placement
-from planner.placements.strategies import place, strategy_names
-from planner.requests.pinned import Pinned
-from planner.search import search
-from profiles.catalog import ENGINES, load_job, load_model
-from profiles.facts import load_facts
-from profiles.sheets import load_framework
 from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, NodeGroup
 from rlplan.models.adapter import Adapter
 from rlplan.plan import TaskDraft
+from rlplan.planner.objectives import limited_objectives, load_objective, objective_names
+from rlplan.planner.placements.partitions import all_placements, placed_roles, show_placement
+from rlplan.planner.placements.strategies import place, strategy_names
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import ENGINES, load_job, load_model
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.sheets import load_framework
 from rlplan.rules import check_plan
+from rlplan.simulator.simulate import simulate
 from rlplan.specs import Specs
 from rlplan.workload.lengths import Uniform
 from rlplan.workload.work import Workload
-from simulator.simulate import simulate
 from tests.cases import draws, first
 from tests.hybrids import HYBRIDS
 from tests.planner.brute_force import (

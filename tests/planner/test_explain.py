@@ -3,20 +3,20 @@ from pathlib import Path
 
 import pytest
 
-from planner.answers.explain import nearest_fit
-from planner.exact.infeasibility import infeasibility_reason, shortage_of
-from planner.exact.space import Space
-from planner.layouts.sizes import PinnedCut, PoolCuts
-from planner.placements.partitions import placed_roles
-from profiles.catalog import ENGINES, load_engine, load_job
-from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.plan import TaskDraft
+from rlplan.planner.answers.explain import nearest_fit
+from rlplan.planner.exact.infeasibility import infeasibility_reason, shortage_of
+from rlplan.planner.exact.space import Space
+from rlplan.planner.layouts.sizes import PinnedCut, PoolCuts
+from rlplan.planner.placements.partitions import placed_roles
+from rlplan.profiles.catalog import ENGINES, load_engine, load_job
+from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
+from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.simulate import simulate
 from rlplan.specs import NO_SPECS
-from simulator.placed.site import site_at
-from simulator.simulate import simulate
 from tests.planner.brute_force import facts_with
 from tests.planner.sound_plans import A100, plan_on
 

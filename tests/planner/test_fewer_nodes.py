@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from planner.answers.best_plans import best_plans
-from planner.answers.fewer_nodes import plans_on
-from planner.requests.pinned import Pinned
-from planner.requests.schedules import AskedSchedules, schedule_of
-from profiles.catalog import resolve_job
-from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import decode
 from rlplan.job import Job
 from rlplan.plan import Mode
+from rlplan.planner.answers.best_plans import best_plans
+from rlplan.planner.answers.fewer_nodes import plans_on
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules, schedule_of
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import load_facts
 from rlplan.specs import Specs
 
 JOB = resolve_job(decode(

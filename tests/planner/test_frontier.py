@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.answers.frontier import find_frontier
 from rlplan.errors import InfeasibleError, UserError
+from rlplan.planner.answers.frontier import find_frontier
 from rlplan.specs import NO_SPECS, Specs
 from tests.planner.tables import JOB, TOKENS, candidate, solver
 

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.exact.generation.bounds import BoundedSettings, floors_under, least_seconds
-from planner.exact.generation.loads import Contexts, load_of, steps_in_turn
-from profiles.catalog import load_engine, load_model
-from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup
 from rlplan.plan import TaskPlan
+from rlplan.planner.exact.generation.bounds import BoundedSettings, floors_under, least_seconds
+from rlplan.planner.exact.generation.loads import Contexts, load_of, steps_in_turn
+from rlplan.profiles.catalog import load_engine, load_model
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.generation.generating import steps_of
+from rlplan.simulator.generation.shares import longest_shares, waits
+from rlplan.simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
+from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.stages import task_cost
+from rlplan.simulator.workload.sequences import statistics_of
 from rlplan.workload.lengths import Lognormal, Uniform
 from rlplan.workload.work import Workload
-from simulator.generation.generating import steps_of
-from simulator.generation.shares import longest_shares, waits
-from simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
-from simulator.placed.site import site_at
-from simulator.stages import task_cost
-from simulator.workload.sequences import statistics_of
 from tests.cases import draws
 from tests.simulator.placing import generating
 

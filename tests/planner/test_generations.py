@@ -4,17 +4,17 @@ from statistics import median
 
 import pytest
 
-from profiles.catalog import load_model
-from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup
 from rlplan.plan import TaskPlan
+from rlplan.profiles.catalog import load_model
+from rlplan.profiles.facts import load_facts
 from rlplan.rules.transition import transition_for
+from rlplan.simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
+from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.stages import task_cost
 from rlplan.workload.lengths import Lognormal, Uniform
 from rlplan.workload.work import Workload
-from simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
-from simulator.placed.site import site_at
-from simulator.stages import task_cost
 from tests.cases import draws
 from tests.simulator.placing import generating
 

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from planner.answers.best_plans import best_plans
-from planner.answers.completion import complete
-from planner.requests.specs import usable_fraction
-from planner.search import search
-from profiles.catalog import load_job, resolve_job
-from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import decode
 from rlplan.job import Job
 from rlplan.plan import PlanDraft
+from rlplan.planner.answers.best_plans import best_plans
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.requests.specs import usable_fraction
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_job, resolve_job
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
 from rlplan.specs import Specs
-from simulator.simulate import simulate
 
 JOB = resolve_job(decode(
     Job,
@@ -59,7 +59,7 @@ def test_a_limit_that_only_fuller_plans_keep_finds_none_of_them():
 
 
 def test_where_only_fuller_plans_fit_the_share_that_they_leave_free_is_named(monkeypatch):
-    monkeypatch.setattr("planner.requests.specs.USUAL_HEADROOM", 0.999)
+    monkeypatch.setattr("rlplan.planner.requests.specs.USUAL_HEADROOM", 0.999)
     with pytest.raises(
         InfeasibleError, match=r"memory_headroom_fraction .* would have to be 0\.\d"
     ):
@@ -72,6 +72,6 @@ def test_what_a_plan_leaves_open_leaves_the_usual_share_free_where_that_is_possi
     wanted = replace(JOB, specs=Specs(memory_headroom_fraction=0.2))
     assert simulate(complete(draft, wanted, facts), facts).free_fraction >= 0.2 - 1e-9
 
-    monkeypatch.setattr("planner.requests.specs.USUAL_HEADROOM", 0.999)
+    monkeypatch.setattr("rlplan.planner.requests.specs.USUAL_HEADROOM", 0.999)
     full = complete(draft, JOB, facts)
     assert full.tasks == search(JOB, facts).plans[0].plan.tasks

@@ -1,7 +1,11 @@
 import pytest
 
-from planner.answers.infeasible_specs import infeasible_specs_error, nearest_value, show_value
 from rlplan.errors import InfeasibleError
+from rlplan.planner.answers.infeasible_specs import (
+    infeasible_specs_error,
+    nearest_value,
+    show_value,
+)
 from rlplan.specs import Specs
 from tests.planner.tables import JOB, candidate, solver
 

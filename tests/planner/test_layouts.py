@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from planner.layouts.sizes import (
+from rlplan.algorithms import load_algorithm
+from rlplan.planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
+from rlplan.planner.layouts.sizes import (
     LARGEST_STAGE,
     PoolCuts,
     nearly_equal,
     powers_of_two,
 )
-from profiles.catalog import load_engine
-from rlplan.algorithms import load_algorithm
+from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import divisors
 from tests.planner.brute_force import small_jobs
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from planner.objectives import load_objective, objective_names
-from planner.search import search
-from planner.systems.baselines import baseline_names, load_baseline
-from profiles.catalog import load_job
-from profiles.facts import load_facts
+from rlplan.planner.objectives import load_objective, objective_names
+from rlplan.planner.search import search
+from rlplan.planner.systems.baselines import baseline_names, load_baseline
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import load_facts
 from rlplan.specs import Specs
 from tests.cases import only
 

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import objectives
-from planner.exact.score import Score
-from planner.objectives import load_objective, objective_names, objectives_words
-from planner.placements.allocations import devices_of
-from planner.requests.specs import spec_values
-from planner.search import search
-from profiles.catalog import resolve_job
-from profiles.facts import load_facts
 from rlplan.errors import UnknownNameError
+from rlplan.planner import objectives
+from rlplan.planner.exact.score import Score
+from rlplan.planner.objectives import load_objective, objective_names, objectives_words
+from rlplan.planner.placements.allocations import devices_of
+from rlplan.planner.requests.specs import spec_values
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
 from rlplan.specs import NO_SPECS, Specs
-from simulator.simulate import simulate
 from tests.simulator.plans import priced_plan
 
 PLAN = priced_plan()
@@ -85,7 +85,7 @@ def test_a_bound_rules_out_what_cannot_keep_a_limit(limits, is_kept):
 
 
 EMISSIONS = """
-from planner.objectives import Objective, SecondRates
+from rlplan.planner.objectives import Objective, SecondRates
 from rlplan.units import ShownAs
 
 GRAMS = 1e-4  # for a joule
@@ -112,7 +112,7 @@ def emissions(tmp_path, monkeypatch):
     objectives.__path__.append(str(tmp_path))
     yield "emissions"
     objectives.__path__.remove(str(tmp_path))
-    del sys.modules["planner.objectives.emissions"]
+    del sys.modules["rlplan.planner.objectives.emissions"]
 
 
 @pytest.mark.full

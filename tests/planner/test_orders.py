@@ -2,20 +2,20 @@
 
 import math
 
-from planner.exact.best_first import SearchBudget
-from planner.exact.placement_search import PlacementSearch
-from planner.exact.space import Space
-from planner.placements.orders import other_orders
-from planner.placements.partitions import Placement
-from planner.requests.schedules import ONE_STEP_OFF
-from profiles.catalog import load_model
-from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup
+from rlplan.planner.exact.best_first import SearchBudget
+from rlplan.planner.exact.placement_search import PlacementSearch
+from rlplan.planner.exact.space import Space
+from rlplan.planner.placements.orders import other_orders
+from rlplan.planner.placements.partitions import Placement
+from rlplan.planner.requests.schedules import ONE_STEP_OFF
+from rlplan.profiles.catalog import load_model
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.work import Workload
-from simulator.simulate import simulate
 from tests.planner.brute_force import every_order
 
 SMALL = load_model("qwen2.5-0.5b")

@@ -5,17 +5,17 @@ import random
 
 import pytest
 
-from planner.exact.best_first import SearchBudget
-from planner.exact.placement_search import PlacementSearch
-from planner.exact.space import Space
-from planner.objectives import load_objective, objective_names
-from planner.placements.partitions import GENERATION, all_placements
-from planner.requests.schedules import ONE_STEP_OFF
-from planner.search import search
 from rlplan.errors import InfeasibleError
 from rlplan.job import NodeGroup
+from rlplan.planner.exact.best_first import SearchBudget
+from rlplan.planner.exact.placement_search import PlacementSearch
+from rlplan.planner.exact.space import Space
+from rlplan.planner.objectives import load_objective, objective_names
+from rlplan.planner.placements.partitions import GENERATION, all_placements
+from rlplan.planner.requests.schedules import ONE_STEP_OFF
+from rlplan.planner.search import search
+from rlplan.simulator.simulate import simulate
 from rlplan.specs import Specs
-from simulator.simulate import simulate
 from tests.cases import draws, first, only
 from tests.planner.brute_force import every_order, random_space
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.placements.allocations import Share, pool_sizes
-from planner.placements.partitions import placements, show_placement
-from planner.placements.strategies import place, strategy_names
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import decode
 from rlplan.job import Job, NodeGroup, Role
+from rlplan.planner.placements.allocations import Share, pool_sizes
+from rlplan.planner.placements.partitions import placements, show_placement
+from rlplan.planner.placements.strategies import place, strategy_names
 from tests.planner.brute_force import allocations
 
 PPO: tuple[Role, ...] = ("actor", "critic", "reference", "reward")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from planner.answers import plan_details as details
-from planner.answers.completion import load_plan
+from rlplan.planner.answers import plan_details as details
+from rlplan.planner.answers.completion import load_plan
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.lengths import Empirical, Lognormal, Uniform, longest, stretched
-from simulator.simulate import simulate
 from tests.house.tree import ROOT
 
 

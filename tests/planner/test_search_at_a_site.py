@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.search import search
 from rlplan.calibration import WORK_KINDS, Calibration, Factor
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
-from simulator.simulate import simulate
+from rlplan.planner.search import search
+from rlplan.simulator.simulate import simulate
 from tests.cases import first
 from tests.golden.kept import kept_plans
 from tests.planner.brute_force import every_order, facts_with, random_space, small_jobs

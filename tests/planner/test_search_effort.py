@@ -6,9 +6,9 @@ Its seconds, and those of larger clusters, are measured by `benchmarks/search.py
 from dataclasses import replace
 from pathlib import Path
 
-from planner.search import search
-from profiles.catalog import load_job
-from profiles.facts import load_facts
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import load_facts
 from tests.effort import calls_of
 
 JOB = Path(__file__).resolve().parents[2] / "benchmarks/searches/qwen3-30b-a3b-512xh20.yaml"

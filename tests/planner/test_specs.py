@@ -2,19 +2,19 @@ from dataclasses import replace
 
 import pytest
 
-from planner.requests.specs import (
+from rlplan.errors import FileError
+from rlplan.files.decoding import decode
+from rlplan.job import Job
+from rlplan.planner.requests.specs import (
     Violation,
     allowed_modes,
     spec_values,
     usable_fraction,
     violations,
 )
-from profiles.facts import load_facts
-from rlplan.errors import FileError
-from rlplan.files.decoding import decode
-from rlplan.job import Job
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
 from rlplan.specs import Specs
-from simulator.simulate import simulate
 from tests.simulator.plans import priced_plan
 
 PLAN = priced_plan()

@@ -7,13 +7,15 @@ from itertools import pairwise
 
 import pytest
 
-from planner.exact.best_first import SearchBudget
-from planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
-from planner.exact.placement_search import PlacementSearch
-from planner.exact.space import Space
-from planner.placements.partitions import GENERATION, all_placements
-from planner.requests.pinned import Pinned
-from planner.requests.schedules import (
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.planner.exact.best_first import SearchBudget
+from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
+from rlplan.planner.exact.placement_search import PlacementSearch
+from rlplan.planner.exact.space import Space
+from rlplan.planner.placements.partitions import GENERATION, all_placements
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import (
     IN_FLIGHT,
     ONE_STEP_OFF,
     SYNC,
@@ -22,18 +24,16 @@ from planner.requests.schedules import (
     ScheduleSpace,
     schedule_of,
 )
-from planner.search import search
-from planner.searchers.exact import suits
-from profiles.catalog import load_model
-from profiles.facts import load_facts
-from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.planner.search import search
+from rlplan.planner.searchers.exact import suits
+from rlplan.profiles.catalog import load_model
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
 from rlplan.specs import Specs
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Lognormal, Uniform, longest
 from rlplan.workload.work import Workload
-from simulator.simulate import simulate
 from tests.cases import draws
 from tests.planner.brute_force import random_space
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from planner.search import search
-from profiles.facts import load_facts
-from profiles.jobs.resolve import resolve_job
 from rlplan.job import WeightSync
+from rlplan.planner.search import search
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.transfers import TRANSFERS
 from tests.simulator.cost_jobs import job_of
 

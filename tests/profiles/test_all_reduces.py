@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.analytic.roofline import Roofline
-from profiles.catalog import load_device
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.catalog import load_device
 
 DEVICES = ("a100-80gb-sxm", "h100-80gb-sxm", "gb200")
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles.analytic.roofline import Roofline
-from profiles.catalog import load_device
 from rlplan.models.operators import Attention
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.catalog import load_device
 
 A100 = Roofline(load_device("a100-80gb-sxm"))
 H100 = Roofline(load_device("h100-80gb-sxm"))

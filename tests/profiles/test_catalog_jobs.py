@@ -9,11 +9,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.catalog import load_job, load_model, resolve_job
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode
 from rlplan.files.writing import plain
 from rlplan.job import Engines, Job
+from rlplan.profiles.catalog import load_job, load_model, resolve_job
 from rlplan.workload.lengths import Empirical, Lognormal
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

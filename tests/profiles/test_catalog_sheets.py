@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-import profiles.sheets
-from profiles.catalog import (
+import rlplan.profiles.sheets
+from rlplan import parts
+from rlplan.errors import UnknownNameError
+from rlplan.files.decoding import load_yaml, read_yaml
+from rlplan.models.model import ModelArchitecture, layer_kinds
+from rlplan.parts import num_parameters
+from rlplan.parts.experts import expert_parameters
+from rlplan.profiles.catalog import (
     device_names,
     engine_names,
     load_device,
@@ -16,14 +22,8 @@ from profiles.catalog import (
     model_names,
     usual_engines,
 )
-from profiles.jobs.config.faults import architecture_fault
-from profiles.sheets import aliases_of, canonical_name
-from rlplan import parts
-from rlplan.errors import UnknownNameError
-from rlplan.files.decoding import load_yaml, read_yaml
-from rlplan.models.model import ModelArchitecture, layer_kinds
-from rlplan.parts import num_parameters
-from rlplan.parts.experts import expert_parameters
+from rlplan.profiles.jobs.config.faults import architecture_fault
+from rlplan.profiles.sheets import aliases_of, canonical_name
 from rlplan.sheets.hardware import EngineSheet
 from rlplan.units import GIB
 from tests.profiles.published import CARDS, FAMILY_PARAMETERS
@@ -226,7 +226,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest_one(load, name, nearest):
 def test_loading_one_sheet_opens_that_file_only(monkeypatch):
     opened = []
     monkeypatch.setattr(
-        profiles.sheets,
+        rlplan.profiles.sheets,
         "load_yaml",
         lambda path: opened.append(path.name) or load_yaml(path),
     )
@@ -286,7 +286,9 @@ def test_a_hugging_face_id_leads_to_its_sheet(hugging_face, name):
 def test_an_id_stands_in_one_sheet_where_it_is_looked_for():
     listed = {}
     for name in model_names():
-        sheet = read_yaml(ModelArchitecture, profiles.sheets._path("models") / f"{name}.yaml")
+        sheet = read_yaml(
+            ModelArchitecture, rlplan.profiles.sheets._path("models") / f"{name}.yaml"
+        )
         for each in sheet.hugging_face or ():
             assert canonical_name("models", each) == name
             assert each not in listed, f"{each} is listed by {name} and {listed[each]}"

@@ -8,22 +8,22 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-import profiles.sheets
-from planner.plans.assembly import host_pool
-from planner.requests.drafts import load_request, read_draft
-from planner.requests.starter import starter_job
-from planner.search import search
-from profiles.catalog import load_device, load_job, resolve_job
-from profiles.facts import load_facts
-from profiles.jobs.nodes import left_to_framework, on_usual_nodes, taken_from_sheet
+import rlplan.profiles.sheets
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.writing import plain, write_yaml
 from rlplan.job import NodeGroup
-from simulator.placed.site import site_at
-from simulator.timeline.assemble import assumptions_of
+from rlplan.planner.plans.assembly import host_pool
+from rlplan.planner.requests.drafts import load_request, read_draft
+from rlplan.planner.requests.starter import starter_job
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_device, load_job, resolve_job
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.jobs.nodes import left_to_framework, on_usual_nodes, taken_from_sheet
+from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.timeline.assemble import assumptions_of
 
-SHEETS = profiles.sheets._path("devices")
+SHEETS = rlplan.profiles.sheets._path("devices")
 
 
 def job_on(*groups, **changes):

@@ -7,17 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.analytic.efficiencies import (
-    FITS_FOLDER,
-    OTHER_FILES,
-    architecture_names,
-    load_efficiencies,
-    load_host_costs,
-)
-from profiles.analytic.roofline import Roofline
-from profiles.catalog import device_names, load_device
-from profiles.facts import DeviceFacts, load_facts
-from profiles.tables.table import new_profile
 from rlplan.errors import FileError, MissingFactError, UnknownNameError
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
@@ -25,6 +14,17 @@ from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import Attention
 from rlplan.probing import ModelPass
+from rlplan.profiles.analytic.efficiencies import (
+    FITS_FOLDER,
+    OTHER_FILES,
+    architecture_names,
+    load_efficiencies,
+    load_host_costs,
+)
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.catalog import device_names, load_device
+from rlplan.profiles.facts import DeviceFacts, load_facts
+from rlplan.profiles.tables.table import new_profile
 from rlplan.workload.work import Workload
 from tests.effort import calls_of
 

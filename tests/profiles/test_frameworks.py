@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from profiles.frameworks import data_files, framework_of_sheet, frameworks_with_data
-from profiles.jobs.resolve import resolve_job
-from profiles.sheets import engine_names, load_framework, sheet_names
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.profiles.frameworks import data_files, framework_of_sheet, frameworks_with_data
+from rlplan.profiles.jobs.resolve import resolve_job
+from rlplan.profiles.sheets import engine_names, load_framework, sheet_names
 from rlplan.workload.work import Workload
 from tests.house.tree import ROOT
 

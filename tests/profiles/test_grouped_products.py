@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.analytic.roofline import Roofline
-from profiles.catalog import load_device, load_model
 from rlplan.models.operators import Batch, Elementwise, Gemm, Shard
 from rlplan.parts import experts
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.catalog import load_device, load_model
 
 DEVICES = ("a100-80gb-sxm", "h100-80gb-sxm", "h200", "b200", "gb200")
 

@@ -6,12 +6,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from profiles.catalog import load_device
-from profiles.facts import DeviceFacts
-from profiles.imports import FORMATS, Source, import_profile
-from profiles.tables.table import read_profile
 from rlplan.errors import FileError, UnknownNameError
 from rlplan.estimate import Source as Origin
+from rlplan.profiles.catalog import load_device
+from rlplan.profiles.facts import DeviceFacts
+from rlplan.profiles.imports import FORMATS, Source, import_profile
+from rlplan.profiles.tables.table import read_profile
 
 A100 = "a100-80gb-sxm"
 

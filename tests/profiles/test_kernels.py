@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.analytic.roofline import Roofline
-from profiles.catalog import load_device
-from profiles.kernels.attention_time import split_parts
-from profiles.kernels.constants import KERNELS_FOLDER, load_kernels
-from profiles.kernels.row_time import ROW_SHAPES
 from rlplan.errors import UnknownNameError
 from rlplan.estimate import Source
 from rlplan.models.operators import Attention
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.catalog import load_device
+from rlplan.profiles.kernels.attention_time import split_parts
+from rlplan.profiles.kernels.constants import KERNELS_FOLDER, load_kernels
+from rlplan.profiles.kernels.row_time import ROW_SHAPES
 
 A100, H100 = (Roofline(load_device(name)) for name in ("a100-80gb-sxm", "h100-80gb-sxm"))
 

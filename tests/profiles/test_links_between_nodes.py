@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.facts import load_facts
-from profiles.probes import load_probe
-from profiles.probes.bench.contract import Settings
-from profiles.probes.bench.groups import layouts, members
-from profiles.tables.table import new_profile, read_profiles
 from rlplan.errors import FileError
 from rlplan.estimate import Source
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.probes import load_probe
+from rlplan.profiles.probes.bench.contract import Settings
+from rlplan.profiles.probes.bench.groups import layouts, members
+from rlplan.profiles.tables.table import new_profile, read_profiles
 from tests.executor.plans import make_job
 
 SETTINGS = Settings(

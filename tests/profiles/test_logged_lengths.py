@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles.facts import load_facts
-from profiles.jobs.logged_lengths import load_length_spreads, with_logged_lengths
-from profiles.jobs.place import JobPlace
-from profiles.jobs.resolve import resolve_job
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.jobs.logged_lengths import load_length_spreads, with_logged_lengths
+from rlplan.profiles.jobs.place import JobPlace
+from rlplan.profiles.jobs.resolve import resolve_job
+from rlplan.simulator.timeline.assemble import assumptions_of
+from rlplan.simulator.workload.sequences import LengthStatistics
+from rlplan.simulator.workload.usual import evenly
 from rlplan.workload.lengths import Lengths, Logged, Lognormal, longest, mean_length, sample_lengths
 from rlplan.workload.work import Workload
-from simulator.timeline.assemble import assumptions_of
-from simulator.workload.sequences import LengthStatistics
-from simulator.workload.usual import evenly
 
 PLACE = JobPlace(file="job.yaml")
 

@@ -6,15 +6,21 @@ from typing import Any
 
 import pytest
 
-from profiles.probes import load_probe, probe_names
-from profiles.probes.bench.contract import DeviceProbe, HostBench, HostProbe, JobRules, Settings
-from profiles.probes.bench.processes import DeviceProcesses, ProbeError
-from profiles.probes.bench.repeats import MOST_REPEATS, measure_within_budget
-from profiles.sheets import load_model
-from profiles.tables.points import ALLOWED_TEXT, TABLES, key_of
 from rlplan.errors import UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
+from rlplan.profiles.probes import load_probe, probe_names
+from rlplan.profiles.probes.bench.contract import (
+    DeviceProbe,
+    HostBench,
+    HostProbe,
+    JobRules,
+    Settings,
+)
+from rlplan.profiles.probes.bench.processes import DeviceProcesses, ProbeError
+from rlplan.profiles.probes.bench.repeats import MOST_REPEATS, measure_within_budget
+from rlplan.profiles.sheets import load_model
+from rlplan.profiles.tables.points import ALLOWED_TEXT, TABLES, key_of
 from rlplan.workload.work import Workload
 
 DEVICE_PROBES = [name for name in probe_names() if isinstance(load_probe(name), DeviceProbe)]

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.probes import load_probe
-from profiles.probes.bench.contract import Settings
-from profiles.probes.bench.groups import group_sizes
-from profiles.probes.bench.shapes import (
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, NodeGroup
+from rlplan.profiles.probes import load_probe
+from rlplan.profiles.probes.bench.contract import Settings
+from rlplan.profiles.probes.bench.groups import group_sizes
+from rlplan.profiles.probes.bench.shapes import (
     geometric,
     layer_matrices,
     prompt_tokens,
     sequence_tokens,
     tensor_parallel_sizes,
 )
-from profiles.probes.model_pass import passes_of
-from profiles.sheets import load_model
-from profiles.tables.points import model_pass_keys
-from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup
+from rlplan.profiles.probes.model_pass import passes_of
+from rlplan.profiles.sheets import load_model
+from rlplan.profiles.tables.points import model_pass_keys
 from rlplan.workload.lengths import Empirical, Lognormal, Uniform
 from rlplan.workload.work import Workload
 

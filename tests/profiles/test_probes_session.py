@@ -10,24 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from profiles.probes import load_probe
-from profiles.probes.bench.contract import HostBench, HostProbe
-from profiles.probes.bench.repeats import MOST_ROUND_REPEATS, ROUNDS
-from profiles.probes.session import profile_machine
-from profiles.probes.session.profiling import (
+from rlplan.errors import FileError, UnknownNameError, UserError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, NodeGroup
+from rlplan.probing import ModelPass
+from rlplan.profiles.probes import load_probe
+from rlplan.profiles.probes.bench.contract import HostBench, HostProbe
+from rlplan.profiles.probes.bench.repeats import MOST_ROUND_REPEATS, ROUNDS
+from rlplan.profiles.probes.session import profile_machine
+from rlplan.profiles.probes.session.profiling import (
     Session,
     context_bytes,
     is_measured,
     open_profile,
     settings_of,
 )
-from profiles.sheets import load_model
-from profiles.tables.points import TABLES, model_pass_keys
-from profiles.tables.table import read_profile
-from rlplan.errors import FileError, UnknownNameError, UserError
-from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup
-from rlplan.probing import ModelPass
+from rlplan.profiles.sheets import load_model
+from rlplan.profiles.tables.points import TABLES, model_pass_keys
+from rlplan.profiles.tables.table import read_profile
 from rlplan.sheets.machine import (
     fingerprint_digest,
     matches,
@@ -209,7 +209,7 @@ def test_mistakes_are_told_before_anything_is_measured(tmp_path):
 ENDLESS = """
 import sys
 from pathlib import Path
-from profiles.probes.session import profile_machine
+from rlplan.profiles.probes.session import profile_machine
 
 if __name__ == "__main__":
     profile_machine(name="x", device="cpu", job=None, runner=None, out=Path(sys.argv[1]), devices=2)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.tables.points import TABLES, architecture_digest
-from profiles.tables.table import Profile, new_profile, read_profile
 from rlplan.errors import FileError
 from rlplan.models.model import ModelArchitecture
+from rlplan.profiles.tables.points import TABLES, architecture_digest
+from rlplan.profiles.tables.table import Profile, new_profile, read_profile
 
 GEMM: dict[str, str | int] = {"precision": "fp32", "m": 64, "k": 128, "n": 256}
 

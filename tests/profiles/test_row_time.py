@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.analytic.roofline import Roofline
-from profiles.catalog import load_device
-from profiles.kernels.row_time import ROW_SHAPES, row_bytes
+from rlplan.profiles.analytic.roofline import Roofline
+from rlplan.profiles.catalog import load_device
+from rlplan.profiles.kernels.row_time import ROW_SHAPES, row_bytes
 
 A100, H100 = (Roofline(load_device(name)) for name in ("a100-80gb-sxm", "h100-80gb-sxm"))
 

@@ -1,7 +1,7 @@
 """The summary of a profile: what `rlplan profile show` prints and draws."""
 
-from profiles.tables.summary import frames, summarize
-from profiles.tables.table import Profile, new_profile
+from rlplan.profiles.tables.summary import frames, summarize
+from rlplan.profiles.tables.table import Profile, new_profile
 
 
 def small() -> Profile:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from profiles.jobs.resolve import MAX_VALUES, read_trace
 from rlplan.errors import FileError
+from rlplan.profiles.jobs.resolve import MAX_VALUES, read_trace
 from rlplan.workload.lengths import TraceFile, longest, mean_length
 
 

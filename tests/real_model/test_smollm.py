@@ -8,20 +8,20 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from executor.control.run import Saving
-from executor.execute import execute
-from executor.parallel.meshes import make_mesh
-from executor.parallel.positions import task_positions
-from executor.passes.infer import infer
-from executor.rollout.engines.torch_static import TorchStaticEngine
-from executor.rollout.sampling import GenerateSettings
-from executor.weights.shard import build_shard
-from profiles.jobs.config.reading import read_hf_config
-from profiles.jobs.resolve import resolve_job
+from rlplan.executor.control.run import Saving
+from rlplan.executor.execute import execute
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import task_positions
+from rlplan.executor.passes.infer import infer
+from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine
+from rlplan.executor.rollout.sampling import GenerateSettings
+from rlplan.executor.weights.shard import build_shard
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, PromptData, Rewards
 from rlplan.models.adapter import Adapter
 from rlplan.plan import TaskPlan
+from rlplan.profiles.jobs.config.reading import read_hf_config
+from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.workload.lengths import Uniform
 from rlplan.workload.work import Workload
 from tests.executor.plans import make_plan

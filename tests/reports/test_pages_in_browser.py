@@ -2,9 +2,9 @@
 
 import pytest
 
-from reports.pages.report import write_report
-from reports.pages.step_check import write_step_check_page
-from reports.panels import Subject
+from rlplan.reports.pages.report import write_report
+from rlplan.reports.pages.step_check import write_step_check_page
+from rlplan.reports.panels import Subject
 from rlplan.results.step_check import StageCheck, StepCheck
 from tests.reports.browser import CHROMIUM, Browser
 from tests.reports.run_samples import cpu_report

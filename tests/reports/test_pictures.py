@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.panels.memory import memory_figure
-from reports.panels.parts import parts_figure
-from reports.pictures.curves import curves_by_topic, curves_figure, topic_of
-from reports.pictures.plan_drawing import DrawnNode, drawn_nodes, plan_figure
-from reports.pictures.stacked_bars import Bar, piece_looks
-from reports.pictures.style import (
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import NodeGroup
+from rlplan.plan import ResourcePool
+from rlplan.reports.panels.memory import memory_figure
+from rlplan.reports.panels.parts import parts_figure
+from rlplan.reports.pictures.curves import curves_by_topic, curves_figure, topic_of
+from rlplan.reports.pictures.plan_drawing import DrawnNode, drawn_nodes, plan_figure
+from rlplan.reports.pictures.stacked_bars import Bar, piece_looks
+from rlplan.reports.pictures.style import (
     POOL_COLOURS,
     SERIES_COLOURS,
     TASK_COLOURS,
@@ -25,16 +28,13 @@ from reports.pictures.style import (
     relative_luminance,
     text_width,
 )
-from reports.pictures.timelines import (
+from rlplan.reports.pictures.timelines import (
     forecast_panel,
     lanes,
     measured_panel,
     median_iteration,
     timelines_figure,
 )
-from rlplan.files.frozen import FrozenDict
-from rlplan.job import NodeGroup
-from rlplan.plan import ResourcePool
 from rlplan.trace import Span
 from tests.reports.run_samples import cpu_forecast, cpu_metrics, cpu_plan, cpu_run
 from tests.reports.samples import gpu_forecast, gpu_plan

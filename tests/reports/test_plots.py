@@ -4,8 +4,8 @@ import xml.etree.ElementTree as ET
 
 import pandas as pd
 
-from reports.pictures.learning import mean_curve, plot_learning
-from reports.pictures.profile_plots import plot_profile, series_of
+from rlplan.reports.pictures.learning import mean_curve, plot_learning
+from rlplan.reports.pictures.profile_plots import plot_profile, series_of
 
 
 def frame(rows):

@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from reports.pages.report import as_markdown, write_report
-from reports.panels import PANELS, Subject, sections_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan, ResourcePool
+from rlplan.reports.pages.report import as_markdown, write_report
+from rlplan.reports.panels import PANELS, Subject, sections_of
 from rlplan.results.forecast import Forecast
 from tests.house.tree import ROOT
 from tests.reports.run_samples import cpu_evaluations, cpu_report
@@ -278,8 +278,8 @@ def test_reporting_needs_no_torch_and_no_ray(tmp_path):
         "for blocked in ('torch', 'ray', 'transformers', 'pydantic', 'typer', 'rich'):\n"
         "    sys.modules[blocked] = None\n"
         "from pathlib import Path\n"
-        "from reports.pages.report import write_report\n"
-        "from reports.panels import Subject\n"
+        "from rlplan.reports.pages.report import write_report\n"
+        "from rlplan.reports.panels import Subject\n"
         "from tests.reports.run_samples import cpu_report\n"
         f"write_report(Path({str(tmp_path)!r}), Subject(**cpu_report()))\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
@@ -294,7 +294,7 @@ def test_reporting_needs_no_torch_and_no_ray(tmp_path):
 def test_tables_for_the_terminal_load_no_drawing_library():
     program = (
         "import sys\n"
-        "import reports.tables.plans, reports.tables.searches, reports.tables.wording\n"
+        "import rlplan.reports.tables.plans, rlplan.reports.tables.searches, rlplan.reports.tables.wording\n"
         "print([name for name in ('matplotlib', 'jinja2', 'pandas') if name in sys.modules])\n"
     )
     answer = subprocess.run(

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from reports.pages.systems import systems_content, verdict, write_systems_page
-from reports.tables.systems import (
+from rlplan.files.frozen import FrozenDict
+from rlplan.reports.pages.systems import systems_content, verdict, write_systems_page
+from rlplan.reports.tables.systems import (
     about_table,
     misfits_table,
     stages_table,
@@ -11,7 +12,6 @@ from reports.tables.systems import (
     systems_memory_table,
     throughput_table,
 )
-from rlplan.files.frozen import FrozenDict
 from rlplan.results.systems import SystemForecast, SystemsComparison
 from tests.reports.samples import gpu_forecast, gpu_plan
 

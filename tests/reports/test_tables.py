@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from reports.tables import plans as tables
-from reports.tables import searches as search_tables
-from reports.tables import wording
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import TaskPlan
+from rlplan.reports.tables import plans as tables
+from rlplan.reports.tables import searches as search_tables
+from rlplan.reports.tables import wording
 from rlplan.results.measurement import Comparison, ComparisonRow
 from rlplan.workload.lengths import Empirical, Lognormal, Uniform
 from tests.reports.run_samples import cpu_forecast, cpu_plan, cpu_run

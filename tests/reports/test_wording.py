@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from reports.tables import wording
+from rlplan.reports.tables import wording
 from rlplan.results.measurement import Comparison, ComparisonRow
 
 ITERATION = ComparisonRow(

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.jobs.resolve import resolve_job
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode
 from rlplan.job import Job, Rewards
+from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import (
     EmpiricalSeconds,

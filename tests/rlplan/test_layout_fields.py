@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.plans.trained import TrainerSizes, trainer_task
-from profiles.catalog import load_engine
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode
 from rlplan.plan import LAYOUT_FIELDS, PlanDraft, TaskDraft, TaskPlan
-from simulator.placed.columns import COLUMNS, OPEN_COLUMNS, RECOMPUTES, columns_of
+from rlplan.planner.plans.trained import TrainerSizes, trainer_task
+from rlplan.profiles.catalog import load_engine
+from rlplan.simulator.placed.columns import COLUMNS, OPEN_COLUMNS, RECOMPUTES, columns_of
 
 NAMES = [each.name for each in fields(TaskPlan)]
 

@@ -7,10 +7,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from planner.requests.drafts import pinned_parts
-from planner.search import search
-from profiles.catalog import ENGINES, load_job, load_model
-from profiles.facts import load_facts
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
@@ -18,11 +14,15 @@ from rlplan.layout import layers_of_stages
 from rlplan.models.operators import Attention, Batch, Collective, Shard
 from rlplan.parts import expert_parameters, layer_parameters, num_parameters
 from rlplan.plan import PlanDraft, PoolDraft, TaskDraft
+from rlplan.planner.requests.drafts import pinned_parts
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import ENGINES, load_job, load_model
+from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan, refusals
-from simulator.model.operators import layer_operators
-from simulator.placed.plan import PlacedPlan
-from simulator.simulate import simulate
-from simulator.stages import task_cost, task_memory
+from rlplan.simulator.model.operators import layer_operators
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.stages import task_cost, task_memory
 from tests.planner.sound_plans import plan_on
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

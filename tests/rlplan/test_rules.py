@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from profiles.catalog import ENGINES, load_job
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.plan import PlanDraft, ResourcePool, TaskDraft, TaskPlan
+from rlplan.profiles.catalog import ENGINES, load_job
 from rlplan.rules import RULES, check_plan, refusals
 from rlplan.workload.environment import Environment
 from tests.planner.sound_plans import A100, split_ppo

@@ -12,14 +12,14 @@ import pytest
 import typer
 import yaml
 
-import profiles.frameworks
-from planner.answers.completion import load_plan
-from profiles.tables.table import new_profile
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_yaml
+from rlplan.planner.answers.completion import load_plan
+from rlplan.profiles import frameworks
+from rlplan.profiles.tables.table import new_profile
 from rlplan.results.measurement import MeasuredRun
+from rlplan.simulator.simulate import simulate
 from rlplan_cli.main import run as run_cli
-from simulator.simulate import simulate
 
 JOB: dict[str, Any] = {
     "name": "small",
@@ -131,8 +131,8 @@ def bare_rl(tmp_path, monkeypatch):
     steps = tmp_path / "frameworks" / "bare-rl" / "steps"
     steps.mkdir(parents=True)
     (steps / "bare-rl.yaml").write_text(BARE)
-    folders = [*profiles.frameworks.__path__, str(steps.parents[1])]
-    monkeypatch.setattr(profiles.frameworks, "__path__", folders)
+    folders = [*frameworks.__path__, str(steps.parents[1])]
+    monkeypatch.setattr(frameworks, "__path__", folders)
 
 
 @pytest.fixture

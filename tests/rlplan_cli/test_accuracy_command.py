@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.reading import HELD
+from rlplan.evals.reading import HELD
 from rlplan_cli import checkout
 
 REAL = (
@@ -29,12 +29,9 @@ KEYS = {
 
 
 @pytest.fixture
-def wheel(tmp_path, monkeypatch):
-    """Let the product stand where another package is named `evals`, and no sources of ours are."""
-    site = tmp_path / "site-packages"
-    (site / "evals").mkdir(parents=True)
-    (site / "evals" / "__init__.py").write_text("raise ImportError('somebody else')\n")
-    monkeypatch.setattr(checkout, "ROOT", site)
+def wheel(monkeypatch):
+    """Let the product stand without its sources: no wheel has evaluations."""
+    monkeypatch.setattr(checkout, "find_spec", lambda _: None)
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from planner.answers.completion import load_plan
-from planner.requests.drafts import load_request
+from rlplan.planner.answers.completion import load_plan
+from rlplan.planner.requests.drafts import load_request
 from rlplan.results.stored import plan_text
-from simulator.timeline.utilisation import forward_flops
+from rlplan.simulator.timeline.utilisation import forward_flops
 from tests.cases import first
 from tests.house.tree import ROOT
 from tests.rlplan_cli.conftest import JOB, change, dump

@@ -6,11 +6,11 @@ import jsonschema
 import pytest
 import yaml
 
-from planner.answers.completion import load_plan
 from rlplan.calibration import Calibration, Factor
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_yaml
-from simulator.simulate import simulate
+from rlplan.planner.answers.completion import load_plan
+from rlplan.simulator.simulate import simulate
 from tests.rlplan_cli.conftest import change, write_run
 
 KINDS = ("generation", "inference", "training")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.answers.completion import load_plan
-from simulator.simulate import simulate
+from rlplan.planner.answers.completion import load_plan
+from rlplan.simulator.simulate import simulate
 from tests.rlplan_cli.conftest import change
 
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from executor.control.capabilities import check_runnable
-from executor.control.cluster import Cluster
-from executor.control.run import Saving
-from planner.answers.completion import load_plan
 from rlplan.errors import FileError, InfeasibleError
+from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.cluster import Cluster
+from rlplan.executor.control.run import Saving
+from rlplan.planner.answers.completion import load_plan
 from rlplan.results.stored import write_plan
 from rlplan.specs import Specs
 from rlplan_cli.running import cluster_of, replanning

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import typer.core
 
-from planner.answers.completion import load_plan
+from rlplan.planner.answers.completion import load_plan
+from rlplan.simulator.simulate import simulate
 from rlplan_cli import application
 from rlplan_cli.commands import COMMANDS
 from rlplan_cli.main import run
-from simulator.simulate import simulate
 from tests.house.tree import ROOT
 from tests.planner.configs.test_importing import VERL
 

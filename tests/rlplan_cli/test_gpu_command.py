@@ -4,10 +4,10 @@ import time
 
 import pytest
 
-from profiles.catalog import device_names, load_device, resolve_job
-from profiles.sheets import sheet_of_board
 from rlplan.errors import FileError, UnknownNameError
 from rlplan.files.writing import write_yaml
+from rlplan.profiles.catalog import device_names, load_device, resolve_job
+from rlplan.profiles.sheets import sheet_of_board
 from rlplan.units import MIB
 from rlplan_cli.trials import (
     TimeUpError,

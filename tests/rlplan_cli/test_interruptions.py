@@ -70,7 +70,7 @@ def test_an_interruption_while_rooms_are_imported_is_one_line_too(project, comma
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "plain = builtins.__import__\n"
         "def importing(name, *rest):\n"
-        "    if name.split('.')[0] in ('planner', 'rlplan.files.decoding', 'simulator', 'pydantic'):\n"
+        "    if name.startswith(('rlplan.planner', 'rlplan.simulator', 'rlplan.files.decoding', 'pydantic')):\n"
         "        builtins.__import__ = plain\n"
         "        signal.raise_signal(signal.SIGINT)\n"
         "    return plain(name, *rest)\n"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from profiles.catalog import load_job
 from rlplan.errors import UserError
 from rlplan.job import Rewards
+from rlplan.profiles.catalog import load_job
 from rlplan_cli.profiling.rules import ROWS_OF_RULES, job_rules
 
 DEMO = Path(__file__).parents[2] / "rlplan_cli" / "demo_job"

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from executor.workers.cluster import boards
-from executor.workers.cluster.boards import Board, check_alike
-from executor.workers.cluster.looking import NodeAnswer
-from executor.workers.cluster.nodes import RayNode
 from rlplan.errors import FileError, PlanError
+from rlplan.executor.workers.cluster import boards
+from rlplan.executor.workers.cluster.boards import Board, check_alike
+from rlplan.executor.workers.cluster.looking import NodeAnswer
+from rlplan.executor.workers.cluster.nodes import RayNode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
 from rlplan_cli.profiling.nodes import ProfileRequest, nodes_to_measure

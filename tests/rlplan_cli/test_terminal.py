@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from reports.tables.plans import Table, columns
+from rlplan.reports.tables.plans import Table, columns
 from rlplan.units import show_seconds
 from rlplan_cli.terminal import grid_of
 

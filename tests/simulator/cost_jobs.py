@@ -2,13 +2,13 @@
 
 from functools import cache
 
-from profiles.catalog import load_model
-from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
+from rlplan.profiles.catalog import load_model
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.placed.site import site_at
 from rlplan.workload.work import Workload
-from simulator.placed.site import site_at
 
 A100 = "a100-80gb-sxm"
 PPO = {task.name: task for task in load_algorithm("ppo").tasks}

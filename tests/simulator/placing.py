@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from evals.settings.serving import device_facts
 from rlplan.algorithms import load_algorithm
+from rlplan.evals.settings.serving import device_facts
 from rlplan.plan import TaskPlan
-from simulator.costs.pricing import setting_on
-from simulator.generation.prices.setting import ReplicaSetting
-from simulator.placed.plan import PlacedTransition
-from simulator.placed.site import Site
-from simulator.placed.task import PlacedTask
+from rlplan.simulator.costs.pricing import setting_on
+from rlplan.simulator.generation.prices.setting import ReplicaSetting
+from rlplan.simulator.placed.plan import PlacedTransition
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import PlacedTask
 
 PPO = {task.name: task for task in load_algorithm("ppo").tasks}
 

@@ -9,11 +9,11 @@ import csv
 from pathlib import Path
 from typing import NamedTuple
 
-from profiles.jobs.resolve import resolve_job
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Role
 from rlplan.models.precision import Precision
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.workload.lengths import Lognormal
 from rlplan.workload.work import Workload
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from simulator.generation.replica import Chunks, Replica
+from rlplan.simulator.generation.replica import Chunks, Replica
 
 
 @dataclass

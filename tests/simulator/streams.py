@@ -5,16 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from rlplan.estimate import Estimate
+from rlplan.simulator.asynchronous.long_run import long_run
+from rlplan.simulator.asynchronous.playing import Stream, play_stream
+from rlplan.simulator.asynchronous.pools import piece_work
+from rlplan.simulator.asynchronous.setting import StreamSetting
+from rlplan.simulator.costs.taskcost import cost_of
+from rlplan.simulator.generation.replica import Replica
+from rlplan.simulator.timeline.agenda import Entry
+from rlplan.simulator.timeline.engine import Work
 from rlplan.workload.lengths import Empirical
 from rlplan.workload.work import Workload
-from simulator.asynchronous.long_run import long_run
-from simulator.asynchronous.playing import Stream, play_stream
-from simulator.asynchronous.pools import piece_work
-from simulator.asynchronous.setting import StreamSetting
-from simulator.costs.taskcost import cost_of
-from simulator.generation.replica import Replica
-from simulator.timeline.agenda import Entry
-from simulator.timeline.engine import Work
 
 RESPONSES = (3, 4, 5, 5, 7, 9, 13, 24)
 

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.catalog import load_model
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.models.adapter import Adapter
 from rlplan.models.operators import Batch, Gemm, Shard
 from rlplan.plan import TaskPlan
-from simulator.costs.layouts import passes_cost
-from simulator.costs.syncs.transition import moved_bytes, transition_cost
-from simulator.memory.transition_memory import extra_weight_bytes
-from simulator.model.derived import backward_operators, flops_of
-from simulator.model.operators import layer_operators
-from simulator.model.weights import adapter_shard, shard_parameters
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_memory
+from rlplan.profiles.catalog import load_model
+from rlplan.simulator.costs.layouts import passes_cost
+from rlplan.simulator.costs.syncs.transition import moved_bytes, transition_cost
+from rlplan.simulator.memory.transition_memory import extra_weight_bytes
+from rlplan.simulator.model.derived import backward_operators, flops_of
+from rlplan.simulator.model.operators import layer_operators
+from rlplan.simulator.model.weights import adapter_shard, shard_parameters
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_memory
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 from tests.simulator.placing import transition
 

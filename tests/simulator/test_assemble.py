@@ -1,14 +1,14 @@
 import pytest
 
-from profiles.facts import load_facts
 from rlplan.estimate import Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
+from rlplan.profiles.facts import load_facts
 from rlplan.results.forecast import MemoryForecast
-from simulator.costs.taskcost import TaskCost
-from simulator.timeline.agenda import Entry
-from simulator.timeline.assemble import assemble
-from simulator.timeline.engine import Work, play
+from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.timeline.agenda import Entry
+from rlplan.simulator.timeline.assemble import assemble
+from rlplan.simulator.timeline.engine import Work, play
 from tests.simulator.plans import split_plan
 
 GIB = 1024**3

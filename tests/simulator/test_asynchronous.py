@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from rlplan.estimate import Estimate
 from rlplan.results.forecast import CALL
+from rlplan.simulator.asynchronous.long_run import long_run
+from rlplan.simulator.asynchronous.playing import play_stream
+from rlplan.simulator.asynchronous.pools import piece_work
+from rlplan.simulator.asynchronous.samples import batch_tokens, endless_lengths
+from rlplan.simulator.asynchronous.training import QUEUE_CALLS
+from rlplan.simulator.costs.taskcost import cost_of
+from rlplan.simulator.generation.batching.joining import Calls
+from rlplan.simulator.workload.sequences import longest_of
+from rlplan.simulator.workload.usual import evenly
 from rlplan.workload.lengths import Lognormal
-from simulator.asynchronous.long_run import long_run
-from simulator.asynchronous.playing import play_stream
-from simulator.asynchronous.pools import piece_work
-from simulator.asynchronous.samples import batch_tokens, endless_lengths
-from simulator.asynchronous.training import QUEUE_CALLS
-from simulator.costs.taskcost import cost_of
-from simulator.generation.batching.joining import Calls
-from simulator.workload.sequences import longest_of
-from simulator.workload.usual import evenly
 from tests.simulator.reference_streaming import System
 from tests.simulator.streams import (
     decode_seconds,

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles.facts import load_facts
 from rlplan.errors import MissingFactError
 from rlplan.plan import ResourcePool
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.asynchronous.playing import play_stream
+from rlplan.simulator.environments.host import HostShare, InstanceSlots, host_share
+from rlplan.simulator.generation.batching.joining import Calls, JoiningSet
+from rlplan.simulator.generation.episodes.playing import Episode, Turn
+from rlplan.simulator.generation.episodes.waves import EpisodeWaves
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Uniform
-from simulator.asynchronous.playing import play_stream
-from simulator.environments.host import HostShare, InstanceSlots, host_share
-from simulator.generation.batching.joining import Calls, JoiningSet
-from simulator.generation.episodes.playing import Episode, Turn
-from simulator.generation.episodes.waves import EpisodeWaves
-from simulator.simulate import simulate
 from tests.cases import draws
 from tests.simulator.plans import priced_plan
 from tests.simulator.streams import decode_seconds, mean_seconds, replica, stream, workload

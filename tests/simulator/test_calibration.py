@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.analytic.calibration import load_spreads
 from rlplan.calibration import Calibration, Factor, WorkKind
 from rlplan.errors import UserError
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
+from rlplan.profiles.analytic.calibration import load_spreads
 from rlplan.results.accuracy import Row, StageSeconds
-from simulator.calibration import calibrate
-from simulator.observations import observations_of
+from rlplan.simulator.calibration import calibrate
+from rlplan.simulator.observations import observations_of
 
 FORECAST = {"generation": 46.0, "old_log_prob": 7.0, "update_actor": 24.0, "weight_sync": 2.0}
 STAGES = tuple(FORECAST)

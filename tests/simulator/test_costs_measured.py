@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from profiles.facts import load_facts
-from profiles.tables.points import model_pass_keys
-from profiles.tables.table import new_profile, read_profile
 from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.tables.points import model_pass_keys
+from rlplan.profiles.tables.table import new_profile, read_profile
+from rlplan.simulator.costs.syncs.transition import transition_cost
+from rlplan.simulator.memory.task_memory import CONTEXT
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_cost, task_memory
 from rlplan.transports import KNOWN_TRANSPORTS, Transport, serves_all
 from rlplan.workload.lengths import Empirical, Uniform
 from rlplan.workload.work import Workload
-from simulator.costs.syncs.transition import transition_cost
-from simulator.memory.task_memory import CONTEXT
-from simulator.placed.site import Site
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_cost, task_memory
 from tests.simulator.placing import transition
 from tests.simulator.plans import TINY
 

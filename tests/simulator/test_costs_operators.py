@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.catalog import load_model
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import Attention, Batch, Collective, Elementwise, Gemm, Shard
 from rlplan.parts import layer_parameters, num_parameters
-from simulator.model.derived import (
+from rlplan.profiles.catalog import load_model
+from rlplan.simulator.model.derived import (
     backward_operators,
     flops_of,
     kernels_of,
     recomputed_operators,
 )
-from simulator.model.operators import embedding_operators, head_operators, layer_operators
+from rlplan.simulator.model.operators import embedding_operators, head_operators, layer_operators
 from tests.strategies import architectures
 
 TINY = ModelArchitecture(

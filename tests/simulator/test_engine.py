@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.timeline.engine import Work, play
+from rlplan.simulator.timeline.engine import Work, play
 
 
 def task(name, pool, *after):

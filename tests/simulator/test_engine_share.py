@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.catalog import load_engine
+from rlplan.profiles.catalog import load_engine
 from rlplan.sheets.hardware import EngineShare
-from simulator.memory.engine_share import Room, hundredths
+from rlplan.simulator.memory.engine_share import Room, hundredths
 
 GIB = 2**30
 CAPACITY = 80 * GIB

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.catalog import load_device, load_engine, load_model
-from profiles.facts import load_facts
-from profiles.sheets import ENGINES
 from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
 from rlplan.parts import experts
 from rlplan.plan import TaskPlan
+from rlplan.profiles.catalog import load_device, load_engine, load_model
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.sheets import ENGINES
+from rlplan.simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
+from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_cost
 from rlplan.workload.lengths import Lognormal
 from rlplan.workload.work import Workload
-from simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
-from simulator.generation.playing import generate
-from simulator.placed.site import site_at
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_cost
 from tests.simulator.cost_jobs import PPO, job_of, site_of
 from tests.simulator.placing import replica_setting
 

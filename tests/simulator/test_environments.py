@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.facts import load_facts
 from rlplan.job import NodeGroup
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.workload.sequences import LengthStatistics
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Uniform
 from rlplan.workload.work import Workload
-from simulator.simulate import simulate
-from simulator.workload.sequences import LengthStatistics
 from tests.simulator.plans import priced_plan
 
 # ReTool's code sandbox: mean and longest call of a run of verl; 7.78 messages are 3.9 turns.

@@ -7,14 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles.facts import load_facts
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.environments.host import HostQueue, HostShare, InstanceSlots
+from rlplan.simulator.generation.episodes.playing import (
+    Episode,
+    EpisodeShare,
+    Turn,
+    generate_episodes,
+)
+from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.replica import Replica
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import Lognormal
-from simulator.environments.host import HostQueue, HostShare, InstanceSlots
-from simulator.generation.episodes.playing import Episode, EpisodeShare, Turn, generate_episodes
-from simulator.generation.playing import generate
-from simulator.generation.replica import Replica
-from simulator.simulate import simulate
 from tests.cases import draws
 from tests.simulator.golden.plans import PLANS
 

@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.facts import load_facts
 from rlplan.job import NodeGroup
 from rlplan.plan import ResourcePool
-from simulator.timeline.expenses import (
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.timeline.expenses import (
     PoolLoad,
     PoolRates,
     iteration_joules,

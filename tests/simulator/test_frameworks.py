@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.plans.assembly import with_largest_share
-from profiles.catalog import load_device, load_engine, load_model
-from profiles.facts import load_facts
-from profiles.jobs.resolve import resolve_job
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import HostTime
 from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.planner.plans.assembly import with_largest_share
+from rlplan.profiles.catalog import load_device, load_engine, load_model
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.jobs.resolve import resolve_job
+from rlplan.simulator.costs.passes.tasks import DRIVER, STATES_AWAY
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.workload.packing import packed_sequences, packed_waiting, unbalanced_waiting
+from rlplan.simulator.workload.sequences import statistics_of
 from rlplan.workload.lengths import Lognormal, mean_length
 from rlplan.workload.work import Workload
-from simulator.costs.passes.tasks import DRIVER, STATES_AWAY
-from simulator.simulate import simulate
-from simulator.workload.packing import packed_sequences, packed_waiting, unbalanced_waiting
-from simulator.workload.sequences import statistics_of
 
 POOL = ResourcePool(name="all", device="h100-80gb-sxm", gpus=8, roles=("actor",))
 HOST = ResourcePool(name="host", device="host", gpus=8, roles=("rule",))

@@ -5,10 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlplan.simulator.workload.packing import (
+    MOST_CONVOLVED,
+    RESPONSES_GROW,
+    RUN_STEPS,
+    fullest_tokens,
+)
+from rlplan.simulator.workload.sequences import statistics_of
 from rlplan.workload.lengths import Lognormal, Uniform
 from rlplan.workload.work import Workload
-from simulator.workload.packing import MOST_CONVOLVED, RESPONSES_GROW, RUN_STEPS, fullest_tokens
-from simulator.workload.sequences import statistics_of
 
 SPREAD = Workload(
     prompts=64,

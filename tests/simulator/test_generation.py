@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.generation.batching.waves import last_token_seconds
-from simulator.generation.playing import generate
-from simulator.generation.replica import Replica
+from rlplan.simulator.generation.batching.waves import last_token_seconds
+from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.replica import Replica
 from tests.cases import draws
 from tests.effort import calls_of
 from tests.simulator import reference_generation as reference

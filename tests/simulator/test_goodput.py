@@ -9,11 +9,11 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.facts import load_facts
-from reports.tables.answers import step_lines
 from rlplan.job import Failures
-from simulator.simulate import simulate
-from simulator.timeline.goodput import best_interval, goodput
+from rlplan.profiles.facts import load_facts
+from rlplan.reports.tables.answers import step_lines
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.goodput import best_interval, goodput
 from tests.simulator.plans import priced_plan
 
 DAY = 86_400.0

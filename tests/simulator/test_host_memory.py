@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from profiles.catalog import load_model
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import HostUse
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, TaskPlan
+from rlplan.profiles.catalog import load_model
 from rlplan.results.forecast import MemoryForecast
-from simulator.placed.plan import PlacedPlan
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_memory
-from simulator.timeline.assemble import memory_shortage
-from simulator.timeline.pool_memory import host_capacity_bytes, host_terms, pool_memory
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_memory
+from rlplan.simulator.timeline.assemble import memory_shortage
+from rlplan.simulator.timeline.pool_memory import host_capacity_bytes, host_terms, pool_memory
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of, site_of
 from tests.simulator.test_memory import FACTS, JOB, colocated, memory_of
 

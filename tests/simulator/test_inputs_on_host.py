@@ -6,10 +6,10 @@ import pytest
 
 from rlplan.job import NodeGroup
 from rlplan.plan import TaskPlan
-from simulator.placed.site import site_at
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_cost, task_memory
-from simulator.timeline.pool_memory import host_terms
+from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_cost, task_memory
+from rlplan.simulator.timeline.pool_memory import host_terms
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of
 
 UPDATE, LAYERS = PPO["actor.update"], 32

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.catalog import load_model
 from rlplan.models.model import layer_kinds
 from rlplan.models.operators import Attention, Batch, Scan, Shard
 from rlplan.parts import (
@@ -18,11 +17,12 @@ from rlplan.parts import (
     read_bytes,
 )
 from rlplan.parts.grouped_attention import windowed
-from simulator.generation.playing import generate
-from simulator.generation.replica import Replica
-from simulator.model.derived import backward_operators, flops_of
-from simulator.model.operators import layer_operators
-from simulator.stages import task_cost
+from rlplan.profiles.catalog import load_model
+from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.replica import Replica
+from rlplan.simulator.model.derived import backward_operators, flops_of
+from rlplan.simulator.model.operators import layer_operators
+from rlplan.simulator.stages import task_cost
 from tests.hybrids import HYBRIDS, WINDOWED
 from tests.simulator.test_layer_kinds import LAYOUT, placed
 

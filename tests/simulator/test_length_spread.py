@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.catalog import load_engine, load_model
-from profiles.jobs.logged_lengths import with_logged_lengths
-from profiles.jobs.place import JobPlace
 from rlplan.plan import TaskPlan
-from rlplan.workload.lengths import Empirical, Logged, Lognormal, Uniform
-from rlplan.workload.work import Workload
-from simulator.generation.generating import (
+from rlplan.profiles.catalog import load_engine, load_model
+from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
+from rlplan.profiles.jobs.place import JobPlace
+from rlplan.simulator.generation.generating import (
     clock_of,
     limits_of,
     played,
@@ -22,11 +20,13 @@ from simulator.generation.generating import (
     steps_in,
     with_length_spread,
 )
-from simulator.generation.length_spread import OTHER_BATCHES, length_spread
-from simulator.generation.playing import generate
-from simulator.generation.shares import longest_shares, other_shares, waits
-from simulator.stages import task_cost
-from simulator.workload.sequences import LengthStatistics
+from rlplan.simulator.generation.length_spread import OTHER_BATCHES, length_spread
+from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.shares import longest_shares, other_shares, waits
+from rlplan.simulator.stages import task_cost
+from rlplan.simulator.workload.sequences import LengthStatistics
+from rlplan.workload.lengths import Empirical, Logged, Lognormal, Uniform
+from rlplan.workload.work import Workload
 from tests.simulator.cost_jobs import facts_of, job_of, site_of
 from tests.simulator.placing import generating, replica_setting
 

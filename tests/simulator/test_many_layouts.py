@@ -4,21 +4,21 @@ from itertools import product
 
 import pytest
 
-from profiles.catalog import load_model
-from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup
 from rlplan.plan import TaskPlan
+from rlplan.profiles.catalog import load_model
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.costs.layouts import layout_seconds
+from rlplan.simulator.memory.task_memory import layout_memory
+from rlplan.simulator.placed.columns import columns_of
+from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.stages import task_cost, task_memory
 from rlplan.workload.lengths import Lognormal
 from rlplan.workload.work import Workload
-from simulator.costs.layouts import layout_seconds
-from simulator.memory.task_memory import layout_memory
-from simulator.placed.columns import columns_of
-from simulator.placed.site import site_at
-from simulator.placed.task import PlacedTask, PlacedTasks
-from simulator.stages import task_cost, task_memory
 from tests.cases import draws, only
 
 A100 = "a100-80gb-sxm"

@@ -6,26 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.catalog import load_model
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
 from rlplan.models.operators import KeptBatch, Shard
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.profiles.catalog import load_model
 from rlplan.sheets.hardware import EngineShare
-from simulator.memory.task_memory import least_kv_bytes
-from simulator.memory.transition_memory import generation_room, transition_terms
-from simulator.model.activations import (
+from rlplan.simulator.memory.task_memory import least_kv_bytes
+from rlplan.simulator.memory.transition_memory import generation_room, transition_terms
+from rlplan.simulator.model.activations import (
     layer_activation_bytes,
     layer_peak_bytes,
     logits_bytes,
 )
-from simulator.model.weights import cached_sequence, largest_shard, shard_parameters
-from simulator.placed.plan import PlacedPlan
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_memory
-from simulator.timeline.assemble import memory_shortage
-from simulator.timeline.pool_memory import kv_bytes_left, memory_moments, pool_memory
+from rlplan.simulator.model.weights import cached_sequence, largest_shard, shard_parameters
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_memory
+from rlplan.simulator.timeline.assemble import memory_shortage
+from rlplan.simulator.timeline.pool_memory import kv_bytes_left, memory_moments, pool_memory
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of, site_of
 from tests.simulator.placing import transition as placed_transition
 from tests.simulator.test_costs_tasks import layouts

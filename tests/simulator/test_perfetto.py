@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import jsonschema
 
+from rlplan.simulator.timeline.perfetto import trace_events
 from rlplan.trace import IterationSpan, Span, Trace, sorted_spans
-from simulator.timeline.perfetto import trace_events
 from tests.simulator.plans import split_plan
 
 # What Perfetto's importer of the Chrome JSON format asks of complete and metadata events.

@@ -3,11 +3,11 @@
 import pytest
 import simpy
 
-from simulator.asynchronous.cores import Cores
-from simulator.asynchronous.meter import Meter
-from simulator.asynchronous.pools import Pools, in_passes, learning, piece_work, preparing
-from simulator.asynchronous.preparation import Preparation
-from simulator.asynchronous.samples import Sample
+from rlplan.simulator.asynchronous.cores import Cores
+from rlplan.simulator.asynchronous.meter import Meter
+from rlplan.simulator.asynchronous.pools import Pools, in_passes, learning, piece_work, preparing
+from rlplan.simulator.asynchronous.preparation import Preparation
+from rlplan.simulator.asynchronous.samples import Sample
 from tests.simulator.streams import entry, preparing_works
 
 TOKENS = 10

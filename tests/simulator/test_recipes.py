@@ -2,10 +2,10 @@
 
 import pytest
 
-from profiles.catalog import ENGINES
-from profiles.facts import load_facts
+from rlplan.profiles.catalog import ENGINES
+from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
-from simulator.simulate import simulate
+from rlplan.simulator.simulate import simulate
 from tests.simulator.recipes import plan_of, recipes
 
 

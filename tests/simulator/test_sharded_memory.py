@@ -6,10 +6,10 @@ import pytest
 
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
-from simulator.memory.transition_memory import transition_terms
-from simulator.model.weights import largest_shard
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_memory
+from rlplan.simulator.memory.transition_memory import transition_terms
+from rlplan.simulator.model.weights import largest_shard
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_memory
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 from tests.simulator.placing import transition
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from profiles.catalog import load_job
-from profiles.facts import load_facts
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from simulator.simulate import simulate
+from rlplan.profiles.catalog import load_job
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
 from tests.effort import calls_of
 
 ROOT = Path(__file__).resolve().parents[2]

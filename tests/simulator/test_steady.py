@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
+from rlplan.simulator.timeline.engine import Work, play
+from rlplan.simulator.timeline.steady import cycle_of, first_of, one_step_off, shown, window_of
 from rlplan.trace import Activity, IterationSpan, Trace
-from simulator.timeline.engine import Work, play
-from simulator.timeline.steady import cycle_of, first_of, one_step_off, shown, window_of
 
 TASKS = tuple(
     task

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.facts import load_facts
+from rlplan.profiles.facts import load_facts
 from rlplan.results.forecast import Forecast
-from simulator.costs.rule import streamed_seconds
-from simulator.simulate import simulate
+from rlplan.simulator.costs.rule import streamed_seconds
+from rlplan.simulator.simulate import simulate
 from tests.simulator.test_frameworks import plan_of
 
 RULE = "rule.compute_reward"

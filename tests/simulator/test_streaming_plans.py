@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from executor.control.continuous.rollouts import Rollouts
-from profiles.facts import load_facts
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
+from rlplan.executor.control.continuous.rollouts import Rollouts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.profiles.facts import load_facts
 from rlplan.rules.batches import handed_over_parts
+from rlplan.simulator.asynchronous.forecasting import stream_of
+from rlplan.simulator.asynchronous.setting import COUNTED_SEQUENCES
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.agenda import agenda_of
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import Lognormal
-from simulator.asynchronous.forecasting import stream_of
-from simulator.asynchronous.setting import COUNTED_SEQUENCES
-from simulator.placed.plan import PlacedPlan
-from simulator.simulate import simulate
-from simulator.timeline.agenda import agenda_of
 from tests.simulator.plans import priced_plan
 
 
@@ -280,7 +280,7 @@ def test_generation_ends_sooner_with_a_tail_that_nobody_waits_for():
 
 
 def test_a_search_refuses_what_nothing_plays():
-    from planner.search import search
+    from rlplan.planner.search import search
 
     job = apart(over=1.25).job
     tool = Environment(name="tool", turns=2, observation_tokens=10, step_seconds=1.0)

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.catalog import load_model
 from rlplan.errors import MissingFactError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import TrainerOptions
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
+from rlplan.profiles.catalog import load_model
 from rlplan.sheets.hardware import LogitTensors
-from simulator.memory.states import gathers_weights
-from simulator.placed.task import PlacedTask, PlacedTasks
-from simulator.stages import task_memory
-from simulator.timeline.pool_memory import host_terms
+from rlplan.simulator.memory.states import gathers_weights
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.stages import task_memory
+from rlplan.simulator.timeline.pool_memory import host_terms
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 
 JOB = job_of(model="qwen2.5-7b", nodes=1)

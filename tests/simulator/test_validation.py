@@ -6,9 +6,9 @@ from rlplan.errors import PlanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.results.forecast import Forecast, TaskForecast
 from rlplan.results.measurement import MeasuredRun
+from rlplan.simulator.validation import compare
 from rlplan.trace import IterationSpan, Span, Trace, sorted_spans
 from rlplan.workload.lengths import mean_length
-from simulator.validation import compare
 from tests.simulator.plans import split_plan
 
 

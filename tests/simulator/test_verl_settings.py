@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from profiles.catalog import ENGINES, load_job, load_model
-from profiles.facts import load_facts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
+from rlplan.profiles.catalog import ENGINES, load_job, load_model
+from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.work import Workload
-from simulator.simulate import simulate
 from tests.planner.sound_plans import plan_on
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

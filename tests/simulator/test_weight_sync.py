@@ -6,25 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.sheets import load_transition, sheet_names
 from rlplan.plan import TaskPlan
+from rlplan.profiles.sheets import load_transition, sheet_names
 from rlplan.sheets.weight_sync import SyncMethod
-from rlplan.transfers import TRANSFERS, transfer_names, transitions_on_a_pool
-from simulator.costs.syncs.transition import (
+from rlplan.simulator.costs.syncs.transition import (
     least_sync_seconds,
     sync_case,
     sync_seconds,
     transition_cost,
 )
-from simulator.costs.syncs.weight_sync import CARRYING, GATHER, LOADING, SyncCase, method_seconds
-from simulator.memory.transition_memory import (
+from rlplan.simulator.costs.syncs.weight_sync import (
+    CARRYING,
+    GATHER,
+    LOADING,
+    SyncCase,
+    method_seconds,
+)
+from rlplan.simulator.memory.transition_memory import (
     WEIGHT_BUCKETS,
     bucket_terms,
     extra_weight_bytes,
     transition_terms,
 )
-from simulator.model.weights import num_tensors
-from simulator.placed.site import Site
+from rlplan.simulator.model.weights import num_tensors
+from rlplan.simulator.placed.site import Site
+from rlplan.transfers import TRANSFERS, transfer_names, transitions_on_a_pool
 from tests.simulator.cost_jobs import A100, facts_of, job_of
 from tests.simulator.placing import transition
 

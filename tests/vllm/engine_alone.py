@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import torch
 
-from executor.parallel.meshes import make_mesh
-from executor.parallel.positions import train_positions
-from executor.rollout.engines import EngineSetup, start_engine
-from executor.rollout.sampling import GenerateSettings
-from executor.weights.shard import build_shard
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import train_positions
+from rlplan.executor.rollout.engines import EngineSetup, start_engine
+from rlplan.executor.rollout.sampling import GenerateSettings
+from rlplan.executor.weights.shard import build_shard
 from tests.executor.plans import TINY, make_job, make_plan
 
 MODEL = replace(TINY, hidden_size=128, head_dim=32)  # vLLM's CPU build has no smaller heads

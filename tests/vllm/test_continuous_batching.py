@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.generation.playing import generate
-from simulator.generation.replica import Replica
+from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.replica import Replica
 from tests.simulator import reference_generation as reference
 from tests.vllm.scheduler_alone import Case, serve, write_tiny_model
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from executor.data.batches import PADDING, RESPONSE
-from executor.passes.infer import infer
-from executor.rollout.engines import start_engine
 from rlplan.errors import InfeasibleError, PlanError
+from rlplan.executor.data.batches import PADDING, RESPONSE
+from rlplan.executor.passes.infer import infer
+from rlplan.executor.rollout.engines import start_engine
 from tests.vllm.engine_alone import (
     LENGTHS,
     MODEL,
@@ -139,7 +139,7 @@ def test_what_vllm_itself_refuses_is_said_of_the_plans_task():
 
 
 def test_a_build_of_vllm_for_other_devices_is_refused_by_name():
-    from executor.rollout.engines.vllm import check_build
+    from rlplan.executor.rollout.engines.vllm import check_build
 
     here, other = ("cuda", "cpu") if torch.cuda.is_available() else ("cpu", "cuda")
     check_build(here)

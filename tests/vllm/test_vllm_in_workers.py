@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from executor.control.metrics import read_metrics
-from executor.execute import execute
-from executor.workers.processes.ray_session import running_ray
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.execute import execute
+from rlplan.executor.workers.processes.ray_session import running_ray
 from tests.executor.harness import WorkerPool
 from tests.executor.plans import make_job, make_plan
 from tests.vllm.engine_alone import MODEL, both, generate, scale, setup_of, shard_of

@@ -3,7 +3,7 @@
 import gc
 import sys
 
-from executor.workers.protocols import registered
+from rlplan.executor.workers.protocols import registered
 from tests.executor.harness import ReusedWorker
 
 

@@ -8,21 +8,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from executor.control.continuous.events import Events
-from executor.control.continuous.learning import Learning
-from executor.control.continuous.preparing import Preparing
-from executor.control.continuous.rollouts import Replica, Rollouts, RollResult
-from executor.control.continuous.samples import BatchPrompts, Samples
-from executor.control.continuous.sharing import sample_path
-from executor.control.continuous.timeline import Log, stretch_of
-from executor.control.controller import Controller, MeasuredIteration, SentIteration
-from executor.control.prompt_batches import Batch
-from executor.data.batches import Columns, Rows, count_rows, split_rows
-from executor.learning.multiplier import next_state
-from executor.queue.transfer_queue import HeldPiece, SampleSize, Write
-from executor.workers.calls import RolloutReport
-from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
+from rlplan.executor.control.continuous.events import Events
+from rlplan.executor.control.continuous.learning import Learning
+from rlplan.executor.control.continuous.preparing import Preparing
+from rlplan.executor.control.continuous.rollouts import Replica, Rollouts, RollResult
+from rlplan.executor.control.continuous.samples import BatchPrompts, Samples
+from rlplan.executor.control.continuous.sharing import sample_path
+from rlplan.executor.control.continuous.timeline import Log, stretch_of
+from rlplan.executor.control.controller import Controller, MeasuredIteration, SentIteration
+from rlplan.executor.control.prompt_batches import Batch
+from rlplan.executor.data.batches import Columns, Rows, count_rows, split_rows
+from rlplan.executor.learning.multiplier import next_state
+from rlplan.executor.queue.transfer_queue import HeldPiece, SampleSize, Write
+from rlplan.executor.workers.calls import RolloutReport
+from rlplan.executor.workers.pools import WorkerGroup
 from rlplan.plan import Plan
 from rlplan.rules.batches import handed_over_parts
 from rlplan.trace import IterationSpan

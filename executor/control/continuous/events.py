@@ -7,7 +7,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
-from executor.workers.pools import LOOK_SECONDS, fetched
+from rlplan.executor.workers.pools import LOOK_SECONDS, fetched
 
 Then = Callable[[list[Any]], None]
 Lost = Callable[[], None]

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from executor.control.continuous.events import Events
-from executor.control.continuous.preparing import SendBatch, give_back
-from executor.control.continuous.samples import BatchPrompts, Samples, row_widths
-from executor.control.continuous.sharing import SamplePath
-from executor.control.prompt_batches import Batch
-from executor.data.batches import Piece
-from executor.queue.ledger import Lease
-from executor.queue.transfer_queue import Read, ranges_of
+from rlplan.executor.control.continuous.events import Events
+from rlplan.executor.control.continuous.preparing import SendBatch, give_back
+from rlplan.executor.control.continuous.samples import BatchPrompts, Samples, row_widths
+from rlplan.executor.control.continuous.sharing import SamplePath
+from rlplan.executor.control.prompt_batches import Batch
+from rlplan.executor.data.batches import Piece
+from rlplan.executor.queue.ledger import Lease
+from rlplan.executor.queue.transfer_queue import Read, ranges_of
 from rlplan.plan import Plan
 
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from executor.control.continuous.events import Events
-from executor.control.continuous.samples import BatchPrompts, Samples, row_widths
-from executor.control.continuous.sharing import (
+from rlplan.dataflow import SHARES_AHEAD, Task
+from rlplan.executor.control.continuous.events import Events
+from rlplan.executor.control.continuous.samples import BatchPrompts, Samples, row_widths
+from rlplan.executor.control.continuous.sharing import (
     SamplePath,
     comes_in_fixed_shares,
     fixed_shares,
     share_rows,
 )
-from executor.control.prompt_batches import Batch
-from executor.queue.ledger import Lease
-from executor.queue.transfer_queue import HeldPiece, Read, Write, is_lost, ranges_of
-from rlplan.dataflow import SHARES_AHEAD, Task
+from rlplan.executor.control.prompt_batches import Batch
+from rlplan.executor.queue.ledger import Lease
+from rlplan.executor.queue.transfer_queue import HeldPiece, Read, Write, is_lost, ranges_of
 from rlplan.plan import Plan
 
 

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from executor.data.batches import Rows
-from executor.parallel.positions import generation_positions
-from executor.queue.transfer_queue import ranges_of
-from executor.workers.calls import RollCall, RolloutReport
-from executor.workers.pools import WorkerGroup
 from rlplan.dataflow import Task
+from rlplan.executor.data.batches import Rows
+from rlplan.executor.parallel.positions import generation_positions
+from rlplan.executor.queue.transfer_queue import ranges_of
+from rlplan.executor.workers.calls import RollCall, RolloutReport
+from rlplan.executor.workers.pools import WorkerGroup
 from rlplan.plan import Plan
 from rlplan.workload.lengths import longest
 

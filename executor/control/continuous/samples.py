@@ -4,12 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from executor.control.continuous.bounds import LivePrompt, StalenessBound
-from executor.control.continuous.sharing import SamplePath
-from executor.data.batches import Columns
-from executor.data.workload import most_observed_tokens, response_lengths
-from executor.queue.ledger import Ledger, Reader
-from executor.queue.transfer_queue import TransferQueue
 from rlplan.dataflow import (
     BYTES_PER_SAMPLE,
     BYTES_PER_TOKEN,
@@ -18,6 +12,12 @@ from rlplan.dataflow import (
     begun_work,
 )
 from rlplan.errors import PlanError
+from rlplan.executor.control.continuous.bounds import LivePrompt, StalenessBound
+from rlplan.executor.control.continuous.sharing import SamplePath
+from rlplan.executor.data.batches import Columns
+from rlplan.executor.data.workload import most_observed_tokens, response_lengths
+from rlplan.executor.queue.ledger import Ledger, Reader
+from rlplan.executor.queue.transfer_queue import TransferQueue
 from rlplan.job import Job
 from rlplan.plan import Plan
 from rlplan.units import show_bytes

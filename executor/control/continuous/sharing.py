@@ -8,9 +8,9 @@ row by row.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from executor.queue.ledger import Ledger
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, parts_of_updates
+from rlplan.executor.queue.ledger import Ledger
 from rlplan.plan import Plan
 
 

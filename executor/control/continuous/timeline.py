@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from executor.control.continuous.events import Events
-from executor.control.pending_calls import PendingCall, metrics_by_task
-from executor.control.spans import PoolRank, Reported
-from executor.workers.calls import CallReport
+from rlplan.executor.control.continuous.events import Events
+from rlplan.executor.control.pending_calls import PendingCall, metrics_by_task
+from rlplan.executor.control.spans import PoolRank, Reported
+from rlplan.executor.workers.calls import CallReport
 from rlplan.trace import Activity, Span
 
 

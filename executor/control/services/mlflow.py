@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from executor.control.services import PROJECT, TrackedRow, TrackedRun
+from rlplan.executor.control.services import PROJECT, TrackedRow, TrackedRun
 
 PACKAGE = "mlflow"
 # What a call of MLflow's interface takes at most, and the length of names and values

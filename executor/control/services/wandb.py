@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from executor.control.services import CLOSE_SECONDS, PROJECT, TrackedRow, TrackedRun
+from rlplan.executor.control.services import CLOSE_SECONDS, PROJECT, TrackedRow, TrackedRun
 
 PACKAGE = "wandb"
 # The x axis of all metrics. W&B's own steps only go up, and what comes with a lower one is dropped; of its own

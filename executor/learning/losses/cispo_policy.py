@@ -4,8 +4,12 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from executor.learning.losses.ppo_policy import clipped_ratio, weighted_mean, with_regularisers
-from executor.learning.tokenwise import log_ratio, masked, response_mask
+from rlplan.executor.learning.losses.ppo_policy import (
+    clipped_ratio,
+    weighted_mean,
+    with_regularisers,
+)
+from rlplan.executor.learning.tokenwise import log_ratio, masked, response_mask
 from rlplan.job import Hyperparameters
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from executor.learning.losses import value
+from rlplan.executor.learning.losses import value
 from rlplan.job import Hyperparameters
 
 

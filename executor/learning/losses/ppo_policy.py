@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from executor.data.batches import ROLLOUT_LOG_PROBS
-from executor.learning.tokenwise import (
+from rlplan.executor.data.batches import ROLLOUT_LOG_PROBS
+from rlplan.executor.learning.tokenwise import (
     divergence,
     k3_divergence,
     log_ratio,

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from executor.learning.losses import ppo_policy
-from executor.learning.tokenwise import masked_sum
+from rlplan.executor.learning.losses import ppo_policy
+from rlplan.executor.learning.tokenwise import masked_sum
 from rlplan.job import Hyperparameters
 
 

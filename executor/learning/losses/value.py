@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from executor.learning.tokenwise import masked, masked_sum, response_mask
+from rlplan.executor.learning.tokenwise import masked, masked_sum, response_mask
 from rlplan.job import Hyperparameters
 
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from executor.data.mistakes import NeededColumns
-from executor.data.user_files import in_words, is_in_a_file, load_from_file
-from executor.environments import check_sources
-from executor.learning.reward_forms import Rule, as_rule
 from rlplan.errors import FileError, UserError, nearest_name
+from rlplan.executor.data.mistakes import NeededColumns
+from rlplan.executor.data.user_files import in_words, is_in_a_file, load_from_file
+from rlplan.executor.environments import check_sources
+from rlplan.executor.learning.reward_forms import Rule, as_rule
 from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
 

@@ -2,7 +2,7 @@ r"""Reward the right answer in a box: the response's last `\boxed{...}` holds th
 
 from typing import Any
 
-from executor.learning.answers import answer_of, last_boxed, same_answer
+from rlplan.executor.learning.answers import answer_of, last_boxed, same_answer
 
 # Columns of the data that it reads; a run without them is refused before it starts.
 NEEDS = ("answer",)

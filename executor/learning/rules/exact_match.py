@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from executor.learning.answers import answer_of
+from rlplan.executor.learning.answers import answer_of
 
 # Columns of the data that it reads; a run without them is refused before it starts.
 NEEDS = ("answer",)

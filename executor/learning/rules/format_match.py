@@ -4,8 +4,8 @@ import re
 from functools import cache
 from typing import Any
 
-from executor.learning.answers import origin_of
 from rlplan.errors import FileError
+from rlplan.executor.learning.answers import origin_of
 
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 THINK_ANSWER = re.compile(r"\s*<think>.*</think>\s*<answer>.*</answer>\s*", re.DOTALL)

@@ -6,8 +6,8 @@ The form is that of the data set (Cobbe et al. 2021, arXiv:2110.14168, section 2
 import re
 from typing import Any
 
-from executor.learning.answers import answer_of, as_number, last_number, origin_of
 from rlplan.errors import FileError
+from rlplan.executor.learning.answers import answer_of, as_number, last_number, origin_of
 
 MARKED = re.compile(r"####[ \t]*\$?[ \t]*([-+]?[0-9][0-9,]*(?:\.[0-9]+)?|[-+]?\.[0-9]+)")
 

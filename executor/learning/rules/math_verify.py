@@ -4,8 +4,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from executor.learning.answers import answer_of, origin_of
 from rlplan.errors import CapabilityError, FileError
+from rlplan.executor.learning.answers import answer_of, origin_of
 
 PACKAGE = "math_verify"
 # Columns of the data that it reads; a run without them is refused before it starts.

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from executor.learning.answers import answer_of, last_number, origin_of
 from rlplan.errors import FileError
+from rlplan.executor.learning.answers import answer_of, last_number, origin_of
 
 # Columns of the data that it reads; a run without them is refused before it starts.
 NEEDS = ("answer",)

@@ -15,8 +15,8 @@ import sys
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from executor.data.prompt_files import ORIGIN
 from rlplan.errors import FileError
+from rlplan.executor.data.prompt_files import ORIGIN
 from rlplan.units import GIB
 
 # Columns of the data that it reads; a run without them is refused before it starts.

@@ -14,8 +14,8 @@ from rlplan.plug_ins import PlugIns
 if TYPE_CHECKING:  # what a plan may name is known where torch is not installed
     from torch import Tensor
 
-    from executor.rollout.sampling import GenerateSettings, Sequences
-    from executor.weights.shard import ModelShard
+    from rlplan.executor.rollout.sampling import GenerateSettings, Sequences
+    from rlplan.executor.weights.shard import ModelShard
 
 DEFAULT_ENGINE = "torch-static"
 
@@ -49,7 +49,7 @@ class GenerationEngine(Protocol):
         width: int,
         settings: "GenerateSettings",
     ) -> "Sequences":
-        """Return the sequences of a replica's rows (see `executor.rollout.engines.torch_static`)."""
+        """Return the sequences of a replica's rows (see `rlplan.executor.rollout.engines.torch_static`)."""
 
     def release(self) -> None:
         """Give back what is not needed until weights are taken again."""

@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.data.batches import PADDING, RESPONSE
-from executor.data.packing import prompt_leaders
-from executor.passes.forward import attention_mask, token_positions
-from executor.passes.pipeline import forward_through
-from executor.rollout.engines import EngineSetup
-from executor.rollout.sampling import (
+from rlplan.executor.data.batches import PADDING, RESPONSE
+from rlplan.executor.data.packing import prompt_leaders
+from rlplan.executor.passes.forward import attention_mask, token_positions
+from rlplan.executor.passes.pipeline import forward_through
+from rlplan.executor.rollout.engines import EngineSetup
+from rlplan.executor.rollout.sampling import (
     GenerateSettings,
     Sequences,
     greedy_tokens,
@@ -25,7 +25,7 @@ from executor.rollout.sampling import (
     uniform_numbers,
     without_responses,
 )
-from executor.weights.shard import ModelShard
+from rlplan.executor.weights.shard import ModelShard
 
 
 class TorchStaticEngine:

@@ -22,8 +22,8 @@ from vllm import ModelRegistry
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
-from executor.model.building import published_name
-from executor.model.families import causal_lm_class, model_config
+from rlplan.executor.model.building import published_name
+from rlplan.executor.model.families import causal_lm_class, model_config
 from rlplan.parts import cache_bytes_per_token
 from rlplan.sheets.machine import memory_bytes
 
@@ -41,16 +41,16 @@ import torch
 from vllm import LLM, SamplingParams
 from vllm.platforms import current_platform
 
-from executor.data.batches import RESPONSE
-from executor.model.building import HEAD
-from executor.parallel.cuts import joined
-from executor.passes.infer import infer
-from executor.rollout.engines import DEFAULT_ENGINE, EngineSetup
-from executor.rollout.sampling import GenerateSettings, Sequences, without_responses
-from executor.weights.flat import Entry, FlatParameters
-from executor.weights.shard import ModelShard
-from executor.weights.shared_parameters import SharedParameters
 from rlplan.errors import InfeasibleError, PlanError
+from rlplan.executor.data.batches import RESPONSE
+from rlplan.executor.model.building import HEAD
+from rlplan.executor.parallel.cuts import joined
+from rlplan.executor.passes.infer import infer
+from rlplan.executor.rollout.engines import DEFAULT_ENGINE, EngineSetup
+from rlplan.executor.rollout.sampling import GenerateSettings, Sequences, without_responses
+from rlplan.executor.weights.flat import Entry, FlatParameters
+from rlplan.executor.weights.shard import ModelShard
+from rlplan.executor.weights.shared_parameters import SharedParameters
 from rlplan.units import show_bytes
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}

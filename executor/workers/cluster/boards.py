@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from executor.workers.cluster.looking import NodeQuery, looked_at, on_node
-from executor.workers.cluster.nodes import GPU, RayNode
-from executor.workers.pools import fetched
 from rlplan.errors import PlanError
+from rlplan.executor.workers.cluster.looking import NodeQuery, looked_at, on_node
+from rlplan.executor.workers.cluster.nodes import GPU, RayNode
+from rlplan.executor.workers.pools import fetched
 from rlplan.sheets.machine import matches
 
 # What has to be the same for the measurements of one node to stand for another's.

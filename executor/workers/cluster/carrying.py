@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from executor.data.user_files import is_in_a_file
+from rlplan.executor.data.user_files import is_in_a_file
 from rlplan.job import Job
 
 PACKAGE, BYTES = "rlplan_carried", "bytes"

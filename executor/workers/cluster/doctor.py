@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from executor.workers.cluster.looking import LIBRARIES, NodeQuery, looked_at
-from executor.workers.cluster.nodes import CPU, GPU, MEMORY, RayNode, ray_nodes
-from executor.workers.processes.joined_ray import joined_ray
+from rlplan.executor.workers.cluster.looking import LIBRARIES, NodeQuery, looked_at
+from rlplan.executor.workers.cluster.nodes import CPU, GPU, MEMORY, RayNode, ray_nodes
+from rlplan.executor.workers.processes.joined_ray import joined_ray
 from rlplan.files.frozen import FrozenDict
 
 NEEDED = ("torch", "transformers", "safetensors")

@@ -13,11 +13,11 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from executor.workers.cluster.nodes import RayNode
-from executor.workers.pools import WorkerGroup, fetched, start_placed_group
-from executor.workers.protocols import registered
-from executor.workers.worker import Worker
 from rlplan.errors import RlplanError
+from rlplan.executor.workers.cluster.nodes import RayNode
+from rlplan.executor.workers.pools import WorkerGroup, fetched, start_placed_group
+from rlplan.executor.workers.protocols import registered
+from rlplan.executor.workers.worker import Worker
 
 # How often somebody asks how far a function is.
 LOOK_SECONDS = 0.5

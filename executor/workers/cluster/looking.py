@@ -14,10 +14,10 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from executor.data.remote_folders import RemoteFolder, child_url
-from executor.workers.cluster.nodes import RayNode
-from executor.workers.pools import fetched
 from rlplan.errors import FileError, RlplanError, WorkerLostError
+from rlplan.executor.data.remote_folders import RemoteFolder, child_url
+from rlplan.executor.workers.cluster.nodes import RayNode
+from rlplan.executor.workers.pools import fetched
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.places import is_url
 from rlplan.sheets.machine import read_fingerprint

@@ -13,7 +13,8 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from executor.workers.cluster.nodes import (
+from rlplan.errors import NodesMissingError, WorkerLostError
+from rlplan.executor.workers.cluster.nodes import (
     CPU,
     PlanNode,
     RayNode,
@@ -24,7 +25,6 @@ from executor.workers.cluster.nodes import (
     ray_nodes,
     shortage,
 )
-from rlplan.errors import NodesMissingError, WorkerLostError
 from rlplan.plan import Plan
 
 NODE_ID = "ray.io/node-id"

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 import ray
 
-from executor.environments import Playable, Step, load_environment, reset, step
-from executor.workers.pools import fetched, is_lost
 from rlplan.errors import RlplanError
+from rlplan.executor.environments import Playable, Step, load_environment, reset, step
+from rlplan.executor.workers.pools import fetched, is_lost
 from rlplan.workload.environment import Environment
 
 # What a step that took too long, or whose episode did, is answered with.

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from executor.data.batches import Array, Columns
-from executor.data.tokenizer import load_tokenizer
-from executor.data.workload import most_observed_tokens, prompt_stream
-from executor.rollout.engines import GenerationEngine
-from executor.rollout.sampling import GenerateSettings, Sequences
-from executor.rollout.sessions import Response, Session, TurnSession, padded_responses
-from executor.workers.episodes.hosts import EnvironmentHosts, LocalHost, RemoteHosts
-from executor.workers.episodes.sessions import Episode, EpisodeSession
-from executor.workers.pool_models import PoolModels
+from rlplan.executor.data.batches import Array, Columns
+from rlplan.executor.data.tokenizer import load_tokenizer
+from rlplan.executor.data.workload import most_observed_tokens, prompt_stream
+from rlplan.executor.rollout.engines import GenerationEngine
+from rlplan.executor.rollout.sampling import GenerateSettings, Sequences
+from rlplan.executor.rollout.sessions import Response, Session, TurnSession, padded_responses
+from rlplan.executor.workers.episodes.hosts import EnvironmentHosts, LocalHost, RemoteHosts
+from rlplan.executor.workers.episodes.sessions import Episode, EpisodeSession
+from rlplan.executor.workers.pool_models import PoolModels
 from rlplan.plan import FLOWS, USUAL_MODE, Mode, TaskPlan
 from rlplan.workload.environment import Environment
 from rlplan.workload.lengths import sample_lengths
@@ -24,7 +24,7 @@ TURNS_SEED = 2**31
 
 
 class EpisodePlayer:
-    """Play the episodes of a replica's rows, in sessions (`executor.workers.episodes.sessions`).
+    """Play the episodes of a replica's rows, in sessions (`rlplan.executor.workers.episodes.sessions`).
 
     With remote inference all episodes answer together, and their environments step together in processes of
     their own; inline, one episode after another is played in this process.

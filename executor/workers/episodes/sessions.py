@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from executor.data.batches import OBSERVATION, RESPONSE
-from executor.data.workload import observation_limit
-from executor.environments import Step
-from executor.rollout.sessions import Response, Session
-from executor.workers.episodes.hosts import Beginning, EnvironmentHosts, Question
+from rlplan.executor.data.batches import OBSERVATION, RESPONSE
+from rlplan.executor.data.workload import observation_limit
+from rlplan.executor.environments import Step
+from rlplan.executor.rollout.sessions import Response, Session
+from rlplan.executor.workers.episodes.hosts import Beginning, EnvironmentHosts, Question
 from rlplan.workload.environment import Environment
 
 # How long a call waits at most for an environment where no turn goes on: new weights and new episodes wait for its end.

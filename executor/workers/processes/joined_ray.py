@@ -13,8 +13,8 @@ import ray
 from ray._private import ray_constants, services
 from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 
-import rlplan
-from executor.workers.processes.ray_session import (
+from rlplan.errors import FileError
+from rlplan.executor.workers.processes.ray_session import (
     ENVIRONMENT,
     LOOPBACK,
     TOKEN,
@@ -24,7 +24,6 @@ from executor.workers.processes.ray_session import (
     signals_ignored,
     termination_as_interrupt,
 )
-from rlplan.errors import FileError
 
 # What workers compute with, as in a Ray of the run's own: set before their processes start.
 WORKER_SETTINGS = (
@@ -46,6 +45,7 @@ CONNECT_SECONDS = 5.0
 NOT_LET_IN = "InvalidAuthToken"
 TOKEN_VARIABLES = (TOKEN_MODE, TOKEN, TOKEN_FILE)
 STANDARD_ERROR = 2
+RELEASE = Path(__file__).parents[3]  # the folder of the package, with all rooms
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def joined_ray(address: str, modules: Sequence[Path] = ()) -> Iterator[None]:
     found = _found_address(address)
     environment: dict[str, object] = {
         "env_vars": worker_environment(),
-        "py_modules": [str(each) for each in (*code_folders(), *modules)],
+        "py_modules": [str(each) for each in (RELEASE, *modules)],
     }
     enabled, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, True
     try:
@@ -78,13 +78,6 @@ def joined_ray(address: str, modules: Sequence[Path] = ()) -> Iterator[None]:
                     ray.shutdown()  # disconnects; Ray ends this job's actors and placement groups
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = enabled
-
-
-def code_folders() -> tuple[Path, ...]:
-    """Return the folders of what workers run: this release's own, wherever it is installed."""
-    vocabulary, room = Path(str(rlplan.__file__)).parent, Path(__file__).parents[2]
-    # In a wheel all rooms lie below the vocabulary.
-    return (vocabulary,) if vocabulary in room.parents else (vocabulary, room)
 
 
 def worker_environment() -> dict[str, str]:

@@ -20,8 +20,8 @@ import ray
 from ray import _raylet
 from ray._private import ray_constants, services, utils, worker
 
-from executor.workers.processes.reaper import Reaper
 from rlplan.errors import RlplanError, UserError, WorkerLostError
+from rlplan.executor.workers.processes.reaper import Reaper
 from rlplan.units import KIB, MIB
 
 DEVICE = "rlplan_device"

@@ -11,10 +11,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from executor.learning.reward_forms import Rule
-from executor.learning.rules import load_rule
-from executor.workers.processes.reaper import end_sessions
 from rlplan.errors import RlplanError, UserError
+from rlplan.executor.learning.reward_forms import Rule
+from rlplan.executor.learning.rules import load_rule
+from rlplan.executor.workers.processes.reaper import end_sessions
 
 # What a call that was broken off is worth.
 NOTHING = 0.0

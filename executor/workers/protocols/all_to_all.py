@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from executor.parallel.positions import RankPositions
-from executor.workers.protocols import Split, from_all
+from rlplan.executor.parallel.positions import RankPositions
+from rlplan.executor.workers.protocols import Split, from_all
 
 collect = from_all
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from executor.parallel.positions import RankPositions
-from executor.workers.protocols import ByRank, Join, by_dp
+from rlplan.executor.parallel.positions import RankPositions
+from rlplan.executor.workers.protocols import ByRank, Join, by_dp
 
 distribute = by_dp
 

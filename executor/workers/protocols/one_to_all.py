@@ -1,5 +1,5 @@
 """ONE_TO_ALL: all ranks get one argument, and all results count."""
 
-from executor.workers.protocols import from_all, to_all
+from rlplan.executor.workers.protocols import from_all, to_all
 
 distribute, collect = to_all, from_all

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from executor.parallel.positions import RankPositions
-from executor.workers.protocols import ByRank, Join, to_all
+from rlplan.executor.parallel.positions import RankPositions
+from rlplan.executor.workers.protocols import ByRank, Join, to_all
 
 distribute = to_all
 

@@ -1,15 +1,15 @@
 """Stages, one file each: how the tasks of a kind run on the ranks of their pool.
 
-A stage's name is that of its kind in `rlplan/stages/`. `executor.workers.worker` gives each of them the
-pool's models, `executor.workers.host_worker` the job and its prompts.
+A stage's name is that of its kind in `rlplan/stages/`. `rlplan.executor.workers.worker` gives each of them the
+pool's models, `rlplan.executor.workers.host_worker` the job and its prompts.
 """
 
 from typing import Any, Protocol
 
-from executor.data.batches import Columns
-from executor.parallel.positions import RankPositions
-from executor.workers.calls import TaskCall
 from rlplan.dataflow import Task
+from rlplan.executor.data.batches import Columns
+from rlplan.executor.parallel.positions import RankPositions
+from rlplan.executor.workers.calls import TaskCall
 from rlplan.plan import Plan
 from rlplan.plug_ins import PlugIns
 
@@ -21,7 +21,7 @@ class Stage(Protocol):
         """Build it, on all ranks of the pool together."""
 
     def run(self, call: TaskCall, pieces: tuple[Columns, ...]) -> Any:
-        """Return the task's outputs and a report (`executor.workers.calls.run_task`)."""
+        """Return the task's outputs and a report (`rlplan.executor.workers.calls.run_task`)."""
 
 
 class StageFile(Protocol):

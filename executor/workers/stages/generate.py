@@ -5,13 +5,14 @@ from typing import Any
 
 import torch
 
-from executor.data.batches import Array, Columns, as_baseline, row_numbers
-from executor.data.held_out import EVALUATION
-from executor.data.workload import response_lengths
-from executor.parallel.positions import RankPositions, generation_positions
-from executor.rollout.engines import EngineSetup, start_engine
-from executor.rollout.sampling import GenerateSettings, Sequences
-from executor.workers.calls import (
+from rlplan.dataflow import Task
+from rlplan.executor.data.batches import Array, Columns, as_baseline, row_numbers
+from rlplan.executor.data.held_out import EVALUATION
+from rlplan.executor.data.workload import response_lengths
+from rlplan.executor.parallel.positions import RankPositions, generation_positions
+from rlplan.executor.rollout.engines import EngineSetup, start_engine
+from rlplan.executor.rollout.sampling import GenerateSettings, Sequences
+from rlplan.executor.workers.calls import (
     CallReport,
     EvaluationCall,
     Outcome,
@@ -21,12 +22,11 @@ from executor.workers.calls import (
     TaskCall,
     run_task,
 )
-from executor.workers.clock import now_seconds
-from executor.workers.episodes.playing import EpisodePlayer
-from executor.workers.pool_models import PoolModels, as_array
-from executor.workers.rolling import Roller, generated_outputs, token_counts
-from executor.workers.segments import Segments
-from rlplan.dataflow import Task
+from rlplan.executor.workers.clock import now_seconds
+from rlplan.executor.workers.episodes.playing import EpisodePlayer
+from rlplan.executor.workers.pool_models import PoolModels, as_array
+from rlplan.executor.workers.rolling import Roller, generated_outputs, token_counts
+from rlplan.executor.workers.segments import Segments
 from rlplan.plan import Plan
 from rlplan.workload.lengths import longest
 
@@ -69,13 +69,13 @@ class Stage:
         return results
 
     def roll(self, call: RollCall, prompts: tuple[Columns, ...]) -> Any:
-        """Go on with this replica's responses (`executor.workers.rolling`)."""
+        """Go on with this replica's responses (`rlplan.executor.workers.rolling`)."""
         if self._roller is None:
             self._roller = Roller(self._pool, self._engine, self._settings(0), self._player)
         return self._roller.roll(call, prompts)
 
     def play_segment(self, call: SegmentCall, prompts: tuple[Columns, ...]) -> Segment:
-        """Go on with a batch of which only a part is wanted (`executor.workers.segments`)."""
+        """Go on with a batch of which only a part is wanted (`rlplan.executor.workers.segments`)."""
         assert self._segments is not None, "this plan waits for all responses"
         return self._segments.play(call, prompts)
 

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from executor.data.batches import Columns, column_of, sequences_for
-from executor.parallel.positions import RankPositions, task_positions
-from executor.passes.infer import infer
-from executor.workers.calls import Outcome, TaskCall, run_task
-from executor.workers.pool_models import PoolModels, as_array
 from rlplan.dataflow import Task
+from rlplan.executor.data.batches import Columns, column_of, sequences_for
+from rlplan.executor.parallel.positions import RankPositions, task_positions
+from rlplan.executor.passes.infer import infer
+from rlplan.executor.workers.calls import Outcome, TaskCall, run_task
+from rlplan.executor.workers.pool_models import PoolModels, as_array
 from rlplan.plan import Plan
 
 PROTOCOL = "three-d"

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-from executor.data.batches import Columns
-from executor.learning.experience import effective_settings, make_experience
-from executor.learning.train import update_model
-from executor.parallel.meshes import reduce_sum_over_dp
-from executor.parallel.positions import RankPositions, task_positions
-from executor.workers.calls import Outcome, TaskCall, run_task
-from executor.workers.pool_models import PoolModels
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task
+from rlplan.executor.data.batches import Columns
+from rlplan.executor.learning.experience import effective_settings, make_experience
+from rlplan.executor.learning.train import update_model
+from rlplan.executor.parallel.meshes import reduce_sum_over_dp
+from rlplan.executor.parallel.positions import RankPositions, task_positions
+from rlplan.executor.workers.calls import Outcome, TaskCall, run_task
+from rlplan.executor.workers.pool_models import PoolModels
 from rlplan.job import Job
 from rlplan.plan import Plan
 

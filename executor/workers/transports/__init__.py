@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rlplan.plug_ins import PlugIns
 
 if TYPE_CHECKING:  # names are asked for where nothing runs, without torch and Ray
-    from executor.weights.reshard import ShardLayout
-    from executor.workers.calls import CallReport
-    from executor.workers.pool_models import PoolModels
-    from executor.workers.pools import WorkerGroup
+    from rlplan.executor.weights.reshard import ShardLayout
+    from rlplan.executor.workers.calls import CallReport
+    from rlplan.executor.workers.pool_models import PoolModels
+    from rlplan.executor.workers.pools import WorkerGroup
 
 Reports = Mapping[int, Any]
 """By rank, references of reports."""

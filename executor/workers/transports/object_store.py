@@ -12,15 +12,21 @@ import ray
 import torch
 from torch import Tensor
 
-from executor.parallel.meshes import wait_for_device
-from executor.weights.buckets import WEIGHT_BYTES, Block, buckets_of, export_slices, write_slice
-from executor.weights.flat import FlatParameters
-from executor.weights.reshard import ShardLayout
-from executor.weights.transition import shard_layout_of
-from executor.workers.calls import CallReport, wait_for
-from executor.workers.clock import now_seconds
-from executor.workers.pool_models import PoolModels, as_array
-from executor.workers.pools import WorkerGroup
+from rlplan.executor.parallel.meshes import wait_for_device
+from rlplan.executor.weights.buckets import (
+    WEIGHT_BYTES,
+    Block,
+    buckets_of,
+    export_slices,
+    write_slice,
+)
+from rlplan.executor.weights.flat import FlatParameters
+from rlplan.executor.weights.reshard import ShardLayout
+from rlplan.executor.weights.transition import shard_layout_of
+from rlplan.executor.workers.calls import CallReport, wait_for
+from rlplan.executor.workers.clock import now_seconds
+from rlplan.executor.workers.pool_models import PoolModels, as_array
+from rlplan.executor.workers.pools import WorkerGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

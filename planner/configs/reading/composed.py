@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from planner.configs.reading.given import Flat, GivenValue
-from planner.configs.reading.inherited import (
+from rlplan.errors import FileError
+from rlplan.planner.configs.reading.given import Flat, GivenValue
+from rlplan.planner.configs.reading.inherited import (
     DOTTED,
     INHERITS,
     MOST_ANCESTORS,
@@ -18,10 +19,9 @@ from planner.configs.reading.inherited import (
     read_marked,
     resolved,
 )
-from planner.configs.reading.settings import fits_any
-from planner.configs.reading.sheet import ConfigSheet, spelled
-from planner.configs.shell.text import Text
-from rlplan.errors import FileError
+from rlplan.planner.configs.reading.settings import fits_any
+from rlplan.planner.configs.reading.sheet import ConfigSheet, spelled
+from rlplan.planner.configs.shell.text import Text
 
 # How hydra names what a file's values are put under, in the file's first lines.
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)

@@ -7,20 +7,20 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from planner.configs.reading.composed import (
+from rlplan.errors import FileError, unreadable
+from rlplan.planner.configs.reading.composed import (
     CONFIG_FLAGS,
     composed,
     composed_yaml,
     config_option,
 )
-from planner.configs.reading.given import Flat, GivenValue, leaves, place_of, scalar
-from planner.configs.reading.inherited import read_inherited
-from planner.configs.reading.settings import Lost, Settings, fits_any, is_on
-from planner.configs.reading.sheet import ConfigSheet, load_config_sheet
-from planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated
-from planner.configs.shell.script import evaluate
-from planner.configs.shell.text import Gap, Text
-from rlplan.errors import FileError, unreadable
+from rlplan.planner.configs.reading.given import Flat, GivenValue, leaves, place_of, scalar
+from rlplan.planner.configs.reading.inherited import read_inherited
+from rlplan.planner.configs.reading.settings import Lost, Settings, fits_any, is_on
+from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
+from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated
+from rlplan.planner.configs.shell.script import evaluate
+from rlplan.planner.configs.shell.text import Gap, Text
 
 # `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
 OVERRIDE: Final = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)

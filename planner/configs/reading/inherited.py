@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import yaml
 
-from planner.configs.reading.given import Flat, GivenValue
-from planner.configs.shell.text import Gap
 from rlplan.errors import FileError, unreadable
+from rlplan.planner.configs.reading.given import Flat, GivenValue
+from rlplan.planner.configs.shell.text import Gap
 
 INHERITS = "defaults"
 # Of a mapping that takes the place of the inherited one instead of being merged into it.

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from planner.configs.reading.given import Flat, GivenValue
-from planner.configs.reading.sheet import ConfigSheet, Setting, spelled
-from planner.configs.shell.text import OF_THE_RUN, Gap
 from rlplan.errors import FileError, nearest_name
+from rlplan.planner.configs.reading.given import Flat, GivenValue
+from rlplan.planner.configs.reading.sheet import ConfigSheet, Setting, spelled
+from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
 
 EMPTY: tuple[object, ...] = (None, "", [], {})
 OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})

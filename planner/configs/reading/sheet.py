@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from planner.configs.frameworks import check_parts
-from planner.placements.arrangements import Arrangement, Fixed
-from profiles.frameworks import data_files
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
 from rlplan.plan import Recompute
+from rlplan.planner.configs.frameworks import check_parts
+from rlplan.planner.placements.arrangements import Arrangement, Fixed
+from rlplan.profiles.frameworks import data_files
 
 Scalar = bool | int | float | str | None
 
@@ -66,7 +66,7 @@ class TrainerSheet:
         framework: Name of the framework sheet whose steps are forecast.
         engine: Its engine sheet, where that is not the framework's usual one.
         tokens_of_all_ranks: Whether token budgets are of all context-parallel ranks together, not of each.
-        sizes: Settings by the names of `planner.plans.trained.TrainerSizes`, and a few of the plug-in's own.
+        sizes: Settings by the names of `rlplan.planner.plans.trained.TrainerSizes`, and a few of the plug-in's own.
         exports: Engines, as patterns, whose plans are exported as this trainer's.
         recompute: What its backward passes may compute again; none means whatever the engine may.
         layouts: Fields of layouts that are fixed, by kind of task or by role; sizes that it has no key for are 1.

@@ -7,11 +7,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-from planner.configs.reading.configuration import script_text
-from planner.configs.reading.settings import Settings
-from planner.configs.reading.sheet import ConfigSheet, VersionRange, spelled
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
+from rlplan.planner.configs.reading.configuration import script_text
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, spelled
 
 OPTION: Final = "--framework-version"
 # Beside a script, and in the folders above it, up to its repository's root.

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from planner.configs.shell.text import Gap, Text
 from rlplan.errors import cut
+from rlplan.planner.configs.shell.text import Gap, Text
 
 if TYPE_CHECKING:
     from tree_sitter import Node

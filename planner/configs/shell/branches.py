@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from planner.configs.shell.commands import (
+from rlplan.planner.configs.shell.commands import (
     Commands,
     ExitError,
     ReturnError,
@@ -16,9 +16,9 @@ from planner.configs.shell.commands import (
     State,
     short,
 )
-from planner.configs.shell.conditions import Truth, inverse, number_is_true, truth_of
-from planner.configs.shell.text import Gap, Text
-from planner.configs.shell.words import RefusedError, line_of, source
+from rlplan.planner.configs.shell.conditions import Truth, inverse, number_is_true, truth_of
+from rlplan.planner.configs.shell.text import Gap, Text
+from rlplan.planner.configs.shell.words import RefusedError, line_of, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from planner.configs.shell.conditions import Truth
-from planner.configs.shell.programs import PROGRAMS, WITHOUT_INPUT, printed_by, unescaped
-from planner.configs.shell.text import OF_THE_RUN, Gap, Text, joined
-from planner.configs.shell.words import UNKNOWN, RefusedError, Value, Words, line_of, source
+from rlplan.planner.configs.shell.conditions import Truth
+from rlplan.planner.configs.shell.programs import PROGRAMS, WITHOUT_INPUT, printed_by, unescaped
+from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap, Text, joined
+from rlplan.planner.configs.shell.words import UNKNOWN, RefusedError, Value, Words, line_of, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node

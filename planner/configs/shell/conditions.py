@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from planner.configs.shell.arithmetic import UnknownNumberError, number_of
-from planner.configs.shell.text import Gap, Text
-from planner.configs.shell.words import Words
+from rlplan.planner.configs.shell.arithmetic import UnknownNumberError, number_of
+from rlplan.planner.configs.shell.text import Gap, Text
+from rlplan.planner.configs.shell.words import Words
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from planner.configs.shell.arithmetic import OPERATORS, UnknownNumberError
+from rlplan.planner.configs.shell.arithmetic import OPERATORS, UnknownNumberError
 
 # Numbers that `seq` counts, which launch scripts stay far below.
 MOST_COUNTED: Final = 1000

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from planner.configs.shell.commands import Command, Evaluated
-from planner.configs.shell.text import Text
 from rlplan.errors import FileError
+from rlplan.planner.configs.shell.commands import Command, Evaluated
+from rlplan.planner.configs.shell.text import Text
 
 # What starts a training, or a process of one; each writes down its words and succeeds at once.
 LAUNCHERS: Final = (

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from planner.configs.shell.branches import Branches
-from planner.configs.shell.commands import (
+from rlplan.planner.configs.shell.branches import Branches
+from rlplan.planner.configs.shell.commands import (
     NOT_AT_HAND,
     SETUP_FILES,
     Command,
@@ -17,7 +17,7 @@ from planner.configs.shell.commands import (
     ReturnError,
     short,
 )
-from planner.configs.shell.conditions import (
+from rlplan.planner.configs.shell.conditions import (
     Truth,
     both,
     either,
@@ -25,8 +25,8 @@ from planner.configs.shell.conditions import (
     number_is_true,
     truth_of,
 )
-from planner.configs.shell.text import Gap, Text, joined
-from planner.configs.shell.words import UNKNOWN, RefusedError, Value, Words, line_of, source
+from rlplan.planner.configs.shell.text import Gap, Text, joined
+from rlplan.planner.configs.shell.words import UNKNOWN, RefusedError, Value, Words, line_of, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node

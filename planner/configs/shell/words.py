@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase, translate
 from typing import TYPE_CHECKING, Final
 
-from planner.configs.shell.arithmetic import UnknownNumberError, number_of
-from planner.configs.shell.programs import unescaped
-from planner.configs.shell.text import Gap, Text, joined
+from rlplan.planner.configs.shell.arithmetic import UnknownNumberError, number_of
+from rlplan.planner.configs.shell.programs import unescaped
+from rlplan.planner.configs.shell.text import Gap, Text, joined
 
 if TYPE_CHECKING:
     from tree_sitter import Node

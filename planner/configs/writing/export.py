@@ -6,15 +6,15 @@ from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import Final
 
-from planner.configs.losses import words_of
-from planner.configs.reading.given import Flat, GivenValue, scalar
-from planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, Setting
-from profiles.sheets import hugging_face_ids, load_framework, load_model, model_names
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
 from rlplan.job import Job, KlPlace, Role, State
 from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.planner.configs.losses import words_of
+from rlplan.planner.configs.reading.given import Flat, GivenValue, scalar
+from rlplan.planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, Setting
+from rlplan.profiles.sheets import hugging_face_ids, load_framework, load_model, model_names
 from rlplan.workload.lengths import longest
 
 GENERATE, UPDATE = "actor.generate", "actor.update"

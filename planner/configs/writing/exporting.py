@@ -6,14 +6,20 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
-from planner.configs.broken import rules_of
-from planner.configs.frameworks import absent, check_parts, has, load_part
-from planner.configs.importing import run_of
-from planner.configs.reading.settings import Settings
-from planner.configs.reading.sheet import load_config_sheet
-from planner.configs.reading.versions import is_newest
-from planner.configs.run import Means, Run, draft_of, job_of
-from planner.configs.writing.export import (
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, Role, State, TrainerOptions
+from rlplan.plan import Plan, PlanDraft, TaskDraft
+from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.frameworks import absent, check_parts, has, load_part
+from rlplan.planner.configs.importing import run_of
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.reading.versions import is_newest
+from rlplan.planner.configs.run import Means, Run, draft_of, job_of
+from rlplan.planner.configs.writing.export import (
     OF_CRITICS,
     Export,
     Variable,
@@ -21,20 +27,14 @@ from planner.configs.writing.export import (
     losses_of,
     states_leaving,
 )
-from profiles.catalog import resolve_job
-from profiles.facts import Facts
-from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import tasks_of
-from rlplan.errors import FileError
-from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, Role, State, TrainerOptions
-from rlplan.plan import Plan, PlanDraft, TaskDraft
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import Facts
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.stages import task_memory
+from rlplan.simulator.timeline.pool_memory import staying
 from rlplan.units import show_bytes
 from rlplan.workload.lengths import longest, mean_length
 from rlplan.workload.work import Workload
-from simulator.placed.plan import PlacedPlan
-from simulator.stages import task_memory
-from simulator.timeline.pool_memory import staying
 
 # Where a configuration says nothing of it: a plan's, and what an import makes of the configuration, may differ.
 UNSAID: Final = frozenset({

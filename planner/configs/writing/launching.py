@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Callable
 
-from planner.configs.writing.export import Export, Value, Variable
+from rlplan.planner.configs.writing.export import Export, Value, Variable
 
 Word = Callable[[str, str], str]
 

@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.exact.generation.loads import Load, least_steps
 from rlplan.models.model import layer_kinds
-from simulator.generation.prices.grids import NODES
-from simulator.generation.prices.stepping import EngineSteps
-from simulator.generation.replica import blocks_of
-from simulator.placed.columns import Flags, Floats
+from rlplan.planner.exact.generation.loads import Load, least_steps
+from rlplan.simulator.generation.prices.grids import NODES
+from rlplan.simulator.generation.prices.stepping import EngineSteps
+from rlplan.simulator.generation.replica import blocks_of
+from rlplan.simulator.placed.columns import Flags, Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)

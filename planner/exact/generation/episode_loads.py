@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from planner.exact.generation.bounds import BoundedSettings
-from planner.exact.generation.loads import Load, load_of
 from rlplan.job import Job
+from rlplan.planner.exact.generation.bounds import BoundedSettings
+from rlplan.planner.exact.generation.loads import Load, load_of
 from rlplan.sheets.hardware import EngineSheet
-from simulator.environments.host import host_share
-from simulator.generation.episodes.playing import Episode, EpisodeShare
-from simulator.generation.shares import longest_episodes
-from simulator.workload.sequences import statistics_of
+from rlplan.simulator.environments.host import host_share
+from rlplan.simulator.generation.episodes.playing import Episode, EpisodeShare
+from rlplan.simulator.generation.shares import longest_episodes
+from rlplan.simulator.workload.sequences import statistics_of
 
 # A token more or less of an episode weighs as much as this many seconds where the longest ones are looked for.
 TOKEN_SECONDS = 0.01

@@ -11,35 +11,35 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.exact.generation.bounds import BoundedSettings, least_seconds
-from planner.exact.generation.episode_loads import BoundingLoad, episode_loads
-from planner.exact.generation.loads import load_of
-from planner.exact.generation.options import Replicas, UnpricedMove, WeightMove, cut_of
-from planner.exact.generation.weight_moves import WeightMoves
-from planner.layouts.option_table import OptionTable
-from planner.layouts.pareto import front_rows
-from planner.layouts.role_options import WeightSharding
 from rlplan.plan import TaskPlan
+from rlplan.planner.exact.generation.bounds import BoundedSettings, least_seconds
+from rlplan.planner.exact.generation.episode_loads import BoundingLoad, episode_loads
+from rlplan.planner.exact.generation.loads import load_of
+from rlplan.planner.exact.generation.options import Replicas, UnpricedMove, WeightMove, cut_of
+from rlplan.planner.exact.generation.weight_moves import WeightMoves
+from rlplan.planner.layouts.option_table import OptionTable
+from rlplan.planner.layouts.pareto import front_rows
+from rlplan.planner.layouts.role_options import WeightSharding
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
-from rlplan.transfers import TransitionName
-from simulator.costs.calibrated import times_of
-from simulator.costs.traffic import call_of
-from simulator.generation.generating import steps_of
-from simulator.generation.prices.stepping import EngineSteps
-from simulator.generation.shares import longest_shares, waits
-from simulator.memory.engine_share import Room
-from simulator.memory.task_memory import (
+from rlplan.simulator.costs.calibrated import times_of
+from rlplan.simulator.costs.traffic import call_of
+from rlplan.simulator.generation.generating import steps_of
+from rlplan.simulator.generation.prices.stepping import EngineSteps
+from rlplan.simulator.generation.shares import longest_shares, waits
+from rlplan.simulator.memory.engine_share import Room
+from rlplan.simulator.memory.task_memory import (
     generation_weight_bytes,
     least_kv_bytes,
     useful_kv_bytes,
 )
-from simulator.memory.transition_memory import generation_working_bytes
-from simulator.placed.columns import Flags, Floats
-from simulator.placed.site import Site
-from simulator.placed.task import PlacedTask
-from simulator.stages import task_cost
-from simulator.workload.sequences import statistics_of
+from rlplan.simulator.memory.transition_memory import generation_working_bytes
+from rlplan.simulator.placed.columns import Flags, Floats
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.stages import task_cost
+from rlplan.simulator.workload.sequences import statistics_of
+from rlplan.transfers import TransitionName
 
 ACTOR = "actor"
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simulator.placed.columns import Floats, Ints
+from rlplan.simulator.placed.columns import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

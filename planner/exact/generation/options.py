@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass, field
 
-from planner.layouts.pool_rows import PoolRows
-from planner.placements.allocations import Share
 from rlplan.plan import TaskPlan
+from rlplan.planner.layouts.pool_rows import PoolRows
+from rlplan.planner.placements.allocations import Share
+from rlplan.simulator.costs.syncs.transition import transition_cost
+from rlplan.simulator.memory.transition_memory import extra_weight_bytes, transition_terms
+from rlplan.simulator.placed.columns import Floats, Ints
+from rlplan.simulator.placed.plan import PlacedTransition
+from rlplan.simulator.placed.site import Site
 from rlplan.transfers import TransitionName
-from simulator.costs.syncs.transition import transition_cost
-from simulator.memory.transition_memory import extra_weight_bytes, transition_terms
-from simulator.placed.columns import Floats, Ints
-from simulator.placed.plan import PlacedTransition
-from simulator.placed.site import Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,18 +3,18 @@
 from collections.abc import Hashable
 from functools import cached_property
 
-from planner.exact.generation.options import Replicas, UnpricedMove, cut_of
-from planner.layouts.layout_space import LayoutSpace
-from planner.layouts.role_options import WeightSharding
 from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
+from rlplan.planner.exact.generation.options import Replicas, UnpricedMove, cut_of
+from rlplan.planner.layouts.layout_space import LayoutSpace
+from rlplan.planner.layouts.role_options import WeightSharding
 from rlplan.rules.transition import transitions
+from rlplan.simulator.costs.syncs.transition import least_sync_seconds, transition_cost
+from rlplan.simulator.memory.transition_memory import bucket_terms, train_shard_bytes
+from rlplan.simulator.placed.plan import PlacedTransition
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import PlacedTask
 from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName
-from simulator.costs.syncs.transition import least_sync_seconds, transition_cost
-from simulator.memory.transition_memory import bucket_terms, train_shard_bytes
-from simulator.placed.plan import PlacedTransition
-from simulator.placed.site import Site
-from simulator.placed.task import PlacedTask
 
 ACTOR = "actor"
 

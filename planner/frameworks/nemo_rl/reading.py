@@ -5,29 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from planner.configs.losses import (
-    algorithm_notes,
-    algorithm_of,
-    given_losses,
-    kl_place,
-    sampled_in_batches,
-    sampling_guess,
-    sampling_of,
-)
-from planner.configs.reading.settings import Settings
-from planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.sizes import (
-    EAGER,
-    divided,
-    eager_engine,
-    models_of,
-    most_turns,
-    role_sizes,
-    trainer_options,
-    updates_of,
-)
-from planner.plans.trained import TrainerSizes
-from profiles.sheets import engine_names
 from rlplan.algorithms import load_algorithm
 from rlplan.job import (
     DynamicSampling,
@@ -40,6 +17,29 @@ from rlplan.job import (
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import Mode, Recompute, TaskPlan
+from rlplan.planner.configs.losses import (
+    algorithm_notes,
+    algorithm_of,
+    given_losses,
+    kl_place,
+    sampled_in_batches,
+    sampling_guess,
+    sampling_of,
+)
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from rlplan.planner.configs.sizes import (
+    EAGER,
+    divided,
+    eager_engine,
+    models_of,
+    most_turns,
+    role_sizes,
+    trainer_options,
+    updates_of,
+)
+from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.profiles.sheets import engine_names
 
 # The engine sheet of each back end; Megatron's own has none, and is taken for vLLM.
 ENGINE_SHEETS: Final = {

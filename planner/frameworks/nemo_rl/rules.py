@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from math import prod
 from typing import Final
 
-from planner.configs.broken import Broken, Rule, actor_of, divides, unless
-from planner.configs.reading.settings import RoleSettings, Settings
-from planner.frameworks.nemo_rl.reading import gpus_of_policy, nodes_of_policy
 from rlplan.job import Role
+from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings
+from rlplan.planner.frameworks.nemo_rl.reading import gpus_of_policy, nodes_of_policy
 
 
 def _of(settings: Settings, role: Role = "actor") -> RoleSettings:

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from planner.configs.writing.export import UPDATE, Export, Variable, spread_out
-from planner.frameworks.nemo_rl.reading import ENGINE_SHEETS
 from rlplan.files.writing import to_yaml
 from rlplan.job import Role
 from rlplan.plan import TaskPlan
+from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
+from rlplan.planner.frameworks.nemo_rl.reading import ENGINE_SHEETS
 
 PPO_KEYS: Final = {"grpo.async_grpo.": "ppo.async_ppo.", "grpo.": "ppo."}
 

@@ -4,10 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
-from planner.configs.reading.settings import Settings
-from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.sizes import (
+from rlplan.algorithms import load_algorithm
+from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
+from rlplan.models.precision import Precision
+from rlplan.plan import TaskPlan
+from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from rlplan.planner.configs.sizes import (
     ONLY_READ,
     adapter_of,
     eager_engine,
@@ -16,11 +20,7 @@ from planner.configs.sizes import (
     trainer_options,
     updates_of,
 )
-from planner.plans.trained import TrainerSizes
-from rlplan.algorithms import load_algorithm
-from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
-from rlplan.models.precision import Precision
-from rlplan.plan import TaskPlan
+from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.rules.layouts import FULLY_SHARDED
 
 TRAINER: Final = "deepspeed"

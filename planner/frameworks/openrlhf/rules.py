@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Final
 
-from planner.configs.broken import Broken, Rule, actor_of, divides, unless
-from planner.configs.reading.settings import Settings
+from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
+from rlplan.planner.configs.reading.settings import Settings
 
 GROUPED: Final = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 SOURCE: Final = "openrlhf/cli/train_ppo_ray.py"

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
-from planner.configs.writing.launching import launch_script
-from planner.frameworks.openrlhf.reading import ENGINE
-from profiles.sheets import load_engine
 from rlplan.job import Role
 from rlplan.plan import Plan, TaskPlan
+from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
+from rlplan.planner.configs.writing.launching import launch_script
+from rlplan.planner.frameworks.openrlhf.reading import ENGINE
+from rlplan.profiles.sheets import load_engine
 
 START: Final = "python3 -m openrlhf.cli.train_ppo_ray"
 MODELS: Final[tuple[Role, ...]] = ("actor", "critic", "reward")

@@ -4,28 +4,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from planner.configs.losses import (
-    NO_LIMIT,
-    algorithm_notes,
-    algorithm_of,
-    given_losses,
-    kl_place,
-    sampled_in_batches,
-    sampling_guess,
-)
-from planner.configs.reading.settings import OFF, RoleSettings, Settings
-from planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from planner.configs.sizes import (
-    adapter_of,
-    divided,
-    eager_engine,
-    models_of,
-    most_turns,
-    nearest_divisor,
-    role_sizes,
-    trainer_options,
-)
-from planner.plans.trained import TrainerSizes
 from rlplan.algorithms import load_algorithm
 from rlplan.job import (
     DynamicSampling,
@@ -38,6 +16,28 @@ from rlplan.job import (
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import InFlight, Mode, Recompute, TaskPlan
+from rlplan.planner.configs.losses import (
+    NO_LIMIT,
+    algorithm_notes,
+    algorithm_of,
+    given_losses,
+    kl_place,
+    sampled_in_batches,
+    sampling_guess,
+)
+from rlplan.planner.configs.reading.settings import OFF, RoleSettings, Settings
+from rlplan.planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from rlplan.planner.configs.sizes import (
+    adapter_of,
+    divided,
+    eager_engine,
+    models_of,
+    most_turns,
+    nearest_divisor,
+    role_sizes,
+    trainer_options,
+)
+from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.units import MIB
 
 # Configurations of before `model_engine`, and the modules of asynchronous training.

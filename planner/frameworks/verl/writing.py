@@ -4,14 +4,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from planner.configs.losses import NO_LIMIT
-from planner.configs.reading.sheet import Scalar
-from planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
-from planner.configs.writing.launching import launch_script
-from planner.frameworks.verl.reading import NO_DUAL_CLIP
-from profiles.catalog import load_engine
 from rlplan.job import Role, TrainerOptions
 from rlplan.plan import TaskPlan
+from rlplan.planner.configs.losses import NO_LIMIT
+from rlplan.planner.configs.reading.sheet import Scalar
+from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
+from rlplan.planner.configs.writing.launching import launch_script
+from rlplan.planner.frameworks.verl.reading import NO_DUAL_CLIP
+from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.units import MIB
 

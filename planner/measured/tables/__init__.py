@@ -1,6 +1,6 @@
 """Readers of tables of steps that users write, one file per schema: `READER`; found by their file."""
 
-from planner.measured.rows import TableReader
+from rlplan.planner.measured.rows import TableReader
 from rlplan.plug_ins import PlugIns
 
 READERS = PlugIns[TableReader](

@@ -1,14 +1,20 @@
 """Measured steps of RL frameworks, with their stages where they are published.
 
 Nothing is calibrated: settings and lengths are the published ones, all else is the framework's sheet.
-Steps of asynchronous modes are played as what they are: `planner.measured.overlapping`.
+Steps of asynchronous modes are played as what they are: `rlplan.planner.measured.overlapping`.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from planner.measured.framework_runs import (
+from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, Calibration
+from rlplan.errors import UserError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Role
+from rlplan.models.precision import Precision
+from rlplan.plan import Plan
+from rlplan.planner.measured.framework_runs import (
     PublishedRun,
     UnknownSettingError,
     device_sheet,
@@ -16,24 +22,18 @@ from planner.measured.framework_runs import (
     model_sheet,
     plan_of,
 )
-from planner.measured.overlapping import overlap_of
-from planner.measured.rows import Record, TableReader, estimate_of, forecast_row, skipped_row
-from profiles.catalog import load_model
-from profiles.facts import load_facts
-from profiles.sheets import load_framework, sheet_names
-from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, Calibration
-from rlplan.errors import UserError
-from rlplan.files.frozen import FrozenDict
-from rlplan.job import Role
-from rlplan.models.precision import Precision
-from rlplan.plan import Plan
+from rlplan.planner.measured.overlapping import overlap_of
+from rlplan.planner.measured.rows import Record, TableReader, estimate_of, forecast_row, skipped_row
+from rlplan.profiles.catalog import load_model
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.sheets import load_framework, sheet_names
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
+from rlplan.simulator.costs.passes.tasks import DRIVER, STATES_AWAY, STATES_BACK
+from rlplan.simulator.observations import path_seconds_of
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.workload.lengths import Lengths, Logged
-from simulator.costs.passes.tasks import DRIVER, STATES_AWAY, STATES_BACK
-from simulator.observations import path_seconds_of
-from simulator.simulate import simulate
-from simulator.timeline.pool_memory import TRANSITION
 
 COLUMNS = ("id", "grade", "framework", "step_s", "on_policy_ratio_forced", "staleness_fraction")
 # Sheets by the names of framework and trainer in the table, and by the first words of its version.

@@ -4,9 +4,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from planner.measured.rows import Record, TableReader, skipped_row
-from planner.measured.tables import rl_steps
 from rlplan.calibration import NO_CALIBRATION, Calibration
+from rlplan.planner.measured.rows import Record, TableReader, skipped_row
+from rlplan.planner.measured.tables import rl_steps
 from rlplan.results.accuracy import Row
 
 COLUMNS = (

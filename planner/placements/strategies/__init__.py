@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from planner.placements.partitions import RolePlacement
 from rlplan.job import Role
+from rlplan.planner.placements.partitions import RolePlacement
 from rlplan.plug_ins import PlugIns
 
 STRATEGIES = PlugIns[Callable[[tuple[Role, ...]], RolePlacement]](

@@ -1,7 +1,7 @@
 """All models share all GPUs by turns, as DeepSpeed-Chat places them."""
 
-from planner.placements.partitions import RolePlacement
 from rlplan.job import Role
+from rlplan.planner.placements.partitions import RolePlacement
 
 
 def place(roles: tuple[Role, ...]) -> RolePlacement:

@@ -1,7 +1,7 @@
 """Actor with reference, and critic with reward, as NeMo-Aligner places them."""
 
-from planner.placements.partitions import RolePlacement
 from rlplan.job import Role
+from rlplan.planner.placements.partitions import RolePlacement
 
 ACTOR_SIDE: frozenset[Role] = frozenset({"actor", "reference"})
 

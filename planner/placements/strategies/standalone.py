@@ -1,7 +1,7 @@
 """Every model has GPUs of its own, as OpenRLHF placed them in 2024."""
 
-from planner.placements.partitions import RolePlacement
 from rlplan.job import Role
+from rlplan.planner.placements.partitions import RolePlacement
 
 
 def place(roles: tuple[Role, ...]) -> RolePlacement:

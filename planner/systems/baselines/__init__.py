@@ -6,9 +6,9 @@ A user names a system as its file, with dashes for underscores and a dot between
 
 from typing import Protocol
 
-from profiles.facts import Facts
 from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
+from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 
 

@@ -11,7 +11,10 @@ published setting that runs without offload (OpenRLHF's benchmark, table openrlh
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.systems.system_plans import (
+from rlplan.dataflow import Task
+from rlplan.job import Job
+from rlplan.plan import TaskPlan
+from rlplan.planner.systems.system_plans import (
     SystemOption,
     batch_by_weights,
     choices_of,
@@ -20,11 +23,8 @@ from planner.systems.system_plans import (
     one_pool,
     splits,
 )
-from planner.systems.tuning import best_of
-from profiles.facts import Facts
-from rlplan.dataflow import Task
-from rlplan.job import Job
-from rlplan.plan import TaskPlan
+from rlplan.planner.systems.tuning import best_of
+from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 
 ABOUT = (

@@ -8,7 +8,10 @@ Generation is one static batch, in as many micro-batches as pipeline stages.
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.systems.system_plans import (
+from rlplan.dataflow import Task
+from rlplan.job import Job
+from rlplan.plan import TaskPlan
+from rlplan.planner.systems.system_plans import (
     SystemOption,
     choices_of,
     job_tasks,
@@ -17,11 +20,8 @@ from planner.systems.system_plans import (
     micro_batches,
     one_pool,
 )
-from planner.systems.tuning import best_of
-from profiles.facts import Facts
-from rlplan.dataflow import Task
-from rlplan.job import Job
-from rlplan.plan import TaskPlan
+from rlplan.planner.systems.tuning import best_of
+from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 from rlplan.rules.layouts import fits_model
 

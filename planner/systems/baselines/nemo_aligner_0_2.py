@@ -14,9 +14,12 @@ measured iterations cannot have been computed so, and `megatron-static` is taken
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.placements.partitions import placed_roles
-from planner.placements.strategies import place
-from planner.systems.system_plans import (
+from rlplan.dataflow import Task
+from rlplan.job import Job
+from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.placements.partitions import placed_roles
+from rlplan.planner.placements.strategies import place
+from rlplan.planner.systems.system_plans import (
     SystemOption,
     choices_of,
     largest_group,
@@ -24,11 +27,8 @@ from planner.systems.system_plans import (
     micro_batches,
     powers_up_to,
 )
-from planner.systems.tuning import best_of
-from profiles.facts import Facts
-from rlplan.dataflow import Task
-from rlplan.job import Job
-from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.systems.tuning import best_of
+from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 from rlplan.rules.layouts import fits_model
 

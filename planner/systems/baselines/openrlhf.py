@@ -9,7 +9,10 @@ parallelism and running sequences, micro-batches, and whether Adam's states are 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.systems.system_plans import (
+from rlplan.dataflow import Task
+from rlplan.job import Job
+from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.systems.system_plans import (
     SystemOption,
     choices_of,
     job_tasks,
@@ -18,11 +21,8 @@ from planner.systems.system_plans import (
     one_pool,
     splits,
 )
-from planner.systems.tuning import best_of
-from profiles.facts import Facts
-from rlplan.dataflow import Task
-from rlplan.job import Job
-from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.systems.tuning import best_of
+from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 
 ABOUT = "all models on all GPUs, trained by ZeRO stage 3, vLLM on the same GPUs, asleep while others work"

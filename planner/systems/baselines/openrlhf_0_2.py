@@ -11,8 +11,11 @@ are no more engines than actor ranks.
 from collections.abc import Iterator
 from itertools import product
 
-from planner.placements.partitions import RoleSet, placed_roles
-from planner.systems.system_plans import (
+from rlplan.dataflow import Task
+from rlplan.job import Job
+from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.placements.partitions import RoleSet, placed_roles
+from rlplan.planner.systems.system_plans import (
     SystemOption,
     batch_by_width,
     choices_of,
@@ -22,11 +25,8 @@ from planner.systems.system_plans import (
     powers_up_to,
     splits,
 )
-from planner.systems.tuning import best_of
-from profiles.facts import Facts
-from rlplan.dataflow import Task
-from rlplan.job import Job
-from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.systems.tuning import best_of
+from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 
 ABOUT = (

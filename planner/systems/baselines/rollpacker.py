@@ -8,11 +8,11 @@ scheduling of rewards and its stream trainer are not played.
 
 from dataclasses import replace
 
-from planner.systems.baselines import verl
-from profiles.facts import Facts
 from rlplan.job import Job
+from rlplan.planner.systems.baselines import verl
+from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
-from simulator.tail_batching import simulate_rounds
+from rlplan.simulator.tail_batching import simulate_rounds
 
 ABOUT = (
     "verl's plan with tail batching: 1.25 times as many prompts and samples begun as learnt from, the prompts that are "

@@ -10,15 +10,15 @@ played: that a batch may be learnt from four times (`reuses`), which is the job'
 from dataclasses import replace
 from math import inf
 
-from planner.requests.pinned import Pinned
-from planner.requests.schedules import AskedSchedules
-from planner.systems.system_plans import job_tasks
-from planner.systems.tuning import best_searched
-from profiles.facts import Facts
 from rlplan.dataflow import Task
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import TaskDraft
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.planner.systems.system_plans import job_tasks
+from rlplan.planner.systems.tuning import best_searched
+from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 from rlplan.workload.environment import Inference
 

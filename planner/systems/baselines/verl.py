@@ -9,7 +9,10 @@ infer are kept in host memory (`optimizer_offload`, `param_offload`).
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.systems.system_plans import (
+from rlplan.dataflow import Task
+from rlplan.job import Job
+from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.systems.system_plans import (
     SystemOption,
     choices_of,
     job_tasks,
@@ -19,11 +22,8 @@ from planner.systems.system_plans import (
     splits,
     transition_on_one_pool,
 )
-from planner.systems.tuning import best_of
-from profiles.facts import Facts
-from rlplan.dataflow import Task
-from rlplan.job import Job
-from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.systems.tuning import best_of
+from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 
 ABOUT = (

@@ -5,9 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from profiles.sheets import sheet_names
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.profiles.sheets import sheet_names
 
 FOLDER = Path(__file__).parents[2] / "families"
 

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from profiles.jobs.config.family_traits import family_names
 from rlplan.models.model import ModelArchitecture
+from rlplan.profiles.jobs.config.family_traits import family_names
 
 _POSITIVE = (
     "hidden_size",

@@ -6,9 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from profiles.jobs.config.family_traits import FamilyTraits, family_names, load_family
-from profiles.jobs.config.faults import MOST_LAYERS, architecture_fault
-from profiles.jobs.config.keys import ConfigKeys
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_json
 from rlplan.files.frozen import FrozenDict
@@ -24,6 +21,9 @@ from rlplan.models.model import (
     ModelArchitecture,
     StateSpace,
 )
+from rlplan.profiles.jobs.config.family_traits import FamilyTraits, family_names, load_family
+from rlplan.profiles.jobs.config.faults import MOST_LAYERS, architecture_fault
+from rlplan.profiles.jobs.config.keys import ConfigKeys
 
 # Keys of one size in different families' files.
 _DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
-from profiles.probes.bench.shapes import architectures, geometric
 from rlplan.job import Job
 from rlplan.probing import ModelPass, PassName
+from rlplan.profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
+from rlplan.profiles.probes.bench.shapes import architectures, geometric
 
 _SMALLEST_BYTES, _LARGEST_BYTES = 2**8, 2**24
 

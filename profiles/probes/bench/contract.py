@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from profiles.probes.bench.clock import TorchBench
     from rlplan.job import Job
     from rlplan.models.precision import Precision
     from rlplan.probing import PassRunner
+    from rlplan.profiles.probes.bench.clock import TorchBench
 
 Keys = Mapping[str, "str | int"]
 DeviceKind = Literal["cpu", "gpu"]

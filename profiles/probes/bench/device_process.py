@@ -8,11 +8,11 @@ import threading
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from profiles.probes.bench.contract import DeviceKind, DeviceProbe
-from profiles.probes.bench.groups import join_groups
+from rlplan.profiles.probes.bench.contract import DeviceKind, DeviceProbe
+from rlplan.profiles.probes.bench.groups import join_groups
 
 if TYPE_CHECKING:
-    from profiles.probes.bench.clock import TorchBench
+    from rlplan.profiles.probes.bench.clock import TorchBench
 
 
 def serve(
@@ -23,7 +23,7 @@ def serve(
     bench = _bench(line, kind, rank, devices)
     if bench is None:
         return
-    from profiles.probes import load_probe
+    from rlplan.profiles.probes import load_probe
 
     line.send(("ready", ()))
     with contextlib.suppress(EOFError, OSError):
@@ -54,7 +54,7 @@ def _bench(line: Connection, kind: DeviceKind, rank: int, devices: int) -> Torch
     """Return what is measured with, or None when this machine has too few devices."""
     import torch
 
-    from profiles.probes.bench.clock import TorchBench
+    from rlplan.profiles.probes.bench.clock import TorchBench
 
     # One CPU device is one core.
     torch.set_num_threads(1)

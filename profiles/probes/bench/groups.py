@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from profiles.probes.bench.contract import DeviceKind
+from rlplan.profiles.probes.bench.contract import DeviceKind
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import TCPStore

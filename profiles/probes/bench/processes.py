@@ -17,9 +17,9 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import TracebackType
 from typing import Final, Self
 
-from profiles.probes.bench.contract import DeviceKind, DeviceProbe, Keys
-from profiles.probes.bench.device_process import serve
 from rlplan.errors import RlplanError, UserError
+from rlplan.profiles.probes.bench.contract import DeviceKind, DeviceProbe, Keys
+from rlplan.profiles.probes.bench.device_process import serve
 
 _STOPS_WITHIN_SECONDS: Final = 2.0
 # A process of a busy machine may need this long to load torch and find the others.

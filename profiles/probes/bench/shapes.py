@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from profiles.probes.bench.contract import Settings
-from profiles.tables.points import architecture_digest
 from rlplan.job import Job
 from rlplan.models.model import ModelArchitecture
+from rlplan.profiles.probes.bench.contract import Settings
+from rlplan.profiles.tables.points import architecture_digest
 from rlplan.workload.lengths import (
     Empirical,
     Lengths,

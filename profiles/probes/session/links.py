@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from profiles.probes import load_probe, probe_names
-from profiles.probes.bench.contract import DeviceKind, DeviceProbe, Keys, Settings
-from profiles.probes.bench.processes import counted
-from profiles.probes.session.profiling import Progress, Session, is_measured
-from profiles.tables.table import Profile
+from rlplan.profiles.probes import load_probe, probe_names
+from rlplan.profiles.probes.bench.contract import DeviceKind, DeviceProbe, Keys, Settings
+from rlplan.profiles.probes.bench.processes import counted
+from rlplan.profiles.probes.session.profiling import Progress, Session, is_measured
+from rlplan.profiles.tables.table import Profile
 
 LINKS: Final = "collective"
 BACKENDS: Final = {"cpu": "gloo", "gpu": "nccl"}
@@ -34,8 +34,8 @@ def open_bench(held: dict[str, Any], kind: DeviceKind, devices: int, nodes: int)
     import torch
     import torch.distributed as dist
 
-    from profiles.probes.bench.clock import TorchBench
-    from profiles.probes.bench.groups import groups_of
+    from rlplan.profiles.probes.bench.clock import TorchBench
+    from rlplan.profiles.probes.bench.groups import groups_of
 
     rank = dist.get_rank()
     device = torch.device("cpu") if kind == "cpu" else torch.device("cuda", 0)

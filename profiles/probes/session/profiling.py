@@ -9,8 +9,12 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from profiles.probes import load_probe, probe_names
-from profiles.probes.bench.contract import (
+from rlplan.errors import FileError, UserError
+from rlplan.job import Job
+from rlplan.models.precision import WIDE
+from rlplan.probing import GENERATION_PASSES, ModelPass, PassName, PassRunner
+from rlplan.profiles.probes import load_probe, probe_names
+from rlplan.profiles.probes.bench.contract import (
     DeviceProbe,
     HostBench,
     HostProbe,
@@ -19,19 +23,15 @@ from profiles.probes.bench.contract import (
     Probe,
     Settings,
 )
-from profiles.probes.bench.processes import DeviceProcesses
-from profiles.probes.bench.repeats import (
+from rlplan.profiles.probes.bench.processes import DeviceProcesses
+from rlplan.profiles.probes.bench.repeats import (
     fewest_of_round,
     measure_round,
     measure_within_budget,
     rounds_of,
 )
-from profiles.sheets import load_model, sheet_of
-from profiles.tables.table import HEADER_FILE, Profile, new_profile, read_profile
-from rlplan.errors import FileError, UserError
-from rlplan.job import Job
-from rlplan.models.precision import WIDE
-from rlplan.probing import GENERATION_PASSES, ModelPass, PassName, PassRunner
+from rlplan.profiles.sheets import load_model, sheet_of
+from rlplan.profiles.tables.table import HEADER_FILE, Profile, new_profile, read_profile
 from rlplan.sheets.machine import fingerprint_digest, matches, read_fingerprint
 from rlplan.units import KIB, MIB
 

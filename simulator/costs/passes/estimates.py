@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.estimate import Estimate, Source
-from simulator.placed.columns import Flags, Floats, Ints
-from simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.placed.columns import Flags, Floats, Ints
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
 
 # Rows of the packed arrays. The first two are seconds; of the others sums keep the largest.
 SECONDS, SPREAD, SOURCE, OUTSIDE = range(4)

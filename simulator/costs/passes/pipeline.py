@@ -10,21 +10,27 @@ from rlplan.estimate import ZERO, Estimate
 from rlplan.models.model import Head, ModelArchitecture, layer_kinds
 from rlplan.models.operators import Batch, Shard
 from rlplan.plan import Recompute
-from rlplan.workload.lengths import longest
-from simulator.costs.passes.estimates import (
+from rlplan.simulator.costs.passes.estimates import (
     NUMBERS,
     Estimates,
     either,
     estimates_by,
     pack,
 )
-from simulator.costs.pricing import Direction, Setting, pass_seconds, setting_of, stages_apart
-from simulator.model.activations import OFFLOADED
-from simulator.model.weights import kinds_of_stages
-from simulator.placed.columns import Flags, Floats, Ints
-from simulator.placed.task import PlacedTask, PlacedTasks
-from simulator.workload.packing import packed_waiting, unbalanced_waiting
-from simulator.workload.shared_prompts import computed_batch, waiting_fraction
+from rlplan.simulator.costs.pricing import (
+    Direction,
+    Setting,
+    pass_seconds,
+    setting_of,
+    stages_apart,
+)
+from rlplan.simulator.model.activations import OFFLOADED
+from rlplan.simulator.model.weights import kinds_of_stages
+from rlplan.simulator.placed.columns import Flags, Floats, Ints
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.workload.packing import packed_waiting, unbalanced_waiting
+from rlplan.simulator.workload.shared_prompts import computed_batch, waiting_fraction
+from rlplan.workload.lengths import longest
 
 Parts = dict[str, Estimates]
 

@@ -7,10 +7,10 @@ import numpy as np
 from rlplan.estimate import ZERO, Estimate
 from rlplan.models.operators import CollectiveKind
 from rlplan.rules.layouts import FULLY_SHARDED
-from simulator.costs.passes.estimates import Estimates, estimates_by
-from simulator.costs.passes.pipeline import MicroBatches
-from simulator.costs.pricing import Setting, setting_of
-from simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.costs.passes.estimates import Estimates, estimates_by
+from rlplan.simulator.costs.passes.pipeline import MicroBatches
+from rlplan.simulator.costs.pricing import Setting, setting_of
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
 
 # Columns that decide which states a rank holds, and with whom it shares them.
 STATE_COLUMNS = (

@@ -9,17 +9,22 @@ from rlplan.models.operators import FP32_BYTES
 from rlplan.models.precision import WIDE
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
-from simulator.costs.passes.estimates import Estimates, constant, either, estimates_by
-from simulator.costs.passes.pipeline import MicroBatches, Parts, micro_batches_of, pipeline_parts
-from simulator.costs.passes.sharding import (
+from rlplan.simulator.costs.passes.estimates import Estimates, constant, either, estimates_by
+from rlplan.simulator.costs.passes.pipeline import (
+    MicroBatches,
+    Parts,
+    micro_batches_of,
+    pipeline_parts,
+)
+from rlplan.simulator.costs.passes.sharding import (
     STATE_COLUMNS,
     exposed,
     gradient_exchanges,
     weight_gathers,
 )
-from simulator.costs.pricing import Setting, setting_of
-from simulator.costs.traffic import call_of, driver_of
-from simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.costs.pricing import Setting, setting_of
+from rlplan.simulator.costs.traffic import call_of, driver_of
+from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
 
 DRIVER = "host work of a step"
 STATES_BACK = "optimizer states from host"

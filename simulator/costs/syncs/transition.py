@@ -13,21 +13,21 @@ from rlplan.models.precision import PRECISIONS, is_narrow
 from rlplan.parts import num_parameters
 from rlplan.probing import ModelPass
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
-from rlplan.transports import KNOWN_TRANSPORTS
-from simulator.costs.calibrated import transition_at_site
-from simulator.costs.syncs.weight_sync import SyncCase, sync_parts
-from simulator.costs.taskcost import TaskCost, cost_of, times
-from simulator.costs.traffic import host_seconds
-from simulator.model.weights import (
+from rlplan.simulator.costs.calibrated import transition_at_site
+from rlplan.simulator.costs.syncs.weight_sync import SyncCase, sync_parts
+from rlplan.simulator.costs.taskcost import TaskCost, cost_of, times
+from rlplan.simulator.costs.traffic import host_seconds
+from rlplan.simulator.model.weights import (
     adapter_shard,
     expert_parameters,
     largest_shard_bytes,
     num_tensors,
 )
-from simulator.placed.plan import PlacedTransition
-from simulator.placed.site import Site
-from simulator.placed.task import PlacedTask
+from rlplan.simulator.placed.plan import PlacedTransition
+from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed.task import PlacedTask
+from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
+from rlplan.transports import KNOWN_TRANSPORTS
 
 # Both factors of the adapters of a layer's seven matrices.
 ADAPTER_TENSORS = 14

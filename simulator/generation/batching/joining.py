@@ -9,7 +9,7 @@ all of its rows until it is made anew, those that have ended too.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from simulator.generation.replica import Replica, WaveCosts, blocks_of, prefill_passes
+from rlplan.simulator.generation.replica import Replica, WaveCosts, blocks_of, prefill_passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

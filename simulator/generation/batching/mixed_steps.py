@@ -6,8 +6,8 @@ batching, TurboMind). Steps with prefill are played one by one; the decode steps
 jumps.
 """
 
-from simulator.generation.batching.running import DecodeSteps, RunningSet
-from simulator.generation.replica import Chunks, Replica, blocks_of
+from rlplan.simulator.generation.batching.running import DecodeSteps, RunningSet
+from rlplan.simulator.generation.replica import Chunks, Replica, blocks_of
 
 
 def mixed_set(

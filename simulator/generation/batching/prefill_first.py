@@ -1,7 +1,7 @@
 """Continuous batching whose prefills go before decode steps and never share one."""
 
-from simulator.generation.batching.running import DecodeSteps, RunningSet
-from simulator.generation.replica import blocks_of, prefill_passes
+from rlplan.simulator.generation.batching.running import DecodeSteps, RunningSet
+from rlplan.simulator.generation.replica import blocks_of, prefill_passes
 
 
 class PrefillFirst(RunningSet):

@@ -7,7 +7,7 @@ from collections import deque
 from functools import partial
 from typing import NamedTuple
 
-from simulator.generation.replica import Generated, Replica, blocks_of, run_seconds
+from rlplan.simulator.generation.replica import Generated, Replica, blocks_of, run_seconds
 
 
 class DecodeSteps(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import islice
 
-from simulator.generation.replica import (
+from rlplan.simulator.generation.replica import (
     Generated,
     Replica,
     RunCost,

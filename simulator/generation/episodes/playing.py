@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from simulator.environments.host import HostQueue, HostShare
-from simulator.environments.instances import Instances
-from simulator.generation.batching.mixed_steps import Growing, PrefillTokens, Reserving
-from simulator.generation.batching.prefill_first import PrefillFirst
-from simulator.generation.batching.running import DecodeSteps, RunningSet
-from simulator.generation.playing import generate
-from simulator.generation.replica import Generated, Replica
+from rlplan.simulator.environments.host import HostQueue, HostShare
+from rlplan.simulator.environments.instances import Instances
+from rlplan.simulator.generation.batching.mixed_steps import Growing, PrefillTokens, Reserving
+from rlplan.simulator.generation.batching.prefill_first import PrefillFirst
+from rlplan.simulator.generation.batching.running import DecodeSteps, RunningSet
+from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.replica import Generated, Replica
 
 # The clock adds up its parts, and may stop short of an event's time by the last digits.
 ROUNDING_UP = 1 + 1e-12

@@ -1,19 +1,24 @@
 """Episodes whose turns go in waves or one after another, at a replica that never stops.
 
 Engines of static waves keep nothing of a turn for the next one, and prefill the whole context again. Turns go in step,
-all that are there and then all of their environments, or join those that run (`simulator.generation.batching.joining`). With
+all that are there and then all of their environments, or join those that run (`rlplan.simulator.generation.batching.joining`). With
 inline inference a replica has one episode at a time.
 """
 
 import math
 from dataclasses import replace
 
-from simulator.environments.host import HostQueue, HostShare
-from simulator.environments.instances import Instances
-from simulator.generation.arrivals import WaveSet
-from simulator.generation.batching.joining import Calls, JoiningSet
-from simulator.generation.episodes.playing import ROUNDING_UP, Episode, EpisodeSet, episode_set
-from simulator.generation.replica import Replica
+from rlplan.simulator.environments.host import HostQueue, HostShare
+from rlplan.simulator.environments.instances import Instances
+from rlplan.simulator.generation.arrivals import WaveSet
+from rlplan.simulator.generation.batching.joining import Calls, JoiningSet
+from rlplan.simulator.generation.episodes.playing import (
+    ROUNDING_UP,
+    Episode,
+    EpisodeSet,
+    episode_set,
+)
+from rlplan.simulator.generation.replica import Replica
 
 
 class EpisodeWaves:

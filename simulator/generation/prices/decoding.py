@@ -9,11 +9,11 @@ from rlplan.estimate import Estimate, Source, total
 from rlplan.models.model import ModelArchitecture, layer_kinds
 from rlplan.models.operators import Batch
 from rlplan.probing import UNEVEN, ModelPass, PassName
-from simulator.costs.pricing import PassSeconds, Setting, pass_seconds
-from simulator.generation.prices.grids import CostQuality, Grid, stretches, worst_of
-from simulator.generation.prices.setting import ReplicaSetting
-from simulator.generation.replica import run_seconds
-from simulator.model.weights import fullest_stage, kinds_of_stages, layer_parameters
+from rlplan.simulator.costs.pricing import PassSeconds, Setting, pass_seconds
+from rlplan.simulator.generation.prices.grids import CostQuality, Grid, stretches, worst_of
+from rlplan.simulator.generation.prices.setting import ReplicaSetting
+from rlplan.simulator.generation.replica import run_seconds
+from rlplan.simulator.model.weights import fullest_stage, kinds_of_stages, layer_parameters
 
 Cost = Callable[[int, int], Estimate]
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from rlplan.models.model import ModelArchitecture
 from rlplan.sheets.hardware import EngineSheet
-from simulator.costs.pricing import Setting, setting_of
-from simulator.placed.task import PlacedTask
+from rlplan.simulator.costs.pricing import Setting, setting_of
+from rlplan.simulator.placed.task import PlacedTask
 
 
 @dataclass(frozen=True, slots=True)

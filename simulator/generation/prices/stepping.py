@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from profiles.tables.remembered import remembered
 from rlplan.estimate import Estimate, Source, total
 from rlplan.models.model import NO_PART, ModelArchitecture, layer_kinds
 from rlplan.models.operators import (
@@ -27,23 +26,24 @@ from rlplan.models.operators import (
 )
 from rlplan.models.precision import PRECISIONS
 from rlplan.parts import attention_core, read_bytes, state_bytes
+from rlplan.profiles.tables.remembered import remembered
 from rlplan.sheets.hardware import EngineSheet
-from simulator.costs.pricing import (
+from rlplan.simulator.costs.pricing import (
     Setting,
     in_fewest_stages,
     in_wide_format,
     operator_seconds,
     price,
 )
-from simulator.generation.prices.grids import CostQuality, Grid, nodes, nodes_around
-from simulator.generation.prices.setting import ReplicaSetting
-from simulator.model.derived import kernels_of
-from simulator.model.operators import (
+from rlplan.simulator.generation.prices.grids import CostQuality, Grid, nodes, nodes_around
+from rlplan.simulator.generation.prices.setting import ReplicaSetting
+from rlplan.simulator.model.derived import kernels_of
+from rlplan.simulator.model.operators import (
     embedding_operators,
     head_operators,
     layer_operators,
 )
-from simulator.model.weights import fullest_stage
+from rlplan.simulator.model.weights import fullest_stage
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
 

@@ -4,19 +4,19 @@ from collections import Counter
 from dataclasses import fields, replace
 from pathlib import Path
 
-from planner.configs.reading.sheet import load_config_sheet
-from planner.layouts.settings import generate_layouts
-from planner.layouts.sizes import PoolCuts
-from planner.placements.partitions import GENERATION, all_placements
-from planner.plans.assembly import assemble, pool_roles
-from profiles.catalog import ENGINES, load_engine, resolve_job
-from profiles.sheets import load_framework
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.layout import layers_of_stages
 from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.layouts.settings import generate_layouts
+from rlplan.planner.layouts.sizes import PoolCuts
+from rlplan.planner.placements.partitions import GENERATION, all_placements
+from rlplan.planner.plans.assembly import assemble, pool_roles
+from rlplan.profiles.catalog import ENGINES, load_engine, resolve_job
+from rlplan.profiles.sheets import load_framework
 from rlplan.rules import refusals
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.importing import ImportOptions, imported
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
 OWN = """

@@ -13,22 +13,22 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.answers.completion import complete
-from planner.configs import searching
-from planner.configs.frameworks import frameworks_with
-from planner.configs.importing import ImportOptions, imported
-from planner.configs.searching import best_plans_for
-from planner.configs.writing.exporting import exported
-from planner.requests.pinned import NOTHING_PINNED, Pinned
-from planner.requests.schedules import AskedSchedules
-from profiles.catalog import resolve_job
-from profiles.facts import load_facts
-from profiles.sheets import load_framework
 from rlplan.errors import FileError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.plan import TaskDraft
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs import searching
+from rlplan.planner.configs.frameworks import frameworks_with
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.searching import best_plans_for
+from rlplan.planner.configs.writing.exporting import exported
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.sheets import load_framework
 from rlplan.workload.work import Workload
 from tests.house.tree import ROOT
 from tests.planner.configs.exportable import drawn_plan

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from planner.answers.completion import complete
-from planner.configs.frameworks import frameworks_with
-from planner.configs.importing import ImportOptions, imported
-from planner.configs.models import model_of
-from planner.configs.reading.inherited import read_inherited
-from planner.configs.reading.sheet import load_config_sheet
-from profiles.facts import load_facts
-from profiles.sheets import load_engine, load_framework, sheet_names
 from rlplan.errors import FileError, UserError
 from rlplan.files.frozen import FrozenDict
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.frameworks import frameworks_with
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.reading.inherited import read_inherited
+from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.sheets import load_engine, load_framework, sheet_names
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.lengths import Logged
-from simulator.simulate import simulate
 from tests.house.tree import ROOT
 
 PUBLISHED = ROOT.parent / "shared" / "data" / "configs"

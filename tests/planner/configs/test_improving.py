@@ -6,16 +6,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from planner.answers.completion import complete
-from planner.configs import improving
-from planner.configs.changes import assignments, faster, may_follow, smaller
-from planner.configs.checking import check_config
-from planner.configs.importing import ImportOptions, imported
-from planner.configs.improving import Trials, improvements
-from planner.configs.typed import RetypedConfiguration, argument, broken_rules
-from profiles.facts import load_facts
 from rlplan.errors import UserError
-from simulator.simulate import simulate
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs import improving
+from rlplan.planner.configs.changes import assignments, faster, may_follow, smaller
+from rlplan.planner.configs.checking import check_config
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.improving import Trials, improvements
+from rlplan.planner.configs.typed import RetypedConfiguration, argument, broken_rules
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
 from tests.planner.configs.test_rules import ASYNC, ASYNC_START, MEGATRON, A, R
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.configs.importing import ImportOptions, imported
-from planner.configs.reading.sheet import load_config_sheet
 from rlplan.errors import UserError
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.reading.sheet import load_config_sheet
 from tests.planner.configs.fates import outcome
 
 CATALOGUE = Path(__file__).parent / "data" / "flags_of_openrlhf.txt"

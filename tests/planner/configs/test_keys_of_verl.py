@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.answers.completion import complete
-from planner.configs.checking import check_config
-from planner.configs.importing import ImportOptions, imported
-from planner.configs.reading.sheet import load_config_sheet, spelled
-from planner.configs.writing.exporting import exported
-from profiles.facts import load_facts
 from rlplan.errors import UserError
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.checking import check_config
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.reading.sheet import load_config_sheet, spelled
+from rlplan.planner.configs.writing.exporting import exported
+from rlplan.profiles.facts import load_facts
 from tests.planner.configs.fates import outcome
 
 CATALOGUES = Path(__file__).parent / "data"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.configs.models import model_of
+from rlplan.planner.configs.models import model_of
 
 
 @pytest.mark.parametrize(

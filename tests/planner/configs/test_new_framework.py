@@ -6,13 +6,18 @@ import sys
 
 import pytest
 
-import planner.frameworks
-import profiles.frameworks
-from planner.configs.broken import rules_of
-from planner.configs.frameworks import check_parts, frameworks_with, load_part, names_in_words
-from planner.configs.reading.sheet import load_config_sheet
-from profiles.sheets import canonical_name, load_framework, load_log_sheet, load_transition
 from rlplan.errors import MissingPartError, UnknownNameError
+from rlplan.planner import frameworks as code
+from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.frameworks import (
+    check_parts,
+    frameworks_with,
+    load_part,
+    names_in_words,
+)
+from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.profiles import frameworks as data
+from rlplan.profiles.sheets import canonical_name, load_framework, load_log_sheet, load_transition
 from rlplan.transfers import TRANSFERS, transitions_on_a_pool
 from tests.house.tree import ROOT
 
@@ -83,9 +88,9 @@ sources: {keys: invented}
 READING = '''
 """Pocket-RL: one pool, one trained model."""
 
-from planner.configs.losses import given_losses, kl_place
-from planner.configs.run import TRAIN_POOL, Run, RunPool, Work
-from planner.configs.sizes import divided, models_of, role_sizes
+from rlplan.planner.configs.losses import given_losses, kl_place
+from rlplan.planner.configs.run import TRAIN_POOL, Run, RunPool, Work
+from rlplan.planner.configs.sizes import divided, models_of, role_sizes
 from rlplan.job import Hyperparameters
 from rlplan.plan import TaskPlan
 
@@ -121,8 +126,8 @@ def run_of(settings):
 WRITING = '''
 """Pocket-RL: a launch script with one flag a line."""
 
-from planner.configs.writing.export import UPDATE
-from planner.configs.writing.launching import launch_script
+from rlplan.planner.configs.writing.export import UPDATE
+from rlplan.planner.configs.writing.launching import launch_script
 
 
 def write(export):
@@ -149,7 +154,7 @@ def text_of(export, start):
 RULES = '''
 """What Pocket-RL finds only when it starts."""
 
-from planner.configs.broken import Rule, unless
+from rlplan.planner.configs.broken import Rule, unless
 
 
 def memory_is_left(settings):
@@ -165,9 +170,9 @@ python3 -m pocket.train --model Qwen/Qwen2.5-7B-Instruct --gpus 8 --rollout_tp 2
 """
 CALLED = """
 import sys
-import planner.frameworks, profiles.frameworks
-profiles.frameworks.__path__.append(sys.argv[1])
-planner.frameworks.__path__.append(sys.argv[2])
+import rlplan.planner.frameworks, rlplan.profiles.frameworks
+rlplan.profiles.frameworks.__path__.append(sys.argv[1])
+rlplan.planner.frameworks.__path__.append(sys.argv[2])
 from rlplan_cli.main import run
 sys.exit(run(sys.argv[3:]))
 """
@@ -202,7 +207,7 @@ def homes(tmp_path_factory):
 @pytest.fixture
 def found(homes, monkeypatch):
     """Let the registry look into these folders too."""
-    for package, home in zip((profiles.frameworks, planner.frameworks), homes, strict=True):
+    for package, home in zip((data, code), homes, strict=True):
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(home)])
 
 
@@ -290,7 +295,9 @@ def test_one_function_answers_which_frameworks_have_which_parts(found):
     assert "bare-rl" not in frameworks_with("keys")
     *others, last = frameworks_with("keys", "reading")
     assert names_in_words("keys", "reading") == f"{', '.join(others)} or {last}"
-    assert load_part("pocket-rl", "reading").__name__ == "planner.frameworks.pocket_rl.reading"
+    assert (
+        load_part("pocket-rl", "reading").__name__ == "rlplan.planner.frameworks.pocket_rl.reading"
+    )
     assert rules_of("pocket-rl") == ()
 
 

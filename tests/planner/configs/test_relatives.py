@@ -2,8 +2,8 @@
 
 import pytest
 
-from planner.configs.importing import imported
 from rlplan.errors import FileError
+from rlplan.planner.configs.importing import imported
 from tests.planner.configs.test_importing import OPENRLHF, OPTIONS, VERL
 
 OLDER = (

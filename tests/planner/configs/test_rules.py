@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from planner.configs.broken import rules_of
-from planner.configs.checking import check_config
-from planner.configs.frameworks import frameworks_with
-from planner.configs.importing import ImportOptions, settings_of
 from rlplan.errors import FileError, UserError
+from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.checking import check_config
+from rlplan.planner.configs.frameworks import frameworks_with
+from rlplan.planner.configs.importing import ImportOptions, settings_of
 from tests.cases import draws
 from tests.house.tree import ROOT
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL

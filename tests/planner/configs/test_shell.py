@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.configs.shell.programs import printed_by
-from planner.configs.shell.recorder import run_recorded
-from planner.configs.shell.script import evaluate
+from rlplan.planner.configs.shell.programs import printed_by
+from rlplan.planner.configs.shell.recorder import run_recorded
+from rlplan.planner.configs.shell.script import evaluate
 
 # Each script ends by starting `launch`; what follows is what it starts with.
 SCRIPTS = {

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from planner.configs.checking import check_config
-from planner.configs.importing import ImportOptions, imported
 from rlplan.errors import FileError
+from rlplan.planner.configs.checking import check_config
+from rlplan.planner.configs.importing import ImportOptions, imported
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
 KEYS = (

@@ -2,8 +2,8 @@
 
 import pytest
 
-from planner.configs.importing import ImportOptions, settings_of
-from planner.frameworks.nemo_rl.reading import nodes_of_policy
+from rlplan.planner.configs.importing import ImportOptions, settings_of
+from rlplan.planner.frameworks.nemo_rl.reading import nodes_of_policy
 from tests.planner.configs.test_importing import NEMO
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={})

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from planner.answers.completion import complete
-from planner.configs.checking import check_config
-from planner.configs.importing import ImportOptions, imported
-from planner.configs.reading.sheet import load_config_sheet
-from profiles.facts import load_facts
-from profiles.sheets import load_engine, load_framework
 from rlplan.errors import FileError
-from simulator.simulate import simulate
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.checking import check_config
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.profiles.facts import load_facts
+from rlplan.profiles.sheets import load_engine, load_framework
+from rlplan.simulator.simulate import simulate
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
 MODEL = "actor_rollout_ref.model"

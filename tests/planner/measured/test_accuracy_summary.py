@@ -2,8 +2,8 @@
 
 import pytest
 
-from planner.measured.summary import by_kind, findings_of, summarise
 from rlplan.estimate import Estimate
+from rlplan.planner.measured.summary import by_kind, findings_of, summarise
 from rlplan.results.accuracy import Row
 
 

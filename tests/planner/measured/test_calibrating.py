@@ -6,22 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from planner.measured.calibrating import CalibrationInputs, measured_at, row_of_log
-from planner.measured.logs import read_log
-from planner.measured.reading import with_partners
-from planner.measured.rows import TableReader, forecast_row
-from planner.measured.summary import findings_of, summarise
-from profiles.sheets import load_log_sheet, sheet_names
-from reports.pages.accuracy import write_accuracy_page
 from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, STEP_STAGES, WorkKind
 from rlplan.errors import FileError
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
+from rlplan.planner.measured.calibrating import CalibrationInputs, measured_at, row_of_log
+from rlplan.planner.measured.logs import read_log
+from rlplan.planner.measured.reading import with_partners
+from rlplan.planner.measured.rows import TableReader, forecast_row
+from rlplan.planner.measured.summary import findings_of, summarise
+from rlplan.profiles.sheets import load_log_sheet, sheet_names
+from rlplan.reports.pages.accuracy import write_accuracy_page
 from rlplan.results.accuracy import StageSeconds
+from rlplan.simulator.calibration import calibrate
+from rlplan.simulator.observations import observations_of
+from rlplan.simulator.simulate import simulate
 from rlplan.workload.lengths import Empirical, Lognormal, Uniform, mean_length, with_mean
-from simulator.calibration import calibrate
-from simulator.observations import observations_of
-from simulator.simulate import simulate
 from tests.golden.kept import kept_plans
 
 FORECAST_SECONDS = 100.0

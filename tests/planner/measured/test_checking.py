@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from planner.answers.completion import complete
-from planner.measured.checking import (
+from rlplan.calibration import STAGE_TASKS
+from rlplan.files.decoding import decode
+from rlplan.job import Job
+from rlplan.plan import PlanDraft
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.measured.checking import (
     NO_TIMER,
     RunContext,
     check_steps,
@@ -17,16 +21,12 @@ from planner.measured.checking import (
     site_spread,
     with_drift,
 )
-from planner.measured.logs import read_log
-from profiles.catalog import resolve_job
-from profiles.facts import load_facts
-from rlplan.calibration import STAGE_TASKS
-from rlplan.files.decoding import decode
-from rlplan.job import Job
-from rlplan.plan import PlanDraft
+from rlplan.planner.measured.logs import read_log
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import load_facts
 from rlplan.results.step_log import LoggedSteps
-from simulator.costs.passes.tasks import DRIVER
-from simulator.simulate import simulate
+from rlplan.simulator.costs.passes.tasks import DRIVER
+from rlplan.simulator.simulate import simulate
 
 STEPS = 5
 MEAN = {"prompt": 155.0, "response": 600.0}

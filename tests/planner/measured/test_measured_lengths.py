@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.measured.measured_lengths import at_run_lengths
 from rlplan.files.frozen import FrozenDict
+from rlplan.planner.measured.measured_lengths import at_run_lengths
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.trace import Trace
 from rlplan.workload.lengths import Lognormal, longest, mean_length

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from profiles.catalog import ENGINES
-from profiles.facts import load_facts
 from rlplan.files.decoding import load_yaml
 from rlplan.files.writing import write_yaml
+from rlplan.profiles.catalog import ENGINES
+from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
-from simulator.simulate import simulate
+from rlplan.simulator.simulate import simulate
 from tests.simulator.golden.plans import PLANS
 
 SNAPSHOT = Path(__file__).with_name("forecasts.yaml")

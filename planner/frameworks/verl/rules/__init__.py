@@ -6,8 +6,8 @@ not have say since when there are.
 
 from typing import Final
 
-from planner.configs.broken import Rule
-from planner.frameworks.verl.rules import batches, modes, ranks
+from rlplan.planner.configs.broken import Rule
+from rlplan.planner.frameworks.verl.rules import batches, modes, ranks
 
 RULES: Final = (
     Rule(ranks.replicas_divide_the_gpus, "workers/engine_workers.py:659"),

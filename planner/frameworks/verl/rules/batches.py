@@ -2,9 +2,14 @@
 
 from collections.abc import Iterator
 
-from planner.configs.broken import Broken, actor_of, divides, unless
-from planner.configs.reading.settings import Settings
-from planner.frameworks.verl.rules.world import is_async, longest_of, sizes_of, sizes_of_roles
+from rlplan.planner.configs.broken import Broken, actor_of, divides, unless
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.frameworks.verl.rules.world import (
+    is_async,
+    longest_of,
+    sizes_of,
+    sizes_of_roles,
+)
 
 
 def mini_batches_divide(settings: Settings) -> Iterator[Broken]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from planner.configs.broken import Broken, divides, unless
-from planner.configs.reading.settings import Settings
-from planner.frameworks.verl.rules.world import is_async, is_separate, is_tensorrt
+from rlplan.planner.configs.broken import Broken, divides, unless
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.frameworks.verl.rules.world import is_async, is_separate, is_tensorrt
 
 LORA_RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 AGGREGATIONS: Final = (

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from planner.configs.broken import Broken, actor_of, divides, unless
-from planner.configs.reading.settings import Settings
-from planner.frameworks.verl.rules.world import (
+from rlplan.planner.configs.broken import Broken, actor_of, divides, unless
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.frameworks.verl.rules.world import (
     MEGATRON,
     is_tensorrt,
     replica_gpus,

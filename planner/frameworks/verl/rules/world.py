@@ -5,10 +5,16 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from planner.configs.broken import divides
-from planner.configs.reading.settings import RoleSettings, Settings
-from planner.frameworks.verl.reading import CUTS_EXPERTS, FULLY_ASYNC, of_role, roles_of, trainer_of
 from rlplan.job import Role
+from rlplan.planner.configs.broken import divides
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings
+from rlplan.planner.frameworks.verl.reading import (
+    CUTS_EXPERTS,
+    FULLY_ASYNC,
+    of_role,
+    roles_of,
+    trainer_of,
+)
 
 MEGATRON: Final = ("megatron", "mlite")
 
