@@ -100,6 +100,7 @@ class FrameworkSheet:
         recompute: What its trainer computes again in the backward pass, if nobody says it.
         balances_tokens: Whether sequences are shared out to data-parallel ranks by their tokens.
         token_budgets: Whether micro-batches can be packed up to a number of tokens.
+        whole_budgets: Whether such a number is always that of so many of the longest sequences.
         balances_updates: Whether those of each update are; else a rank has an equal share of the batch's tokens, and
             of an update's what comes.
         pads_packs: Whether a pipeline's packed micro-batches are padded to the fullest of a rank's batch.
@@ -136,6 +137,7 @@ class FrameworkSheet:
     recompute: Recompute = "none"
     balances_tokens: bool = False
     token_budgets: bool = False
+    whole_budgets: bool = False
     balances_updates: bool = True
     pads_packs: bool = False
     keeps_domains: bool = True

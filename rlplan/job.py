@@ -19,7 +19,7 @@ from rlplan.files.tags import NotBool
 from rlplan.models.adapter import Adapter
 from rlplan.models.learning_rate import LearningRateSchedule
 from rlplan.models.model import ModelArchitecture
-from rlplan.models.precision import Precision, TrainingPrecision
+from rlplan.models.precision import OptimizerKind, Precision, TrainingPrecision
 from rlplan.sheets.hardware import DeviceSheet
 from rlplan.specs import NO_SPECS, Specs
 from rlplan.transfers import TransitionName
@@ -288,6 +288,8 @@ class TrainerOptions:
         logits: Name of a way in the engine's sheet (`memory.logit_ways`) in which log-probabilities and
             entropies are made; None takes the framework's or engine's usual one.
         logit_chunk_tokens: Tokens whose logits that way works on at a time; None takes the sheet's.
+        optimizer: What is kept for every parameter that is stepped: Adam's two moments in the format of `weights`, or
+            these and what rounding takes off (Kahan summation), all in bf16.
         offloads: States that leave the GPUs where a plan off-loads the model; None takes the framework's.
         host_optimizer: Share of the parameters whose optimizer states live in host memory for good, and are
             stepped there.
@@ -298,6 +300,7 @@ class TrainerOptions:
     weights: TrainingPrecision | None = None
     logits: str | None = None
     logit_chunk_tokens: AtLeastOne | None = None
+    optimizer: OptimizerKind = "adam"
     offloads: tuple[State, ...] | None = None
     host_optimizer: Share = 0.0
     host_states: bool = False

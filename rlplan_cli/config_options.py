@@ -133,18 +133,23 @@ def _of_yaml(path: Path) -> str | None:
 
     data = load_yaml(path)
     keys = set(data) if isinstance(data, dict) else set()
+    fitting = list[tuple[int, int, str]]()
     for name in frameworks_with("keys", "reading"):
         sheet = load_config_sheet(name)
-        first = {
-            key.split(".")[0] for each in sheet.settings.values() for key in each.keys if "." in key
-        }
-        if (
-            sheet.arguments == "hydra"
-            and keys
-            and len(keys & (first | {"defaults"})) >= min(2, len(keys))
-        ):
-            return name
-    return None
+        own = {key for each in sheet.settings.values() for key in each.keys if "." in key}
+        shared = len(keys & ({key.split(".")[0] for key in own} | {"defaults"}))
+        if sheet.arguments == "hydra" and keys and shared >= min(2, len(keys)):
+            fitting.append((shared, sum(_holds(data, key) for key in own), name))
+    return max(fitting, key=lambda each: each[:2])[2] if fitting else None
+
+
+def _holds(data: object, key: str) -> bool:
+    """Tell whether nested mappings have a dotted key."""
+    for part in key.split("."):
+        if not isinstance(data, dict) or part not in data:
+            return False
+        data = data[part]
+    return True
 
 
 class GivenOptions(NamedTuple):

@@ -12,6 +12,7 @@ from rlplan.planner.configs.importing import Imported
 from rlplan.planner.configs.reading.settings import RoleSettings
 from rlplan.planner.configs.typed import Assignment
 from rlplan.profiles.catalog import load_engine
+from rlplan.profiles.sheets import load_framework
 from rlplan.rules.layouts import FULLY_SHARDED, divisors
 
 GENERATE, UPDATE = "actor.generate", "actor.update"
@@ -306,6 +307,8 @@ def _of_batches(name: str, field: str, value: int, plan: Plan, own: RoleSettings
     infers = not name.endswith(".update")
     if field == "micro_batch":
         return _of_sequences(infers, value, layout, own)
+    if load_framework(plan.job.framework).whole_budgets:
+        return _of_longest(infers, value, plan, layout, own)
     packs = "packs" in own.names and not own.on("dynamic")
     size = "packed_tokens" if packs else "token_budget"
     each = _size_of_pass(size, own) if infers else size if size in own.names else None
@@ -318,6 +321,20 @@ def _of_batches(name: str, field: str, value: int, plan: Plan, own: RoleSettings
     if follows:
         return switch
     return (*switch, (_key(each, own), value // _ranks(each, layout, own)))
+
+
+def _of_longest(
+    infers: bool, budget: int, plan: Plan, layout: TaskPlan, own: RoleSettings
+) -> Found:
+    """Return a token budget by a key that counts the longest sequences in it; None where it holds a part of one."""
+    sequences, left = divmod(budget, plan.job.workload.longest_sequence_tokens)
+    switch, size = (
+        _switch(infers, layout, own, "dynamic"),
+        _of_sequences(infers, sequences, layout, own),
+    )
+    if switch is None or size is None or left or not sequences:
+        return None
+    return (*switch, *size)
 
 
 def _switch(infers: bool, layout: TaskPlan, own: RoleSettings, size: str) -> Found:

@@ -414,8 +414,10 @@ def _guesses(run: Run, options: ImportOptions) -> Iterator[str]:
     if run.work.turns != 1:
         yield TURNS_NOTE
     if options.mean_prompt is None:
-        mean = usual_prompt_tokens(run.work.max_prompt or run.work.max_total or 1)
-        yield f"prompts of {mean} tokens on average, as in mathematics; say --mean-prompt"
+        image = run.work.image_tokens
+        mean = usual_prompt_tokens(run.work.max_prompt or run.work.max_total or 1, image)
+        held = f", with an image of the smallest size ({image} tokens)" if image else ""
+        yield f"prompts of {mean} tokens on average, as in mathematics{held}; say --mean-prompt"
 
 
 def _of_fork(settings: Settings, keys: Keys) -> Iterator[str]:

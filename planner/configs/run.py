@@ -21,6 +21,7 @@ from rlplan.job import (
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import BUCKET_BYTES, InFlight, Mode, PlanDraft, PoolDraft, TaskDraft, TaskPlan
+from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.plans.trained import TrainerSizes, trainer_task
 from rlplan.profiles.sheets import (
     canonical_name,
@@ -28,6 +29,7 @@ from rlplan.profiles.sheets import (
     load_device,
     load_engine,
     load_framework,
+    sheet_of,
 )
 from rlplan.simulator.workload.packing import packed_sequences
 from rlplan.specs import Specs
@@ -52,6 +54,8 @@ class Work:
         max_total: Most tokens of both together; None where each has a limit.
         turns: Most turns of an episode; None where no key says how many.
         max_response_of_all: Whether `max_response` limits what environments add too.
+        image_tokens: What the smallest image adds to a prompt, where the model reads any; 0 where it reads none, or that
+            is not known.
     """
 
     prompts: int
@@ -63,6 +67,7 @@ class Work:
     max_total: int | None = None
     turns: int | None = 1
     max_response_of_all: bool = False
+    image_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,7 @@ class Run:
         groups: Equal nodes of the cluster: GPUs of a node, and nodes.
         nodes_together: Nodes that it places by domain of a fast link; None leaves that to its framework.
         generate: Layout of generation.
+        usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time.
         trainers: By role, its sizes.
         options: By role, how its trainer keeps states and makes logits.
         loss: What the losses need; the KL coefficient is 0 where no reference is passed over.
@@ -107,6 +113,7 @@ class Run:
     nodes_together: int | None = None
     pools: tuple[RunPool, ...]
     generate: TaskPlan
+    usual_running: bool = False
     trainers: Mapping[Role, TrainerSizes]
     options: Mapping[Role, TrainerOptions] = field(default_factory=dict)
     loss: Hyperparameters = USUAL_LOSS
@@ -204,13 +211,17 @@ def _prompts(work: Work, means: Means) -> Lengths:
     assert most is not None, "a framework limits prompts, responses or both"
     if work.max_total is not None:
         most = max(1, min(most, work.max_total - round(means.response)))
-    mean = usual_prompt_tokens(most) if means.prompt is None else means.prompt
+    mean = usual_prompt_tokens(most, work.image_tokens) if means.prompt is None else means.prompt
     return most if mean >= most else Logged(mean=mean, max=most)
 
 
-def usual_prompt_tokens(most: int) -> int:
-    """Return the mean length of prompts that are at most so long, where nobody says it."""
-    return min(USUAL_PROMPT_TOKENS, max(1, most // 2))
+def usual_prompt_tokens(most: int, image_tokens: int = 0) -> int:
+    """Return the mean length of prompts that are at most so long, where nobody says it.
+
+    Args:
+        image_tokens: Of an image that each of them holds.
+    """
+    return min(USUAL_PROMPT_TOKENS + image_tokens, max(1, most // 2))
 
 
 def _responses(work: Work, means: Means) -> Lengths:
@@ -233,9 +244,12 @@ def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
     )
     assert job.engines.train
     tasks = {}
+    generate = run.generate
+    if run.usual_running:
+        generate = replace(generate, max_running=usual_running(sheet_of(job, gpu)))
     for task in tasks_of(load_algorithm(job.algorithm), job):
         if task.generates:
-            tasks[task.name] = _pinned(run.generate, task)
+            tasks[task.name] = _pinned(generate, task)
         elif task.stage_kind.engine == "train":
             sizes = run.trainers[task.role]
             engine = load_engine(sizes.engine or job.engines.train)

@@ -25,6 +25,7 @@ from rlplan.planner.answers.best_plans import best_front, best_plans, front_unde
 from rlplan.planner.answers.infeasible_specs import infeasible_specs_error
 from rlplan.planner.configs.frameworks import check_parts, frameworks_with
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
+from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.objectives import load_objective
@@ -37,7 +38,7 @@ from rlplan.planner.searchers.exact import Progress, lost_seconds
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.jobs.nodes import left_to_framework
-from rlplan.profiles.sheets import canonical_name
+from rlplan.profiles.sheets import canonical_name, sheet_of
 from rlplan.results.frontier import Frontier
 from rlplan.results.searched import Candidate, SearchResult
 from rlplan.rules.order import STALENESS
@@ -406,6 +407,8 @@ def _pinned_ways(
         drafts = dict(pinned.tasks)
         for task in tasks:
             fixed = _fixed((trainer.layouts, way.layouts, chosen), trainer, task)
+            if way.usual_running and task.generates:
+                fixed["max_running"] = usual_running(sheet_of(job, job.cluster[0].gpu))
             drafts[task.name] = _joined(task, drafts.get(task.name, TaskDraft()), fixed)
         arranged = Arranged(arrangement=way, recompute=trainer.recompute, packs=packed)
         kept = replace(pinned, tasks=FrozenDict(drafts), asked=asked, arranged=arranged)

@@ -11,9 +11,14 @@ from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.profiles.sheets import engine_names
 from rlplan.rules.layouts import divisors
+from rlplan.sheets.hardware import DeviceSheet
+from rlplan.units import GIB
 
 # Roles whose models are read and not trained: they have weights alone.
 ONLY_READ: Final = ("reference", "reward")
+# Of GPUs on which vLLM decodes many sequences at a time by itself; how many it does there, and on others.
+LARGE_MEMORY_BYTES: Final = 70 * GIB
+MOST_RUNNING, FEW_RUNNING = 1024, 256
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
 EAGER: Final = "{}-eager"
 
@@ -131,6 +136,16 @@ def most_turns(settings: Settings) -> int | None:
     """Return the most turns of an episode; None where they have no limit."""
     most = settings.unmapped("turns")
     return most if isinstance(most, int) and most > 0 else None
+
+
+def usual_running(device: DeviceSheet) -> int:
+    """Return how many sequences vLLM decodes at a time where nobody says it, by its GPU.
+
+    vLLM, engine/arg_utils.py (and what tests/engine/test_arg_utils.py expects of it): 1,024 on GPUs of 70 GiB and more
+    other than A100, else 256.
+    """
+    is_large = device.memory_bytes >= LARGE_MEMORY_BYTES and not device.name.startswith("a100")
+    return MOST_RUNNING if is_large else FEW_RUNNING
 
 
 def eager_engine(name: str, *, eager: bool) -> str:

@@ -145,7 +145,10 @@ def _micro_batches(
         return (MicroBatch(packed_sequences(draft.token_budget, work), draft.token_budget),)
     if draft.micro_batch is not None:
         return (MicroBatch(draft.micro_batch),)
-    return micro_batches(local) + (token_budgets(local, work) if packs(engine, job) else ())
+    if not packs(engine, job):
+        return micro_batches(local)
+    longest = load_framework(job.framework).whole_budgets
+    return micro_batches(local) + token_budgets(local, work, of_the_longest=longest)
 
 
 def packs(engine: EngineSheet, job: Job) -> bool:
@@ -160,15 +163,20 @@ def micro_batches(local: int) -> tuple[MicroBatch, ...]:
 
 
 @lru_cache(maxsize=4096)
-def token_budgets(local: int, work: Workload) -> tuple[MicroBatch, ...]:
+def token_budgets(
+    local: int, work: Workload, *, of_the_longest: bool = False
+) -> tuple[MicroBatch, ...]:
     """Return the token budgets to try for a rank's sequences: of the longest, and powers of two beyond it.
 
     The first that holds all of a rank's sequences is the last.
+
+    Args:
+        of_the_longest: Whether a budget is of so many of the longest sequences, powers of two of them.
     """
-    least = -(-work.longest_sequence_tokens // BUDGET_STEP) * BUDGET_STEP
-    budgets = [least]
+    longest = work.longest_sequence_tokens
+    budgets = [longest if of_the_longest else -(-longest // BUDGET_STEP) * BUDGET_STEP]
     while packed_sequences(budgets[-1], work) < local and budgets[-1] < MOST_BUDGET_TOKENS:
-        budgets.append(1 << budgets[-1].bit_length())
+        budgets.append(2 * budgets[-1] if of_the_longest else 1 << budgets[-1].bit_length())
     return tuple(MicroBatch(packed_sequences(each, work), each) for each in budgets)
 
 

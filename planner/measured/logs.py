@@ -27,6 +27,11 @@ CONSOLE_DICT = re.compile(r"\bGlobal step \d+: (?=\{)")
 DICT_FIGURE = re.compile(r"'([\w./@-]+)': (?:np\.\w+\()?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
 # `  • generation: 20.13s (44.4%)`, `  • Mean Generation Length: 812.5`.
 CONSOLE_ROW = re.compile(r"• ([\w /-]+): ([\d.]+)(s\b)?")
+# `(Runner pid=812) timing_s:` and `(Runner pid=812)   gen: 31.2`: a line of a YAML document behind whatever Ray puts
+# before it, which is the same for all lines of a process.
+NESTED_ROW = re.compile(
+    r"(?P<process>\([\w.:]+ pid=[^)]*\) ?)?(?P<indent> *)(?P<name>[\w./@-]+):(?: (?P<value>\S+))?$"
+)
 # What exported tables call the step and the name of a figure, in small letters.
 STEP_COLUMNS = ("step", "_step", "global_step", "trainer/global_step", "iteration")
 TAG_COLUMNS = ("tag", "key", "metric", "name")
@@ -52,8 +57,9 @@ def read_log(path: Path, *, warmup: int = 1) -> LoggedSteps:
         FileError: The file cannot be read, or holds no steps of a framework that has a sheet.
     """
     sheets = [load_log_sheet(name) for name in sheet_names("logs")]
+    sheets.sort(key=lambda each: not each.tells)
     for sheet, found in _steps_by_sheet(path, sheets):
-        steps = [each for each in found if sheet.step in each]
+        steps = [each for each in found if all(key in each for key in (sheet.step, *sheet.tells))]
         if len(steps) > warmup:
             return _medians(sheet, steps[warmup:])
         if steps:
@@ -117,6 +123,8 @@ def _keyed(sheet: LogSheet, figures: Figures) -> Figures:
 
 def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
     """Return the figures of steps that a console prints on lines of their own, such as `generation: 20.1s (44.4%)`."""
+    if sheet.console_nested:
+        return list(_nested_steps(re.compile(sheet.console_step), lines))
     steps: list[dict[str, float]] = []
     for raw in lines:
         line = ENDS_OF_LINE.sub("", raw)
@@ -128,6 +136,39 @@ def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
             for known, value in _numbers([(key, number)]).items():
                 steps[-1].setdefault(known, value)
     return list(steps)
+
+
+def _nested_steps(begins: re.Pattern[str], lines: Sequence[str]) -> Iterator[Figures]:
+    """Yield the figures of steps that a console prints as YAML documents, whose mappings and names make a key.
+
+    Lines of other processes may stand between those of one; another line of the same process ends a document.
+    """
+    step: dict[str, float] = {}
+    process, parents = "", list[tuple[int, str]]()
+    open_ = False
+    for raw in lines:
+        line = ENDS_OF_LINE.sub("", raw).rstrip()
+        if begin := begins.search(line):
+            if open_:
+                yield step
+            step, parents, process, open_ = {}, [], line[: begin.start()], True
+            continue
+        row = NESTED_ROW.match(line)
+        if not open_ or not line.startswith(process):
+            continue
+        if row is None or (row["process"] or "") != process:
+            yield step
+            open_ = False
+            continue
+        depth = len(row["indent"])
+        parents = [each for each in parents if each[0] < depth]
+        if row["value"] is None:
+            parents.append((depth, row["name"]))
+        else:
+            key = "/".join([*(name for _, name in parents), row["name"]])
+            step |= _numbers([(key, row["value"])])
+    if open_:
+        yield step
 
 
 def _steps_of_csv(text: str) -> list[Figures]:
@@ -205,8 +246,16 @@ def _figures_of_json(line: str) -> Figures:
     except (ValueError, RecursionError):
         return {}  # a line that was cut off, or of another process
     inner = found.get("data", found) if isinstance(found, dict) else None
-    held = inner.items() if isinstance(inner, dict) else ()
-    return _numbers((key, value) for key, value in held if isinstance(value, (int, float)))
+    return _numbers(_named("", inner)) if isinstance(inner, dict) else {}
+
+
+def _named(prefix: str, held: Mapping[str, object]) -> Iterator[tuple[str, float]]:
+    """Yield the numbers in a mapping; those in mappings in it by both names, with a slash between."""
+    for name, value in held.items():
+        if isinstance(value, dict):
+            yield from _named(f"{prefix}{name}/", value)
+        elif isinstance(value, (int, float)):
+            yield f"{prefix}{name}", value
 
 
 def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:

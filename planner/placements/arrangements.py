@@ -39,6 +39,7 @@ class Arrangement:
         sets: Roles that share a pool; a placement's sets are some of these, roles that a job lacks left out.
         whole_nodes: Whether pools are whole nodes, where there are several.
         layouts: Fields of layouts that are fixed, by kind of task or by role.
+        usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time.
         choices: Fields that are fixed together, of which a plan has one; none means that nothing is.
         offload: Whether states of roles that are trained may leave the GPUs, in all of a role's tasks alike.
         shared: What tasks have in common.
@@ -58,6 +59,7 @@ class Arrangement:
     sets: tuple[tuple[Role, ...], ...]
     whole_nodes: bool = False
     layouts: Fixed = FrozenDict()
+    usual_running: bool = False
     choices: tuple[Fixed, ...] = ()
     offload: tuple[bool, ...] = (False, True)
     shared: tuple[Shared, ...] = ()

@@ -44,6 +44,11 @@ ALONE: dict[TrainingPrecision, PrecisionPlan] = {
     "fp16": PrecisionPlan(weight_bytes=2, gradient_bytes=2, optimizer_bytes=4, master_bytes=0),
 }
 
+# Optimizers by what they keep. `kahan-bf16`: both of Adam's moments and what rounding takes off every step, all in bf16
+# whatever the weights' format (torchdistX, AnyPrecisionAdamW with Kahan summation).
+OptimizerKind = Literal["adam", "kahan-bf16"]
+KAHAN_BYTES = 6
+
 # Bytes of scales for each narrow weight: one in fp32 for a block of 128 x 128 (DeepSeek-AI 2024,
 # arXiv:2412.19437, section 3.3.2), or one of 8 bits for every 32 (OCP Microscaling Formats v1.0, table 1).
 SCALE_BYTES: dict[NarrowPrecision, float] = {"fp8": 4 / 128**2, "mxfp8": 1 / 32}

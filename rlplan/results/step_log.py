@@ -11,6 +11,7 @@ class LogSheet:
 
     Attributes:
         step: Key of the seconds of the whole step.
+        tells: Keys that each of its steps has, which tell its log from another with the same key of a step.
         stages: Stages of a step (`rlplan.calibration.STEP_STAGES`) by the keys of their seconds.
         holds: Stages that a stage's seconds hold where they have no key of their own.
         states_in: Stage whose seconds hold the trainer's states on their way to the host, whose way back none
@@ -23,6 +24,7 @@ class LogSheet:
         prefixes: What trackers put before these keys.
         console_step: What stands on the console's line that begins a step (a regular expression), for logs
             whose figures stand on lines of their own.
+        console_nested: Whether they stand below it as a YAML document whose mappings make a key together, with slashes.
         console_prefix: What is put before names of seconds on such lines to make keys of them.
         console_names: Keys of what is printed on such lines under other names.
         sources: Where the names are from.
@@ -30,6 +32,7 @@ class LogSheet:
 
     name: str
     step: str
+    tells: tuple[str, ...] = ()
     stages: FrozenDict[str, str]
     holds: FrozenDict[str, tuple[str, ...]] = FrozenDict()
     states_in: str = ""
@@ -40,6 +43,7 @@ class LogSheet:
     clip_ratio: str = ""
     prefixes: tuple[str, ...] = ()
     console_step: str = ""
+    console_nested: bool = False
     console_prefix: str = ""
     console_names: FrozenDict[str, str] = FrozenDict()
     sources: FrozenDict[str, str]

@@ -18,7 +18,14 @@ from rlplan.job import Job, TrainerOptions
 from rlplan.models.adapter import Adapter
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import Shard
-from rlplan.models.precision import ALONE, PRECISIONS, WIDE, Precision, PrecisionPlan
+from rlplan.models.precision import (
+    ALONE,
+    KAHAN_BYTES,
+    PRECISIONS,
+    WIDE,
+    Precision,
+    PrecisionPlan,
+)
 from rlplan.parts import CachedSequence
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts, Facts
@@ -103,8 +110,12 @@ class PlacedTask:
     def stored(self) -> PrecisionPlan:
         """Return the formats in which a training engine keeps and steps what it trains."""
         if self.options.weights is not None:
-            return ALONE[self.options.weights]
-        return PRECISIONS["fp32"] if self.engine.memory.fp32_weights else self.formats
+            kept = ALONE[self.options.weights]
+        else:
+            kept = PRECISIONS["fp32"] if self.engine.memory.fp32_weights else self.formats
+        if self.options.optimizer == "kahan-bf16":
+            return replace(kept, optimizer_bytes=KAHAN_BYTES + kept.master_bytes)
+        return kept
 
     @property
     def casts_weights(self) -> bool:

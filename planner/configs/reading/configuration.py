@@ -180,6 +180,8 @@ SCRIPTS: Final = (".sh", ".slurm", ".sbatch", ".bash")
 
 
 YAML_SUFFIXES = (".yaml", ".yml")
+# Where a value stands that is known of a framework's own file, which is not at hand.
+NOT_THERE: Final = ", which is not at hand"
 # How many scripts start one another at most.
 MOST_SCRIPTS = 4
 # How deep commands stand in quotes in one another.
@@ -450,8 +452,9 @@ def _of_start(
     if sheet.own_files:
         flat, doubts = composed(sheet, start.name, words, folder, flat)
     else:
-        flat = _over_file(words, folder, flat)
+        flat = _over_file(sheet, words, folder, flat)
     settings = Settings(sheet, flat, file, start.name, gaps, doubts=doubts)
+    settings.notes += tuple(_own_values_note(sheet, flat))
     for key, what in sheet.refused_switches.items():
         if key in flat and not flat[key].gaps and is_on(flat[key].value):
             raise settings.refused_key(key, what, "a configuration that trains")
@@ -531,20 +534,57 @@ def _check_arguments(
             raise FileError(str(path), problem, field=key, allowed=allowed)
 
 
-def _over_file(words: list[Text], folder: Path, arguments: Flat) -> Flat:
-    """Return a command line's arguments over the values of the YAML file that it names."""
-    named = config_option(words, "--config")
+def _over_file(sheet: ConfigSheet, words: list[Text], folder: Path, arguments: Flat) -> Flat:
+    """Return a command line's arguments over the values of the YAML file that it names.
+
+    Where that is not at hand and is the framework's own, its known values stand for it.
+    """
+    field = sheet.file_key or "--config"
+    named = _file_of_key(sheet.file_key, words) or config_option(words, "--config")
     if named is None:
         return arguments
     if named.gaps and not Path(named.value).is_file():
         allowed = "a file; set the variable, or use --run"
         problem = f"cannot be evaluated: {named.gaps[0]}"
-        raise FileError(named.value, problem, field="--config", allowed=allowed)
-    for base in (Path(), folder, *folder.resolve().parents):
-        for path in (base / named.value, base / Path(named.value).name):
+        raise FileError(named.value, problem, field=field, allowed=allowed)
+    bases = (Path(), folder, *folder.resolve().parents)
+    for wanted in (named.value, Path(named.value).name):
+        for path in (base / wanted for base in bases):
             if path.is_file():
                 return read_inherited(path, arguments)
-    raise FileError(named.value, "no such file", field="--config")
+    own = next((each for each in sheet.own_yaml if fits_any(f"/{named.value}", [each])), None)
+    if own is None:
+        allowed = (
+            "a YAML file beside the script, or in a folder above it" if sheet.own_yaml else None
+        )
+        raise FileError(named.value, "no such file", field=field, allowed=allowed)
+    where = f"{named.value}{NOT_THERE}"
+    values = {key: GivenValue(value=each, where=where) for key, each in sheet.own_yaml[own].items()}
+    return {**_without_other_names(sheet, values, arguments), **arguments}
+
+
+def _file_of_key(key: str, words: Sequence[Text]) -> Text | None:
+    """Return the value of the last word that gives a key; None where none does, or there is no such key."""
+    found = [word for word in words if key and word.value.startswith(f"{key}=")]
+    return found[-1].with_value(found[-1].value.partition("=")[2]) if found else None
+
+
+def _without_other_names(sheet: ConfigSheet, values: Flat, arguments: Flat) -> Flat:
+    """Return a file's values without those whose setting an argument gives by another of its keys."""
+    hidden = {
+        key
+        for each in sheet.every_setting()
+        if any(key in arguments for key in each.keys)
+        for key in each.keys
+    }
+    return {key: given for key, given in values.items() if key not in hidden}
+
+
+def _own_values_note(sheet: ConfigSheet, flat: Flat) -> Iterator[str]:
+    """Yield a note where the framework's own values stand for a file that is not at hand."""
+    place = next((each.where for each in flat.values() if each.where.endswith(NOT_THERE)), None)
+    if place is not None:
+        yield f"{place.removesuffix(NOT_THERE)} is not at hand: {sheet.title}'s own values of such a file are taken"
 
 
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:

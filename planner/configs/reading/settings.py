@@ -334,8 +334,10 @@ class RoleSettings:
 
     def _role(self, name: str) -> str:
         """Return the role whose keys give a size."""
-        common = self.settings.sheet.trainers[self.trainer].in_common
-        return self.layout_of if self.layout_of is not None and name in common else self.role
+        trainer = self.settings.sheet.trainers[self.trainer]
+        if self.layout_of is not None and name in trainer.in_common:
+            return self.layout_of
+        return "actor" if self.role == "reference" and name in trainer.actors_sizes else self.role
 
 
 def _remedy(gap: Gap) -> str:

@@ -74,6 +74,7 @@ class TrainerSheet:
         padded: Its engine sheet where sequences are padded; none where they never are.
         in_common: Sizes that the roles of a process share, since it has one layout.
         layout_of: Roles whose engines may start first in a process; the first that there is lays it out.
+        actors_sizes: Sizes that the reference has by the actor's keys, and by none of its own.
     """
 
     framework: str
@@ -87,6 +88,7 @@ class TrainerSheet:
     padded: str | None = None
     in_common: tuple[str, ...] = ()
     layout_of: tuple[Role, ...] = ()
+    actors_sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,8 @@ class VersionRange:
     Attributes:
         since, until: The first and the last version; none where it was there from the start, or still is.
         values: The values that are meant; none means any.
+        lacks: Keys that whole configurations of later versions give beside these: in a file without any of them, these
+            say something.
         usual: Whether later versions take it all the same, and what it was replaced by is usual there.
     """
 
@@ -126,6 +130,7 @@ class VersionRange:
     since: str | None = None
     until: str | None = None
     values: tuple[Scalar, ...] = ()
+    lacks: tuple[str, ...] = ()
     usual: bool = False
 
 
@@ -144,9 +149,10 @@ class ConfigSheet:
         images: What says a version in names of container images and packages, as regular expressions: the group
             `version` is of the framework, one with an engine's name of that, `NAME_minor` what follows its `0.`.
         engines: Sheets of generation engines in this version, by those that are in their place today.
-        version_files: Files of a checkout that hold nothing but the version.
+        version_files: Files of a checkout that hold nothing but the version, or give it as `__version__`.
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         arguments: How its command line is written: `hydra` overrides, or `flags` of argparse.
+        file_key: Key whose value names the YAML file of a configuration; empty where the flag `--config` does.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
         fork_starts: Those of frameworks that are built on it, as patterns; they are taken as its own.
         start_keys: Keys, as patterns, that no other program has: a Python program with two of them is such a fork's.
@@ -155,6 +161,8 @@ class ConfigSheet:
         refused_keys: Keys of configurations that train otherwise, as patterns, and what they do.
         own_files: Configurations of the framework's own that hydra composes, as patterns; none where it composes none.
         own_folders: Where they stand, as patterns.
+        own_yaml: Values of YAML files of the framework's own, by patterns of their paths: they stand for one that is
+            named and not at hand.
         older: Keys by the names that they had in earlier versions.
         models: What stands in place of a model's name in the framework's own files, and the sheet that is meant.
         roles: Prefix of the keys of each role.
@@ -192,6 +200,7 @@ class ConfigSheet:
     version_files: tuple[str, ...] = ()
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     arguments: Literal["hydra", "flags"]
+    file_key: str = ""
     starts: tuple[str, ...]
     fork_starts: tuple[str, ...] = ()
     start_keys: tuple[str, ...] = ()
@@ -200,6 +209,7 @@ class ConfigSheet:
     refused_keys: FrozenDict[str, str] = FrozenDict()
     own_files: tuple[str, ...] = ()
     own_folders: tuple[str, ...] = ()
+    own_yaml: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     older: FrozenDict[str, str] = FrozenDict()
     models: FrozenDict[str, str] = FrozenDict()
     roles: FrozenDict[str, str] = FrozenDict()

@@ -18,6 +18,8 @@ OPTION: Final = "--framework-version"
 REQUIREMENTS: Final = ("requirements*.txt", "setup.py", "pyproject.toml", "Dockerfile*")
 MOST_FOLDERS: Final = 4
 MINOR: Final = "_minor"
+OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
+ASSIGNED: Final = re.compile(r"""^__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
 NUMBER: Final = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.?(?:dev|post|rc)\d*)?$")
 
 
@@ -147,13 +149,20 @@ def _reason(settings: Settings, key: str, versions: VersionRange) -> str:
     said = "is usual up to" if versions.usual else "is a key of versions up to"
     if versions.values and not versions.usual:
         said = "is possible up to"
+    if versions.lacks:
+        said = f"is given without {versions.lacks[0]}, as in configurations up to"
     return f"since {shown} {said} {versions.until} ({given.where})"
 
 
 def _keys_of(settings: Settings, versions: VersionRange) -> Iterator[str]:
     """Yield the given keys of which a range speaks."""
     patterns = [name for each in versions.keys for name in spelled(each, settings.sheet.roles)]
+    lacking = (name for each in versions.lacks for name in spelled(each, settings.sheet.roles))
+    if any(name in settings.flat for name in lacking):
+        return
     for key, given in settings.flat.items():
+        if versions.lacks and not OF_FILE.search(given.where):
+            continue
         if given.added or (versions.values and given.value not in versions.values):
             continue
         if any(fnmatchcase(key, pattern) for pattern in patterns):
@@ -176,7 +185,9 @@ def _hints(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
     for folder in _folders(path):
         for name in sheet.version_files:
             if (folder / name).is_file():
-                version = script_text(folder / name).strip()
+                text = script_text(folder / name)
+                given = ASSIGNED.search(text)
+                version = text.strip() if given is None else given[1]
                 yield _Hint(of="version", version=version, words=version, where=str(folder / name))
         for pattern in REQUIREMENTS:
             for file in sorted(folder.glob(pattern)):

@@ -1,0 +1,302 @@
+"""EasyR1: all roles on one pool, the reference sharded as the actor is, micro-batches of so many of the longest."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from rlplan.algorithms import load_algorithm
+from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role, TrainerOptions
+from rlplan.models.adapter import Adapter
+from rlplan.models.precision import OptimizerKind
+from rlplan.plan import TaskPlan
+from rlplan.planner.configs.broken import actor_of
+from rlplan.planner.configs.losses import (
+    algorithm_notes,
+    algorithm_of,
+    given_losses,
+    kl_place,
+    sampled_in_batches,
+    sampling_guess,
+)
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings
+from rlplan.planner.configs.run import TRAIN_POOL, Run, RunPool, Work
+from rlplan.planner.configs.sizes import (
+    adapter_of,
+    divided,
+    eager_engine,
+    models_of,
+    nearest_divisor,
+    role_sizes,
+    trainer_options,
+)
+from rlplan.planner.plans.trained import TrainerSizes
+
+TRAINER: Final = "fsdp"
+# ZeRO's stage of FSDP that keeps whole parameters between a layer's forward and backward pass.
+GRADIENTS: Final = 2
+# EasyR1 always has a dual clip; a ratio is never that large.
+NO_DUAL_CLIP: Final = 1e6
+OPTIMIZERS: Final[dict[object, OptimizerKind]] = {"adamw": "adam", "adamw_bf16": "kahan-bf16"}
+# Pixels on a side of what becomes one token, by family: a patch times how many are merged on a side
+# (preprocessor_config.json of each on Hugging Face: patch_size and merge_size).
+TOKEN_SIDES: Final = {
+    "qwen2_vl": 28,
+    "qwen2_5_vl": 28,
+    "qwen3_vl": 32,
+    "qwen3_vl_moe": 32,
+}
+TOWER_NOTE: Final = (
+    "images are tokens of the prompts alone: passes of the tower, and what workers take to open and resize images in "
+    "every stage, are not counted"
+)
+# EasyR1@b44b311b, assets/baselines.md: 4,600 s a step of Qwen3-VL-30B-A3B on 8 H800, where 390 s are forecast.
+EXPERTS_NOTE: Final = (
+    "experts are passed over as transformers has them, which is not known to be as fast as is counted: EasyR1 publishes "
+    "steps of Qwen3-VL-30B-A3B that take twelve times the forecast"
+)
+
+
+def run_of(settings: Settings) -> Run:
+    """Return what a configuration trains, and how."""
+    models, keys = models_of(settings, _named_models(settings))
+    gpus = gpus_of(settings)
+    algorithm = algorithm_of(settings, compares=compares(settings))
+    _doubt(settings, models, algorithm)
+    sampling = _sampling(settings, algorithm)
+    return Run(
+        framework=settings.sheet.trainers[TRAINER].framework,
+        trainer=TRAINER,
+        engines=Engines(generate=_engine(settings)),
+        algorithm=algorithm,
+        models=models,
+        model_keys=keys,
+        work=_work(settings),
+        groups=((settings.whole("gpus_per_node"), settings.whole("nodes")),),
+        pools=(RunPool(name=TRAIN_POOL, gpus=gpus, roles=tuple(models)),),
+        generate=_generation(settings, gpus),
+        usual_running=settings.optional_whole("engine_running") is None,
+        trainers={role: _trained(settings, role, gpus) for role in models},
+        options={role: _options(settings, role) for role in models},
+        loss=_loss(settings, algorithm),
+        adapter=_adapter(settings),
+        dynamic_sampling=sampling,
+        notes=(*algorithm_notes(settings, algorithm), *_notes(settings, models)),
+        guesses=tuple(_guesses(settings, sampling)),
+    )
+
+
+def gpus_of(settings: Settings) -> int:
+    """Return the GPUs, which all roles share."""
+    return settings.whole("nodes") * settings.whole("gpus_per_node")
+
+
+def longest_of(settings: Settings) -> int:
+    """Return the tokens of the longest prompt with the longest response."""
+    return settings.whole("max_prompt") + settings.whole("max_response")
+
+
+def roles_of(settings: Settings) -> tuple[Role, ...]:
+    """Return the roles that have models of their own, the actor first."""
+    return tuple(_named_models(settings))
+
+
+def compares(settings: Settings) -> bool:
+    """Tell whether the actor is compared with a reference: whatever the penalty's weight is."""
+    return not settings.on("no_kl")
+
+
+def of_role(settings: Settings, role: Role) -> RoleSettings:
+    """Return what is set of a role's model."""
+    return settings.of(TRAINER, role)
+
+
+def _named_models(settings: Settings) -> dict[Role, str]:
+    """Return the settings that name the models; an adapter's reference is the actor without it."""
+    names: dict[Role, str] = {"actor": "model"}
+    if compares(settings) and settings.whole("lora_rank") < 1:
+        names["reference"] = "model"
+    if settings.word("estimator") == "ppo":
+        names["critic"] = "critic_model"
+    return names
+
+
+def _trained(settings: Settings, role: Role, gpus: int) -> TrainerSizes:
+    own = of_role(settings, role)
+    sizes = role_sizes(own, gpus, TRAIN_POOL)
+    packs = settings.on("critic_packs" if role == "critic" else "packs")
+    infers = own.whole("infer_micro_batch")
+    sizes = replace(
+        sizes,
+        engine="" if packs else settings.sheet.trainers[TRAINER].padded or "",
+        infer_micro_batch=infers,
+        recompute="full" if own.on("checkpoints") and role != "reference" else "none",
+    )
+    if own.value("reshards") is False:
+        sizes = replace(sizes, zero_stage=GRADIENTS)
+    if not own.on("dynamic"):
+        return sizes
+    longest = longest_of(settings)
+    return replace(
+        sizes,
+        token_budget=sizes.micro_batch * longest,
+        infer_token_budget=infers * longest,
+    )
+
+
+def _options(settings: Settings, role: Role) -> TrainerOptions:
+    """Return how a role's trainer keeps its states and makes its logits.
+
+    verl/workers/fsdp_workers.py: a reference is loaded in bf16 unless something else is said, and so are the frozen
+    weights beside an adapter, whatever is said.
+    """
+    own = of_role(settings, role)
+    counts = role == "actor" and bool(settings.loss("entropy_coefficient"))
+    options = trainer_options(own, "entropy" if counts else None)
+    adapts = role == "actor" and settings.whole("lora_rank") > 0
+    if adapts or (role == "reference" and not own.is_given("model_dtype")):
+        options = replace(options, weights="bf16")
+    if role == "reference":
+        return options
+    return replace(options, optimizer=OPTIMIZERS.get(own.value("optimizer"), "adam"))
+
+
+def _work(settings: Settings) -> Work:
+    prompts, most = settings.whole("prompts"), settings.optional_whole("max_model_len")
+    samples, updates = settings.whole("samples"), _updates(settings, prompts)
+    if settings.word("estimator") == "remax":
+        prompts, samples = prompts * samples, 1
+    return Work(
+        prompts=prompts,
+        samples=samples,
+        updates=updates,
+        epochs=settings.whole("epochs"),
+        max_prompt=settings.whole("max_prompt"),
+        max_response=settings.whole("max_response"),
+        max_total=most if most is not None and most < longest_of(settings) else None,
+        image_tokens=_image_tokens(settings),
+    )
+
+
+def _updates(settings: Settings, prompts: int) -> int:
+    """Return the updates of a step: EasyR1 multiplies `global_batch_size` by `rollout.n` (verl/workers/fsdp_workers.py)."""
+    mini = settings.whole("mini_prompts")
+    for key, size in (("mini_prompts", mini), ("prompts", prompts)):
+        if size < 1:
+            raise settings.refused(key, "is no batch", "at least 1")
+    if prompts % mini:
+        settings.doubt("mini_prompts", f"updates that do not divide a step's {prompts:,} prompts")
+    return nearest_divisor(prompts * settings.whole("samples"), prompts / mini)
+
+
+def _image_tokens(settings: Settings) -> int:
+    """Return the tokens of an image that is enlarged to the fewest pixels; 0 for a model of text alone.
+
+    verl/utils/dataset.py, process_image: smaller images are enlarged to `data.min_pixels`.
+    """
+    model, pixels = actor_of(settings), settings.unmapped("min_pixels")
+    side = None if model is None or not model.vision_parameters else TOKEN_SIDES.get(model.family)
+    if side is None or not isinstance(pixels, int):
+        return 0
+    return round(pixels / side**2)
+
+
+def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
+    """Return how groups are sampled again where their mean reward is out of bounds; None where it is not counted.
+
+    verl/trainer/ray_trainer.py, _make_batch_data: whole batches until enough prompts are kept, `max_try_make_batch` at
+    most.
+    """
+    if not settings.on("filters") or not load_algorithm(algorithm).resamples:
+        return None
+    most = settings.whole("filter_batches")
+    prompts, batch = _generated(settings)
+    return sampled_in_batches(prompts, batch, most if most > 0 else None)
+
+
+def _generated(settings: Settings) -> tuple[int, int]:
+    """Return the prompts that a step learns from, and those of a batch that is generated for it."""
+    prompts = settings.whole("prompts")
+    return prompts, settings.optional_whole("gen_prompts") or prompts
+
+
+def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[str]:
+    """Yield what was assumed of the amount of work, and what of it is not counted though no key says it."""
+    if sampling is not None:
+        yield sampling_guess(sampling, *_generated(settings))
+    model = actor_of(settings)
+    if model is not None and model.vision_parameters:
+        yield TOWER_NOTE
+    if model is not None and model.num_experts:
+        yield EXPERTS_NOTE
+
+
+def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
+    """Say which settings change the amount of work in ways that no job has."""
+    resamples = load_algorithm(algorithm).resamples
+    if settings.on("filters") and not resamples:
+        what = "prompts that are sampled again where the mean reward of a group is out of bounds"
+        settings.doubt("filters", what)
+    prompts, batch = _generated(settings)
+    if not (settings.on("filters") and resamples) and batch != prompts:
+        dropped = math.ceil(prompts / batch) * batch - prompts
+        if dropped > 0:
+            settings.doubt("gen_prompts", f"{dropped:,} prompts that are generated and dropped")
+        else:
+            settings.leave_out("gen_prompts", "batches that are generated one after another")
+    if "critic" not in models:
+        return
+    for own, actors in (("critic_mini_prompts", "mini_prompts"), ("critic_epochs", "epochs")):
+        if settings.whole(own) != settings.whole(actors):
+            settings.doubt(own, "other updates of the critic than of the actor")
+
+
+def _notes(settings: Settings, models: dict[Role, str]) -> Iterator[str]:
+    """Yield what was assumed where the critic is given no updates of its own."""
+    if "critic" not in models:
+        return
+    key = settings.key_of("critic_mini_prompts")
+    size, actors = settings.whole("critic_mini_prompts"), settings.whole("mini_prompts")
+    if size != actors and key not in settings.flat:
+        yield f"the critic's updates are of {size:,} prompts, its usual {key}, and forecast as the actor's of {actors:,}"
+
+
+def _engine(settings: Settings) -> str:
+    return eager_engine(settings.word("rollout_engine"), eager=settings.on("eager"))
+
+
+def _generation(settings: Settings, gpus: int) -> TaskPlan:
+    tp = settings.whole("rollout_tp")
+    layout = TaskPlan(
+        pool=TRAIN_POOL,
+        engine=_engine(settings),
+        tp=tp,
+        dp=divided(settings, settings.key_of("rollout_tp"), gpus, tp),
+        memory_fraction=settings.number("memory_fraction"),
+    )
+    running = settings.optional_whole("engine_running")
+    return layout if running is None else replace(layout, max_running=running)
+
+
+def _loss(settings: Settings, algorithm: str) -> Hyperparameters:
+    kind: KlPlace = "none"
+    if compares(settings):
+        kind = "loss" if settings.on("kl_loss") else "reward"
+    losses, usual = given_losses(settings, algorithm), Hyperparameters()
+    if (losses.get("clip_ratio_dual") or 0.0) >= NO_DUAL_CLIP:
+        del losses["clip_ratio_dual"]
+    norm = of_role(settings, "actor").value("max_gradient_norm")
+    return Hyperparameters(
+        **losses,
+        max_gradient_norm=norm if isinstance(norm, float) and norm > 0 else usual.max_gradient_norm,
+        learning_rate=settings.number("learning_rate") or usual.learning_rate,
+        critic_learning_rate=settings.number("critic_learning_rate"),
+        temperature=settings.number("temperature") or usual.temperature,
+        **kl_place(kind, settings.number("kl_weight") if kind != "none" else 0.0),
+    )
+
+
+def _adapter(settings: Settings) -> Adapter | None:
+    """Return the adapter, which goes to the engine as it is: verl/workers/sharding_manager/fsdp_vllm.py."""
+    adapter = adapter_of(settings)
+    return None if adapter is None else replace(adapter, sync="adapter")
