@@ -24,6 +24,7 @@ from rlplan.planner.configs.importing import (
 )
 from rlplan.planner.configs.improving import Improvement, improvements
 from rlplan.planner.configs.reading.settings import OFF, Lost, Settings
+from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy
 from rlplan.planner.configs.run import Run, Work
 from rlplan.planner.configs.sizes import nearest_divisor
 from rlplan.planner.configs.typed import RetypedConfiguration
@@ -318,8 +319,9 @@ def finding_in_data(mistake: UserError) -> Finding:
 
 
 def _findings(settings: Settings) -> Iterator[Finding]:
-    # What a base file that is not at hand, or a fork's own loop, makes of it is not known.
-    partial = any(settings.has("defaults: *")) or bool(settings.taken_as)
+    # What a file that is not at hand, or a fork's own loop, makes of it is not known.
+    partial = any(settings.has("defaults: *")) or settings.is_partial
+    partial = partial or bool(settings.taken_as) or bool(keys_of_a_copy(settings))
     if settings.lost is not None:
         yield _of_lost(settings.lost)
     for rule in rules_of(settings.sheet.name):

@@ -19,6 +19,7 @@ from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Keys, Settings, keys_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy
 from rlplan.planner.configs.reading.versions import set_version
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
 from rlplan.planner.configs.shell.commands import Evaluated
@@ -306,7 +307,7 @@ def imported_run(
     except FileError as error:
         raise in_keys(error, settings, run) from None
     keys = keys_of(settings)
-    guesses = tuple(_guesses(run, options))
+    guesses = (*settings.guesses, *_guesses(run, options))
     return Imported(
         job=job,
         resolved=resolved,
@@ -400,6 +401,7 @@ def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
     for key in settings.has("defaults: *"):
         yield from (f"{gap.source} {gap.reason}" for gap in settings.flat[key].gaps)
     yield from _of_fork(settings, keys)
+    yield from _of_copy(settings)
     yield from _below_the_command(settings)
     if settings.version_reason:
         yield f"{settings.sheet.title} {settings.sheet.version}, {settings.version_reason}"
@@ -434,6 +436,16 @@ def _of_fork(settings: Settings, keys: Keys) -> Iterator[str]:
             )
             note += f", nor what it does with {named}{rest}"
         yield note
+
+
+def _of_copy(settings: Settings) -> Iterator[str]:
+    """Yield a note where keys tell that a configuration is of a copy of its framework."""
+    own = sorted(keys_of_a_copy(settings), key=lambda key: OF_WORK.search(key) is None)
+    if own:
+        named, rest = ", ".join(own[:MOST_NAMED]), len(own) - MOST_NAMED
+        more = f" and {rest} more" if rest > 0 else ""
+        title = settings.sheet.title
+        yield f"of a copy of {title} with keys of its own: what it does with {named}{more} is not known"
 
 
 def _below_the_command(settings: Settings) -> Iterator[str]:

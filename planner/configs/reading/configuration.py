@@ -448,13 +448,13 @@ def _of_start(
     """
     words = list(start.arguments)
     flat = _arguments(sheet, words, file)
-    doubts: dict[str, str] = {}
     if sheet.own_files:
         flat, doubts = composed(sheet, start.name, words, folder, flat)
     else:
-        flat = _over_file(sheet, words, folder, flat)
+        flat, doubts = _over_file(sheet, words, folder, flat)
     settings = Settings(sheet, flat, file, start.name, gaps, doubts=doubts)
-    settings.notes += tuple(_own_values_note(sheet, flat))
+    settings.is_partial = any(each.where.endswith(NOT_THERE) for each in flat.values())
+    settings.guesses = tuple(_own_values(sheet, flat, doubts))
     for key, what in sheet.refused_switches.items():
         if key in flat and not flat[key].gaps and is_on(flat[key].value):
             raise settings.refused_key(key, what, "a configuration that trains")
@@ -534,15 +534,21 @@ def _check_arguments(
             raise FileError(str(path), problem, field=key, allowed=allowed)
 
 
-def _over_file(sheet: ConfigSheet, words: list[Text], folder: Path, arguments: Flat) -> Flat:
-    """Return a command line's arguments over the values of the YAML file that it names.
+def _over_file(
+    sheet: ConfigSheet, words: list[Text], folder: Path, arguments: Flat
+) -> tuple[Flat, dict[str, str]]:
+    """Return a command line's arguments over the values of the YAML file that it names, and what of that is not known.
 
-    Where that is not at hand and is the framework's own, its known values stand for it.
+    Where the file is not at hand, what is known of the framework's own stands for it; for another one without the models
+    that it names.
+
+    Raises:
+        FileError: It is not known which file that is, or it is not at hand and nothing stands for it.
     """
     field = sheet.file_key or "--config"
     named = _file_of_key(sheet.file_key, words) or config_option(words, "--config")
     if named is None:
-        return arguments
+        return arguments, {}
     if named.gaps and not Path(named.value).is_file():
         allowed = "a file; set the variable, or use --run"
         problem = f"cannot be evaluated: {named.gaps[0]}"
@@ -551,16 +557,30 @@ def _over_file(sheet: ConfigSheet, words: list[Text], folder: Path, arguments: F
     for wanted in (named.value, Path(named.value).name):
         for path in (base / wanted for base in bases):
             if path.is_file():
-                return read_inherited(path, arguments)
+                return read_inherited(path, arguments), {}
+    if not sheet.own_yaml:
+        raise FileError(named.value, "no such file", field=field)
     own = next((each for each in sheet.own_yaml if fits_any(f"/{named.value}", [each])), None)
-    if own is None:
-        allowed = (
-            "a YAML file beside the script, or in a folder above it" if sheet.own_yaml else None
-        )
-        raise FileError(named.value, "no such file", field=field, allowed=allowed)
+    values = sheet.own_yaml[own or next(iter(sheet.own_yaml))]
+    left = set() if own else {key for name in MODELS for key in _keys_of(sheet, name)}
     where = f"{named.value}{NOT_THERE}"
-    values = {key: GivenValue(value=each, where=where) for key, each in sheet.own_yaml[own].items()}
-    return {**_without_other_names(sheet, values, arguments), **arguments}
+    flat = {
+        key: GivenValue(value=value, where=where)
+        for key, value in values.items()
+        if key not in left
+    }
+    flat = {**_without_other_names(sheet, flat, arguments), **arguments}
+    what = f"its file is not at hand, and {sheet.title}'s own {next(iter(sheet.own_yaml)).lstrip('*')} stands for it"
+    return flat, {} if own else {field: what}
+
+
+# Settings that name models: nobody knows those of a file that is not at hand.
+MODELS: Final = ("model", "critic_model", "reward_model")
+
+
+def _keys_of(sheet: ConfigSheet, name: str) -> tuple[str, ...]:
+    setting = sheet.settings.get(name)
+    return () if setting is None else setting.keys
 
 
 def _file_of_key(key: str, words: Sequence[Text]) -> Text | None:
@@ -580,11 +600,12 @@ def _without_other_names(sheet: ConfigSheet, values: Flat, arguments: Flat) -> F
     return {key: given for key, given in values.items() if key not in hidden}
 
 
-def _own_values_note(sheet: ConfigSheet, flat: Flat) -> Iterator[str]:
-    """Yield a note where the framework's own values stand for a file that is not at hand."""
+def _own_values(sheet: ConfigSheet, flat: Flat, doubts: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is assumed where the framework's own values stand for a file of its own that is not at hand."""
     place = next((each.where for each in flat.values() if each.where.endswith(NOT_THERE)), None)
-    if place is not None:
-        yield f"{place.removesuffix(NOT_THERE)} is not at hand: {sheet.title}'s own values of such a file are taken"
+    if place is not None and not doubts:
+        name = place.removesuffix(NOT_THERE)
+        yield f"{name}, which is not at hand, has {sheet.title} {sheet.version}'s own values: put it beside the script"
 
 
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:

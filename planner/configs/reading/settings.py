@@ -44,6 +44,8 @@ class Settings:
         taken_as: The framework's own start that the start is taken as, where it is another's; else empty.
         lost: What its script has below the end of the command; None where there is nothing.
         notes: What is to be said of how it was read.
+        guesses: What was assumed of the amount of work as it was read.
+        is_partial: Whether a file that it names is not at hand, and other values stand for it.
         model: Takes the place of the actor's model, where somebody says so.
         used: Keys whose values went into the job or plan.
         left_out: Keys whose values job and plan cannot hold: what is not counted.
@@ -59,6 +61,8 @@ class Settings:
     taken_as: str = ""
     lost: Lost | None = None
     notes: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
+    is_partial: bool = False
     model: str | None = None
     used: set[str] = field(default_factory=set)
     left_out: dict[str, str] = field(default_factory=dict)

@@ -152,6 +152,8 @@ class ConfigSheet:
         version_files: Files of a checkout that hold nothing but the version, or give it as `__version__`.
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         arguments: How its command line is written: `hydra` overrides, or `flags` of argparse.
+        refuses_unknown: Whether its start stops at keys that it does not know, so that a configuration which has some
+            is of a copy that has more.
         file_key: Key whose value names the YAML file of a configuration; empty where the flag `--config` does.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
         fork_starts: Those of frameworks that are built on it, as patterns; they are taken as its own.
@@ -200,6 +202,7 @@ class ConfigSheet:
     version_files: tuple[str, ...] = ()
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     arguments: Literal["hydra", "flags"]
+    refuses_unknown: bool = False
     file_key: str = ""
     starts: tuple[str, ...]
     fork_starts: tuple[str, ...] = ()

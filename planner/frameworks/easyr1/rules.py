@@ -3,10 +3,14 @@
 from collections.abc import Iterator
 from typing import Final
 
-from rlplan.errors import nearest_name
 from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
-from rlplan.planner.configs.reading.settings import RoleSettings, Settings, fits_any
-from rlplan.planner.configs.reading.sheet import spelled
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings
+from rlplan.planner.configs.reading.unknown_keys import (
+    known_keys,
+    nearest_key,
+    older_keys,
+    unknown_keys,
+)
 from rlplan.planner.frameworks.easyr1.reading import (
     OPTIMIZERS,
     compares,
@@ -178,7 +182,12 @@ def sequence_ranks_divide_the_heads(settings: Settings) -> Iterator[Broken]:
     model, own = actor_of(settings), of_role(settings, "actor")
     if model is None:
         return
-    for heads, kind in ((model.num_heads, "heads"), (model.num_kv_heads, "KV heads")):
+    kinds = [(model.num_heads, "heads")]
+    if (
+        not model.vision_parameters
+    ):  # of those, transformers before 4.54 handed on repeated KV heads
+        kinds.append((model.num_kv_heads, "KV heads"))
+    for heads, kind in kinds:
         problem = f"does not divide the {heads} {kind} of {model.name}"
         yield from unless(
             divides(own.whole("cp"), heads), own.key_of("cp"), problem, f"divisors of {heads}"
@@ -318,29 +327,12 @@ def checkpoints_are_of_a_step(settings: Settings) -> Iterator[Broken]:
 
 def keys_are_known(settings: Settings) -> Iterator[Broken]:
     """Give no key that its dataclasses do not have: OmegaConf stops at it, unless a copy has more fields."""
-    sheet = settings.sheet
-    known = {key for each in sheet.every_setting() for key in (*each.keys, *each.over)}
-    known |= {
-        name
-        for section in (sheet.harmless(), sheet.not_modelled, sheet.changes_work)
-        for key in section
-        for name in spelled(key, sheet.roles)
-    }
-    order = sheet.versions.index
-    for each in sheet.ranges:
-        if each.until is None or each.lacks or order(each.until) >= order(sheet.version):
-            continue
-        older = [name for key in each.keys for name in spelled(key, sheet.roles)]
-        for key in settings.flat:
-            if fits_any(key, older):
-                problem = (
-                    f"is a key of versions up to {each.until}, and {sheet.version} stops at it"
-                )
-                yield Broken(key=key, problem=problem, allowed="its newer name", stops=False)
-    for key in settings.flat:
-        if fits_any(key, known) or "." not in key or key.startswith("-"):
-            continue
-        nearest = nearest_name(key, known)
+    sheet, known = settings.sheet, known_keys(settings.sheet)
+    for key, until in older_keys(settings):
+        problem = f"is a key of versions up to {until}, and {sheet.version} stops at it"
+        yield Broken(key=key, problem=problem, allowed="what it is called now", stops=False)
+    for key in unknown_keys(settings):
+        nearest = nearest_key(key, known)
         if nearest is not None:
             problem = (
                 f"is no key of EasyR1 {sheet.version}, which stops at it unless your copy has it"

@@ -34,7 +34,7 @@ worker:
   rollout: {n: 4, tensor_parallel_size: 1}
 trainer: {n_gpus_per_node: 4, logger: [console]}
 """
-SCRIPT = "python3 -m verl.trainer.main config=examples/config.yaml worker.rollout.n=8 \"$@\"\n"
+SCRIPT = 'python3 -m verl.trainer.main config=examples/config.yaml worker.rollout.n=8 "$@"\n'
 
 
 def easyr1(*more, options=OPTIONS):
@@ -73,14 +73,24 @@ def test_for_a_file_of_its_own_that_is_not_at_hand_stand_its_known_values(tmp_pa
     work = found.job.workload
     assert (work.prompts, work.samples_per_prompt, work.updates) == (512, 8, 4)
     assert found.job.models["actor"] == "qwen2.5-7b"
-    note = "examples/config.yaml is not at hand: EasyR1's own values of such a file are taken"
-    assert note in found.notes
+    assert (
+        "examples/config.yaml, which is not at hand, has EasyR1 0.3.3's own values: put it beside the script"
+        in found.guesses
+    )
+    assert list(found.doubts()) == []
 
 
-def test_another_file_that_is_not_at_hand_is_refused_by_name(tmp_path):
+def test_another_file_that_is_not_at_hand_makes_the_answer_doubtful_and_names_no_model(tmp_path):
     written(tmp_path, {"run.sh": SCRIPT.replace("examples/config.yaml", "mine/geo.yaml")})
-    with pytest.raises(FileError, match=r"mine/geo\.yaml: config: no such file; allowed: a YAML"):
-        imported("easyr1", [str(tmp_path / "run.sh")], OPTIONS)
+    script = str(tmp_path / "run.sh")
+    with pytest.raises(FileError, match=r"worker\.actor\.model\.model_path: is missing"):
+        imported("easyr1", [script], OPTIONS)
+    named = replace(OPTIONS, model="qwen2.5-7b")
+    (doubt,) = imported("easyr1", [script], named).doubts()
+    assert doubt == (
+        "config=mine/geo.yaml changes the amount of work (its file is not at hand, and EasyR1's own examples/config.yaml "
+        "stands for it) and is not counted"
+    )
 
 
 def test_scripts_and_files_are_told_from_verls(tmp_path):
@@ -182,7 +192,9 @@ def test_groups_are_sampled_again_in_batches():
     assert found.job.dynamic_sampling.expected_rounds == 1.5
     assert found.job.dynamic_sampling.max_rounds == 5
     (guess,) = (each for each in found.guesses if "differ in reward" in each)
-    assert guess.startswith("3 batches of 128 prompts generated for the 256 that a step learns from")
+    assert guess.startswith(
+        "3 batches of 128 prompts generated for the 256 that a step learns from"
+    )
     compared = easyr1("algorithm.online_filtering=true")
     assert "algorithm.online_filtering" in compared.keys.changes_work
 
@@ -205,7 +217,9 @@ def test_a_critic_with_updates_of_its_own_is_said():
     assert any("the critic's updates are of 256 prompts" in note for note in usual.notes)
 
 
-@pytest.mark.parametrize(("gpu", "running"), [("h100-80gb-sxm", 1024), ("a100-80gb-sxm", 256), ("l20", 256)])
+@pytest.mark.parametrize(
+    ("gpu", "running"), [("h100-80gb-sxm", 1024), ("a100-80gb-sxm", 256), ("l20", 256)]
+)
 def test_the_engine_decides_by_its_gpu_how_many_sequences_it_decodes(gpu, running):
     found = easyr1(options=replace(OPTIONS, gpu=gpu))
     assert found.draft.tasks["actor.generate"].max_running == running
@@ -250,7 +264,9 @@ def test_a_checkout_says_its_version(tmp_path):
 
 
 def test_images_are_tokens_of_prompts_and_what_else_they_take_is_said():
-    vision = easyr1(f"{A}.model.model_path=Qwen/Qwen2.5-VL-7B-Instruct", "data.max_prompt_length=4096")
+    vision = easyr1(
+        f"{A}.model.model_path=Qwen/Qwen2.5-VL-7B-Instruct", "data.max_prompt_length=4096"
+    )
     # 256 tokens of text, and 512 x 512 pixels in squares of 28 x 28.
     assert vision.job.workload.prompt_tokens.mean == 256 + 334
     assert any("with an image of the smallest size (334 tokens)" in each for each in vision.guesses)
@@ -258,7 +274,10 @@ def test_images_are_tokens_of_prompts_and_what_else_they_take_is_said():
     larger = easyr1(f"{A}.model.model_path=Qwen/Qwen3-VL-8B-Instruct", "data.min_pixels=1048576",
                     "data.max_prompt_length=4096")  # fmt: skip
     assert larger.job.workload.prompt_tokens.mean == 256 + 1024
-    said = easyr1(f"{A}.model.model_path=Qwen/Qwen2.5-VL-7B-Instruct", options=replace(OPTIONS, mean_prompt=700))
+    said = easyr1(
+        f"{A}.model.model_path=Qwen/Qwen2.5-VL-7B-Instruct",
+        options=replace(OPTIONS, mean_prompt=700),
+    )
     assert said.job.workload.prompt_tokens.mean == 700
     assert easyr1().job.workload.prompt_tokens.mean == 256
 

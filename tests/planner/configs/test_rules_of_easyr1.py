@@ -59,7 +59,9 @@ MERELY_SAID = {"sequence-ranks-want-packing", "sequence-ranks-want-text", "keys-
 
 def broken(words):
     settings = settings_of("easyr1", words, OPTIONS)
-    return {rule.name: rule.broken(settings) for rule in rules_of("easyr1") if rule.broken(settings)}
+    return {
+        rule.name: rule.broken(settings) for rule in rules_of("easyr1") if rule.broken(settings)
+    }
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,12 @@ def test_a_misspelt_key_is_answered_with_the_nearest():
 
 
 def test_a_key_of_an_earlier_version_is_said_where_another_version_is_meant():
-    later = (*EASYR1, f"{A}.model.lora.rank=32", f"{A}.dynamic_batching=true", "trainer.find_last_checkpoint=true")
+    later = (
+        *EASYR1,
+        f"{A}.model.lora.rank=32",
+        f"{A}.dynamic_batching=true",
+        "trainer.find_last_checkpoint=true",
+    )
     (each,) = broken([*later, "trainer.total_episodes=3"])["keys-are-known"]
     assert each.key == "trainer.total_episodes"
     assert each.problem == "is a key of versions up to 0.3, and 0.3.3 stops at it"
