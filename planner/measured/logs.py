@@ -27,11 +27,9 @@ CONSOLE_DICT = re.compile(r"\bGlobal step \d+: (?=\{)")
 DICT_FIGURE = re.compile(r"'([\w./@-]+)': (?:np\.\w+\()?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
 # `  • generation: 20.13s (44.4%)`, `  • Mean Generation Length: 812.5`.
 CONSOLE_ROW = re.compile(r"• ([\w /-]+): ([\d.]+)(s\b)?")
-# `(Runner pid=812) timing_s:` and `(Runner pid=812)   gen: 31.2`: a line of a YAML document behind whatever Ray puts
-# before it, which is the same for all lines of a process.
-NESTED_ROW = re.compile(
-    r"(?P<process>\([\w.:]+ pid=[^)]*\) ?)?(?P<indent> *)(?P<name>[\w./@-]+):(?: (?P<value>\S+))?$"
-)
+# What Ray puts before the lines of a process, and then `timing_s:` or `  gen: 31.2`: lines of a YAML document.
+RAY_PREFIX = re.compile(r"\([\w.:]+ pid=[^)]*\) ")
+NESTED_ROW = re.compile(r"(?P<indent> *)(?P<name>[\w./@-]+):(?: (?P<value>\S+))?")
 # What exported tables call the step and the name of a figure, in small letters.
 STEP_COLUMNS = ("step", "_step", "global_step", "trainer/global_step", "iteration")
 TAG_COLUMNS = ("tag", "key", "metric", "name")
@@ -145,20 +143,21 @@ def _nested_steps(begins: re.Pattern[str], lines: Sequence[str]) -> Iterator[Fig
     """
     step: dict[str, float] = {}
     process, parents = "", list[tuple[int, str]]()
-    open_ = False
+    is_open = False
     for raw in lines:
         line = ENDS_OF_LINE.sub("", raw).rstrip()
         if begin := begins.search(line):
-            if open_:
+            if is_open:
                 yield step
-            step, parents, process, open_ = {}, [], line[: begin.start()], True
+            step, parents, process, is_open = {}, [], line[: begin.start()], True
             continue
-        row = NESTED_ROW.match(line)
-        if not open_ or not line.startswith(process):
+        of_ray = RAY_PREFIX.match(line)
+        if not is_open or not line or (of_ray[0] if of_ray else "") != process:
             continue
-        if row is None or (row["process"] or "") != process:
+        row = NESTED_ROW.fullmatch(line[len(process) :])
+        if row is None:
             yield step
-            open_ = False
+            is_open = False
             continue
         depth = len(row["indent"])
         parents = [each for each in parents if each[0] < depth]
@@ -167,7 +166,7 @@ def _nested_steps(begins: re.Pattern[str], lines: Sequence[str]) -> Iterator[Fig
         else:
             key = "/".join([*(name for _, name in parents), row["name"]])
             step |= _numbers([(key, row["value"])])
-    if open_:
+    if is_open:
         yield step
 
 

@@ -21,6 +21,7 @@ from rlplan_cli.main import run as run_cli
 from tests.hard.mutation import Words
 from tests.house.tree import ROOT
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
+from tests.planner.configs.test_rules_of_easyr1 import EASYR1
 from tests.planner.measured.test_checking import WRITERS
 from tests.rlplan_cli.conftest import DRAFT, JOB, write_run
 
@@ -208,11 +209,13 @@ def _configs(home):
         f'set -x\nN=${{NNODES:-2}}\nTP=$((2 * N))\nfor M in a b; do echo $M; done\npython3 {words} "$@"\n'
     )
     (home / "nemo.yaml").write_text(NEMO)
+    (home / "easyr1.sh").write_text(f'set -x\npython3 {" ".join(EASYR1)} "$@"\n')
     (home / "orlhf.sh").write_text("set -x\nray job submit -- python3 " + " ".join(OPENRLHF) + "\n")
     given = [
         ("verl", "verl.sh", "text"),
         ("nemo-rl", "nemo.yaml", "yaml"),
         ("openrlhf", "orlhf.sh", "text"),
+        ("easyr1", "easyr1.sh", "text"),
     ]
     for framework, pattern, kind in (
         ("verl", "configs/verl/*.sh", "text"), ("openrlhf", "configs/openrlhf/*.sh", "text"),

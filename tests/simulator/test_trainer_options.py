@@ -50,6 +50,14 @@ def test_states_are_of_the_format_in_which_weights_are_kept(weights, sizes):
         assert terms[term] == pytest.approx(size * PARAMETERS / 8, rel=1e-6)
 
 
+@pytest.mark.parametrize(("weights", "sizes"), [("bf16", (2, 2, 6)), (None, (4, 4, 6))])
+def test_what_kahan_summation_keeps_is_one_more_value_a_parameter_in_bf16(weights, sizes):
+    terms = terms_of(SHARDED, weights=weights, optimizer="kahan-bf16")
+    kept = ("actor weights", "actor gradients", "actor optimizer states")
+    for term, size in zip(kept, sizes, strict=True):
+        assert terms[term] == pytest.approx(size * PARAMETERS / 8, rel=1e-6)
+
+
 def test_weights_in_the_format_of_products_are_gathered_from_shards_but_not_cast():
     assert not placed(SHARDED, weights="bf16").casts_weights
     assert placed(SHARDED).casts_weights

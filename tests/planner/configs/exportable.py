@@ -11,11 +11,12 @@ from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.layout import layers_of_stages
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.layouts.settings import generate_layouts
 from rlplan.planner.layouts.sizes import PoolCuts
 from rlplan.planner.placements.partitions import GENERATION, all_placements
 from rlplan.planner.plans.assembly import assemble, pool_roles
-from rlplan.profiles.catalog import ENGINES, load_engine, resolve_job
+from rlplan.profiles.catalog import ENGINES, load_device, load_engine, resolve_job
 from rlplan.profiles.sheets import load_framework
 from rlplan.rules import refusals
 from rlplan.rules.batches import rank_sequences
@@ -173,6 +174,8 @@ class _Layouts:
         ]
         if not found:
             return None
+        if self.way.usual_running:
+            fixed["max_running"] = usual_running(load_device(self.job.cluster[0].gpu))
         layout = replace(self.random.choice(found), pool=pool.name, **fixed)
         share = self.random.choice((0.5, 0.6, 0.85))
         return replace(layout, memory_fraction=share)

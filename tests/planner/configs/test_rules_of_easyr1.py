@@ -122,6 +122,4 @@ def test_a_key_of_an_earlier_version_is_said_where_another_version_is_meant():
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="EasyR1's examples are not here")
 def test_published_configurations_break_no_rule():
     files = [path for path in PUBLISHED.iterdir() if path.suffix in {".sh", ".yaml"}]
-    assert {path.name: broken([str(path)]) for path in files} == dict.fromkeys(
-        (path.name for path in files), {}
-    )
+    assert {path.name: broken([str(path)]) for path in files} == {path.name: {} for path in files}

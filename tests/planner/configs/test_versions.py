@@ -7,6 +7,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.checking import check_config
+from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.profiles.facts import load_facts
@@ -196,7 +197,7 @@ def test_steps_and_engines_of_nemo_rl_are_those_of_the_version(number, framework
 
 
 def test_every_version_has_sheets_that_there_are():
-    for name in ("verl", "nemo-rl", "openrlhf"):
+    for name in frameworks_with("keys"):
         sheet = load_config_sheet(name)
         assert set(sheet.earlier) <= set(sheet.versions)
         for number in sheet.versions:
