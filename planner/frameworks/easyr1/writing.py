@@ -101,7 +101,8 @@ def _role(export: Export, role: Role) -> None:
     leaves = layout.offload and (trained is None or "weights" in leaving)
     export.put_size(role, "param_offload", leaves and not options.host_states)
     export.put_size(role, "cpu_offload", options.host_states)
-    if trained is None:
+    if trained is None:  # in fp32 unless something else is said: its own usual is bf16
+        export.put_size(role, "model_dtype", options.weights)
         return
     moves = layout.offload and "optimizer" in leaving and not options.host_states
     export.put_size(role, "optimizer_offload", moves)
