@@ -328,10 +328,8 @@ def _of_longest(
 ) -> Found:
     """Return a token budget by a key that counts the longest sequences in it; None where it holds a part of one."""
     sequences, left = divmod(budget, plan.job.workload.longest_sequence_tokens)
-    switch, size = (
-        _switch(infers, layout, own, "dynamic"),
-        _of_sequences(infers, sequences, layout, own),
-    )
+    size = _of_sequences(infers, sequences, layout, own)
+    switch = _switch(infers, layout, own, "dynamic")
     if switch is None or size is None or left or not sequences:
         return None
     return (*switch, *size)

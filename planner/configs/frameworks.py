@@ -3,6 +3,7 @@
 `profiles/frameworks/NAME/` has its data, `planner/frameworks/NAME/` its code. Listing them imports no framework.
 """
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -17,6 +18,8 @@ CodePart = Literal["reading", "writing", "rules"]
 Part = DataPart | CodePart
 CODE_PARTS: Final[tuple[CodePart, ...]] = get_args(CodePart)
 PACKAGE: Final = "rlplan.planner.frameworks"
+# Versions stand behind the names of framework sheets.
+VERSION: Final = re.compile(r"-\d+(\.\d+)*$")
 
 # What is not done for a framework without a part.
 ABSENT: Final[Mapping[Part, str]] = {
@@ -45,7 +48,7 @@ def names_in_words(*parts: Part) -> str:
 
 def steps_in_words() -> str:
     """Return the names of what steps are forecast of, by trainer; earlier versions are left out."""
-    return ", ".join(name for name in sorted(data_files("steps")) if not name[-1].isdigit())
+    return ", ".join(name for name in sorted(data_files("steps")) if not VERSION.search(name))
 
 
 def has(name: str, part: Part) -> bool:

@@ -5,7 +5,6 @@ without that bounds the one with it: what is found then, with the parts of its w
 the gap from the best.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.plan import Mode, Plan, TaskDraft
 from rlplan.planner.answers.best_plans import best_front, best_plans, front_under_specs, under_specs
 from rlplan.planner.answers.infeasible_specs import infeasible_specs_error
-from rlplan.planner.configs.frameworks import check_parts, frameworks_with
+from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_with
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.configs.writing.export import family
@@ -47,8 +46,6 @@ from rlplan.simulator.timeline.assemble import batch_tokens
 from rlplan.specs import Specs
 
 FactsOf = Callable[[Job], Facts]
-# Versions stand behind the names of framework sheets.
-VERSION: Final = re.compile(r"-\d+(\.\d+)*$")
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
 
 

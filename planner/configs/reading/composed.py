@@ -322,7 +322,7 @@ def composed_yaml(sheet: ConfigSheet, path: Path, words: Iterable[Text], argumen
     )
     found = read_composed(path.name, files, arguments, removed=_removed(words), usual=_usual(sheet))
     assert found is not None, "the file is there"
-    return _nearest(sheet, found, arguments)
+    return without_other_names(sheet, found, arguments)
 
 
 def composed(
@@ -360,7 +360,7 @@ def composed(
     )
     found = read_composed(name, files, arguments, removed=_removed(words), usual=_usual(sheet))
     if found is not None:
-        return _nearest(sheet, found, arguments), {}
+        return without_other_names(sheet, found, arguments), {}
     place = "" if placed is None else placed.value.rstrip("/")
     elsewhere = place.startswith(("/", "$", "`")) and not fits_any(place, sheet.own_folders)
     own = files.is_own(name) and not elsewhere
@@ -423,7 +423,7 @@ def _usual(sheet: ConfigSheet) -> dict[str, object]:
     }
 
 
-def _nearest(sheet: ConfigSheet, flat: Flat, arguments: Flat) -> Flat:
+def without_other_names(sheet: ConfigSheet, flat: Flat, arguments: Flat) -> Flat:
     """Return values without those of files whose setting an argument gives by another of its keys."""
     hidden = {
         key

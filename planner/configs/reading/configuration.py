@@ -13,6 +13,7 @@ from rlplan.planner.configs.reading.composed import (
     composed,
     composed_yaml,
     config_option,
+    without_other_names,
 )
 from rlplan.planner.configs.reading.given import Flat, GivenValue, leaves, place_of, scalar
 from rlplan.planner.configs.reading.inherited import read_inherited
@@ -81,7 +82,8 @@ def _is_of_fork(sheet: ConfigSheet, name: str, arguments: tuple[Text, ...]) -> b
     telling = telling_keys(sheet, arguments)
     if len(telling) >= TELLING:
         return True
-    has_file = any(word.value.startswith("--config") for word in arguments)
+    files = ("--config", f"{sheet.file_key}=") if sheet.file_key else ("--config",)
+    has_file = any(word.value.startswith(files) for word in arguments)
     return fits_any(name, sheet.fork_starts) and (bool(telling) or has_file)
 
 
@@ -569,7 +571,7 @@ def _over_file(
         for key, value in values.items()
         if key not in left
     }
-    flat = {**_without_other_names(sheet, flat, arguments), **arguments}
+    flat = without_other_names(sheet, {**flat, **arguments}, arguments)
     what = f"its file is not at hand, and {sheet.title}'s own {next(iter(sheet.own_yaml)).lstrip('*')} stands for it"
     return flat, {} if own else {field: what}
 
@@ -587,17 +589,6 @@ def _file_of_key(key: str, words: Sequence[Text]) -> Text | None:
     """Return the value of the last word that gives a key; None where none does, or there is no such key."""
     found = [word for word in words if key and word.value.startswith(f"{key}=")]
     return found[-1].with_value(found[-1].value.partition("=")[2]) if found else None
-
-
-def _without_other_names(sheet: ConfigSheet, values: Flat, arguments: Flat) -> Flat:
-    """Return a file's values without those whose setting an argument gives by another of its keys."""
-    hidden = {
-        key
-        for each in sheet.every_setting()
-        if any(key in arguments for key in each.keys)
-        for key in each.keys
-    }
-    return {key: given for key, given in values.items() if key not in hidden}
 
 
 def _own_values(sheet: ConfigSheet, flat: Flat, doubts: Mapping[str, str]) -> Iterator[str]:

@@ -105,6 +105,14 @@ def test_scripts_and_files_are_told_from_verls(tmp_path):
         imported("easyr1", ["-m", "verl.trainer.main_ppo", "data.train_batch_size=64"], OPTIONS)
 
 
+def test_a_start_of_another_name_is_taken_for_its_own_with_a_file_or_two_keys(tmp_path):
+    other = SCRIPT.replace("verl.trainer.main", "gui.trainer.main_gui")
+    written(tmp_path, {"examples/config.yaml": FILE, "run.sh": other})
+    found = imported("easyr1", [str(tmp_path / "run.sh")], OPTIONS)
+    assert found.job.workload.samples_per_prompt == 8
+    assert any(note.startswith("gui.trainer.main_gui is taken as EasyR1's") for note in found.notes)
+
+
 def test_all_roles_share_the_gpus_and_the_reference_the_actors_batches():
     found = easyr1(f"{A}.ulysses_size=4", "worker.ref.fsdp.enable_cpu_offload=true")
     (pool,) = found.draft.pools
