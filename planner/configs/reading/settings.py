@@ -245,9 +245,9 @@ class Settings:
 
     def _meant(self, setting: Setting, key: str, given: GivenValue) -> object:
         """Return what a word means; one that is not known, but has a part that is, is a fork's and means what that does."""
-        if not setting.values:
-            return given.value
         word = str(given.value)
+        if not setting.values or (setting.takes_any and word not in setting.values):
+            return given.value
         if word not in setting.values:
             known = setting.values.keys()
             part = next((each for each in word.split("_") if each in known), None)

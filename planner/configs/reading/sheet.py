@@ -28,6 +28,7 @@ class Setting:
         default: The framework's own, where none is given.
         follows: The setting whose value it takes where none is given.
         values: What its words mean here; without any they mean themselves. An unknown one is refused.
+        takes_any: Whether an unknown word is not refused, and means itself.
         written: The key that an export writes, by role (`any` for all others); else the first.
     """
 
@@ -36,6 +37,7 @@ class Setting:
     default: Scalar = None
     follows: str | None = None
     values: FrozenDict[str, Scalar] = FrozenDict()
+    takes_any: bool = False
     written: FrozenDict[str, str] = FrozenDict()
 
     def of(self, prefix: str) -> "Setting":

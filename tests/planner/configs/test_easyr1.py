@@ -184,6 +184,7 @@ def test_the_reference_is_passed_over_whatever_the_penaltys_weight_is():
         (("algorithm.disable_kl=true", f"{A}.loss_type=gspo_token"), "gspo"),
         (("algorithm.disable_kl=true", f"{A}.loss_type=cispo"), "cispo"),
         (("algorithm.disable_kl=true", f"{A}.loss_type=sapo"), "grpo"),
+        (("algorithm.disable_kl=true", f"{A}.loss_type=of_our_own"), "grpo"),
         (("algorithm.adv_estimator=rloo",), "rloo"),
         (("algorithm.adv_estimator=reinforce_plus_plus",), "reinforce-plus-plus"),
         (CRITIC, "ppo"),
