@@ -245,12 +245,12 @@ class Settings:
 
     def _meant(self, setting: Setting, key: str, given: GivenValue) -> object:
         """Return what a word means; one that is not known, but has a part that is, is a fork's and means what that does."""
-        word = str(given.value)
-        if not setting.values or (setting.takes_any and word not in setting.values):
+        if not setting.values or (given.value is None and setting.default is None):
             return given.value
+        word = str(given.value)
         if word not in setting.values:
             known = setting.values.keys()
-            part = next((each for each in word.split("_") if each in known), None)
+            part = next((each for each in word.split("_") if each in known), setting.otherwise)
             if part is not None:
                 note = f"{key}={word} is not of {self.sheet.title} {self.sheet.version}: taken as {part}"
                 self.notes = tuple(dict.fromkeys((*self.notes, note)))

@@ -28,7 +28,7 @@ class Setting:
         default: The framework's own, where none is given.
         follows: The setting whose value it takes where none is given.
         values: What its words mean here; without any they mean themselves. An unknown one is refused.
-        takes_any: Whether an unknown word is not refused, and means itself.
+        otherwise: The word for which an unknown one is taken, which is said; none refuses it.
         written: The key that an export writes, by role (`any` for all others); else the first.
     """
 
@@ -37,7 +37,7 @@ class Setting:
     default: Scalar = None
     follows: str | None = None
     values: FrozenDict[str, Scalar] = FrozenDict()
-    takes_any: bool = False
+    otherwise: str | None = None
     written: FrozenDict[str, str] = FrozenDict()
 
     def of(self, prefix: str) -> "Setting":

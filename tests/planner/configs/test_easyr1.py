@@ -186,12 +186,19 @@ def test_the_reference_is_passed_over_whatever_the_penaltys_weight_is():
         (("algorithm.disable_kl=true", f"{A}.loss_type=sapo"), "grpo"),
         (("algorithm.disable_kl=true", f"{A}.loss_type=of_our_own"), "grpo"),
         (("algorithm.adv_estimator=rloo",), "rloo"),
+        (("algorithm.adv_estimator=of_our_own",), "grpo"),
         (("algorithm.adv_estimator=reinforce_plus_plus",), "reinforce-plus-plus"),
         (CRITIC, "ppo"),
     ],
 )
 def test_words_name_algorithms(words, algorithm):
     assert easyr1(*words).job.algorithm == algorithm
+
+
+def test_a_word_of_a_copy_is_said_to_be_taken_for_another():
+    found = easyr1("algorithm.adv_estimator=of_our_own", f"{A}.loss_type=mine")
+    assert "algorithm.adv_estimator=of_our_own is not of EasyR1 0.3.3: taken as grpo" in found.notes
+    assert f"{A}.fsdp.torch_dtype" in easyr1(f"{A}.fsdp.torch_dtype=null").keys.mapped
 
 
 def test_groups_are_sampled_again_in_batches():
