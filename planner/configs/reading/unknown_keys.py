@@ -1,11 +1,15 @@
 """Keys that a framework's sheet does not know: misspelt ones, and those that somebody's copy of it has beside its own."""
 
 from collections.abc import Collection, Iterator
+from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
+from typing import Final
 
-from rlplan.errors import nearest_name
 from rlplan.planner.configs.reading.settings import Settings, fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, spelled
+
+# Names that are alike to this share differ by a slip: `ulyses_size` and `ulysses_size`, not `max_input` and `max_prompt`.
+ALIKE: Final = 0.9
 
 
 def known_keys(sheet: ConfigSheet) -> set[str]:
@@ -29,21 +33,24 @@ def unknown_keys(settings: Settings) -> Iterator[str]:
 def nearest_key(key: str, known: Collection[str]) -> str | None:
     """Return the known key that a misspelt one may mean; None where none is near.
 
-    It has another last part beside the same ones before it, or the same last part behind others.
+    Its last part, or what stands before that, differs by a slip; or what stands before that is not whole.
     """
     parent, _, last = key.rpartition(".")
-    beside = {each.rpartition(".")[2]: each for each in known if each.rpartition(".")[0] == parent}
-    near = nearest_name(last, beside)
-    if near is not None and _is_alike(near, last):
-        return beside[near]
-    elsewhere = [each for each in known if each.rpartition(".")[2] == last]
-    return nearest_name(key, elsewhere) or (min(elsewhere) if len(elsewhere) == 1 else None)
+    near = [each for each in known if _is_slip(key, each, parent, last)]
+    return max(sorted(near), key=lambda each: _likeness(key, each)) if near else None
 
 
-def _is_alike(known: str, given: str) -> bool:
-    """Tell whether two names differ by little: `micro_batch` is not `batch`, `ulyses_size` is `ulysses_size`."""
-    shorter, longer = sorted((known, given), key=len)
-    return len(longer) - len(shorter) <= max(2, len(longer) // 5) and known[0] == given[0]
+def _is_slip(key: str, known: str, parent: str, last: str) -> bool:
+    known_parent, _, known_last = known.rpartition(".")
+    if parent == known_parent:
+        return _likeness(last, known_last) >= ALIKE
+    if last != known_last:
+        return False
+    return known.endswith(f".{key}") or _likeness(parent, known_parent) >= ALIKE
+
+
+def _likeness(one: str, other: str) -> float:
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
 def keys_of_a_copy(settings: Settings) -> tuple[str, ...]:
@@ -58,11 +65,16 @@ def keys_of_a_copy(settings: Settings) -> tuple[str, ...]:
 
 
 def older_keys(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield keys that the configuration's version has no more, each with the last version that had it."""
+    """Yield keys that the configuration's version has no more, each with the last version that had it.
+
+    Between two releases there are checkouts that have some keys of either: those of the release before are left out.
+    """
     sheet = settings.sheet
-    place = sheet.versions.index(sheet.version) if sheet.version in sheet.versions else -1
+    if sheet.version not in sheet.versions:
+        return
+    place = sheet.versions.index(sheet.version)
     for each in sheet.ranges:
-        if each.until is None or each.lacks or sheet.versions.index(each.until) >= place >= 0:
+        if each.until is None or each.lacks or sheet.versions.index(each.until) + 1 >= place:
             continue
         names = [name for key in each.keys for name in spelled(key, sheet.roles)]
         yield from (
