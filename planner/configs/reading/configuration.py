@@ -15,10 +15,22 @@ from rlplan.planner.configs.reading.composed import (
     config_option,
     without_other_names,
 )
-from rlplan.planner.configs.reading.given import Flat, GivenValue, leaves, place_of, scalar
+from rlplan.planner.configs.reading.given import (
+    NOT_THERE,
+    Flat,
+    GivenValue,
+    leaves,
+    place_of,
+    scalar,
+)
 from rlplan.planner.configs.reading.inherited import read_inherited
 from rlplan.planner.configs.reading.settings import Lost, Settings, fits_any, is_on
-from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
+from rlplan.planner.configs.reading.sheet import (
+    ConfigSheet,
+    load_config_sheet,
+    own_file,
+    own_values,
+)
 from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Gap, Text
@@ -182,8 +194,6 @@ SCRIPTS: Final = (".sh", ".slurm", ".sbatch", ".bash")
 
 
 YAML_SUFFIXES = (".yaml", ".yml")
-# Where a value stands that is known of a framework's own file, which is not at hand.
-NOT_THERE: Final = ", which is not at hand"
 # How many scripts start one another at most.
 MOST_SCRIPTS = 4
 # How deep commands stand in quotes in one another.
@@ -456,7 +466,7 @@ def _of_start(
         flat, doubts = _over_file(sheet, words, folder, flat)
     settings = Settings(sheet, flat, file, start.name, gaps, doubts=doubts)
     settings.is_partial = any(each.where.endswith(NOT_THERE) for each in flat.values())
-    settings.guesses = tuple(_own_values(sheet, flat, doubts))
+    settings.guesses = tuple(_assumed_values(sheet, flat, doubts))
     for key, what in sheet.refused_switches.items():
         if key in flat and not flat[key].gaps and is_on(flat[key].value):
             raise settings.refused_key(key, what, "a configuration that trains")
@@ -562,13 +572,11 @@ def _over_file(
                 return read_inherited(path, arguments), {}
     if not sheet.own_yaml:
         raise FileError(named.value, "no such file", field=field)
-    own = next((each for each in sheet.own_yaml if fits_any(f"/{named.value}", [each])), None)
-    values = sheet.own_yaml[own or next(iter(sheet.own_yaml))]
+    own = own_file(sheet, named.value)
     left = set() if own else {key for name in MODELS for key in _keys_of(sheet, name)}
-    where = f"{named.value}{NOT_THERE}"
     flat = {
-        key: GivenValue(value=value, where=where)
-        for key, value in values.items()
+        key: GivenValue(value=value, where=f"{named.value}{NOT_THERE}")
+        for key, value in own_values(sheet, named.value).items()
         if key not in left
     }
     flat = without_other_names(sheet, {**flat, **arguments}, arguments)
@@ -591,12 +599,12 @@ def _file_of_key(key: str, words: Sequence[Text]) -> Text | None:
     return found[-1].with_value(found[-1].value.partition("=")[2]) if found else None
 
 
-def _own_values(sheet: ConfigSheet, flat: Flat, doubts: Mapping[str, str]) -> Iterator[str]:
+def _assumed_values(sheet: ConfigSheet, flat: Flat, doubts: Mapping[str, str]) -> Iterator[str]:
     """Yield what is assumed where the framework's own values stand for a file of its own that is not at hand."""
     place = next((each.where for each in flat.values() if each.where.endswith(NOT_THERE)), None)
     if place is not None and not doubts:
         name = place.removesuffix(NOT_THERE)
-        yield f"{name}, which is not at hand, has {sheet.title} {sheet.version}'s own values: put it beside the script"
+        yield f"{name}, which is not at hand, has {sheet.title}'s own values: put it beside the script"
 
 
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:

@@ -33,6 +33,8 @@ class GivenValue:
 UNSPACED: Final = re.compile(r"([{,]\s*[\w.\-]+):(?=[^\s/])")
 
 Flat = dict[str, GivenValue]
+# Where a value stands that is known of a framework's own file, which is not at hand.
+NOT_THERE: Final = ", which is not at hand"
 
 
 def scalar(text: str) -> object:

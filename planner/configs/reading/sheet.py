@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Literal
 
@@ -105,6 +106,7 @@ class VersionChange:
         engines: Sheets of generation engines, by those that are in their place today.
         padded: Engine sheets where sequences are padded, by trainer.
         layout_of: Whose layout a process had, by trainer.
+        own_yaml: Values of the framework's own YAML files, by the patterns of their paths; none for what they lacked.
     """
 
     defaults: FrozenDict[str, Scalar] = FrozenDict()
@@ -114,6 +116,7 @@ class VersionChange:
     engines: FrozenDict[str, str] = FrozenDict()
     padded: FrozenDict[str, str | None] = FrozenDict()
     layout_of: FrozenDict[str, tuple[Role, ...]] = FrozenDict()
+    own_yaml: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +295,12 @@ def _changed(sheet: ConfigSheet, earlier: VersionChange) -> ConfigSheet:
         losses=FrozenDict(losses),
         trainers=FrozenDict(trainers),
         engines=FrozenDict({**sheet.engines, **earlier.engines}),
+        own_yaml=FrozenDict(
+            {
+                name: FrozenDict({**values, **earlier.own_yaml.get(name, {})})
+                for name, values in sheet.own_yaml.items()
+            }
+        ),
     )
 
 
@@ -315,6 +324,17 @@ def spelled(key: str, roles: Mapping[str, str]) -> Iterator[str]:
     inner, _, tail = rest.partition("}")
     for each in roles.values() if brace + inner + "}" == ROLE else inner.split(","):
         yield from spelled(f"{head}{each}{tail}", roles)
+
+
+def own_file(sheet: ConfigSheet, named: str) -> str | None:
+    """Return the pattern of a framework's own YAML file that a path is of; None where it is of none."""
+    return next((each for each in sheet.own_yaml if fnmatchcase(f"/{named}", each)), None)
+
+
+def own_values(sheet: ConfigSheet, named: str) -> Mapping[str, Scalar]:
+    """Return what a framework's own YAML file has, by the path of one that is not at hand; else what its first one has."""
+    values = sheet.own_yaml[own_file(sheet, named) or next(iter(sheet.own_yaml))]
+    return {key: value for key, value in values.items() if value is not None}
 
 
 @cache

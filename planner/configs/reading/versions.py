@@ -10,8 +10,9 @@ from typing import Final
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.reading.configuration import script_text
+from rlplan.planner.configs.reading.given import NOT_THERE
 from rlplan.planner.configs.reading.settings import Settings
-from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, spelled
+from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, own_values, spelled
 
 OPTION: Final = "--framework-version"
 # Beside a script, and in the folders above it, up to its repository's root.
@@ -92,9 +93,26 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
     if wanted is not None:
         settings.sheet = sheet.of(_wanted(sheet, wanted))
         settings.version_reason = f"as {OPTION} says"
-        return
-    if not (sheet.images or sheet.ranges):
-        return
+    elif sheet.images or sheet.ranges:
+        _find_version(settings, script)
+    _restate(settings)
+
+
+def _restate(settings: Settings) -> None:
+    """Let values that stand for a file which is not at hand be those of the configuration's version."""
+    for key, given in list(settings.flat.items()):
+        if not given.where.endswith(NOT_THERE):
+            continue
+        values = own_values(settings.sheet, given.where.removesuffix(NOT_THERE))
+        if key in values:
+            settings.flat[key] = replace(given, value=values[key])
+        else:
+            del settings.flat[key]
+
+
+def _find_version(settings: Settings, script: Path) -> None:
+    """Take the version that files say, or else the one of which most keys are."""
+    sheet = settings.sheet
     files = dict.fromkeys((script, Path(settings.file)))
     hints = [hint for file in files for hint in _hints(sheet, file)]
     for hint in hints:
@@ -161,6 +179,8 @@ def _keys_of(settings: Settings, versions: VersionRange) -> Iterator[str]:
     if any(name in settings.flat for name in lacking):
         return
     for key, given in settings.flat.items():
+        if given.where.endswith(NOT_THERE):
+            continue
         if versions.lacks and not OF_FILE.search(given.where):
             continue
         if given.added or (versions.values and given.value not in versions.values):

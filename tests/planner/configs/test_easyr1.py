@@ -74,10 +74,22 @@ def test_for_a_file_of_its_own_that_is_not_at_hand_stand_its_known_values(tmp_pa
     assert (work.prompts, work.samples_per_prompt, work.updates) == (512, 8, 4)
     assert found.job.models["actor"] == "qwen2.5-7b"
     assert (
-        "examples/config.yaml, which is not at hand, has EasyR1 0.3.3's own values: put it beside the script"
+        "examples/config.yaml, which is not at hand, has EasyR1's own values: put it beside the script"
         in found.guesses
     )
     assert list(found.doubts()) == []
+
+
+def test_what_stands_for_a_file_is_of_the_configurations_version(tmp_path):
+    older = SCRIPT.replace('"$@"', "worker.reward.reward_type=batch trainer.total_episodes=3")
+    written(tmp_path, {"now.sh": SCRIPT, "older.sh": older})
+    now, then = (
+        imported("easyr1", [str(tmp_path / name)], OPTIONS) for name in ("now.sh", "older.sh")
+    )
+    assert (now.settings.sheet.version, then.settings.sheet.version) == ("0.3.3", "0.3")
+    assert now.draft.tasks["actor.update"].token_budget == 4096
+    update = then.draft.tasks["actor.update"]
+    assert (update.token_budget, update.micro_batch) == (None, 4)
 
 
 def test_another_file_that_is_not_at_hand_makes_the_answer_doubtful_and_names_no_model(tmp_path):
