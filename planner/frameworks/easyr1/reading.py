@@ -37,6 +37,7 @@ TRAINER: Final = "fsdp"
 GRADIENTS: Final = 2
 # EasyR1 always has a dual clip; a ratio is never that large.
 NO_DUAL_CLIP: Final = 1e6
+REMAX: Final = "remax"
 OPTIMIZERS: Final[dict[object, OptimizerKind]] = {"adamw": "adam", "adamw_bf16": "kahan-bf16"}
 # Pixels on a side of what becomes one token, by family: a patch times how many are merged on a side
 # (preprocessor_config.json of each on Hugging Face: patch_size and merge_size).
@@ -164,7 +165,7 @@ def _options(settings: Settings, role: Role) -> TrainerOptions:
 def _work(settings: Settings) -> Work:
     prompts, most = settings.whole("prompts"), settings.optional_whole("max_model_len")
     samples, updates = settings.whole("samples"), _updates(settings, prompts)
-    if settings.word("estimator") == "remax":
+    if settings.word("estimator") == REMAX:
         prompts, samples = prompts * samples, 1
     return Work(
         prompts=prompts,
@@ -237,6 +238,11 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
     if settings.on("filters") and not resamples:
         what = "prompts that are sampled again where the mean reward of a group is out of bounds"
         settings.doubt("filters", what)
+    if algorithm == REMAX and settings.whole("samples") > 1:
+        settings.doubt(
+            "estimator",
+            "greedy responses, of which there is one a prompt and one a sample is counted",
+        )
     prompts, batch = _generated(settings)
     if not (settings.on("filters") and resamples) and batch != prompts:
         dropped = math.ceil(prompts / batch) * batch - prompts

@@ -227,6 +227,13 @@ def test_groups_are_sampled_again_in_batches():
     assert "algorithm.online_filtering" in compared.keys.changes_work
 
 
+def test_greedy_responses_are_counted_one_a_sample_and_that_is_said():
+    found = easyr1("algorithm.adv_estimator=remax", "algorithm.use_kl_loss=true")
+    work = found.job.workload
+    assert (found.job.algorithm, work.prompts, work.samples_per_prompt) == ("remax", 2048, 1)
+    assert "greedy responses" in found.keys.changes_work["algorithm.adv_estimator"]
+
+
 def test_batches_that_are_generated_one_by_one_are_said():
     found = easyr1("data.mini_rollout_batch_size=128")
     assert found.keys.not_modelled["data.mini_rollout_batch_size"] == (
