@@ -127,8 +127,12 @@ def _trained(settings: Settings, role: Role, gpus: int) -> TrainerSizes:
     sizes = role_sizes(own, gpus, TRAIN_POOL)
     packs = settings.on("critic_packs" if role == "critic" else "packs")
     infers = own.whole("infer_micro_batch")
+    # States that live on the host for good (`enable_cpu_offload`) are an option of the trainer, not a move.
+    weights, states = own.on("param_offload"), own.on("optimizer_offload")
     sizes = replace(
         sizes,
+        offload=weights or (states and role != "reference"),
+        infer_offload=weights if role == "reference" else None,
         engine="" if packs else settings.sheet.trainers[TRAINER].padded or "",
         infer_micro_batch=infers,
         recompute="full" if own.on("checkpoints") and role != "reference" else "none",

@@ -99,13 +99,12 @@ def _role(export: Export, role: Role) -> None:
     leaving = states_leaving(export.plan.job, role)
     export.put_size(role, "reshards", layout.zero == FULLY_SHARDED)
     leaves = layout.offload and (trained is None or "weights" in leaving)
-    export.put_size(role, "param_offload", leaves and not options.host_states)
+    export.put_size(role, "param_offload", leaves)
     export.put_size(role, "cpu_offload", options.host_states)
     if trained is None:  # in fp32 unless something else is said: its own usual is bf16
         export.put_size(role, "model_dtype", options.weights)
         return
-    moves = layout.offload and "optimizer" in leaving and not options.host_states
-    export.put_size(role, "optimizer_offload", moves)
+    export.put_size(role, "optimizer_offload", layout.offload and "optimizer" in leaving)
     export.put_size(role, "shard_ranks", layout.shard_ranks or -1)
     export.put_size(role, "cp", layout.cp)
     if options.weights is not None and export.plan.job.adapter(role) is None:

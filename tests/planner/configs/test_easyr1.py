@@ -133,6 +133,10 @@ def test_all_roles_share_the_gpus_and_the_reference_the_actors_batches():
     assert (own.cp, own.dp, own.token_budget) == (other.cp, other.dp, other.token_budget)
     assert (own.cp, own.dp) == (4, 4)
     assert found.job.trainer("reference") == TrainerOptions(weights="bf16", host_states=True)
+    # What lives on the host for good does not move.
+    assert not other.offload
+    moved = easyr1("worker.ref.offload.offload_params=true").draft.tasks
+    assert moved["reference.compute_log_prob"].offload
 
 
 def test_a_budget_of_tokens_is_so_many_of_the_longest_sequences():

@@ -227,7 +227,11 @@ def small_job():
 
 @pytest.mark.parametrize(
     "target",
-    ["nemo-rl", *(pytest.param(name, marks=pytest.mark.full) for name in ("openrlhf", "verl"))],
+    [
+        "nemo-rl",
+        "easyr1",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("openrlhf", "verl")),
+    ],
 )
 def test_a_search_for_a_framework_finds_what_it_runs(target):
     job = small_job()
