@@ -1,9 +1,12 @@
 """EasyR1's configurations: its YAML file by a key, one that is not at hand, versions, images, and what it shares."""
 
+import itertools
 import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlplan.errors import FileError
 from rlplan.job import TrainerOptions
@@ -13,7 +16,9 @@ from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.configuration import starts_of
 from rlplan.planner.configs.writing.exporting import exported
+from rlplan.planner.layouts.settings import token_budgets
 from rlplan.profiles.facts import load_facts
+from rlplan.workload.work import Workload
 from rlplan_cli.config_options import framework_of
 from tests.house.tree import ROOT
 from tests.planner.configs.test_rules_of_easyr1 import CRITIC, EASYR1, A, C, R
@@ -367,6 +372,20 @@ def test_a_plan_is_written_as_it_is_read(more, tmp_path):
     again = imported("easyr1", [str(path)], OPTIONS)
     assert again.keys.unknown == ()
     assert again.draft.tasks == easyr1(*more).draft.tasks
+
+
+@given(
+    prompt=st.integers(1, 3000),
+    response=st.integers(1, 9000),
+    samples=st.integers(1, 512),
+)
+def test_searches_try_budgets_of_whole_sequences(prompt, response, samples):
+    work = Workload(
+        prompts=1, samples_per_prompt=samples, prompt_tokens=prompt, response_tokens=response
+    )
+    found = [each.token_budget for each in token_budgets(samples, work, of_the_longest=True)]
+    assert found[0] == prompt + response
+    assert all(later == 2 * before for before, later in itertools.pairwise(found))
 
 
 def test_budgets_of_parts_of_a_sequence_are_refused():
