@@ -51,7 +51,7 @@ TOWER_NOTE: Final = (
     "images are tokens of the prompts alone: passes of the tower, and what workers take to open and resize images in "
     "every stage, are not counted"
 )
-# EasyR1@b44b311b, assets/baselines.md: 4,600 s a step of Qwen3-VL-30B-A3B on 8 H800, where 390 s are forecast.
+# EasyR1@b44b311b, assets/baselines.md: 4,600 s a step of Qwen3-VL-30B-A3B on 8 H800, where 388 s are forecast.
 EXPERTS_NOTE: Final = (
     "experts are passed over as transformers has them, which is not known to be as fast as is counted: EasyR1 publishes "
     "steps of Qwen3-VL-30B-A3B that take twelve times the forecast"
