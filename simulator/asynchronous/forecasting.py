@@ -10,10 +10,8 @@ from rlplan.plan import Plan
 from rlplan.profiles.tables.points import QUEUE_CALL
 from rlplan.results.forecast import CALL, Forecast, MemoryForecast
 from rlplan.rules.batches import handed_over_parts
-from rlplan.simulator.asynchronous.long_run import LongRun, long_run, shown
 from rlplan.simulator.asynchronous.meter import GENERATION
-from rlplan.simulator.asynchronous.playing import Stream, play_stream
-from rlplan.simulator.asynchronous.pools import PieceWork, in_passes, piece_work
+from rlplan.simulator.asynchronous.playing import LongRun, Stream, long_run, play_stream, shown
 from rlplan.simulator.asynchronous.setting import (
     LARGEST_BOUND,
     LONGEST_WARM_UP,
@@ -23,6 +21,7 @@ from rlplan.simulator.asynchronous.setting import (
     prepared_share,
     setting_of,
 )
+from rlplan.simulator.asynchronous.training import PieceWork, in_passes, piece_work
 from rlplan.simulator.costs.calibrated import step_spread, times_of
 from rlplan.simulator.costs.taskcost import TaskCost
 from rlplan.simulator.costs.traffic import data_bytes

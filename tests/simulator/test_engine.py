@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.simulator.timeline.engine import Work, play
+from rlplan.simulator.timeline.batches import play
+from rlplan.simulator.timeline.engine import Work
 
 
 def task(name, pool, *after):
