@@ -54,7 +54,7 @@ WAITING_FRACTION = 0.01
 def stream_forecast(
     placed: PlacedPlan, memory: Sequence[MemoryForecast], iterations: int
 ) -> Forecast:
-    """Return the forecast of a plan in mode `streaming` or `async`: means of the long run.
+    """Return the forecast of a plan whose generation hands samples on one by one: means of the long run.
 
     Args:
         iterations: How many iterations the trace shows at least, beside those that fill the pools. What is counted
@@ -182,7 +182,7 @@ def _queue_seconds(placed: PlacedPlan, task: PlacedTask, setting: StreamSetting)
 
 
 def _with_updates(placed: PlacedPlan) -> frozenset[str]:
-    """Return what infers with a model that trains: in mode `async` this project's executor does so before an update."""
+    """Return what infers with a model that trains: where generation never stops, this project's executor does so before an update."""
     if not placed.plan.flow.is_endless:
         return frozenset()
     trained = {each.task.role for each in placed.tasks.values() if each.trains}
@@ -201,7 +201,7 @@ def _is_own_waves(plan: Plan, limits: ReplicaLimits) -> bool:
 def _calls_of(placed: PlacedPlan, limits: ReplicaLimits, generate: TaskCost) -> Calls | None:
     """Return the calls of this project's executor, in which its static waves go on.
 
-    In mode `async` new responses join them as others end. Turns of episodes join at any look, and end none.
+    Where generation never stops, new responses join them as others end. Turns of episodes join at any look, and end none.
     """
     plan, work = placed.plan, placed.plan.job.workload
     if not _is_own_waves(plan, limits):

@@ -1,4 +1,4 @@
-"""The playing of streaming and asynchronous iterations: generators, training, and weights between them."""
+"""Samples one by one on the engine: generators, training, weights between them, and what comes of it in the long run."""
 
 import math
 from collections import Counter

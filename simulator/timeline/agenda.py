@@ -106,7 +106,7 @@ def batch_ahead(works: Iterable[Work], tasks: Sequence[Task]) -> list[Work]:
 def learnt_plan(placed: PlacedPlan) -> PlacedPlan:
     """Return the plan on what its iterations learn from, where more is begun.
 
-    In modes that hand responses on one by one, it is seen in playing which of them are dropped.
+    Where responses are handed on one by one, it is seen in playing which of them are dropped.
     """
     plan = placed.plan
     if not plan.ends_generation_early:

@@ -364,7 +364,7 @@ class Figures:
 
     Attributes:
         tokens: Prompt and response tokens of what it learns from.
-        overlap: What becomes of generation beside training, in modes that stream responses.
+        overlap: What becomes of generation beside training, where samples are handed on one by one.
     """
 
     iteration: Estimate
