@@ -86,9 +86,7 @@ _SETTLED = EventPriority(2)
 class _Settled(simpy.Event):
     """Happen when nothing else is left to happen in the instant."""
 
-    def __init__(
-        self, environment: simpy.Environment, then: Callable[[simpy.Event], object]
-    ) -> None:
+    def __init__(self, environment: simpy.Environment, then: Callable[[simpy.Event], None]) -> None:
         super().__init__(environment)
         self._ok, self._value = True, None
         self.callbacks.append(then)
