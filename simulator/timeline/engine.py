@@ -30,7 +30,7 @@ Rank = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Describe one piece of an iteration's work.
+    """Describe one of the works of an iteration.
 
     Attributes:
         key: Unique within the iteration.
