@@ -1,26 +1,31 @@
-"""The samples of a run: which prompt is begun next, with which weights, and what of it is in the queue."""
+"""The samples of a run: which prompt is begun next, with which weights, and what of it is in the queue.
 
+How far generation may run ahead, and which prompts an iteration learns from, says `StalenessBound`. A version is an
+iteration's update: weights of version v have learnt from v batches. A response that began with version v may be learnt
+from in iterations up to v + staleness.
+"""
+
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import (
     BYTES_PER_SAMPLE,
     BYTES_PER_TOKEN,
     DATASET_KEYS,
     Task,
     begun_work,
+    parts_of_updates,
 )
-from rlplan.errors import PlanError
-from rlplan.executor.control.continuous.bounds import LivePrompt, StalenessBound
-from rlplan.executor.control.continuous.sharing import SamplePath
 from rlplan.executor.data.batches import Columns
 from rlplan.executor.data.workload import most_observed_tokens, response_lengths
 from rlplan.executor.queue.ledger import Ledger, Reader
 from rlplan.executor.queue.transfer_queue import TransferQueue
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.units import show_bytes
 from rlplan.workload.lengths import longest
 from rlplan.workload.work import Workload
 
@@ -29,6 +34,106 @@ STORAGE_UNITS = 2
 # Of each token: the version of the weights (int32), and where a trainer has log-probabilities of its own
 # the engine's beside them (float32).
 VERSION_BYTES = LOG_PROB_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePrompt:
+    """Hold a prompt whose responses are begun and not learnt from.
+
+    Attributes:
+        number: In the stream of prompts.
+        version: Of the weights that began the first of its responses.
+        is_ready: Whether all of them are there, prepared.
+    """
+
+    number: int
+    version: int
+    is_ready: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StalenessBound:
+    """Say how old samples may be.
+
+    Attributes:
+        prompts: That are begun for an iteration; those beyond what it learns from are dropped when they are due.
+        staleness: Most updates that the weights which began a response may lack when it is learnt from. A
+            fraction lets that share of a batch be another update older.
+    """
+
+    prompts: int
+    staleness: float
+
+    @property
+    def most_updates(self) -> int:
+        """Return the most whole updates that any sample lacks."""
+        return math.ceil(self.staleness)
+
+    def most_begun(self, synced: int) -> int:
+        """Return how many prompts may have been begun in all, with weights of a version in use.
+
+        (v + n + eta) batches, with n iterations between two syncs and eta = staleness - (n - 1) batches begun
+        ahead: whatever began with version v can then be learnt from by iteration v + staleness.
+        """
+        return math.floor((synced + 1 + self.staleness) * self.prompts)
+
+    def is_due(self, version: int, iteration: int) -> bool:
+        """Tell whether what began with a version is too old after an iteration."""
+        return version + self.most_updates <= iteration
+
+    def chosen(
+        self, live: Sequence[LivePrompt], count: int, *, gone: int
+    ) -> list[LivePrompt] | None:
+        """Return what an update learns from: what is ready, the oldest version first; or None to wait.
+
+        It waits for what would come too late afterwards: up to iteration w + staleness there is room for so
+        many prompts of versions up to w, and all that are live must find some.
+
+        Args:
+            count: Prompts of the update.
+            gone: Prompts that were learnt from, or dropped, before it.
+        """
+        ready = sorted(
+            (each for each in live if each.is_ready), key=lambda each: (each.version, each.number)
+        )[:count]
+        if len(ready) < count:
+            return None
+        for version in {each.version for each in live}:
+            older = sum(each.version <= version for each in live)
+            room_later = (version + self.most_updates + 1) * self.prompts - gone - count
+            if older - sum(each.version <= version for each in ready) > room_later:
+                return None
+        return ready
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplePath:
+    """Say which tasks stand where between generation and training.
+
+    Attributes:
+        ahead: Tasks that prepare samples as they come, through the queue.
+        at_start: Tasks that prepare a whole batch when its iteration begins, for they need its weights.
+        trains: Tasks that learn from it.
+        updates: Parts of a batch that are learnt from one after another as each is there.
+    """
+
+    ahead: tuple[Task, ...]
+    at_start: tuple[Task, ...]
+    trains: tuple[Task, ...]
+    updates: int
+
+
+def sample_path(plan: Plan, tasks: Sequence[Task]) -> SamplePath:
+    """Return the path of a plan's samples from generation to training."""
+    trains = tuple(task for task in tasks if task.trains)
+    prepares = tuple(task for task in tasks if not (task.trains or task.generates))
+    trained = {task.role for task in trains}
+    own = tuple(task for task in prepares if task.role in trained and task.has_model)
+    updates = parts_of_updates(load_algorithm(plan.job.algorithm), plan.job)
+    if not plan.flow.is_endless:
+        return SamplePath(ahead=prepares, at_start=(), trains=trains, updates=updates)
+    ahead = tuple(task for task in prepares if task not in own)
+    return SamplePath(ahead=ahead, at_start=own, trains=trains, updates=updates)
 
 
 class BatchPrompts:
@@ -77,16 +182,10 @@ class BatchPrompts:
 class Samples:
     """Keep account of prompts that are begun and not learnt from, above the queue that holds their samples.
 
-    Args:
-        capacity_bytes: Of the queue; None: what the staleness bound lets be begun at its longest.
-
-    Raises:
-        PlanError: The queue does not hold an iteration's samples.
+    The queue has room for what the staleness bound lets be begun, at its longest.
     """
 
-    def __init__(
-        self, plan: Plan, path: SamplePath, prompts: BatchPrompts, capacity_bytes: int | None
-    ) -> None:
+    def __init__(self, plan: Plan, path: SamplePath, prompts: BatchPrompts) -> None:
         work = plan.job.workload
         self._work, self._prompts, self._trains = work, prompts, path.trains
         begun = begun_work(work).prompts
@@ -94,13 +193,7 @@ class Samples:
         self._token_bytes, self._sample_bytes = _row_bytes(plan, path)
         most = self._bytes_of(_longest_tokens(work))
         live = self.bound.most_begun(0) * work.samples_per_prompt
-        capacity = capacity_bytes if capacity_bytes is not None else live * most
-        if capacity < work.sequences * most:
-            least = show_bytes(work.sequences * most)
-            raise PlanError(
-                f"the transfer queue has {show_bytes(capacity)}: the longest samples of an iteration take {least}"
-            )
-        self.queue = TransferQueue(_readers(path), STORAGE_UNITS, capacity)
+        self.queue = TransferQueue(_readers(path), STORAGE_UNITS, live * most)
         self._versions: dict[int, int] = {}
         self._live: dict[int, None] = {}
         self._begun, self._next, self._left = 0, 0, list[int]()

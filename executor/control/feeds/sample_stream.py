@@ -1,61 +1,54 @@
-"""The controller of modes `streaming` and `async`: it sends whatever can go on, and waits for anything.
+"""A stream of samples: whatever can go on is sent, and anything is waited for.
 
 Responses begin as far as the staleness bound and the queue's memory let them; tasks take samples from the
 queue as they are there; an iteration ends with its last update.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlplan.dataflow import Task
-from rlplan.executor.control.continuous.events import Events
-from rlplan.executor.control.continuous.learning import Learning
-from rlplan.executor.control.continuous.preparing import Preparing
-from rlplan.executor.control.continuous.rollouts import Replica, Rollouts, RollResult
-from rlplan.executor.control.continuous.samples import BatchPrompts, Samples
-from rlplan.executor.control.continuous.sharing import sample_path
-from rlplan.executor.control.continuous.timeline import Log, stretch_of
-from rlplan.executor.control.controller import Controller, MeasuredIteration, SentIteration
-from rlplan.executor.control.prompt_batches import Batch
-from rlplan.executor.data.batches import Columns, Rows, count_rows, split_rows
-from rlplan.executor.learning.multiplier import next_state
+from rlplan.executor.control.dispatcher import Dispatcher
+from rlplan.executor.control.feeds.consumers import Learning, Preparing
+from rlplan.executor.control.feeds.events import Events, MeasuredCalls
+from rlplan.executor.control.feeds.feed import EndedIteration, SentIteration
+from rlplan.executor.control.feeds.rollouts import Replica, Rollouts, RollResult
+from rlplan.executor.control.feeds.samples import BatchPrompts, Samples, sample_path
+from rlplan.executor.control.pending_calls import PendingCall
+from rlplan.executor.control.prompt_batches import Batch, Pieces, PromptPieces
+from rlplan.executor.control.spans import stretch_of
+from rlplan.executor.data.batches import Columns, split_rows
 from rlplan.executor.queue.transfer_queue import HeldPiece, SampleSize, Write
 from rlplan.executor.workers.calls import RolloutReport
-from rlplan.executor.workers.pools import WorkerGroup
 from rlplan.plan import Plan
 from rlplan.rules.batches import handed_over_parts
-from rlplan.trace import IterationSpan
 
 GENERATE = "actor.generate"
 
 
-class ContinuousController(Controller):
-    """Run iterations of a plan whose responses go on one by one.
+class SampleStream:
+    """Let responses go on one by one, through the transfer queue, from generation to training.
 
     Args:
-        groups: By pool.
         prompts: Returns the prompts of a batch as columns, and the texts that are mixed in.
-        capacity_bytes: Of the transfer queue; None: what the staleness bound lets be begun at its longest.
+
+    Attributes:
+        samples: That are begun, and the queue that holds them.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        tasks: tuple[Task, ...],
-        groups: Mapping[str, WorkerGroup],
-        prompts: Callable[[int], Columns],
-        capacity_bytes: int | None = None,
+        self, plan: Plan, dispatcher: Dispatcher, prompts: Callable[[int], Columns]
     ) -> None:
+        self._plan, self._dispatcher = plan, dispatcher
         self._batch_prompts = BatchPrompts(plan.job, prompts)
-        super().__init__(plan, tasks, groups, self._batch_prompts.columns)
-        path = sample_path(plan, tasks)
-        self.samples = Samples(plan, path, self._batch_prompts, capacity_bytes)
-        self._events, self._log = Events(), Log(GENERATE)
+        self._prompts = PromptPieces(self._batch_prompts.columns, plan.job.workload.sequences)
+        path = sample_path(plan, dispatcher.tasks)
+        self.samples = Samples(plan, path, self._batch_prompts)
+        self._events, self._measured = Events(), MeasuredCalls(GENERATE)
         self._prompt_references: dict[int, Any] = {}
-        generate = next(task for task in tasks if task.generates)
-        pool = groups[plan.tasks[GENERATE].pool]
-        parts = handed_over_parts(plan, tasks)
+        generate = next(task for task in dispatcher.tasks if task.generates)
+        parts = handed_over_parts(plan, dispatcher.tasks)
+        pool = dispatcher.group(generate)
         self._rollouts = Rollouts(plan, generate, pool, self._prompts_of, parts)
         shared = (plan, path, self.samples, self._events, self._batch_prompts)
         self._preparing = Preparing(*shared, self._send_batch, self._write)
@@ -63,50 +56,31 @@ class ContinuousController(Controller):
         self._synced, self._sync_is_due = -1, False
         self._is_last = False
 
-    def send(self, iteration: int, *, is_last: bool = False) -> SentIteration:
-        """Begin an iteration, and send what can be sent.
-
-        Args:
-            is_last: Whether none follows, so that nothing is begun for it.
-        """
-        start = time.monotonic()
-        if self.origin_seconds is None:
-            self.origin_seconds = start
+    def begin(self, iteration: int, *, is_last: bool) -> tuple[tuple[PendingCall, ...], Pieces]:
+        """Begin an iteration, and send what can be sent."""
         self._begin_stream(iteration)
         self._is_last = is_last
         pieces = self._learning.begin(iteration)
         self._go_on()
-        return SentIteration(iteration=iteration, start_seconds=start, calls=(), pieces=pieces)
+        return (), pieces
 
-    def finish(self, running: SentIteration) -> MeasuredIteration:
-        """Let everything go on until an iteration has ended; return what it measured."""
+    def end(self, running: SentIteration, origin_seconds: float) -> EndedIteration:
+        """Let everything go on until an iteration has ended."""
         while not self._learning.is_done:
             self._events.wait()
             self._go_on()
-        iteration, origin, state = running.iteration, self.origin_seconds, self.state
-        assert origin is not None
-        spans, metrics = self._log.taken(iteration, origin)
+        iteration = running.iteration
+        spans, metrics = self._measured.taken(iteration, origin_seconds)
         metrics[GENERATE] = {
             **self._learning.generated,
             "environment_seconds_max": self._rollouts.waited_seconds(),
         }
         dropped = self.samples.drop_due(iteration)
         self._rollouts.withdraw(dropped)
-        self.state = next_state(self._algorithm, self._plan.job, state, metrics)
         self._sync_is_due = not self._is_last and (iteration + 1) % self._plan.sync_every == 0
         self._forget_prompts()
-        return MeasuredIteration(
-            span=IterationSpan(
-                iteration=iteration,
-                start_seconds=running.start_seconds - origin,
-                end_seconds=time.monotonic() - origin,
-            ),
-            spans=spans,
-            metrics=metrics,
-            state=state,
-            ages=self._learning.ages,
-            dropped=len(dropped),
-        )
+        ages = self._learning.ages
+        return EndedIteration(spans=spans, metrics=metrics, ages=ages, dropped=len(dropped))
 
     def bring_newest(self, done: int) -> None:
         """Bring the weights of the iterations that are done to what generates, if they are not there.
@@ -160,9 +134,7 @@ class ContinuousController(Controller):
 
     def _bring_weights(self, version: int) -> None:
         """Send the weights as they are: calls that are sent to replicas later generate with them."""
-        calls = [] if self.generator_is_ready else self._send_transition()
-        self.generator_is_ready = False
-        self._log.wait_for(calls, self._events, lambda: None)
+        self._measured.wait_for(self._dispatcher.bring_weights(), self._events, lambda: None)
         self._synced = version
         self._rollouts.take_weights()
 
@@ -229,7 +201,7 @@ class ContinuousController(Controller):
         reports = {
             (pool, rank): own.report for rank, own in zip(result.rolled, values, strict=True)
         }
-        self._log.note(stretch_of(GENERATE, pool, "task", reports))
+        self._measured.note(stretch_of(GENERATE, pool, "task", reports))
         ended = self._rollouts.came_back(replica, rolled)
         sizes = self.samples.queue.sizes
         if not self._sync_is_due:
@@ -277,23 +249,19 @@ class ContinuousController(Controller):
         lost(write)
 
     def _send_batch(self, tasks: tuple[Task, ...], batch: Batch, then: Callable[[], None]) -> None:
-        """Send tasks on a batch; call a function when they are done."""
-        self._log.wait_for(self.send_tasks(tasks, batch), self._events, then)
-
-    def _split(self, task: Task, batch: Batch, rows: Rows, parts: int) -> tuple[Rows, ...]:
-        """Split rows; what was lost may leave a part of a prompt's samples."""
-        if not task.trains and count_rows(rows) % self._plan.job.workload.samples_per_prompt:
-            return split_rows(rows, parts, block=1)
-        return super()._split(task, batch, rows, parts)
+        """Send tasks on a batch, in the plan's order; call a function when they are done."""
+        in_order = (task for task in self._dispatcher.order if task in tasks)
+        calls = [self._dispatcher.send(task, batch) for task in in_order]
+        self._measured.wait_for(calls, self._events, then)
 
     def _prompts_of(self, number: int) -> Any:
         if number not in self._prompt_references:
-            pieces = self.prompts.batch(number).pieces
+            pieces = self._prompts.batch(number).pieces
             self._prompt_references[number] = pieces["prompts"][0].reference
         return self._prompt_references[number]
 
     def _texts_of(self, iteration: int) -> Any:
-        return self.prompts.batch(iteration).pieces["pretrain"]
+        return self._prompts.batch(iteration).pieces["pretrain"]
 
     def _forget_prompts(self) -> None:
         oldest = self.samples.oldest_batch
