@@ -76,12 +76,12 @@ def aliases_of(kind: Kind) -> Mapping[str, str]:
 
 @cache
 def _aliases(files: FrozenDict[str, Path]) -> Mapping[str, str]:
-    """Return the aliases that sheets tell; each is read once."""
+    """Return the aliases that sheets tell, those of digits alone in quotes; each is read once."""
     found: dict[str, str] = {}
     for name, path in files.items():
         line = ALIASES.search(path.read_text(encoding="utf-8"))
         names = line.group(1).split(",") if line else ()
-        found |= dict.fromkeys((name.strip() for name in names), name)
+        found |= dict.fromkeys((name.strip().strip('"') for name in names), name)
     return found
 
 
@@ -136,20 +136,27 @@ def load_device(name: str) -> DeviceSheet:
 def sheet_of_board(board: str, memory_bytes: int) -> DeviceSheet:
     """Return the sheet of a GPU by the name that its driver gives it, such as `NVIDIA H100 80GB HBM3`.
 
+    Sheets whose names start with one of the board's words fit, such as `h100`; where there are none, the one whose
+    name or alias is the longest among the board's words, whole: an L40 is no L4.
+
     Args:
-        memory_bytes: What the driver reports; of sheets whose name fits, that of the nearest memory.
+        memory_bytes: What the driver reports; of sheets that fit, that of the nearest memory.
 
     Raises:
         UnknownNameError: No sheet's name, or other name, is in the board's.
     """
     words = "-".join(board.lower().split())
     chips = [word for word in words.split("-") if any(letter.isdigit() for letter in word)]
-    fitting = [
-        sheet
-        for sheet in map(load_device, device_names())
-        if sheet.name.split("-")[0] in chips
-        or any(name in words for name in (sheet.name, *sheet.aliases))
-    ]
+    sheets = [load_device(name) for name in device_names()]
+    fitting = [sheet for sheet in sheets if sheet.name.split("-")[0] in chips]
+    named = {
+        name: sheet
+        for sheet in sheets
+        for name in (sheet.name, *sheet.aliases)
+        if f"-{name}-" in f"-{words}-"
+    }
+    if not fitting and named:
+        fitting = [named[max(named, key=len)]]
     if not fitting:
         raise UnknownNameError("device", board, device_names())
     return min(fitting, key=lambda sheet: abs(sheet.memory_bytes - memory_bytes))

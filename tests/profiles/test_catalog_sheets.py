@@ -25,7 +25,7 @@ from rlplan.profiles.catalog import (
 from rlplan.profiles.jobs.config.faults import architecture_fault
 from rlplan.profiles.sheets import aliases_of, canonical_name
 from rlplan.sheets.hardware import EngineSheet
-from rlplan.units import GIB
+from rlplan.units import GIB, MIB
 from tests.profiles.published import CARDS, FAMILY_PARAMETERS
 
 # Exact counts: number of parameters that the weights' files of each model on Hugging Face hold.
@@ -93,7 +93,7 @@ def test_every_figure_of_a_device_has_a_source(name):
 def test_a_device_is_plausible(name):
     sheet = load_device(name)
     assert 1e10 <= sheet.peak_flops_per_second["fp32"] <= 1e15
-    assert max(sheet.peak_flops_per_second.values()) <= 5e15
+    assert max(sheet.peak_flops_per_second.values()) <= 1e16
     assert sheet.default_precision in sheet.peak_flops_per_second
     assert GIB <= sheet.memory_bytes <= 300 * GIB
     assert sheet.reserved_bytes < 0.15 * sheet.memory_bytes
@@ -104,8 +104,8 @@ def test_a_device_is_plausible(name):
     assert 0 < sheet.idle_watts < sheet.power_watts <= 2000
     assert 0 < sheet.usd_per_hour <= 20
     assert 1 <= sheet.gpus_per_node <= 16
-    assert 10 <= sheet.inter_node_gbps <= 400 * sheet.gpus_per_node
-    assert 1 <= sheet.cpu_cores <= 256
+    assert 10 <= sheet.inter_node_gbps <= 800 * sheet.gpus_per_node
+    assert 1 <= sheet.cpu_cores <= 512
     assert GIB <= sheet.host_memory_bytes <= 4096 * GIB
     assert (sheet.nvlink_domain_gpus or sheet.gpus_per_node) % sheet.gpus_per_node == 0
 
@@ -114,7 +114,7 @@ def test_a_device_is_plausible(name):
 def test_a_gpu_has_tensor_cores_and_links_of_its_kind(name):
     sheet = load_device(name)
     assert sheet.peak_flops_per_second["bf16"] >= 1.99 * sheet.peak_flops_per_second["fp32"]
-    assert sheet.intra_node in ("nvlink", "xgmi", "pcie")
+    assert sheet.intra_node in ("nvlink", "xgmi", "hccs", "ub", "pcie")
     assert (sheet.intra_node_bytes_per_second > 1e11) == (sheet.intra_node != "pcie")
 
 
@@ -182,7 +182,11 @@ def test_an_alias_leads_to_the_sheet_that_tells_it():
         ("H100", "h100-80gb-sxm"), ("A100", "a100-80gb-sxm"), ("b200", "b200"), ("GB200", "gb200"),
         ("h800", "h800"), ("A800", "a800-80gb"), ("H20", "h20"), ("h200", "h200"), ("MI300X", "mi300x"),
         ("mi325x", "mi325x"), ("L20", "l20"), ("l40s", "l40s"), ("rtx-4090", "rtx-4090"),
-        ("RTX4090", "rtx-4090"), ("rtx-a6000", "rtx-a6000"),
+        ("RTX4090", "rtx-4090"), ("rtx-a6000", "rtx-a6000"), ("B300", "b300"), ("gb300", "gb300"),
+        ("GB300-NVL72", "gb300"), ("H20-3e", "h20-3e"), ("h20-141gb", "h20-3e"), ("MI350X", "mi350x"),
+        ("mi355x", "mi355x"), ("5090", "rtx-5090"), ("RTX5090", "rtx-5090"), ("l4", "l4"),
+        ("RTX-PRO-6000", "rtx-pro-6000"), ("910b", "ascend-910b2"), ("Ascend910B", "ascend-910b2"),
+        ("910B3", "ascend-910b3"), ("ascend910b4", "ascend-910b4"), ("910c", "ascend-910c"),
     ],
 )  # fmt: skip
 def test_short_names_and_capital_letters_are_understood(typed, name):
@@ -208,6 +212,24 @@ def test_new_devices_have_their_datasheets_figures():
     assert load_device("rtx-4090").peak_flops_per_second["bf16"] == 165.2e12
     assert load_device("a100").inter_node_gbps == 8 * 200
     assert load_device("h100").inter_node_gbps == 8 * 400
+    b300, gb300 = load_device("b300"), load_device("gb300")
+    assert (b300.peak_flops_per_second["bf16"], b300.inter_node_gbps) == (2.25e15, 8 * 800)
+    assert (gb300.peak_flops_per_second["bf16"], gb300.nvlink_domain_gpus) == (2.5e15, 72)
+    h20, h20_3e = load_device("h20"), load_device("h20-3e")
+    assert h20.peak_flops_per_second == h20_3e.peak_flops_per_second
+    assert (h20_3e.memory_bytes, h20_3e.memory_bytes_per_second) == (143771 * MIB, 4.8e12)
+    mi350x, mi355x = load_device("mi350x"), load_device("mi355x")
+    assert mi350x.peak_flops_per_second["bf16"] == pytest.approx(2.3e15, rel=0.01)
+    assert mi355x.peak_flops_per_second["bf16"] == pytest.approx(2.5e15, rel=0.01)
+    assert (mi350x.power_watts, mi355x.power_watts) == (1000, 1400)
+    assert mi350x.memory_bytes == mi355x.memory_bytes == 309_220_868_096
+    rtx_5090 = load_device("rtx-5090")
+    assert rtx_5090.peak_flops_per_second["bf16"] == 209.5e12
+    assert rtx_5090.memory_bytes_per_second == 1.792e12
+    assert load_device("l4").peak_flops_per_second["bf16"] == 121e12
+    assert load_device("910b2").peak_flops_per_second["bf16"] == 353.9e12
+    assert load_device("910b4").memory_bytes == 32 * GIB
+    assert (load_device("910c").gpus_per_node, load_device("910c").nvlink_domain_gpus) == (16, 768)
 
 
 @pytest.mark.parametrize(
