@@ -266,3 +266,23 @@ def test_dense_layers_between_expert_layers_are_read(tmp_path):
     ]
     every = read_hf_config(written(tmp_path, QWEN3_30B_A3B | {"decoder_sparse_step": 2}))
     assert [(run.count, run.kinds) for run in every.layer_runs] == [(24, ("full dense", "full"))]
+
+
+def test_expert_layers_between_dense_ones_are_read(tmp_path):
+    ernie = CONFIGS["baidu/ERNIE-4.5-21B-A3B-PT"]
+    change = {"moe_layer_start_index": 3, "moe_layer_end_index": 25}
+    read = read_hf_config(written(tmp_path, ernie | change))
+    assert [(run.count, run.kinds) for run in read.layer_runs] == [
+        (3, ("full dense",)),
+        (23, ("full",)),
+        (2, ("full dense",)),
+    ]
+    every = read_hf_config(written(tmp_path, ernie | {"moe_layer_interval": 2}))
+    assert [(run.count, run.kinds) for run in every.layer_runs] == [(14, ("full dense", "full"))]
+
+
+def test_a_router_has_biases_where_the_file_says_so(tmp_path):
+    ling = CONFIGS["inclusionAI/Ling-1T"]
+    without = read_hf_config(written(tmp_path, ling | {"moe_router_enable_expert_bias": False}))
+    biases = num_parameters(load_model("ling-1t")) - num_parameters(without)
+    assert biases == 76 * 256

@@ -57,7 +57,7 @@ class FamilyTraits:
     shared_experts: str | None = None
     beside_dense: bool = False
     shared_gate: bool = False
-    router_bias: bool = False
+    router_bias: Saying = False
     expert_bias: bool = False
     extra_norms: int = 0
     latent_attention: bool = False

@@ -146,7 +146,12 @@ _ATTENTION: Final = {
     "linear_attention": "linear",
 }
 # Keys of every so manieth layer that has experts.
-_EXPERTS_EVERY: Final = ("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step")
+_EXPERTS_EVERY: Final = (
+    "decoder_sparse_step",
+    "moe_layer_freq",
+    "interleave_moe_layer_step",
+    "moe_layer_interval",
+)
 # Nemotron-H's letters, and the names that newer files have for them.
 _PARTS: Final = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 _SINGLE: Final = {
@@ -281,7 +286,9 @@ def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> Laye
 
 def _dense_layers(config: ConfigKeys, count: int) -> frozenset[int]:
     """Return the layers that have a dense network in a model of experts."""
-    first = config.optional("first_k_dense_replace")
+    first = config.optional("first_k_dense_replace") or config.optional("moe_layer_start_index")
+    ends = config.get("moe_layer_end_index") not in (None, -1)  # ERNIE's -1 is the last layer
+    last = config.integer("moe_layer_end_index") if ends else count - 1
     every = 1
     for key in _EXPERTS_EVERY:
         every = max(every, config.integer(key, default=1, least=1))
@@ -289,7 +296,9 @@ def _dense_layers(config: ConfigKeys, count: int) -> frozenset[int]:
     if not isinstance(named, list) or not all(isinstance(each, int) for each in named):
         raise config.error("mlp_only_layers", "must be a list of layers")
     return frozenset(
-        layer for layer in range(count) if layer < first or layer in named or (layer + 1) % every
+        layer
+        for layer in range(count)
+        if not first <= layer <= last or layer in named or (layer + 1) % every
     )
 
 
@@ -457,7 +466,7 @@ def _expert_details(config: ConfigKeys, traits: FamilyTraits) -> ExpertDetails |
         shared_ffn_size=shared,
         shared_gate=traits.shared_gate,
         latent_size=config.optional("moe_latent_size") or None,
-        router_bias=traits.router_bias,
+        router_bias=config.said(traits.router_bias),
         expert_bias=traits.expert_bias,
         extra_norms=traits.extra_norms,
     )
