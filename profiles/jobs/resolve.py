@@ -410,9 +410,9 @@ def _architecture(
     near = nearest_models(model)
     raise place.error(
         f"models.{role}",
-        "is no known model, by name or Hugging Face id, and no path",
+        "is neither a known model, by name or Hugging Face id, nor the path of a Hugging Face config",
         value=model,
-        allowed=f"a name or id that a sheet lists, or the path of a folder with the model's {CONFIG_FILE}",
+        allowed=f"a known name or id, or the path of a folder with the model's {CONFIG_FILE}",
         nearest=next(iter(near), None),
         others=near[1:],
     )

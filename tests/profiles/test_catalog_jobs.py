@@ -216,7 +216,7 @@ def test_an_unknown_model_of_a_job_is_answered_in_one_line_with_the_three_neares
     assert (
         "; found 'Qwen/Qwen3-9B'; allowed: a name or id that a sheet lists, or the path of" in line
     )
-    assert line.endswith("; did you mean 'qwen3-8b', 'qwen3-4b' or 'qwen3-32b'?")
+    assert line.endswith("; did you mean 'qwen3.5-9b', 'qwen3-8b' or 'qwen3-4b'?")
 
 
 @pytest.mark.parametrize("value", ["TINY", "/models/Qwen3_8B", "Qwen2_5-7B-Instruct"])
