@@ -286,3 +286,56 @@ def test_a_router_has_biases_where_the_file_says_so(tmp_path):
     without = read_hf_config(written(tmp_path, ling | {"moe_router_enable_expert_bias": False}))
     biases = num_parameters(load_model("ling-1t")) - num_parameters(without)
     assert biases == 76 * 256
+
+
+def test_a_text_model_behind_a_tower_is_read_as_its_own_family(tmp_path):
+    small = CONFIGS["mistralai/Mistral-Small-3.1-24B-Instruct-2503"]
+    text = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 34}
+    newer = {"model_type": "ministral3", "max_position_embeddings": 262144, "rope_theta": 1e6}
+    read = read_hf_config(
+        written(tmp_path, small | {"text_config": small["text_config"] | text | newer})
+    )
+    sheet = load_model("ministral-3-8b")
+    assert dataclasses.replace(read, name=sheet.name, source=sheet.source) == sheet
+
+
+def test_a_large_tower_with_norms_of_queries_is_counted_to_the_unit(tmp_path):
+    intern = CONFIGS["OpenGVLab/InternVL3-1B-hf"]
+    tower = {"hidden_size": 3200, "intermediate_size": 12800, "num_hidden_layers": 45}
+    norms = {"attention_bias": False, "use_qk_norm": True, "norm_type": "rms_norm"}
+    text = {
+        "model_type": "qwen3",
+        "hidden_size": 5120,
+        "intermediate_size": 25600,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 64,
+        "head_dim": 128,
+        "vocab_size": 151936,
+    }
+    change = {
+        "vision_config": intern["vision_config"] | tower | norms,
+        "text_config": intern["text_config"] | text,
+    }
+    read = read_hf_config(written(tmp_path, intern | change))
+    assert (read.family, num_parameters(read)) == ("qwen3", 38_390_405_504)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"text_config": {"model_type": "internlm3"}}, "model_type", "allowed: text_config of"),
+        ({"text_config": {"model_type": ["qwen2"]}}, "model_type", "no text model that is known"),
+        ({"text_config": None}, "text_config", "is missing; allowed: the text model's own keys"),
+        ({"vision_config": {"image_size": [448, 336]}}, "vision_config.image_size", "the same"),
+        ({"vision_config": {"patch_size": []}}, "vision_config.patch_size", "the same"),
+        ({"vision_config": {"hidden_size": None}}, "vision_config.hidden_size", "is missing"),
+    ],
+)
+def test_a_wrong_tower_is_refused_by_its_key(tmp_path, change, field, words):
+    intern = CONFIGS["OpenGVLab/InternVL3-1B-hf"]
+    ((key, value),) = change.items()
+    changed = value if value is None else intern[key] | value
+    with pytest.raises(FileError, match=words) as caught:
+        read_hf_config(written(tmp_path, intern | {key: changed}))
+    assert caught.value.field == field
