@@ -143,6 +143,7 @@ FAMILY_PARAMETERS = {
     "deepseek-r1-0528-qwen3-8b": 8_190_735_360,
     "ernie-4.5-0.3b": 360_748_032,
     "ernie-4.5-21b-a3b": 21_825_437_888,
+    "ernie-4.5-300b-a47b": 299_484_163_264,
     "internvl3-1b": 938_193_024,
     "internvl3-2b": 2_088_957_440,
     "internvl3-8b": 7_944_373_760,
@@ -223,6 +224,12 @@ CARDS = {
         "gpt-oss model card, table 1: 116.83B total, 5.13B active",
     ),
     "gpt-oss-20b": (20.91, 3.61, 0.005, "gpt-oss model card, table 1: 20.91B total, 3.61B active"),
+    "ernie-4.5-300b-a47b": (
+        300,
+        47,
+        0.02,
+        "README of baidu/ERNIE-4.5-300B-A47B-PT: 300B total parameters, 47B activated",
+    ),
     "kimi-k2": (
         1026,
         32,

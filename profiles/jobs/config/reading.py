@@ -28,6 +28,7 @@ from rlplan.profiles.jobs.config.towers import tower_parameters
 _ATTENTION: Final = {
     "full_attention": "full",
     "attention": "full",
+    "indexed_attention": "full",  # DeepSeek Sparse Attention, by its own class
     "sliding_attention": "sliding",
     "chunked_attention": "chunked",
     "linear_attention": "linear",
@@ -173,6 +174,9 @@ def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> Laye
 
 def _dense_layers(config: ConfigKeys, count: int) -> frozenset[int]:
     """Return the layers that have a dense network in a model of experts."""
+    told = config.names("mlp_layer_types")
+    if told is not None:
+        return _told_dense(config, told, count)
     first = config.optional("first_k_dense_replace") or config.optional("moe_layer_start_index")
     ends = config.get("moe_layer_end_index") not in (None, -1)  # ERNIE's -1 is the last layer
     last = config.integer("moe_layer_end_index") if ends else count - 1
@@ -187,6 +191,16 @@ def _dense_layers(config: ConfigKeys, count: int) -> frozenset[int]:
         for layer in range(count)
         if not first <= layer <= last or layer in named or (layer + 1) % every
     )
+
+
+def _told_dense(config: ConfigKeys, told: Sequence[str], count: int) -> frozenset[int]:
+    """Return the dense layers of a file that names each layer's network; keys of which layers are then its source."""
+    for key in ("first_k_dense_replace", "mlp_only_layers", *_EXPERTS_EVERY):
+        config.get(key)
+    if len(told) != count or not set(told) <= {"dense", "sparse"}:
+        allowed = f"dense or sparse for each of {count} layers"
+        raise config.error("mlp_layer_types", "does not say each layer's network", allowed=allowed)
+    return frozenset(layer for layer, network in enumerate(told) if network == "dense")
 
 
 # Our field by the key of the file, for messages that speak the file's language.
@@ -323,6 +337,13 @@ def _dense_width(config: ConfigKeys, traits: FamilyTraits, experts: int) -> int:
 
 
 def _latent(config: ConfigKeys) -> LatentAttention:
+    both = config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim")
+    if config.integer("qk_head_dim", default=both) != both:
+        problem = "is not the sum of qk_nope_head_dim and qk_rope_head_dim"
+        raise config.error("qk_head_dim", problem, allowed=str(both))
+    if set(config.names("indexer_types") or ()) - {"full"}:
+        problem = "names layers that take another layer's choice of tokens, which are not known"
+        raise config.error("indexer_types", problem, allowed="full for each layer")
     return LatentAttention(
         query_rank=config.optional("q_lora_rank") or None,
         kv_rank=config.integer("kv_lora_rank"),
