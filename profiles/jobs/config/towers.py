@@ -49,7 +49,8 @@ def tower_parameters(config: ConfigKeys, hidden_size: int) -> int | None:
         said = config.outer.get(inside)
         if not isinstance(said, dict):
             continue
-        said = {"model_type": config.outer.get("model_type"), **said}  # older files name the whole alone
+        # Older files name the family of the whole alone.
+        said = {"model_type": config.outer.get("model_type"), **said}
         keys = ConfigKeys(config.file, said, inside=inside)
         tower = _TOWERS.get(str(said.get("model_type"))) if inside == "vision_config" else None
         if tower is None:
