@@ -213,9 +213,7 @@ def test_an_unknown_model_of_a_job_is_answered_in_one_line_with_the_three_neares
     with pytest.raises(FileError) as caught:
         load_job(written(tmp_path, changed("models.actor", "Qwen/Qwen3-9B")))
     (line,) = str(caught.value).splitlines()
-    assert (
-        "; found 'Qwen/Qwen3-9B'; allowed: a name or id that a sheet lists, or the path of" in line
-    )
+    assert "; found 'Qwen/Qwen3-9B'; allowed: a known name or id, or the path of a folder" in line
     assert line.endswith("; did you mean 'qwen3.5-9b', 'qwen3-8b' or 'qwen3-4b'?")
 
 

@@ -40,8 +40,15 @@ _EXPERTS_EVERY: Final = (
     "interleave_moe_layer_step",
     "moe_layer_interval",
 )
-# Nemotron-H's letters, and the names that newer files have for them.
-_PARTS: Final = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+# Nemotron-H's letters and what newer files have for them, by our names of single parts.
+_PARTS: Final = {
+    "M": "mamba",
+    "*": "attention",
+    "-": "mlp",
+    "E": "moe",
+    "linear_attention": "mamba",
+    "full_attention": "attention",
+}
 _SINGLE: Final = {
     "mamba": LayerKind(attention="state-space", feed_forward=NO_PART),
     "attention": LayerKind(feed_forward=NO_PART),
@@ -89,10 +96,13 @@ def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Lay
         return _single_parts(config)
     attends = _attention(config, traits, count)
     dense = _dense_layers(config, count) if num_experts else frozenset()
+    own = _own_sizes(config, attends)
     order = tuple(f"{name} dense" if layer in dense else name for layer, name in enumerate(attends))
     kinds = {}
     for name in dict.fromkeys(order):
-        kind = _attention_kind(config, traits, name.split()[0])
+        attention = name.split()[0]
+        kind = _attention_kind(config, traits, attention)
+        kind = replace(kind, **own) if attention == "full" else kind
         dense_part = "dense-mlp" if name.endswith(" dense") else None
         kinds[name] = replace(kind, feed_forward=dense_part)
     return Layers(FrozenDict(kinds), order)
@@ -121,7 +131,8 @@ def _single_parts(config: ConfigKeys) -> Layers:
         pattern = config.get(key)
         if not isinstance(pattern, str):
             raise config.error(key, "is missing", allowed=f"letters of {' '.join(_PARTS)}")
-        order = tuple(_PARTS.get(letter, letter) for letter in pattern)
+        order = tuple(pattern)
+    order = tuple(_PARTS.get(each, each) for each in order)
     config.get("hybrid_override_pattern")
     for name in order:
         if name not in _SINGLE:
@@ -170,6 +181,28 @@ def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> Laye
         num_kv_heads=config.optional("num_global_key_value_heads") or None,
         keys_are_values=config.said("attention_k_eq_v") or None,
     )
+
+
+def _own_sizes(config: ConfigKeys, attends: Sequence[str]) -> dict[str, int]:
+    """Return the sizes that layers of full attention have of their own, as transformers 5 writes them for Gemma 4.
+
+    Raises:
+        FileError: Other layers have some, or not all of these, or other ones than of heads.
+    """
+    told = config.get("per_layer_config")
+    if not told:
+        return {}
+    key_of = {"head_dim": "head_dim", "num_key_value_heads": "num_kv_heads"}
+    if isinstance(told, dict) and all(isinstance(each, dict) for each in told.values()):
+        full = {layer for layer, name in enumerate(attends) if name == "full"}
+        sizes = next(iter(told.values()))
+        same = all(each == sizes for each in told.values()) and set(sizes) <= set(key_of)
+        layers = {int(layer) for layer in told if layer.isdigit()}
+        if same and layers == full and len(told) == len(full):
+            own = ConfigKeys(config.file, sizes, inside="per_layer_config")
+            return {key_of[key]: own.integer(key, least=1) for key in sizes}
+    allowed = f"the same {' and '.join(key_of)} for each layer of full attention"
+    raise config.error("per_layer_config", "gives layers sizes that are not known", allowed=allowed)
 
 
 def _dense_layers(config: ConfigKeys, count: int) -> frozenset[int]:
@@ -321,6 +354,8 @@ def _experts(config: ConfigKeys, traits: FamilyTraits) -> int:
         return 0
     if config.get(key) is None and config.get(newer) is not None:
         key = newer
+    if traits.single_parts and "moe" not in _single_parts(config).order:
+        return 0  # newer files have its class's numbers all the same
     if traits.single_parts or traits.beside_dense:
         return config.optional(key)
     count = config.integer(key)

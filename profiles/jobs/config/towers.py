@@ -13,8 +13,10 @@ _INNER = ("intermediate_size", "vt_intermediate_size")
 _CHANNELS = 3
 # Convolutions of Qwen3-Omni's encoder of sound, each of which halves time and frequency.
 _HALVINGS = 3
+# What newer files call a tower behind its family's name; older ones name the family of the whole, some that alone.
+_VISION = "_vision"
 # Families whose MLP of the tower is gated.
-_GATED = ("qwen2_5_vl", "qwen2_5_omni_vision_encoder", "gemma4_vision", "glm4v", "glm4v_moe")
+_GATED = ("qwen2_5_vl", "qwen2_5_omni_vision_encoder", "gemma4", "glm4v", "glm4v_moe")
 # Families whose MLP of the tower is as wide as what it hands on, and whose patches are joined by one as wide as
 # the file's own inner size.
 _JOINED_BY_AN_MLP = ("glm4v", "glm4v_moe")
@@ -49,10 +51,10 @@ def tower_parameters(config: ConfigKeys, hidden_size: int) -> int | None:
         said = config.outer.get(inside)
         if not isinstance(said, dict):
             continue
-        # Older files name the family of the whole alone.
-        said = {"model_type": config.outer.get("model_type"), **said}
+        kind = str(said.get("model_type", config.outer.get("model_type"))).removesuffix(_VISION)
+        said = {**said, "model_type": kind}
         keys = ConfigKeys(config.file, said, inside=inside)
-        tower = _TOWERS.get(str(said.get("model_type"))) if inside == "vision_config" else None
+        tower = _TOWERS.get(kind) if inside == "vision_config" else None
         if tower is None:
             found.append(parameters(keys, hidden_size))
         else:
@@ -105,7 +107,7 @@ def _side(vision: ConfigKeys, key: str, *, default: int) -> int:
 
 
 # By the `model_type` of the tower; those of other kinds are counted alike, small parts of them to a twentieth of a per cent.
-_TOWERS: Final[Mapping[str, Tower]] = {"pixtral": _pixtral, "internvl_vision": _intern}
+_TOWERS: Final[Mapping[str, Tower]] = {"pixtral": _pixtral, "internvl": _intern}
 
 
 def _vision_parameters(vision: ConfigKeys, hidden_size: int) -> int | None:
