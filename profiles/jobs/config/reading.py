@@ -102,7 +102,8 @@ def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Lay
     for name in dict.fromkeys(order):
         attention = name.split()[0]
         kind = _attention_kind(config, traits, attention)
-        kind = replace(kind, **own) if attention == "full" else kind
+        if own and attention == "full":
+            kind = replace(kind, head_dim=own.get("head_dim"), num_kv_heads=own.get("num_kv_heads"))
         dense_part = "dense-mlp" if name.endswith(" dense") else None
         kinds[name] = replace(kind, feed_forward=dense_part)
     return Layers(FrozenDict(kinds), order)
