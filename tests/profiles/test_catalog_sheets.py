@@ -9,8 +9,8 @@ import pytest
 import rlplan.profiles.sheets
 from rlplan import parts
 from rlplan.errors import UnknownNameError
-from rlplan.files.decoding import load_yaml, read_yaml
-from rlplan.models.model import ModelArchitecture, layer_kinds
+from rlplan.files.decoding import load_yaml
+from rlplan.models.model import layer_kinds
 from rlplan.parts import num_parameters
 from rlplan.parts.experts import expert_parameters
 from rlplan.profiles.catalog import (
@@ -23,7 +23,12 @@ from rlplan.profiles.catalog import (
     usual_engines,
 )
 from rlplan.profiles.jobs.config.faults import architecture_fault
-from rlplan.profiles.sheets import aliases_of, canonical_name
+from rlplan.profiles.sheets import (
+    aliases_of,
+    canonical_name,
+    hugging_face_ids,
+    nearest_models,
+)
 from rlplan.sheets.hardware import EngineSheet
 from rlplan.units import GIB, MIB
 from tests.profiles.published import CARDS, FAMILY_PARAMETERS
@@ -308,13 +313,63 @@ def test_a_hugging_face_id_leads_to_its_sheet(hugging_face, name):
 def test_an_id_stands_in_one_sheet_where_it_is_looked_for():
     listed = {}
     for name in model_names():
-        sheet = read_yaml(
-            ModelArchitecture, rlplan.profiles.sheets._path("models") / f"{name}.yaml"
-        )
-        for each in sheet.hugging_face or ():
+        for each in hugging_face_ids(name):
             assert canonical_name("models", each) == name
             assert each not in listed, f"{each} is listed by {name} and {listed[each]}"
             listed[each] = name
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("Qwen2_5-7B-Instruct", "qwen2.5-7b"),
+        ("/models/Qwen3_8B", "qwen3-8b"),
+        ("/models/Qwen3_8-27B/", "qwen3.8-27b"),
+        ("~/hf/Qwen3_30B_A3B_Instruct_2507", "qwen3-30b-a3b-2507"),
+        ("InternVL3_5-8B", "internvl3.5-8b"),
+        ("InternVL3.5-8B", "internvl3.5-8b"),
+        ("GLM_4_5_Air", "glm-4.5-air"),
+        ("mirror/Llama-3_1-8B-Instruct", "llama-3.1-8b"),
+        ("unsloth/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+    ],
+)
+def test_a_folder_means_the_model_that_it_is_called_after_whichever_signs_it_has(folder, name):
+    assert canonical_name("models", folder) == name
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_id_is_found_with_one_sign_between_its_words(name):
+    for each in hugging_face_ids(name):
+        bare = re.sub(r"[.-]", "_", each.rpartition("/")[2])
+        assert canonical_name("models", f"/models/{bare}") == name
+
+
+@pytest.mark.parametrize(
+    "other", ["acme/tiny", "Qwen/Qwen9-8B", "zai-org/GLM-5.2", "gemma-4-E2B-it", "Kimi-K3", "/", ""]
+)
+def test_another_model_of_a_like_name_is_none_that_is_known(other):
+    assert canonical_name("models", other) not in model_names()
+
+
+@pytest.mark.parametrize(
+    ("unknown", "nearest"),
+    [
+        ("Qwen/Qwen2.5-8B-Instruct", "qwen2.5-7b"),
+        ("/models/qwen3_9b", "qwen3-8b"),
+        ("zai-org/GLM-5.2", "glm-5.1"),
+        ("tinny", "tiny"),
+    ],
+)
+def test_an_unknown_model_is_answered_with_at_most_three_near_ones(unknown, nearest):
+    near = nearest_models(unknown)
+    assert nearest in near
+    assert len(near) == len(set(near)) <= 3
+    with pytest.raises(UnknownNameError) as caught:
+        load_model(unknown)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"unknown model {unknown!r}; did you mean {near[0]!r}")
+    assert line.endswith("; a job names a model without a sheet by the path of its config.json")
+    assert len(line) < 250
 
 
 # Models of recipes and measurements in the data that tests are given, and of which no sheet is known.
