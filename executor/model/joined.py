@@ -72,8 +72,9 @@ def put_together(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         whole, matrix = f"{name[: apart.start()]}{apart['joined']}", apart["matrix"]
         if f"{whole}.{matrix}" not in found:
             parts = [weights[f"{whole}.{part}.{matrix}"] for part in JOINED[apart["joined"]]]
+            side_by_side: Any = torch.block_diag
             is_one = matrix in ("weight", FIRST)
-            found[f"{whole}.{matrix}"] = torch.cat(parts) if is_one else torch.block_diag(*parts)
+            found[f"{whole}.{matrix}"] = torch.cat(parts) if is_one else side_by_side(*parts)
     return found
 
 
