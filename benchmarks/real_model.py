@@ -2,7 +2,9 @@
 
     make real-model               the folder, then this with all that follows, into reports/published
     python -m benchmarks.real_model [--seeds 0] [--ways full adapters] [--iterations 16] [--work build/real-model]
-    python -m benchmarks.real_model --more-seeds 1 2    further seeds of half as many iterations, for what they learn alone
+    python -m benchmarks.real_model --seeds --more-seeds 1 2    further seeds of half as many iterations, for what they learn alone
+
+What was found before, of other seeds, stays in the page. Of further seeds no times are compared: other work may run beside them.
 
 The model is SmolLM2-135M-Instruct (`benchmarks/smollm.py`), the task sums of two numbers of which some are held out
 (`benchmarks/arithmetic.py`). The machine is profiled for the job, the plan searched, and each run carried out as any
@@ -56,7 +58,7 @@ class Planned:
 def main() -> None:
     """Make what is needed, run all ways and seeds, and publish."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0])
     parser.add_argument("--more-seeds", type=int, nargs="*", default=[])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--iterations", type=int, default=16)
@@ -68,16 +70,25 @@ def main() -> None:
         write_folder(given.model, PACKAGES)
     _, held_out = write_questions(given.work)
     rows = [json.loads(line) for line in held_out.read_text(encoding="utf-8").splitlines()]
-    found: dict[str, Any] = {"start": greedy_accuracy(given.model, given.model, rows), "runs": []}
-    plans = [planned_way(way, given.model.resolve(), given.work) for way in given.ways]
     shorter = max(given.iterations // 2, WARMUP + 1)
-    asked = [(seed, given.iterations) for seed in given.seeds]
-    asked += [(seed, shorter) for seed in given.more_seeds]
-    for seed, iterations in asked:
+    asked = [(seed, given.iterations, True) for seed in given.seeds]
+    asked += [(seed, shorter, False) for seed in given.more_seeds]
+    found = earlier(given.out, [(way, seed) for seed, _, _ in asked for way in given.ways])
+    found["start"] = greedy_accuracy(given.model, given.model, rows)
+    plans = [planned_way(way, given.model.resolve(), given.work) for way in given.ways]
+    for seed, iterations, is_timed in asked:
         for planned in plans:
-            found["runs"].append(run_one(planned, seed, iterations, rows))
-            write_json(given.work / "real-model.json", found)
+            run = run_one(planned, seed, iterations, rows)
+            found["runs"].append(run | {"timed": is_timed})
+            found["runs"].sort(key=lambda each: (WAYS.index(each["way"]), each["seed"]))
             publish(found, given.out)
+
+
+def earlier(out: Path, again: list[tuple[str, int]]) -> dict[str, Any]:
+    """Return what was published before, without the runs of ways and seeds that run again."""
+    file = out / "real-model.json"
+    runs = json.loads(file.read_text(encoding="utf-8"))["runs"] if file.exists() else []
+    return {"runs": [run for run in runs if (run["way"], run["seed"]) not in again]}
 
 
 def planned_way(way: str, model: Path, work: Path) -> Planned:
@@ -214,7 +225,7 @@ def publish(found: dict[str, Any], out: Path) -> None:
         lines.append(
             f"| {run['way']} | {run['seed']} | {run['iterations']} | {run['accuracy']:.0%} | {rise:+.0f} points | {first:.2f} | {last:.2f} |"
         )
-    for run in found["runs"]:
+    for run in (each for each in found["runs"] if each["timed"]):
         lines += ["", f"## {run['way']}, seed {run['seed']}: {run['placement']}", ""]
         if (run["slowdown"] or 1) > BESIDE_OTHERS:
             lines.append(

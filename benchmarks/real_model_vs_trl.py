@@ -5,7 +5,7 @@
 
 As `executor_vs_trl.py` does it: both are warmed up, then turns alternate. The questions are those of `real_model.py`,
 written out by the model's own chat template; no response ends before its sixteenth token: here the end token
-is one that the model cannot say, there `min_new_tokens` forbids it. What is found goes into `real-model-trl.json`, which the page of
+is one that the model does not say, there `min_new_tokens` forbids it. What is found goes into `real-model-trl.json`, which the page of
 `real_model.py` shows.
 """
 
@@ -33,7 +33,7 @@ from rlplan.workload.work import Workload
 ROOT = Path(__file__).parents[1]
 PROMPTS, SAMPLES, RESPONSE_TOKENS = 16, 8, 16
 KL_COEFFICIENT, LEARNING_RATE = 0.001, 1e-6
-NO_END = "<|no end|>"
+NO_END = "<empty_output>"  # a token of the vocabulary that the model does not say
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
-from rlplan.errors import UnknownNameError
+from rlplan.errors import NEAREST_SHOWN, UnknownNameError, nearest_names
 from rlplan.files.decoding import decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
@@ -29,6 +29,10 @@ PARTS: Final[Mapping[Kind, DataPart]] = {
 }
 
 _ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
+_BETWEEN_WORDS: Final = re.compile(r"[._-]+")
+
+# What to do with a model that has no sheet.
+NO_SHEET: Final = "a job names a model without a sheet by the path of its config.json"
 
 # The key by which a sheet names another of its kind, from which it differs in what it says only.
 VARIANT_KEY: Final = "variant_of"
@@ -59,14 +63,16 @@ def _files(kind: Kind, _folders: tuple[str, ...]) -> Mapping[str, Path]:
 def canonical_name(kind: Kind, name: str) -> str:
     """Return the name of the sheet that is meant, whatever its case; sheets tell their other names.
 
-    A model may be named by its Hugging Face id, with or without the organisation, where a sheet lists it.
+    A model may be named by its Hugging Face id, with or without the organisation, where a sheet lists it, and by a
+    folder that is called so, whichever signs stand between its words (`/models/Qwen2_5-7B`).
     """
     name = name.lower()
     files = sheet_files(kind)
     if name in files:
         return name
-    names = _sheet_of_id() if kind == "models" else _aliases(files)
-    return names.get(name, name)
+    if kind != "models":
+        return _aliases(files).get(name, name)
+    return _sheet_of_id().get(name) or _sheet_of_words().get(_words(name), name)
 
 
 def aliases_of(kind: Kind) -> Mapping[str, str]:
@@ -76,12 +82,12 @@ def aliases_of(kind: Kind) -> Mapping[str, str]:
 
 @cache
 def _aliases(files: FrozenDict[str, Path]) -> Mapping[str, str]:
-    """Return the aliases that sheets tell; each is read once."""
+    """Return the aliases that sheets tell, those of digits alone in quotes; each is read once."""
     found: dict[str, str] = {}
     for name, path in files.items():
         line = ALIASES.search(path.read_text(encoding="utf-8"))
         names = line.group(1).split(",") if line else ()
-        found |= dict.fromkeys((name.strip() for name in names), name)
+        found |= dict.fromkeys((name.strip().strip('"') for name in names), name)
     return found
 
 
@@ -98,6 +104,29 @@ def _sheet_of_id() -> FrozenDict[str, str]:
             whole[listed.lower()] = sheet
     bare = {each.rpartition("/")[2]: sheet for each, sheet in whole.items()}
     return FrozenDict(bare | whole)
+
+
+@cache
+def _sheet_of_words() -> FrozenDict[str, str]:
+    """Return the sheet of every model's name and bare id as words; words that two sheets share mean neither."""
+    found: dict[str, set[str]] = {}
+    for listed, sheet in _sheet_of_id().items():
+        for name in (listed, sheet):
+            found.setdefault(_words(name), set()).add(sheet)
+    return FrozenDict({words: sheets.pop() for words, sheets in found.items() if len(sheets) == 1})
+
+
+def _words(name: str) -> str:
+    """Return the last part of a path in small letters, with one sign between its words."""
+    return _BETWEEN_WORDS.sub("-", name.lower().rstrip("/").rpartition("/")[2])
+
+
+def nearest_models(name: str) -> tuple[str, ...]:
+    """Return the three sheets of models whose names or ids are most like a name or the last part of a path."""
+    sheets = {each: each for each in model_names()} | _sheet_of_words()
+    # Several ids may be of one sheet.
+    like = nearest_names(_words(name), sheets, 4 * NEAREST_SHOWN)
+    return tuple(dict.fromkeys(sheets[each] for each in like))[:NEAREST_SHOWN]
 
 
 model_names = partial(sheet_names, "models")
@@ -136,20 +165,27 @@ def load_device(name: str) -> DeviceSheet:
 def sheet_of_board(board: str, memory_bytes: int) -> DeviceSheet:
     """Return the sheet of a GPU by the name that its driver gives it, such as `NVIDIA H100 80GB HBM3`.
 
+    Sheets whose names start with one of the board's words fit, such as `h100`; where there are none, the one whose
+    name or alias is the longest among the board's words, whole: an L40 is no L4.
+
     Args:
-        memory_bytes: What the driver reports; of sheets whose name fits, that of the nearest memory.
+        memory_bytes: What the driver reports; of sheets that fit, that of the nearest memory.
 
     Raises:
         UnknownNameError: No sheet's name, or other name, is in the board's.
     """
     words = "-".join(board.lower().split())
     chips = [word for word in words.split("-") if any(letter.isdigit() for letter in word)]
-    fitting = [
-        sheet
-        for sheet in map(load_device, device_names())
-        if sheet.name.split("-")[0] in chips
-        or any(name in words for name in (sheet.name, *sheet.aliases))
-    ]
+    sheets = [load_device(name) for name in device_names()]
+    fitting = [sheet for sheet in sheets if sheet.name.split("-")[0] in chips]
+    named = {
+        name: sheet
+        for sheet in sheets
+        for name in (sheet.name, *sheet.aliases)
+        if f"-{name}-" in f"-{words}-"
+    }
+    if not fitting and named:
+        fitting = [named[max(named, key=len)]]
     if not fitting:
         raise UnknownNameError("device", board, device_names())
     return min(fitting, key=lambda sheet: abs(sheet.memory_bytes - memory_bytes))
@@ -257,9 +293,12 @@ def _known_name(kind: Kind, name: str) -> str:
         UnknownNameError: No sheet has that name.
     """
     known = canonical_name(kind, name)
-    if known not in sheet_files(kind):
-        raise UnknownNameError(kind.removesuffix("s"), name, sheet_names(kind))
-    return known
+    if known in sheet_files(kind):
+        return known
+    if kind == "models":
+        near = nearest_models(name)
+        raise UnknownNameError("model", name, sheet_names(kind), hint=NO_SHEET, nearest=near)
+    raise UnknownNameError(kind.removesuffix("s"), name, sheet_names(kind))
 
 
 def _path(kind: Kind) -> Path:

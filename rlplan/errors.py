@@ -23,6 +23,9 @@ from collections.abc import Iterable, Sequence
 # Of what a user's file holds, messages show this many characters, and of a sentence about it so many.
 LONGEST_SHOWN = 200
 LONGEST_PROBLEM = 2000
+# Of more known names than this a message shows the nearest three; a reader looks through no longer list.
+MOST_LISTED = 60
+NEAREST_SHOWN = 3
 
 
 class RlplanError(Exception):
@@ -59,6 +62,7 @@ class FileError(UserError):
         value: The value found, if there is one worth showing.
         allowed: What would be accepted.
         nearest: The closest accepted value or key.
+        others: The next closest ones.
     """
 
     def __init__(
@@ -70,9 +74,11 @@ class FileError(UserError):
         value: object = None,
         allowed: str | None = None,
         nearest: str | None = None,
+        others: Sequence[str] = (),
     ) -> None:
         self.file, self.problem, self.field = file, problem, field
         self.value, self.allowed, self.nearest = value, allowed, nearest
+        self.others = tuple(others)
         where = f"{file}: {cut(field)}" if field else file
         parts = [f"{where}: {cut(problem, LONGEST_PROBLEM)}"]
         if value is not None:
@@ -80,8 +86,14 @@ class FileError(UserError):
         if allowed:
             parts.append(f"allowed: {allowed}")
         if nearest:
-            parts.append(f"did you mean {nearest!r}?")
+            parts.append(f"did you mean {one_of((nearest, *others))}?")
         super().__init__("; ".join(parts))
+
+
+def one_of(names: Sequence[str]) -> str:
+    """Return names in quotes, as a choice: `'a', 'b' or 'c'`."""
+    *first, last = map(repr, names)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def cut(text: str, longest: int = LONGEST_SHOWN) -> str:
@@ -111,14 +123,31 @@ def unreadable(file: str, error: OSError | UnicodeDecodeError) -> FileError:
 
 
 class UnknownNameError(UserError):
-    """Name an unknown name, what it was meant to be, and the known ones nearest to it."""
+    """Name an unknown name, what it was meant to be, and the known ones, of many the nearest alone.
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], *, hint: str = "") -> None:
+    Args:
+        hint: What else the message says.
+        nearest: The known names that may be meant, the likeliest first; None looks for them.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        *,
+        hint: str = "",
+        nearest: Sequence[str] | None = None,
+    ) -> None:
         self.kind, self.name, self.known = kind, name, sorted(known)
-        close = nearest_name(name, self.known)
-        parts = [f"unknown {kind} {cut(name)!r}", f"known: {', '.join(self.known)}"]
+        many = len(self.known) > MOST_LISTED
+        shown = NEAREST_SHOWN if many else 1
+        close = nearest_names(name, self.known, shown) if nearest is None else nearest
+        parts = [f"unknown {kind} {cut(name)!r}"]
+        if not many:
+            parts.append(f"known: {', '.join(self.known)}")
         if close:
-            parts.append(f"did you mean {close!r}?")
+            parts.append(f"did you mean {one_of(close)}?")
         if hint:
             parts.append(hint)
         super().__init__("; ".join(parts))
@@ -189,10 +218,17 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 
     A name that was typed in part means the shortest one that begins so; capitals do not count.
     """
+    return next(iter(nearest_names(name, known, 1)), None)
+
+
+def nearest_names(name: str, known: Iterable[str], most: int) -> tuple[str, ...]:
+    """Return so many of the known names, the likeliest first: those that begin with `name`, then those like it."""
     names = {each: each.lower() for each in known}
     small = cut(name).lower()
     begun = [each for each, lower in names.items() if len(small) > 1 and lower.startswith(small)]
-    if begun:
-        return min(begun, key=lambda each: (len(each), each))
-    matches = difflib.get_close_matches(small, names.values(), n=1, cutoff=0.5)
-    return next((each for each, lower in names.items() if lower in matches), None)
+    begun.sort(key=lambda each: (len(each), each))
+    if len(begun) >= most:
+        return tuple(begun[:most])
+    matches = difflib.get_close_matches(small, names.values(), n=most, cutoff=0.5)
+    close = [each for match in matches for each, lower in names.items() if lower == match]
+    return tuple(dict.fromkeys([*begun, *close]))[:most]

@@ -1,7 +1,5 @@
 """A plan, played in simulated time."""
 
-from dataclasses import replace
-
 from rlplan.plan import Plan
 from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts
@@ -9,17 +7,9 @@ from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
 from rlplan.simulator.capabilities import check_played
 from rlplan.simulator.placed.plan import PlacedPlan
-from rlplan.simulator.timeline.agenda import agenda_of, learnt_plan
-from rlplan.simulator.timeline.assemble import assemble, batch_tokens, device_pools
-from rlplan.simulator.timeline.engine import play
+from rlplan.simulator.timeline.assemble import device_pools
+from rlplan.simulator.timeline.batches import batch_forecast
 from rlplan.simulator.timeline.pool_memory import pool_memory
-from rlplan.simulator.timeline.steady import (
-    EMPTYING_ITERATIONS,
-    ITERATIONS_PLAYED,
-    cycle_of,
-    first_of,
-    shown,
-)
 
 
 def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
@@ -50,18 +40,4 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
         from rlplan.simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
 
         return stream_forecast(placed, memory, iterations)
-    agenda = agenda_of(placed)
-    seconds = {entry.work.key: entry.cost.total.seconds for entry in agenda}
-    works = [entry.work for entry in agenda]
-    tokens = batch_tokens(learnt_plan(placed).plan.job)
-    if not plan.flow.overlaps:
-        trace = play(works, seconds, plan.order, iterations=iterations)
-        return assemble(plan, facts, agenda, trace, memory, tokens=tokens)
-    played = max(iterations, ITERATIONS_PLAYED)
-    with_rest = played + EMPTYING_ITERATIONS
-    trace = play(works, seconds, plan.order, iterations=with_rest, overlapping=True)
-    full = first_of(trace, played)
-    cycle = cycle_of(full)
-    forecast = assemble(plan, facts, agenda, trace, memory, full.iterations[-cycle:], tokens)
-    part = shown(full, cycle, iterations)
-    return replace(forecast, tasks=part.spans, iterations=part.iterations)
+    return batch_forecast(placed, memory, iterations)

@@ -33,7 +33,7 @@ def simulate_rounds(plan: Plan, facts: Facts) -> Forecast:
     prompt.
 
     Args:
-        plan: In mode `sync`, with `workload.over_provisioning` above 1, which short rounds have.
+        plan: Whose iterations follow each other, with `workload.over_provisioning` above 1, which short rounds have.
 
     Raises:
         FileError: The plan breaks a rule, or asks for what is not simulated.

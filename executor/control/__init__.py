@@ -1,4 +1,4 @@
-"""The single controller: loops, calls in flight, spans, metrics and checkpoints of a run.
+"""The single controller of a run: its feeds, calls in flight, spans, metrics, evaluations and checkpoints.
 
 It sees references to tensors, never their contents.
 """

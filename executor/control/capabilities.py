@@ -40,8 +40,6 @@ SILENT = (
     "feed_forward",
 )
 PRECISIONS = ("fp32", "bf16")
-# Families that publish some matrices as one (`rlplan.executor.model.joined`).
-JOINED_FAMILIES = ("phi3",)
 CPU = "cpu"
 OWN = "rlplan"
 
@@ -258,11 +256,6 @@ def _lacks_for_adapters(plan: Plan, task: Task) -> Iterator[CapabilityError]:
     model = plan.job.architecture(task.role)
     adapter, field = plan.job.adapter(task.role), f"job.adapters.{task.role}"
     assert adapter is not None
-    if model.family in JOINED_FAMILIES:
-        instead = (
-            "it trains adapters beside linear layers that are published one by one, not joined ones"
-        )
-        yield ADAPTERS.lacked_by(HERE, f"job.models.{task.role}.family", model.family, instead)
     if model.num_experts and adapter.targets != "attention":
         instead = "of models with experts it trains adapters of their `attention`"
         yield ADAPTERS.lacked_by(HERE, f"{field}.targets", adapter.targets, instead)

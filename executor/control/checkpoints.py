@@ -27,7 +27,7 @@ from rlplan.executor.data.manifests import (
     Manifest,
     check_whole,
     checksums,
-    fetch_whole,
+    fetch_files,
     read_manifest,
 )
 from rlplan.executor.data.remote_folders import RemoteFolder, child_url
@@ -186,18 +186,20 @@ def restore(checkpoint: Checkpoint, groups: Mapping[str, WorkerGroup]) -> bool:
 
 
 @contextmanager
-def models_of(checkpoint: Checkpoint) -> Iterator[Path]:
-    """Yield a folder of this machine with the models of a checkpoint.
+def model_of(checkpoint: Checkpoint, role: str) -> Iterator[Path]:
+    """Yield a folder of this machine with one of the models of a checkpoint; of those behind a URL it alone is fetched.
 
     Raises:
-        FileError: They cannot be fetched, or are not as they were written.
+        FileError: It cannot be fetched, or is not as it was written.
     """
     if not checkpoint.state.url:
-        yield checkpoint.folder
+        yield checkpoint.folder / role
         return
+    written = read_manifest(checkpoint.folder)
+    own = {name: checksum for name, checksum in written.items() if name.startswith(f"{role}/")}
     with tempfile.TemporaryDirectory(prefix="rlplan-fetched-") as made:
-        fetch_whole(checkpoint.state.url, Path(made), read_manifest(checkpoint.folder))
-        yield Path(made)
+        fetch_files(checkpoint.state.url, Path(made), own)
+        yield Path(made) / role
 
 
 def find_checkpoint(place: Path | str) -> Checkpoint:

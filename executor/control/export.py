@@ -10,12 +10,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rlplan.errors import FileError
-from rlplan.executor.control.checkpoints import Checkpoint, models_of
+from rlplan.executor.control.checkpoints import Checkpoint, model_of
 from rlplan.executor.data.remote_folders import RemoteFolder
 from rlplan.executor.model.adapters import layer_of
 from rlplan.executor.model.building import EMBEDDING, HEAD, published_name
 from rlplan.executor.model.families import causal_lm_class, model_config, weights_folder
-from rlplan.executor.model.joined import put_together
+from rlplan.executor.model.joined import joined_parts, put_together
 from rlplan.executor.model.writing import draw_no_bars
 from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.files.decoding import read_yaml
@@ -46,8 +46,8 @@ def export_actor(checkpoint: Checkpoint, out: Path | str, *, folder: Path | None
         return
     out = Path(out)
     job = read_yaml(Plan, checkpoint.folder / PLAN_FILE).job
-    with models_of(checkpoint) as stored:
-        weights, adapter = whole_weights(stored / "actor"), job.adapter("actor")
+    with model_of(checkpoint, "actor") as stored:
+        weights, adapter = whole_weights(stored), job.adapter("actor")
     draw_no_bars()
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -68,8 +68,11 @@ def _write_adapter(
     out: Path, adapter: Adapter, weights: Mapping[str, Tensor], base: Path | None
 ) -> None:
     """Write adapters as `peft` reads them (its `LoraConfig`, and its names of parameters)."""
+    held, alpha = put_together(weights), adapter.alpha or adapter.rank
+    parts = {layer_of(name).split(".")[-2]: joined_parts(name) for name in held}
+    joined = {layer: count for layer, count in parts.items() if count > 1}
     save_file(
-        {f"{PEFT_PREFIX}{published_name(name)}": values for name, values in weights.items()},
+        {f"{PEFT_PREFIX}{published_name(name)}": values for name, values in held.items()},
         out / "adapter_model.safetensors",
         metadata={"format": "pt"},
     )
@@ -78,10 +81,13 @@ def _write_adapter(
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": "" if base is None else str(base),
         "r": adapter.rank,
-        "lora_alpha": adapter.alpha or adapter.rank,
+        "lora_alpha": alpha,
+        # As many ranks as its parts have together, at the scale of each.
+        "rank_pattern": {layer: count * adapter.rank for layer, count in joined.items()},
+        "alpha_pattern": {layer: count * alpha for layer, count in joined.items()},
         "lora_dropout": 0.0,
         "bias": "none",
-        "target_modules": sorted({layer_of(name).split(".")[-2] for name in weights}),
+        "target_modules": sorted(parts),
         "inference_mode": True,
     }
     write_json(out / "adapter_config.json", about)

@@ -1,5 +1,6 @@
 """Pending calls: in what order they are sent, and the metrics in their reports."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,6 +110,20 @@ def metrics_by_task(
             before = total.get(name, 0.0)
             total[name] = max(before, value) if name in HELD else before + value
     return found
+
+
+def mean_metrics_by_task(
+    calls: Sequence[PendingCall], reported: Sequence[Reported]
+) -> dict[str, dict[str, float]]:
+    """Return the metrics of each task, which was sent in several calls: sums added up, means averaged over the calls."""
+    counts = Counter(call.name for call in calls)
+    return {
+        task: {
+            name: value if name.endswith(("_sum", "_max")) else value / counts[task]
+            for name, value in values.items()
+        }
+        for task, values in metrics_by_task(calls, reported).items()
+    }
 
 
 def _metrics(call: PendingCall, reports: Mapping[PoolRank, CallReport]) -> dict[str, float]:

@@ -19,7 +19,6 @@ from rlplan.executor.control.checkpoints import (
     whole_checkpoint,
 )
 from rlplan.executor.control.cluster import JoinedCluster, places_of
-from rlplan.executor.control.continuous.controller import ContinuousController
 from rlplan.executor.control.controller import Controller, MeasuredIteration
 from rlplan.executor.control.evaluating import Evaluator, evaluation_line
 from rlplan.executor.control.evaluations import (
@@ -249,7 +248,7 @@ class Run:
         # Before a controller starts processes of its own.
         with within(self._saving.iteration_seconds, ITERATION):
             self.loop_flops_per_second = (slowest_loop(on_devices),)
-        controller = controller_of(self.plan, self._tasks, groups, self._prompts)
+        controller = Controller(self.plan, self._tasks, groups, self._prompts.columns)
         self._evaluator = None
         try:
             self._iterate_with(controller, groups, on_devices)
@@ -384,11 +383,3 @@ class Run:
         drop_evaluations(self._out, self.done)
         self._folder.best = self._evaluations.best
         return self.done
-
-
-def controller_of(
-    plan: Plan, tasks: tuple[Task, ...], groups: Mapping[str, WorkerGroup], prompts: PromptBatches
-) -> Controller:
-    """Return the controller of a plan's mode."""
-    made = ContinuousController if plan.flow.by_sample else Controller
-    return made(plan, tasks, groups, prompts.columns)

@@ -1,7 +1,12 @@
-"""Spans out of what ranks report: when a pool worked on a call, from its last rank's start to its last rank's end."""
+"""Spans out of what ranks report: when a pool worked on a call.
+
+Where all ranks of a pool work on one call at a time, a span reaches from its last rank's start to its last rank's end
+(`measured_spans`). Where replicas of a pool work on different calls, it begins with the first of them (`joined_spans`).
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from rlplan.executor.workers.calls import CallReport
 from rlplan.trace import Activity, Span
@@ -72,3 +77,64 @@ def measured_spans(
         )
         for call in calls
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSpan:
+    """Hold when a pool worked on a call, on the host's clock."""
+
+    name: str
+    pool: str
+    activity: Activity
+    start_seconds: float
+    end_seconds: float
+
+
+def stretch_of(
+    name: str, pool: str, activity: Activity, reports: Mapping[PoolRank, CallReport]
+) -> CallSpan:
+    """Return when the ranks of a pool worked on a call: from the first that began to the last that ended."""
+    own = [report for (where, _), report in reports.items() if where == pool]
+    return CallSpan(
+        name=name,
+        pool=pool,
+        activity=activity,
+        start_seconds=min(report.start_seconds for report in own),
+        end_seconds=max(report.end_seconds for report in own),
+    )
+
+
+def joined_spans(
+    stretches: Sequence[CallSpan], iteration: int, origin_seconds: float, generates: str
+) -> tuple[Span, ...]:
+    """Return the spans of an iteration; calls of one generation that follow each other are one span.
+
+    Where replicas of a pool work on different things at a time, the later one's span begins when the
+    other's ends.
+
+    Args:
+        generates: Name of the task that generates.
+    """
+    spans: list[Span] = []
+    in_order = sorted(stretches, key=lambda each: (each.pool, each.start_seconds))
+    for _, group in groupby(in_order, key=lambda each: each.pool):
+        own: list[Span] = []
+        for each in group:
+            start = each.start_seconds - origin_seconds
+            end = each.end_seconds - origin_seconds
+            if own and each.name == own[-1].name == generates:
+                own[-1] = replace(own[-1], end_seconds=max(own[-1].end_seconds, end))
+                continue
+            start = max(start, own[-1].end_seconds) if own else start
+            own.append(
+                Span(
+                    name=each.name,
+                    pool=each.pool,
+                    iteration=iteration,
+                    start_seconds=start,
+                    end_seconds=max(start, end),
+                    activity=each.activity,
+                )
+            )
+        spans += own
+    return tuple(spans)

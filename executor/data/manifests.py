@@ -50,17 +50,27 @@ def read_manifest(folder: Path) -> Mapping[str, str]:
     return decode(Manifest, load_json(file), str(file)).sha256
 
 
-def fetch_whole(url: str, into: Path, written: Mapping[str, str] | None = None) -> None:
-    """Fetch all that is behind a URL, and refuse it where a file is not as it was written.
-
-    Args:
-        written: Checksums; None takes those that lie there.
+def fetch_whole(url: str, into: Path) -> None:
+    """Fetch all that is behind a URL, and refuse it where a file is not as the manifest there says.
 
     Raises:
         FileError: It cannot be read, or names the file that is another one.
     """
     RemoteFolder(url).fetch(into)
-    check_whole(url, read_manifest(into) if written is None else written, checksums(into))
+    check_whole(url, read_manifest(into), checksums(into))
+
+
+def fetch_files(url: str, into: Path, written: Mapping[str, str]) -> None:
+    """Fetch some of the files behind a URL, and refuse one that is not as it was written.
+
+    Args:
+        written: Their checksums of then, by name.
+
+    Raises:
+        FileError: One cannot be read, or is another one.
+    """
+    RemoteFolder(url).fetch(into, sorted(written))
+    check_whole(url, written, checksums(into))
 
 
 def check_whole(place: str, written: Mapping[str, str], there: Mapping[str, str]) -> None:

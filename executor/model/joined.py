@@ -14,7 +14,10 @@ from torch import Tensor, nn
 
 # What is published as one matrix, and its parts in their order.
 JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-APART = re.compile(r"(?P<joined>qkv_proj|gate_up_proj)\.(?P<part>\w+_proj)\.weight$")
+APART = re.compile(
+    r"(?P<joined>qkv_proj|gate_up_proj)\.(?P<part>\w+_proj)\.(?P<matrix>(lora_[AB]\.)?weight)$"
+)
+FIRST = "lora_A.weight"
 
 
 class Joined(nn.Module):
@@ -56,15 +59,25 @@ def keep_heads(stage: nn.Module, ranks: int) -> None:
 
 
 def put_together(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights by name with those that are told apart here as the one matrix that is published."""
+    """Return weights by name with those that are told apart here as the one matrix that is published.
+
+    So are adapters beside them, as one of all their ranks together: every rank of it makes rows of one part alone.
+    """
     found = dict[str, Tensor]()
     for name, values in weights.items():
         apart = APART.search(name)
         if apart is None:
             found[name] = values
             continue
-        start, joined = name[: apart.start()], apart["joined"]
-        if f"{start}{joined}.weight" not in found:
-            parts = [weights[f"{start}{joined}.{part}.weight"] for part in JOINED[joined]]
-            found[f"{start}{joined}.weight"] = torch.cat(parts)
+        whole, matrix = f"{name[: apart.start()]}{apart['joined']}", apart["matrix"]
+        if f"{whole}.{matrix}" not in found:
+            parts = [weights[f"{whole}.{part}.{matrix}"] for part in JOINED[apart["joined"]]]
+            side_by_side: Any = torch.block_diag
+            is_one = matrix in ("weight", FIRST)
+            found[f"{whole}.{matrix}"] = torch.cat(parts) if is_one else side_by_side(*parts)
     return found
+
+
+def joined_parts(name: str) -> int:
+    """Return of how many matrices told apart here the matrix of that name is made; 1 for one that is published so."""
+    return len(JOINED.get(name.split(".")[-3], (name,)))

@@ -100,8 +100,8 @@ def start_session(
 class WaveSession:
     """Decode waves of sequences with the torch engine.
 
-    In mode streaming the waves are those of a synchronous batch: as many responses as may run, one wave
-    after another, so that every number in them is the same. Else new responses join those that run:
+    Where generation stops with each batch, the waves are those of a synchronous batch: as many responses as may run,
+    one wave after another, so that every number in them is the same. Else new responses join those that run:
     all of them are prefilled again as one wave (prompt and what was said so far), unless what is in flight
     keeps its KV cache of older weights; then new ones make a wave of their own.
     """

@@ -16,6 +16,7 @@ from rlplan.planner.measured.rows import FIRST_LINE, Record, TableReader
 from rlplan.planner.measured.summary import NO_CAUSES, KnownCauses, findings_of
 from rlplan.planner.measured.tables import READERS
 from rlplan.profiles.catalog import device_names, load_device
+from rlplan.profiles.sheets import canonical_name
 from rlplan.results.accuracy import Row, TableFindings
 from rlplan.simulator.calibration import calibrate
 from rlplan.simulator.observations import observations_of
@@ -278,12 +279,16 @@ def _schema_of(path: Path, columns: list[str], known: KnownTables) -> str:
 
 
 def _device_in(path: Path) -> str:
-    """Return the device sheet that the path's names start with ("h100" for h100-80gb-sxm)."""
+    """Return the device sheet that a name in the path tells, or that its words start with ("h100-80gb-sxm")."""
     for part in reversed(path.resolve().parts):
         words = part.lower().replace("_", "-").removesuffix(".csv").split("-")
-        for word in words:
+        for first, word in enumerate(words):
+            for end in range(len(words), first, -1):
+                named = canonical_name("devices", "-".join(words[first:end]))
+                if named in device_names():
+                    return named
             known = [name for name in device_names() if name.split("-")[0] == word]
-            if known:
+            if known and any(letter.isdigit() for letter in word):
                 # Of a family's cards, the one with the most memory is the one that tables are of.
                 return max(known, key=lambda name: load_device(name).memory_bytes)
     return ""

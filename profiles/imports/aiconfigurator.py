@@ -28,7 +28,10 @@ SYSTEMS: Final = {
     "h200": "h200_sxm",
     "b200": "b200_sxm",
     "gb200": "gb200",
+    "b300": "b300_sxm",
+    "gb300": "gb300",
     "l40s": "l40s",
+    "rtx-pro-6000": "rtx_pro_6000_server",
 }
 PRECISIONS: Final = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32"}
 ELEMENT_BYTES: Final = {"half": 2, "bfloat16": 2, "float16": 2, "float32": 4, "int8": 1}

@@ -1,6 +1,6 @@
 """Where a job was read from, so that every complaint names its file and field."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rlplan.errors import FileError, nearest_name
@@ -26,6 +26,7 @@ class JobPlace:
         value: object = None,
         allowed: str | None = None,
         nearest: str | None = None,
+        others: Sequence[str] = (),
     ) -> FileError:
         """Return the error that says what is wrong with a field of the job."""
         return FileError(
@@ -35,6 +36,7 @@ class JobPlace:
             value=value,
             allowed=allowed,
             nearest=nearest,
+            others=others,
         )
 
     def unknown(self, field: str, kind: str, name: str, known: Iterable[str]) -> FileError:

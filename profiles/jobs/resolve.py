@@ -42,6 +42,7 @@ from rlplan.profiles.sheets import (
     load_framework,
     load_model,
     model_names,
+    nearest_models,
     sheet_names,
     sheet_of,
 )
@@ -406,12 +407,14 @@ def _architecture(
         raise place.error(f"models.{role}", problem, value=model)
     if model and path.exists():
         return read_hf_config(path)
+    near = nearest_models(model)
     raise place.error(
         f"models.{role}",
         "is neither a known model, by name or Hugging Face id, nor the path of a Hugging Face config",
         value=model,
-        allowed=", ".join(model_names()),
-        nearest=nearest_name(Path(model).name.lower(), model_names()),
+        allowed=f"a known name or id, or the path of a folder with the model's {CONFIG_FILE}",
+        nearest=next(iter(near), None),
+        others=near[1:],
     )
 
 

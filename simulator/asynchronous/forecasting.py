@@ -10,10 +10,8 @@ from rlplan.plan import Plan
 from rlplan.profiles.tables.points import QUEUE_CALL
 from rlplan.results.forecast import CALL, Forecast, MemoryForecast
 from rlplan.rules.batches import handed_over_parts
-from rlplan.simulator.asynchronous.long_run import LongRun, long_run, shown
 from rlplan.simulator.asynchronous.meter import GENERATION
-from rlplan.simulator.asynchronous.playing import Stream, play_stream
-from rlplan.simulator.asynchronous.pools import PieceWork, in_passes, piece_work
+from rlplan.simulator.asynchronous.playing import LongRun, Stream, long_run, play_stream, shown
 from rlplan.simulator.asynchronous.setting import (
     LARGEST_BOUND,
     LONGEST_WARM_UP,
@@ -23,6 +21,7 @@ from rlplan.simulator.asynchronous.setting import (
     prepared_share,
     setting_of,
 )
+from rlplan.simulator.asynchronous.training import PieceWork, in_passes, piece_work
 from rlplan.simulator.costs.calibrated import step_spread, times_of
 from rlplan.simulator.costs.taskcost import TaskCost
 from rlplan.simulator.costs.traffic import data_bytes
@@ -55,7 +54,7 @@ WAITING_FRACTION = 0.01
 def stream_forecast(
     placed: PlacedPlan, memory: Sequence[MemoryForecast], iterations: int
 ) -> Forecast:
-    """Return the forecast of a plan in mode `streaming` or `async`: means of the long run.
+    """Return the forecast of a plan whose generation hands samples on one by one: means of the long run.
 
     Args:
         iterations: How many iterations the trace shows at least, beside those that fill the pools. What is counted
@@ -183,7 +182,7 @@ def _queue_seconds(placed: PlacedPlan, task: PlacedTask, setting: StreamSetting)
 
 
 def _with_updates(placed: PlacedPlan) -> frozenset[str]:
-    """Return what infers with a model that trains: in mode `async` this project's executor does so before an update."""
+    """Return what infers with a model that trains: where generation never stops, this project's executor does so before an update."""
     if not placed.plan.flow.is_endless:
         return frozenset()
     trained = {each.task.role for each in placed.tasks.values() if each.trains}
@@ -202,7 +201,7 @@ def _is_own_waves(plan: Plan, limits: ReplicaLimits) -> bool:
 def _calls_of(placed: PlacedPlan, limits: ReplicaLimits, generate: TaskCost) -> Calls | None:
     """Return the calls of this project's executor, in which its static waves go on.
 
-    In mode `async` new responses join them as others end. Turns of episodes join at any look, and end none.
+    Where generation never stops, new responses join them as others end. Turns of episodes join at any look, and end none.
     """
     plan, work = placed.plan, placed.plan.job.workload
     if not _is_own_waves(plan, limits):

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from rlplan.simulator.timeline.engine import Work
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 
 K = TypeVar("K")
@@ -48,11 +49,15 @@ class Meter:
     Args:
         generating: Pool of the generators.
         replicas: Generators that are played.
+        stages: Of works, by key.
     """
 
-    def __init__(self, pools: Iterable[str], generating: str, replicas: int) -> None:
+    def __init__(
+        self, pools: Iterable[str], generating: str, replicas: int, stages: Mapping[str, str]
+    ) -> None:
         self._pools = tuple(pool for pool in pools if pool != generating)
         self._generating, self._replicas = generating, replicas
+        self._stage_of = stages
         self._active: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
         self._running = 0
@@ -61,12 +66,13 @@ class Meter:
         self._busy: dict[str, float] = defaultdict(float)
         self._idle: dict[tuple[str, str], float] = defaultdict(float)
 
-    def work(self, now: float, stage: str, pools: Iterable[str], change: int) -> None:
-        """Note that a work of a stage begins (1) or ends (-1) on pools."""
+    def work(self, now: float, work: Work, change: int) -> None:
+        """Note that a work begins (1) or ends (-1)."""
         self._advance(now)
-        self._active[stage] += change
-        for pool in pools:
-            self._held[pool] += change
+        self._active[self._stage_of[work.key]] += change
+        if work.activity != "transfer":  # which holds links, and pools go on with their work
+            for pool in work.holds:
+                self._held[pool] += change
 
     def generate(self, now: float, change: int) -> None:
         """Note that a replica begins (1) or ends (-1) to have responses under way."""

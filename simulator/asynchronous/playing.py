@@ -1,30 +1,39 @@
-"""The playing of streaming and asynchronous iterations: generators, training, and weights between them."""
+"""Samples one by one on the engine: generators, training, weights between them, and what comes of it in the long run."""
 
 import math
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-import simpy
-
-from rlplan.simulator.asynchronous.cores import Cores
-from rlplan.simulator.asynchronous.episodes import EndlessPlans, EpisodeArrivals
-from rlplan.simulator.asynchronous.generators import GeneratingReplica, Generators
+from rlplan.results.forecast import OverlapForecast
+from rlplan.simulator.asynchronous.generators import (
+    EndlessPlans,
+    EpisodeArrivals,
+    GeneratingReplica,
+    Generators,
+)
 from rlplan.simulator.asynchronous.meter import Meter, Reading
-from rlplan.simulator.asynchronous.pools import PieceWork, Pools, learning, preparing
-from rlplan.simulator.asynchronous.preparation import Preparation
 from rlplan.simulator.asynchronous.samples import SampleQueue, batch_tokens, endless_lengths
 from rlplan.simulator.asynchronous.setting import StreamSetting
-from rlplan.simulator.asynchronous.training import Training
+from rlplan.simulator.asynchronous.training import (
+    PieceWork,
+    Preparation,
+    Training,
+    learning,
+    preparing,
+)
 from rlplan.simulator.environments.host import HostShare
 from rlplan.simulator.generation.arrivals import Arriving, arriving
 from rlplan.simulator.generation.batching.joining import Calls
 from rlplan.simulator.generation.episodes.waves import arriving_episodes
 from rlplan.simulator.generation.replica import Replica
-from rlplan.simulator.timeline.engine import Work
-from rlplan.trace import IterationSpan, Span
+from rlplan.simulator.timeline.engine import Engine, Queueing, Steps, Work
+from rlplan.simulator.timeline.pool_memory import TRANSITION
+from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.workload.work import Workload
 
-Steps = Generator[simpy.Event, object, None]
+# Generators that begin by no more than this more than is learnt from are as fast as training.
+FILLING_FRACTION = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,47 +121,35 @@ class Streamed:
 
 def play_stream(stream: Stream) -> Streamed:
     """Return what happens in all iterations of a stream's setting."""
-    floor = _Floor(stream)
-    main = floor.environment.process(floor.run())
-    floor.environment.run(until=main)
-    spans = sorted(
-        (*floor.spans, *floor.pools.spans),
-        key=lambda span: (span.start_seconds, span.pool, span.name),
-    )
-    return Streamed(spans, floor.iterations, floor.counts)
+    flow = _SampleFlow(stream)
+    trace = flow.engine.run(flow.iterations())
+    return Streamed(trace.spans, trace.iterations, flow.counts)
 
 
-class _Floor:
-    """Hold both sides, and bring the one's weights to the other."""
+class _SampleFlow:
+    """Run generators and training on an engine, and bring the one's weights to the other."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream, setting = stream, stream.setting
-        self.environment = environment = simpy.Environment()
-        generating = stream.generate.pool
-        self.meter = Meter(stream.pools, generating, setting.replicas)
+        stages = {each.entry.work.key: each.entry.stage for each in stream.works}
+        if stream.transition:
+            stages[stream.transition.key] = TRANSITION
+        self.meter = Meter(stream.pools, stream.generate.pool, setting.replicas, stages)
+        self.engine = Engine(Queueing, cores=stream.cores, watch=self.meter.work)
         lengths = endless_lengths(stream.workload, setting)
-        self.queue = SampleQueue(environment, setting, lengths)
-        plans, cores = EndlessPlans(stream.workload, setting), Cores(environment, stream.cores)
+        self.queue = SampleQueue(self.engine.environment, setting, lengths)
+        plans = EndlessPlans(stream.workload, setting)
         replicas = [
-            GeneratingReplica(
-                environment,
-                self._sequences(plans),
-                stream.time_factor,
-                stream.slots,
-                cores,
-            )
+            GeneratingReplica(self.engine, self._sequences(plans), stream.time_factor, stream.slots)
             for _ in range(setting.replicas)
         ]
-        self.generators = Generators(environment, replicas, self.queue, self.meter)
-        self.pools = Pools(environment, stream.works, cores, self.meter)
+        self.generators = Generators(self.engine.environment, replicas, self.queue, self.meter)
         tokens = batch_tokens(stream.workload, setting)
         self.preparation = self._preparation(tokens) if setting.ahead else None
         works = learning(stream.works) if setting.ahead else stream.works
         self.training = Training(
-            environment, works, stream.order, self.queue, self.pools, tokens, prepared=setting.ahead
+            self.engine, works, stream.order, self.queue, tokens, prepared=setting.ahead
         )
-        self.spans: list[Span] = []
-        self.iterations: list[IterationSpan] = []
         self.counts: list[Count] = []
 
     def _sequences(self, plans: EndlessPlans) -> Arriving | EpisodeArrivals:
@@ -172,15 +169,14 @@ class _Floor:
             inline=stream.workload.environments[0].inference == "inline",
             slower=stream.time_factor,
         )
-        return EpisodeArrivals(self.environment, state, plans)
+        return EpisodeArrivals(self.engine.environment, state, plans)
 
     def _preparation(self, tokens: float) -> Preparation:
         """Return works that take responses as they end."""
         stream, setting = self.stream, self.stream.setting
         found = Preparation(
-            self.environment,
+            self.engine,
             preparing(stream.works),
-            self.pools,
             batch_tokens=tokens,
             whole=setting.learnt * setting.unit,
             unit=setting.unit,
@@ -190,9 +186,9 @@ class _Floor:
         self.queue.prepare = found.end
         return found
 
-    def run(self) -> Steps:
+    def iterations(self) -> Steps:
         """Run all iterations."""
-        setting, start_seconds, began_seconds = self.stream.setting, 0.0, 0.0
+        setting, engine, began_seconds = self.stream.setting, self.engine, 0.0
         for number in range(setting.iterations):
             if self.preparation:
                 self.preparation.iteration = number
@@ -205,43 +201,33 @@ class _Floor:
                 if self.preparation:
                     yield from self._send_weights()
                 yield stopped
-                self._note(self.stream.generate, version, began_seconds)
+                engine.note(self.stream.generate, version, began_seconds)
                 yield from self._transition(number)
                 self.generators.resume(number + 1)
-                began_seconds = self.environment.now
-            now = self.environment.now
-            self.iterations.append(
-                IterationSpan(iteration=number, start_seconds=start_seconds, end_seconds=now)
-            )
+                began_seconds = engine.environment.now
+            engine.end_iteration()
             self.counts.append(self._count())
-            start_seconds = now
 
     def _send_weights(self) -> Steps:
         """Call for weights, which are sent behind what their pool was sent before."""
         transition = self.stream.transition
         if transition is None:
             return
-        held = yield from self.pools.take(transition.holds)
-        yield self.pools.cores.work(self.stream.call_seconds)
-        self.pools.release(held)
+        yield from self.engine.resources.take(transition.holds)
+        yield self.engine.cores.work(self.stream.call_seconds)
+        self.engine.resources.release(transition.holds)
 
     def _transition(self, iteration: int) -> Steps:
         transition = self.stream.transition
         if transition is None:
             return
-        start_seconds = self.environment.now
-        self.meter.work(start_seconds, transition.name, transition.holds, 1)
-        yield self.environment.timeout(self.stream.transition_seconds)
-        self.meter.work(self.environment.now, transition.name, transition.holds, -1)
-        self._note(transition, iteration, start_seconds)
-
-    def _note(self, work: Work, iteration: int, start_seconds: float) -> None:
-        self.spans.append(work.span(iteration, start_seconds, self.environment.now))
+        arrived = self.engine.environment.timeout(self.stream.transition_seconds)
+        yield from self.engine.during(transition, iteration, arrived)
 
     def _count(self) -> Count:
         queue = self.queue
         return Count(
-            self.meter.read(self.environment.now),
+            self.meter.read(self.engine.environment.now),
             self.generators.generated,
             self.generators.restarted,
             queue.dropped_tokens,
@@ -251,3 +237,143 @@ class _Floor:
             queue.begun,
             queue.held,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LongRun:
+    """Hold an iteration of the long run.
+
+    Attributes:
+        learnt_share: Tokens that it learns from, as a share of those of a batch; below 1 where the last
+            responses are dropped.
+        stage_seconds: Seconds in which each stage is what it waits for; they sum to the whole.
+        busy_seconds: By pool, seconds in which it computes; of generators, of the mean replica.
+        idle_seconds: By stage, pool-seconds in which pools have nothing to do.
+        waited_fraction: Share of the time in which training waits for samples.
+        held: Whether generators begin all that the bound lets them whenever they get weights.
+        filling: Whether they do, or begin more than is learnt from.
+    """
+
+    learnt_share: float
+    stage_seconds: Mapping[str, float]
+    busy_seconds: Mapping[str, float]
+    idle_seconds: Mapping[str, float]
+    overlap: OverlapForecast
+    waited_fraction: float
+    held: bool
+    filling: bool
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it lasts."""
+        return sum(self.stage_seconds.values())
+
+    def as_old_as(self, bound: int) -> "LongRun":
+        """Return the same with samples that wait to be learnt from until they are so many updates old.
+
+        Generators that are faster than training fill any bound. Then they begin a batch whenever one is learnt from,
+        and a larger bound makes samples wait for longer, nothing else.
+        """
+        ages = self.overlap
+        mean = ages.staleness_mean + bound - ages.staleness_max
+        return replace(self, overlap=replace(ages, staleness_mean=mean, staleness_max=float(bound)))
+
+
+def long_run(stream: Stream, streamed: Streamed) -> LongRun:
+    """Return the mean of the iterations that were counted.
+
+    While finished responses pile up before training, those under way get fewer and it is the longest that end: then
+    iterations learn from more tokens than they will in the long run. What they take beside the transition of
+    weights is taken to be in proportion.
+    """
+    setting = stream.setting
+    first, last = streamed.counts[setting.warm_up - 1], streamed.counts[-1]
+    spent, count = last.reading.since(first.reading), setting.counted
+    mean = batch_tokens(stream.workload, setting)
+    share = (last.taken - first.taken) / (count * mean)
+    drops = setting.begun > setting.learnt
+    each = 1 / count if drops else 1 / (count * share)
+    held = last.held - first.held == count // setting.sync_every
+    idle: dict[str, float] = {}
+    for (_, stage), seconds in spent.idle_seconds.items():
+        idle[stage] = idle.get(stage, 0.0) + seconds * each
+    stages = {
+        stage: seconds * (1 / count if stage == TRANSITION else each)
+        for stage, seconds in spent.stage_seconds.items()
+    }
+    return LongRun(
+        share if drops else 1.0,
+        stages,
+        {pool: seconds * each for pool, seconds in spent.busy_seconds.items()},
+        idle,
+        _overlap(stream, first, last),
+        waited_fraction=(last.waited_seconds - first.waited_seconds) / spent.at_seconds,
+        held=held,
+        filling=held or last.begun - first.begun > (1 + FILLING_FRACTION) * count * setting.begun,
+    )
+
+
+def shown(streamed: Streamed, setting: StreamSetting, iterations: int) -> Trace:
+    """Return the trace of what was played, its counted iterations shown again as often as it takes.
+
+    They are the long run already: playing on would show the same lengths in other orders. So an iteration later than
+    the last one played has the works of the one that stands in its place among the counted, so many rounds of
+    all of them later. A work that begins in one round and ends in the next is not in it.
+
+    Args:
+        iterations: How many there are at least, beside those that fill the pools.
+    """
+    spans, ends = list(streamed.spans), list(streamed.iterations)
+    counted, since = ends[setting.warm_up :], ends[setting.warm_up].start_seconds
+    again = [span for span in spans if span.start_seconds >= since]
+    round_seconds = counted[-1].end_seconds - since
+    for number in range(setting.counted, iterations):
+        rounds, place = divmod(number, setting.counted)
+        each = counted[place]
+        ends.append(
+            IterationSpan(
+                iteration=each.iteration + rounds * setting.counted,
+                start_seconds=each.start_seconds + rounds * round_seconds,
+                end_seconds=each.end_seconds + rounds * round_seconds,
+            )
+        )
+    until = ends[-1].end_seconds
+    for rounds in range(1, -(-iterations // setting.counted)):
+        later_seconds = rounds * round_seconds
+        spans += [
+            Span(
+                name=span.name,
+                pool=span.pool,
+                iteration=span.iteration + rounds * setting.counted,
+                start_seconds=span.start_seconds + later_seconds,
+                end_seconds=span.end_seconds + later_seconds,
+                activity=span.activity,
+            )
+            for span in again
+            if span.end_seconds + later_seconds <= until
+        ]
+    return Trace(origin="simulated", spans=tuple(spans), iterations=tuple(ends))
+
+
+def _overlap(stream: Stream, first: Count, last: Count) -> OverlapForecast:
+    spent = last.reading.since(first.reading)
+    learning = next(work.entry.work.pool for work in stream.works if work.learns)
+    ages = Counter(last.ages)
+    ages.subtract(first.ages)
+    generated = last.generated - first.generated
+    restarted = last.restarted - first.restarted
+    dropped = last.dropped - first.dropped
+    return OverlapForecast(
+        staleness_mean=sum(age * number for age, number in ages.items()) / sum(ages.values()),
+        staleness_max=float(max(age for age, number in ages.items() if number)),
+        trainer_waits_fraction=_waiting(spent.busy_seconds.get(learning, 0.0), spent.at_seconds),
+        generator_waits_fraction=_waiting(
+            spent.busy_seconds.get(stream.generate.pool, 0.0), spent.at_seconds
+        ),
+        dropped_fraction=dropped / max(1, generated),
+        recomputed_fraction=restarted / max(1, restarted + dropped + last.taken - first.taken),
+    )
+
+
+def _waiting(busy_seconds: float, seconds: float) -> float:
+    return max(0.0, 1 - busy_seconds / seconds)

@@ -13,8 +13,6 @@ from rlplan.simulator.asynchronous.setting import LEAST_SEQUENCES, StreamSetting
 from rlplan.simulator.workload.usual import evenly
 from rlplan.workload.work import Workload
 
-Steps = Generator[simpy.Event, object, None]
-
 
 @dataclass(slots=True, eq=False)
 class Sample:

@@ -160,7 +160,7 @@ def _learning_pieces(plan: Plan, number: int) -> tuple[bool, ...]:
 def _iterations(plan: Plan, staleness: float, most: int, turns: float) -> tuple[int, int]:
     """Return the iterations that fill the pools and those that are counted, in whole intervals of syncs.
 
-    Streaming iterations are alike but for the order of their responses: each ends before the next one's are
+    Without staleness, iterations are alike but for the order of their responses: each ends before the next one's are
     begun. Where a batch is small, so many are counted that their order's chance does not show.
     """
     sequences = plan.job.workload.sequences

@@ -1,15 +1,120 @@
-"""Preparation and updates as SimPy processes: pieces of an iteration go through its works as their samples end."""
+"""Training that learns from samples as they come: what pieces of an iteration go through, and what prepares beside it.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+Works of an iteration take a piece of it each time (`Training`). Or those before updates take responses as they end,
+whichever iteration will learn from them (`Preparation`), as this project's executor does where generation never stops.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import simpy
 
-from rlplan.simulator.asynchronous.cores import Steps, begin
-from rlplan.simulator.asynchronous.pools import PieceWork, Pools
-from rlplan.simulator.asynchronous.samples import SampleQueue
+from rlplan.dataflow import SHARES_AHEAD
+from rlplan.results.forecast import CALL
+from rlplan.simulator.asynchronous.samples import Sample, SampleQueue
 from rlplan.simulator.asynchronous.setting import StreamSetting
 from rlplan.simulator.timeline.agenda import Entry
+from rlplan.simulator.timeline.engine import Engine, Steps, WorkRun, begin
+
+# Causes whose seconds an optimizer's step has, however many samples it learns from.
+OF_STEPS = ("optimizer", "gradient reduction")
+
+
+@dataclass(frozen=True, slots=True)
+class PieceWork:
+    """Hold one work of an iteration that its pieces go through.
+
+    Attributes:
+        after: Keys of the works of the same piece that it waits for.
+        learns: Whether it updates a model.
+        together: Whether it waits for all that is learnt from together, as updates do.
+        sample_seconds: Of a whole iteration of mean samples.
+        pass_seconds: Of each time that some are prepared as they end, however few, beside their part of
+            `sample_seconds`.
+        step_seconds: Of all the optimizer's steps of an iteration.
+        call_seconds: Of the call that each piece is; 0 where an iteration's calls are in `sample_seconds`.
+        queue_seconds: Of a call that writes a piece's samples to a transfer queue, or reads them; 0 where there is none.
+        share: Most responses that are prepared together as they end; 0: as many of a batch as there are.
+        fixed: Whether it matters which responses are prepared together: shares of a batch in its order.
+    """
+
+    entry: Entry
+    after: tuple[str, ...]
+    learns: bool
+    together: bool
+    sample_seconds: float
+    step_seconds: float
+    call_seconds: float
+    queue_seconds: float = 0.0
+    share: int = 0
+    fixed: bool = False
+    pass_seconds: float = 0.0
+
+
+def piece_work(
+    entry: Entry,
+    after: tuple[str, ...],
+    *,
+    learns: bool,
+    together: bool = False,
+    calls_each: bool = False,
+    queue_seconds: float = 0.0,
+    share: int = 0,
+    fixed: bool = False,
+) -> PieceWork:
+    """Return a work of an iteration as its pieces go through it.
+
+    Args:
+        together: Whether it goes with an update, though it learns nothing itself.
+        calls_each: Whether each piece is a call of its own, as this project's executor makes them.
+    """
+    steps = entry.cost.seconds_of(*OF_STEPS)
+    call = entry.cost.seconds_of(CALL) if calls_each else 0.0
+    samples = entry.cost.total.seconds - steps - call
+    return PieceWork(
+        entry,
+        after,
+        learns,
+        together=learns or together,
+        sample_seconds=samples,
+        step_seconds=steps,
+        call_seconds=call,
+        queue_seconds=queue_seconds,
+        share=share,
+        fixed=fixed,
+    )
+
+
+def in_passes(work: PieceWork, pass_seconds: float, passes: int) -> PieceWork:
+    """Return a work each pass of which takes so long beside what grows with its samples.
+
+    Args:
+        passes: Of a whole iteration, whose cost has `pass_seconds` as often.
+    """
+    samples = max(0.0, work.sample_seconds - passes * pass_seconds)
+    return replace(work, sample_seconds=samples, pass_seconds=pass_seconds)
+
+
+def preparing(works: Iterable[PieceWork]) -> list[PieceWork]:
+    """Return the works that wait for no update and what goes with it, in their order."""
+    found: dict[str, PieceWork] = {}
+    for each in works:
+        if not each.together and all(key in found for key in each.after):
+            found[each.entry.work.key] = each
+    return list(found.values())
+
+
+def learning(works: Sequence[PieceWork]) -> list[PieceWork]:
+    """Return the works of updates, which wait for one another, and find what else they need prepared."""
+    before = {each.entry.work.key for each in preparing(works)}
+    return [
+        replace(each, after=tuple(key for key in each.after if key not in before))
+        for each in works
+        if each.entry.work.key not in before
+    ]
+
 
 # Calls of storage actors before each call of a task that takes its samples from a transfer queue: what it needs is
 # written, and read.
@@ -48,19 +153,18 @@ class Training:
 
     def __init__(
         self,
-        environment: simpy.Environment,
+        engine: Engine,
         works: Sequence[PieceWork],
         order: Mapping[str, Sequence[str]],
         queue: SampleQueue,
-        pools: Pools,
         batch_tokens: float,
         *,
         prepared: bool = False,
     ) -> None:
-        self.environment, self.works, self.queue, self.pools = environment, works, queue, pools
+        self.engine, self.works, self.queue = engine, works, queue
         self.batch_tokens, self.prepared = batch_tokens, prepared
         self.places = {
-            each.entry.work.key: (_place(each.entry, order), place)
+            each.entry.work.key: (each.entry.work.place_in(order), place)
             for place, each in enumerate(works)
         }
 
@@ -80,40 +184,37 @@ class Training:
             if not setting.learns or setting.learns[place]:
                 piece = Piece(number, len(pieces), share, learnt, steps)
                 learnt = steps = 0.0
-            learning = self.environment.event()
-            pieces.append(self._start(piece, learning))
-            yield learning
-        yield self.environment.all_of(pieces)
+            updating = self.engine.environment.event()
+            pieces.append(self._start(piece, updating))
+            yield updating
+        yield self.engine.environment.all_of(pieces)
 
-    def _start(self, piece: Piece, learning: simpy.Event) -> simpy.Event:
-        done = {each.entry.work.key: self.environment.event() for each in self.works}
-        for each in self.works:
-            begin(self._run(each, piece, done, learning))
-        return self.environment.all_of(done.values())
+    def _start(self, piece: Piece, updating: simpy.Event) -> simpy.Event:
+        ended = self.engine.start([self._run_of(each, piece, updating) for each in self.works])
+        return self.engine.environment.all_of(ended.values())
 
-    def _run(
-        self, each: PieceWork, piece: Piece, done: Mapping[str, simpy.Event], learning: simpy.Event
-    ) -> Steps:
-        def begins() -> None:
-            if each.learns and not learning.triggered:
-                learning.succeed()
+    def _run_of(self, each: PieceWork, piece: Piece, updating: simpy.Event) -> WorkRun:
+        """Return a work as a piece goes through it."""
 
-        key = each.entry.work.key
-        if each.together and not piece.learnt:  # a piece after it will be learnt from with it
-            begins()
-            done[key].succeed()
-            return
-        yield self.environment.all_of([done[other] for other in each.after])
-        calls_seconds = self._calls_seconds(each)
-        if calls_seconds:
-            yield self.pools.cores.work(calls_seconds)
-        share = piece.learnt if each.together else piece.share
+        def updates() -> None:
+            if not updating.triggered:
+                updating.succeed()
+
+        work, share = each.entry.work, piece.learnt if each.together else piece.share
         seconds = each.sample_seconds * share + each.step_seconds * piece.steps
         if not self.prepared:
             seconds += each.call_seconds
-        rank = () if self.prepared else (piece.iteration, piece.number, *self.places[key])
-        yield from self.pools.work(each.entry, seconds, piece.iteration, rank, begins)
-        done[key].succeed()
+        waits = each.together and not piece.learnt  # a piece after it will be learnt from with it
+        rank = () if self.prepared else (piece.iteration, piece.number, *self.places[work.key])
+        return WorkRun(
+            work=work,
+            iteration=piece.iteration,
+            seconds=None if waits else seconds,
+            rank=rank,
+            after=each.after,
+            call_seconds=self._calls_seconds(each),
+            begins=updates if each.learns else None,
+        )
 
     def _calls_seconds(self, each: PieceWork) -> float:
         """Return what calls before a work take that its pool does not wait for.
@@ -126,7 +227,156 @@ class Training:
         return 0.0 if each.after else each.queue_seconds + each.call_seconds
 
 
-def _place(entry: Entry, order: Mapping[str, Sequence[str]]) -> int:
-    """Return a work's place in the order of its pool; what is not listed comes first."""
-    listed = list(order.get(entry.work.pool, ()))
-    return listed.index(entry.work.name) + 1 if entry.work.name in listed else 0
+@dataclass(slots=True, eq=False)
+class Response:
+    """Hold a response that has ended.
+
+    Attributes:
+        tokens: Of prompt and response.
+        left: Works that it has not gone through.
+    """
+
+    sample: Sample
+    tokens: int
+    left: int
+
+
+class ReadyResponses:
+    """Hold responses that are ready for a work, until enough of them go through it together.
+
+    Args:
+        whole: Responses of a batch.
+        unit: Responses of a sample.
+    """
+
+    def __init__(self, work: PieceWork, whole: int, unit: int) -> None:
+        self.work, self.whole, self.unit = work, whole, unit
+        self._oldest: list[tuple[int, int, Response]] = []
+        self._shares: dict[int, list[Response]] = {}
+        self._complete: list[tuple[int, list[Response]]] = []
+        self._count = 0
+
+    def add(self, response: Response) -> None:
+        """Take a response."""
+        self._count += 1
+        if not self.work.fixed:
+            heapq.heappush(self._oldest, (response.sample.number, self._count, response))
+            return
+        batch, row = divmod(response.sample.number * self.unit, self.whole)
+        place = row // self.work.share
+        share = self._shares.setdefault(batch * self.whole + place, [])
+        share.append(response)
+        if len(share) == min(self.work.share, self.whole - place * self.work.share):
+            heapq.heappush(self._complete, (batch * self.whole + place, share))
+
+    def take(self) -> list[Response]:
+        """Return responses that go through the work together, the oldest first; none where there are not enough."""
+        if self.work.fixed:
+            return heapq.heappop(self._complete)[1] if self._complete else []
+        found: list[Response] = []
+        while self._oldest and self._goes_with(found, self._oldest[0][2]):
+            found.append(heapq.heappop(self._oldest)[2])
+        return found
+
+    def _goes_with(self, found: Sequence[Response], response: Response) -> bool:
+        if not found:
+            return True
+        if self.work.share:
+            return len(found) < self.work.share
+        return self._batch_of(found[0]) == self._batch_of(response)
+
+    def _batch_of(self, response: Response) -> int:
+        return response.sample.number * self.unit // self.whole
+
+
+class Preparation:
+    """Let works prepare responses, a few shares of each work at a time.
+
+    Args:
+        batch_tokens: Of the responses that an iteration learns from, if they are mean ones.
+        whole: Responses of a batch; what is judged together is of one.
+        unit: Responses of a sample.
+        write_seconds: From the end of responses until the first work may read them.
+        prepared: Called with the sample of each response that has gone through all works.
+
+    Attributes:
+        iteration: The one that goes on, for spans.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        works: Sequence[PieceWork],
+        *,
+        batch_tokens: float,
+        whole: int,
+        unit: int,
+        write_seconds: float,
+        prepared: Callable[[Sample], None],
+    ) -> None:
+        self.engine = engine
+        self.batch_tokens = batch_tokens
+        self.write_seconds, self.prepared = write_seconds, prepared
+        self.works = {each.entry.work.key: each for each in works}
+        self.iteration = 0
+        self._ready = {key: ReadyResponses(each, whole, unit) for key, each in self.works.items()}
+        self._waits: dict[str, dict[Response, int]] = {key: {} for key in self.works}
+        self._under_way: Counter[str] = Counter()
+        self._ended: list[Response] = []
+
+    def end(self, sample: Sample, tokens: int) -> None:
+        """Take a response of so many tokens that has ended."""
+        if not self._ended:
+            begin(self._write())
+        self._ended.append(Response(sample, sample.prompt + tokens, len(self.works)))
+
+    def _write(self) -> Steps:
+        """Write all that ends in this instant, and let works take it."""
+        yield self.engine.environment.timeout(0)
+        ended, self._ended = self._ended, []
+        yield self.engine.cores.work(self.write_seconds)
+        for response in ended:
+            if not response.left:
+                self.prepared(response.sample)
+        for key, each in self.works.items():
+            if each.after:
+                self._waits[key] |= dict.fromkeys(ended, len(each.after))
+                continue
+            for response in ended:
+                self._ready[key].add(response)
+            self._go_on(key)
+
+    def _go_on(self, key: str) -> None:
+        while self._under_way[key] < SHARES_AHEAD and (share := self._ready[key].take()):
+            self._under_way[key] += 1
+            begin(self._run(key, share))
+
+    def _run(self, key: str, share: Sequence[Response]) -> Steps:
+        each = self.works[key]
+        sending_seconds = each.queue_seconds + each.call_seconds
+        if sending_seconds:  # they are read and sent; meanwhile the pool has the share before it
+            yield self.engine.cores.work(sending_seconds)
+        tokens = sum(response.tokens for response in share)
+        seconds = each.pass_seconds + each.sample_seconds * tokens / self.batch_tokens
+        yield from self.engine.work(each.entry.work, seconds, self.iteration)
+        self._under_way[key] -= 1
+        self._go_on(key)
+        if each.queue_seconds:  # what was made of them is written
+            yield self.engine.cores.work(each.queue_seconds)
+        for response in share:
+            response.left -= 1
+            if not response.left:
+                self.prepared(response.sample)
+        for other, follower in self.works.items():
+            if key in follower.after:
+                self._follow(other, share)
+
+    def _follow(self, key: str, share: Sequence[Response]) -> None:
+        """Let a work take responses once all that it waits for is there."""
+        waits = self._waits[key]
+        for response in share:
+            waits[response] -= 1
+            if not waits[response]:
+                del waits[response]
+                self._ready[key].add(response)
+        self._go_on(key)

@@ -1,5 +1,6 @@
 """What happens in one iteration of a plan: tasks, the transition before generation, transfers."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +24,6 @@ from rlplan.simulator.placed.task import PlacedTask
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.timeline.engine import Work
 from rlplan.simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
-from rlplan.simulator.timeline.steady import one_step_off
 from rlplan.simulator.workload.usual import Floats
 
 
@@ -64,16 +64,49 @@ def agenda_of(placed: PlacedPlan) -> tuple[Entry, ...]:
         entries[task.name] = _task_entry(learning.tasks[task.name], tuple(after), placed)
     if not plan.flow.is_batch_ahead:
         return tuple(entries.values())
-    works = one_step_off((entry.work for entry in entries.values()), tasks, TRANSITION)
+    works = batch_ahead((entry.work for entry in entries.values()), tasks)
     return tuple(
         replace(entry, work=work) for entry, work in zip(entries.values(), works, strict=True)
     )
 
 
+def batch_ahead(works: Iterable[Work], tasks: Sequence[Task]) -> list[Work]:
+    """Return the works of an iteration with what they wait for of earlier ones, where generation is a batch ahead.
+
+    Batch i+1 is generated while batch i is trained on, on a pool of its own. The weights of update i-1 go over before
+    the generation of i+1 begins, as soon as both pools are free, ahead of the training pool's next tasks; so samples
+    are trained on that were generated with weights one update old. Preparation and updates go on one iteration at a
+    time, as a controller's loop has them.
+
+    Args:
+        tasks: The algorithm's tasks; works of other keys are transitions and transfers.
+    """
+    by_key = {task.name: task for task in tasks}
+    trained = [task.name for task in tasks if task.kind == "train"]
+    generating = {task.role for task in tasks if task.kind == "generate"}
+    updates = tuple(
+        (task.name, 2) for task in tasks if task.kind == "train" and task.role in generating
+    )
+    generated = tuple((task.name, 1) for task in tasks if task.kind == "generate")
+    before = tuple((name, 1) for name in trained)
+    found = []
+    for work in works:
+        task = by_key.get(work.key)
+        if work.key == TRANSITION:
+            found.append(replace(work, earlier=(*updates, *generated), ahead=2))
+        elif task is not None and task.kind == "generate":
+            found.append(replace(work, earlier=updates))
+        elif task is not None:
+            found.append(replace(work, earlier=before))
+        else:
+            found.append(work)
+    return found
+
+
 def learnt_plan(placed: PlacedPlan) -> PlacedPlan:
     """Return the plan on what its iterations learn from, where more is begun.
 
-    In modes that hand responses on one by one, it is seen in playing which of them are dropped.
+    Where responses are handed on one by one, it is seen in playing which of them are dropped.
     """
     plan = placed.plan
     if not plan.ends_generation_early:

@@ -21,7 +21,6 @@ from rlplan.simulator.timeline.engine import Work
 from rlplan.simulator.timeline.expenses import PoolLoad, iteration_joules, iteration_usd, rates_of
 from rlplan.simulator.timeline.goodput import goodput_forecast
 from rlplan.simulator.timeline.pool_memory import TRANSITION
-from rlplan.simulator.timeline.steady import window_of
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes, show_seconds
 from rlplan.workload.lengths import Lognormal, mean_length
@@ -365,7 +364,7 @@ class Figures:
 
     Attributes:
         tokens: Prompt and response tokens of what it learns from.
-        overlap: What becomes of generation beside training, in modes that stream responses.
+        overlap: What becomes of generation beside training, where samples are handed on one by one.
     """
 
     iteration: Estimate
@@ -451,6 +450,11 @@ def forecast_of(
         site=facts.calibration.label,
         loop_flops_per_second=facts.loop_flops_per_second,
     )
+
+
+def window_of(iterations: Sequence[IterationSpan]) -> IterationSpan:
+    """Return iterations that follow each other as one span, under the last one's number."""
+    return replace(iterations[-1], start_seconds=iterations[0].start_seconds)
 
 
 def _path(

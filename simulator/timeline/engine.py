@@ -1,28 +1,36 @@
-"""The playing of works on resources in simulated time (SimPy): list scheduling, to the letter.
+"""The engine that plays works on resources in simulated time (SimPy).
 
-A work waits for its parents, then for all the resources that it holds, then takes its seconds.
-Whenever something ends, the waiting works are gone through by (iteration, place in the order of
-their pool, place in the dataflow), and each whose resources are all free starts. Nothing else is
-decided here, so the same works, seconds and order give the same trace on any machine.
+A work waits for its parents, then for all that it holds, takes its seconds, and leaves a span. Everything that is
+played is made of that. Which works there are, and when they begin, is said by the flows that run on an engine: whole
+batches (`rlplan.simulator.timeline.batches`), or samples one by one (`rlplan.simulator.asynchronous.playing`). Nothing
+is drawn, so the same works, seconds and order give the same trace on any machine.
 
-Synchronous iterations follow each other. Overlapping ones are all there from the start, and what
-they wait for of earlier iterations alone keeps them apart.
+What several works want goes to the one with the least rank, by one of two rules. `ListScheduling` decides once an
+instant has settled, and gives a work all that it holds together. `Queueing` gives what is free to whoever asks first,
+one resource after another, and ranks only those that wait.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+import math
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Protocol
 
 import simpy
+from simpy.events import EventPriority
 
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
-Key = tuple[int, int, int]
 Steps = Generator[simpy.Event, object, None]
+# Where works wait for a resource, the least rank gets it; of equal ones that which has waited longest.
+Rank = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Describe one piece of an iteration's work.
+    """Describe one of the works of an iteration.
 
     Attributes:
         key: Unique within the iteration.
@@ -55,130 +63,340 @@ class Work:
             activity=self.activity,
         )
 
+    def place_in(self, order: Mapping[str, Sequence[str]]) -> int:
+        """Return its place in the order of its pool; what is not listed comes first."""
+        listed = order.get(self.pool, ())
+        return listed.index(self.name) + 1 if self.name in listed else 0
 
-def play(
-    works: Sequence[Work],
-    seconds: Mapping[str, float],
-    order: Mapping[str, Sequence[str]],
-    *,
-    iterations: int = 1,
-    overlapping: bool = False,
-) -> Trace:
-    """Return the spans in seconds of iterations, each from the end of the one before to its own.
+
+class Resources(Protocol):
+    """Give pools and links to works, by a rule."""
+
+    def take(self, names: Iterable[str], rank: Rank = ()) -> Steps:
+        """Wait for resources until they are had."""
+
+    def release(self, names: Iterable[str]) -> None:
+        """Let others have resources."""
+
+
+# Behind all that SimPy has happen in an instant, whose own priorities are 0 and 1.
+_SETTLED = EventPriority(2)
+
+
+class _Settled(simpy.Event):
+    """Happen when nothing else is left to happen in the instant."""
+
+    def __init__(self, environment: simpy.Environment, then: Callable[[simpy.Event], None]) -> None:
+        super().__init__(environment)
+        self._ok, self._value = True, None
+        self.callbacks.append(then)
+        environment.schedule(self, _SETTLED)
+
+
+class ListScheduling:
+    """Give a work all that it holds together, the least rank first.
+
+    Waiting works are gone through once an instant has settled, and each whose resources are all free gets them. So
+    which of them was ready first within the instant has no say, and none keeps what it has from others while it waits
+    for more.
+    """
+
+    def __init__(self, environment: simpy.Environment) -> None:
+        self.environment = environment
+        self._held: set[str] = set()
+        self._waiting: list[tuple[Rank, int, tuple[str, ...], simpy.Event]] = []
+        self._count = 0
+        self._settling = False
+
+    def take(self, names: Iterable[str], rank: Rank = ()) -> Steps:
+        """Wait for resources until they are had."""
+        turn = self.environment.event()
+        self._count += 1
+        insort(self._waiting, (rank, self._count, tuple(names), turn))
+        self._settle()
+        yield turn
+
+    def release(self, names: Iterable[str]) -> None:
+        """Let others have resources."""
+        self._held.difference_update(names)
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self._settling:
+            self._settling = True
+            _Settled(self.environment, self._grant)
+
+    def _grant(self, _: object) -> None:
+        self._settling = False
+        waiting, self._waiting = self._waiting, []
+        for claim in waiting:
+            _, _, names, turn = claim
+            if self._held.isdisjoint(names):
+                self._held.update(names)
+                turn.succeed()
+            else:
+                self._waiting.append(claim)
+
+
+class Queueing:
+    """Give what is free to whoever asks first, one resource after another; rank those that wait.
+
+    So works get what they hold that come at any time, one by one, as the calls of a controller do.
+    """
+
+    def __init__(self, environment: simpy.Environment) -> None:
+        self._lines: defaultdict[str, Line] = defaultdict(lambda: Line(environment))
+
+    def take(self, names: Iterable[str], rank: Rank = ()) -> Steps:
+        """Wait for resources until they are had."""
+        for name in sorted(names):
+            turn = self._lines[name].ask(rank)
+            if turn is not None:
+                yield turn
+
+    def release(self, names: Iterable[str]) -> None:
+        """Let others have resources."""
+        for name in sorted(names):
+            self._lines[name].release()
+
+
+class Line:
+    """Let one work at a time hold a resource.
+
+    One that is free is had at once: half of SimPy's events would be about that.
+    """
+
+    def __init__(self, environment: simpy.Environment) -> None:
+        self.environment = environment
+        self._held = False
+        self._waiting: list[tuple[Rank, int, simpy.Event]] = []
+        self._count = 0
+
+    def ask(self, rank: Rank) -> simpy.Event | None:
+        """Return what happens when the resource is had; None where it is had at once."""
+        if not self._held and not self._waiting:
+            self._held = True
+            return None
+        self._count += 1
+        event = self.environment.event()
+        heappush(self._waiting, (rank, self._count, event))
+        self._grant()
+        return event
+
+    def release(self) -> None:
+        """Let the next one have the resource, behind all that asks for it in this instant before its turn."""
+        self._held = False
+        if self._waiting:
+            turn = self.environment.event().succeed()
+            assert turn.callbacks is not None
+            turn.callbacks.append(lambda _: self._grant())
+
+    def _grant(self) -> None:
+        if self._waiting and not self._held:
+            self._held = True
+            heappop(self._waiting)[2].succeed()
+
+
+# What is left of a work when it ends, by rounding, as a share of what it takes.
+ROUNDING = 1e-9
+
+
+@dataclass(slots=True, eq=False)
+class _CoreWork:
+    left_seconds: float
+    rounding_seconds: float
+    done: simpy.Event
+
+
+class Cores:
+    """Let works go on at once, each on a core of its own, or all more slowly where there are more works than cores.
 
     Args:
-        seconds: By key, how long each work takes.
-        order: By pool, names in the order in which they get the pool when several wait; names
-            that are not listed come first, as what prepares a pool's listed tasks does.
-        overlapping: Whether an iteration may begin before the last one ended.
+        count: Of cores; infinite where devices have processors of their own.
     """
-    floor = _Floor(works, seconds, order)
-    run = floor.overlapping_iterations if overlapping else floor.iterations
-    main = floor.environment.process(run(iterations))
-    floor.environment.run()
-    assert main.triggered, "the works wait for each other in a circle"
-    return Trace(
-        origin="simulated", spans=sorted_spans(floor.spans), iterations=tuple(floor.finished)
-    )
+
+    def __init__(self, environment: simpy.Environment, count: float = math.inf) -> None:
+        self.environment, self.count = environment, count
+        self.are_own = count == math.inf  # no work waits for another one's core
+        self._works: list[_CoreWork] = []
+        self._seen_seconds = 0.0
+        self._changes = 0
+
+    def work(self, seconds: float) -> simpy.Event:
+        """Return the end of what takes so many seconds of a core, or of a device of its own, from now on."""
+        if self.are_own:
+            return self.environment.timeout(seconds)
+        self._go_on()
+        work = _CoreWork(seconds, ROUNDING * seconds, self.environment.event())
+        self._works.append(work)
+        self._await_next()
+        return work.done
+
+    def _rate(self) -> float:
+        return min(1.0, self.count / len(self._works)) if self._works else 1.0
+
+    def _go_on(self) -> None:
+        """Note what was done since works last came or went."""
+        now = self.environment.now
+        done_seconds, self._seen_seconds = (now - self._seen_seconds) * self._rate(), now
+        for work in self._works:
+            work.left_seconds -= done_seconds
+
+    def _await_next(self) -> None:
+        self._changes += 1
+        if self._works:
+            begin(self._end_next(self._changes))
+
+    def _end_next(self, change: int) -> Steps:
+        """Wait until the next work ends, unless another one comes before that."""
+        least = min(work.left_seconds for work in self._works)
+        yield self.environment.timeout(max(0.0, least) / self._rate())
+        if change != self._changes:
+            return
+        self._go_on()
+        # The first of them ends in any case, or rounding could keep it for ever.
+        first = min(self._works, key=lambda work: work.left_seconds)
+        ended = [w for w in self._works if w is first or w.left_seconds <= w.rounding_seconds]
+        self._works = [work for work in self._works if work not in ended]
+        for work in ended:
+            work.done.succeed()
+        self._await_next()
 
 
-class _Floor:
-    """Hold pools and links as SimPy resources, and ask for them on behalf of waiting works.
+def begin(steps: Steps) -> None:
+    """Take steps at once until they wait, and go on with them as what they wait for happens.
 
-    A SimPy resource goes to whoever asks first within an instant, and a work that asked for several one by
-    one would keep others from those that it has already. So the works' requests are made for them when
-    the instant has settled, the best placed first, and only where all that a work holds is free.
+    Nobody waits for their end or interrupts them: so they need no events of their own, as a SimPy process has.
+    """
+
+    def go_on(_: object) -> None:
+        for event in steps:
+            if event.callbacks is not None:
+                event.callbacks.append(go_on)
+                return
+
+    go_on(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkRun:
+    """Say how a work is done once: in an iteration, or for a piece of one.
+
+    Attributes:
+        seconds: That it takes; None: there is nothing to do, and it ends as soon as it is started.
+        after: Keys of the works that are started with it and that it waits for.
+        earlier: What else it waits for.
+        call_seconds: Of calls before it, in which it does not hold anything yet.
+        begins: Called when it has all that it holds.
+    """
+
+    work: Work
+    iteration: int
+    seconds: float | None
+    rank: Rank
+    after: Iterable[str] = ()
+    earlier: Iterable[simpy.Event] = ()
+    call_seconds: float = 0.0
+    begins: Callable[[], object] | None = None
+
+
+class Engine:
+    """Play works in simulated time: who gets what, how long it takes, and what is noted of it.
+
+    Args:
+        resources: The rule by which works get what they hold.
+        cores: Of the host, where devices are cores of it; infinite where they have processors of their own.
+        watch: Called with the time in seconds, a work, and 1 where it begins or -1 where it ends.
+
+    Attributes:
+        spans: Of works that have ended, in that order.
+        iterations: That have ended.
     """
 
     def __init__(
         self,
-        works: Sequence[Work],
-        seconds: Mapping[str, float],
-        order: Mapping[str, Sequence[str]],
+        resources: Callable[[simpy.Environment], Resources] = ListScheduling,
+        *,
+        cores: float = math.inf,
+        watch: Callable[[float, Work, int], object] | None = None,
     ) -> None:
-        self.works, self.seconds = works, seconds
         self.environment = simpy.Environment()
-        self.places = [
-            (list(order.get(work.pool, ())).index(work.name) + 1)
-            if work.name in order.get(work.pool, ())
-            else 0
-            for work in works
-        ]
+        self.cores = Cores(self.environment, cores)
         self.spans: list[Span] = []
-        self.finished: list[IterationSpan] = []
-        self.done: dict[int, dict[str, simpy.Event]] = {}
-        names = dict.fromkeys(name for work in works for name in work.holds)
-        self.resources = {name: simpy.Resource(self.environment) for name in names}
-        self.waiting: dict[Key, tuple[Work, simpy.Event]] = {}
-        self.changed = self.environment.event()
-        self.environment.process(self._grant_forever())
+        self.iterations: list[IterationSpan] = []
+        self.resources = resources(self.environment)
+        self._watch = watch
 
-    def iterations(self, count: int) -> Steps:
-        """Run iterations one after another."""
-        for iteration in range(count):
-            yield self._start(iteration)
-            self._finish(iteration)
+    def run(self, steps: Steps) -> Trace:
+        """Play until steps have ended; return all spans and iterations until then."""
+        main = self.environment.process(steps)
+        try:
+            self.environment.run(until=main)
+        except RuntimeError:  # of SimPy, where nothing is left to happen
+            assert main.triggered, "the works wait for each other in a circle"
+            raise
+        return Trace(
+            origin="simulated", spans=sorted_spans(self.spans), iterations=tuple(self.iterations)
+        )
 
-    def overlapping_iterations(self, count: int) -> Steps:
-        """Run iterations that only wait for what their works name of earlier ones."""
-        everything = [self._start(iteration) for iteration in range(count)]
-        for iteration, ended in enumerate(everything):
-            yield ended
-            self._finish(iteration)
+    def start(self, runs: Sequence[WorkRun]) -> dict[str, simpy.Event]:
+        """Let works wait for their turns; return by key what happens when each has ended."""
+        ended = {run.work.key: self.environment.event() for run in runs}
+        for run in runs:
+            begin(self._do(run, ended))
+        return ended
 
-    def _start(self, iteration: int) -> simpy.Event:
-        """Let an iteration's works wait for their turns; return what happens when all have ended."""
-        self.done[iteration] = {work.key: self.environment.event() for work in self.works}
-        for index, work in enumerate(self.works):
-            key = (iteration - work.ahead, self.places[index], index)
-            self.environment.process(self._run(work, iteration, key))
-        return self.environment.all_of(self.done[iteration].values())
+    def _do(self, run: WorkRun, ended: Mapping[str, simpy.Event]) -> Steps:
+        if run.seconds is None:
+            if run.begins:
+                run.begins()
+            ended[run.work.key].succeed()
+            return
+        yield self.environment.all_of([*(ended[key] for key in run.after), *run.earlier])
+        if run.call_seconds:
+            yield self.cores.work(run.call_seconds)
+        yield from self.work(run.work, run.seconds, run.iteration, run.rank, run.begins)
+        ended[run.work.key].succeed()
 
-    def _finish(self, iteration: int) -> None:
-        self.finished.append(
+    def work(
+        self,
+        work: Work,
+        seconds: float,
+        iteration: int,
+        rank: Rank = (),
+        begins: Callable[[], object] | None = None,
+    ) -> Steps:
+        """Wait for all that a work holds, and do it.
+
+        Args:
+            begins: Called when it has all that it holds.
+        """
+        yield from self.resources.take(work.holds, rank)
+        if begins:
+            begins()
+        yield from self.during(work, iteration, self.cores.work(seconds))
+        self.resources.release(work.holds)
+
+    def during(self, work: Work, iteration: int, ended: simpy.Event) -> Steps:
+        """Note a work that lasts from now until something happens."""
+        start_seconds = self.environment.now
+        if self._watch:
+            self._watch(start_seconds, work, 1)
+        yield ended
+        if self._watch:
+            self._watch(self.environment.now, work, -1)
+        self.note(work, iteration, start_seconds)
+
+    def note(self, work: Work, iteration: int, start_seconds: float) -> None:
+        """Note a work that ends now."""
+        self.spans.append(work.span(iteration, start_seconds, self.environment.now))
+
+    def end_iteration(self) -> None:
+        """Note that an iteration ends now, which began when the one before ended."""
+        self.iterations.append(
             IterationSpan(
-                iteration=iteration,
-                start_seconds=self.finished[-1].end_seconds if self.finished else 0.0,
+                iteration=len(self.iterations),
+                start_seconds=self.iterations[-1].end_seconds if self.iterations else 0.0,
                 end_seconds=self.environment.now,
             )
         )
-
-    def _run(self, work: Work, iteration: int, key: Key) -> Steps:
-        done = self.done[iteration]
-        yield self.environment.all_of(
-            [done[parent] for parent in work.after]
-            + [
-                self.done[iteration - lag][parent]
-                for parent, lag in work.earlier
-                if iteration >= lag
-            ]
-        )
-        turn = self.environment.event()
-        self.waiting[key] = (work, turn)
-        self._note_change()
-        requests = yield turn
-        assert isinstance(requests, list), "a work's turn comes with its requests"
-        start_seconds = self.environment.now
-        yield self.environment.timeout(self.seconds[work.key])
-        self.spans.append(work.span(iteration, start_seconds, self.environment.now))
-        for request in requests:
-            request.resource.release(request)
-        self._note_change()
-        done[work.key].succeed()
-
-    def _note_change(self) -> None:
-        if not self.changed.triggered:
-            self.changed.succeed()
-
-    def _grant_forever(self) -> Steps:
-        while True:
-            yield self.changed
-            while self.environment.peek() <= self.environment.now:
-                yield self.environment.timeout(0)
-            self.changed = self.environment.event()
-            for key in sorted(self.waiting):
-                work, turn = self.waiting[key]
-                held = [self.resources[name] for name in work.holds]
-                if not any(resource.count for resource in held):
-                    del self.waiting[key]
-                    turn.succeed([resource.request() for resource in held])

@@ -12,7 +12,7 @@ import torch
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from rlplan.executor.control.capabilities import check_runnable
-from rlplan.executor.control.run import controller_of
+from rlplan.executor.control.controller import Controller
 from rlplan.executor.control.start import join_all, prepare_groups
 from rlplan.executor.control.summary import iteration_metrics
 from rlplan.executor.data.workload import PromptBatches, job_of_batches
@@ -131,7 +131,7 @@ class WorkerPool:
         tasks, groups = check_runnable(plan), self.groups_of(plan)
         prompts = PromptBatches(job_of_batches(plan), Path())
         prepare_groups(plan, tasks, prompts, seed, groups)
-        controller = controller_of(plan, tasks, groups, prompts)
+        controller = Controller(plan, tasks, groups, prompts.columns)
         record = Record()
         for iteration in numbers:
             running = controller.send(iteration, is_last=iteration == numbers[-1])
@@ -142,7 +142,7 @@ class WorkerPool:
         train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
         record.actor = groups[train.pool].call("weights", "actor")
         # The transition that the next iteration would begin with.
-        for call in controller._send_transition():
+        for call in controller.dispatcher.send_transition():
             record.moved = [report.metrics for report in ray.get(list(call.reports.values()))]
         record.generator = groups[generate.pool].call("weights", "generator")
         return record

@@ -6,7 +6,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.executor.control.continuous.bounds import LivePrompt, StalenessBound
+from rlplan.executor.control.feeds.samples import LivePrompt, StalenessBound
 
 
 @given(

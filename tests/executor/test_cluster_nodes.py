@@ -177,6 +177,10 @@ def test_devices_of_the_catalog_have_rays_names():
         "h20": "H20",
         "l40s": "L40S",
         "mi300x": "AMD-Instinct-MI300X-OAM",
+        "mi355x": "AMD-Instinct-MI355X-OAM",
+        "gb300": "GB300",
+        "h20-3e": "H20",
+        "rtx-pro-6000": "RTX-PRO-6000",
         "rtx-4090": "4090",  # as a board of it is called where there is one
     }
     assert {name: found[name] for name in expected} == expected

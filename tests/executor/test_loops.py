@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
-from rlplan.executor.control.loops import (
+from rlplan.executor.control.feeds.whole_batches import (
     chosen_groups,
     groups_of_unequal_rewards,
+    learn_and_generate_next,
     one_batch,
-    one_step_off,
     sampled_again,
 )
 from rlplan.executor.control.prompt_batches import ROUND_STRIDE, Batch
@@ -65,7 +65,9 @@ def test_the_next_batch_is_generated_before_the_batch_at_hand_is_learnt_from():
     _, *left = run.tasks
     judging = left[0]
     batch = run.prompts(3)
-    one_step_off(run, batch, tuple(left), (judging,), lambda: run.ran.append("the next batch"))
+    learn_and_generate_next(
+        run, batch, tuple(left), (judging,), lambda: run.ran.append("the next batch")
+    )
     rest = [task.name for task in left[1:]]
     assert run.ran == [([judging.name], 3, ((0, 2),)), "the next batch", (rest, 3, ((0, 2),))]
 

@@ -19,8 +19,9 @@ from rlplan.executor.control.checkpoints import (
     check_continues,
     find_checkpoint,
 )
+from rlplan.executor.control.controller import Controller
 from rlplan.executor.control.metrics import read_metrics
-from rlplan.executor.control.run import Saving, controller_of
+from rlplan.executor.control.run import Saving
 from rlplan.executor.control.start import prepare_groups
 from rlplan.executor.control.summary import iteration_metrics
 from rlplan.executor.data.batches import RESPONSE
@@ -125,7 +126,7 @@ def started(worker_pool, plan):
     tasks, groups = check_runnable(plan), worker_pool.groups_of(plan)
     prompts = PromptBatches(job_of_batches(plan), Path())
     prepare_groups(plan, tasks, prompts, 1, groups)
-    return controller_of(plan, tasks, groups, prompts), tasks
+    return Controller(plan, tasks, groups, prompts.columns), tasks
 
 
 def carried_out(worker_pool, plan, iterations):

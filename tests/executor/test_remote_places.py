@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlplan.errors import FileError
-from rlplan.executor.control.checkpoints import find_checkpoint, models_of
+from rlplan.executor.control.checkpoints import find_checkpoint, model_of
 from rlplan.executor.control.run import Saving
 from rlplan.executor.data.fetched import fetched_folder
 from rlplan.executor.data.remote_folders import RemoteFolder
@@ -113,8 +113,9 @@ def test_a_run_with_its_checkpoints_behind_a_url_goes_on_in_another_layout(
     found, calm = find_checkpoint(out), find_checkpoint(tmp_path / "calm")
     assert replace(found.state, url="") == calm.state
     for role in ("actor", "critic"):
-        with models_of(found) as models:
-            assert_same(whole_weights(models / role), whole_weights(calm.folder / role), 1e-4)
+        with model_of(found, role) as model:
+            assert [each.name for each in model.parent.iterdir()] == [role]
+            assert_same(whole_weights(model), whole_weights(calm.folder / role), 1e-4)
     first, last = weights_in(tmp_path / "actor"), weights_in(tmp_path / "exported")
     assert first.keys() == last.keys()
     assert all(torch.allclose(last[name], first[name], atol=1e-4) for name in first)

@@ -10,7 +10,8 @@ import ray
 
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.checkpoints import find_checkpoint
-from rlplan.executor.control.continuous.controller import ContinuousController
+from rlplan.executor.control.controller import Controller
+from rlplan.executor.control.feeds.sample_stream import SampleStream
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.control.run import Saving
 from rlplan.executor.control.start import prepare_groups
@@ -101,7 +102,7 @@ def test_what_is_begun_beyond_what_is_learnt_from_is_dropped_when_it_is_too_old(
     tasks, groups = check_runnable(plan), worker_pool.groups_of(plan)
     prompts = PromptBatches(plan.job, Path())
     prepare_groups(plan, tasks, prompts, 1, groups)
-    controller = ContinuousController(plan, tasks, groups, prompts.columns)
+    controller = Controller(plan, tasks, groups, prompts.columns)
     found = [controller.finish(controller.send(i, is_last=i == 4)) for i in range(5)]
     following, left = controller.position(4)
     controller.stop()
@@ -124,7 +125,7 @@ def test_a_streamed_iteration_learns_from_what_ends_first_and_drops_the_rest(wor
     tasks, groups = check_runnable(plan), worker_pool.groups_of(plan)
     prompts = PromptBatches(plan.job, Path())
     prepare_groups(plan, tasks, prompts, 1, groups)
-    controller = ContinuousController(plan, tasks, groups, prompts.columns)
+    controller = Controller(plan, tasks, groups, prompts.columns)
     found, tokens = [], []
     for iteration in range(3):
         running = controller.send(iteration, is_last=iteration == 2)
@@ -152,8 +153,9 @@ def learnt_beside_a_killed_storage_actor(worker_pool, plan):
     tasks, groups = check_runnable(plan), worker_pool.groups_of(plan)
     prompts = PromptBatches(plan.job, Path())
     prepare_groups(plan, tasks, prompts, 1, groups)
-    controller = ContinuousController(plan, tasks, groups, prompts.columns)
-    queue, killed, learnt, tokens = controller.samples.queue, [], [], []
+    controller = Controller(plan, tasks, groups, prompts.columns)
+    assert isinstance(controller.feed, SampleStream)
+    queue, killed, learnt, tokens = controller.feed.samples.queue, [], [], []
     note = queue.note
 
     def note_and_kill(write):

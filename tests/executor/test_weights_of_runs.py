@@ -12,13 +12,16 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import unused_roles
 from rlplan.errors import CapabilityError, FileError
 from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.checkpoints import find_checkpoint, model_of
 from rlplan.executor.control.run import Saving
 from rlplan.executor.control.weights import with_weights
 from rlplan.executor.execute import execute
+from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters
 from rlplan.models.adapter import Adapter
 from rlplan.profiles.jobs.resolve import resolve_job
+from tests.cases import only
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_pretrained import MODELS, made
 
@@ -204,3 +207,43 @@ def test_a_run_of_adapters_is_exported_as_peft_reads_it(folder, sizes, tmp_path,
     ]
     started = weights_in(folder)["model.layers.1.self_attn.o_proj.weight"]
     torch.testing.assert_close(merged, started + 2.0 * second @ first, atol=1e-6, rtol=0)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    "sizes",
+    only([{"gpus": 2, "tp": 2, "tp_gen": 1}], [{"gpus": 1}, {"gpus": 2, "tp": 2, "tp_gen": 1}]),
+)
+def test_adapters_beside_joined_matrices_are_exported_as_one_beside_each(
+    sizes, tmp_path, shared_workers
+):
+    """What is told apart in training is one matrix in `transformers`: the same function, of more ranks."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    base = tmp_path / "base"
+    family, settings = MODELS["phi3"]
+    made(family, settings | {"vocab_size": 263}).save_pretrained(base)
+    adapter = Adapter(rank=4, alpha=8.0, sync="merged")
+    plan = plan_of(job_of(base, adapters=FrozenDict({"actor": adapter})), **sizes)
+    saving = Saving(every=1, export=tmp_path / "out")
+    execute(plan, tmp_path / "run", iterations=2, seed=1, warmup=0, saving=saving)
+    about = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert about["rank_pattern"] == {"qkv_proj": 12, "gate_up_proj": 8}
+    assert about["alpha_pattern"] == {"qkv_proj": 24.0, "gate_up_proj": 16.0}
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
+    adapted = PeftModel.from_pretrained(model, tmp_path / "out").eval().merge_and_unload()
+    merged, started = dict(adapted.named_parameters()), weights_in(base)
+    with model_of(find_checkpoint(tmp_path / "run"), "actor") as stored:
+        held = whole_weights(stored)
+    start = 0
+    for part in ("q_proj", "k_proj", "v_proj"):
+        layer = f"layers.1.self_attn.qkv_proj.{part}"
+        moved = 2.0 * held[f"{layer}.lora_B.weight"] @ held[f"{layer}.lora_A.weight"]
+        rows = slice(start, start + len(moved))
+        start = rows.stop
+        name = "model.layers.1.self_attn.qkv_proj.weight"
+        torch.testing.assert_close(
+            merged[name][rows], started[name][rows] + moved, atol=1e-6, rtol=0
+        )
+        assert moved.abs().max() > 0

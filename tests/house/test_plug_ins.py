@@ -19,7 +19,7 @@ from rlplan.models.model import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.plug_ins import PlugIns
 from rlplan.profiles.catalog import load_engine
-from rlplan.profiles.sheets import load_transition, sheet_names
+from rlplan.profiles.sheets import load_model, load_transition, sheet_names
 from rlplan.sheets.hardware import DeviceSheet, EngineSheet
 from rlplan.stages import STAGE_KINDS
 from rlplan.transfers import TRANSFERS, TransitionShape, transfer_names, transition_volume
@@ -59,8 +59,9 @@ def test_every_folder_of_sheets_has_sheets(folder):
 @pytest.mark.parametrize("path", sheets(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_sheet_decodes_bears_its_files_name_and_names_its_source(path):
     kind = SHEETS[str(path.parent.relative_to(ROOT))]
-    # Sheets of engines may say how they differ from another.
-    sheet = load_engine(path.stem) if kind is EngineSheet else read_yaml(kind, path)
+    # Sheets of engines and models may say how they differ from another.
+    load = {EngineSheet: load_engine, ModelArchitecture: load_model}.get(kind)
+    sheet = load(path.stem) if load else read_yaml(kind, path)
     assert sheet.name == path.stem
     assert sheet.source if isinstance(sheet, ModelArchitecture) else sheet.sources
 

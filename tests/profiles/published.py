@@ -140,6 +140,60 @@ FAMILY_PARAMETERS = {
     "yi-1.5-9b": 8_829_407_232,
     "yi-34b": 34_388_917_248,
     "yi-6b": 6_061_035_520,
+    "deepseek-r1-0528-qwen3-8b": 8_190_735_360,
+    "ernie-4.5-0.3b": 360_748_032,
+    "ernie-4.5-21b-a3b": 21_825_437_888,
+    "ernie-4.5-300b-a47b": 299_484_163_264,
+    "internvl3-1b": 938_193_024,
+    "internvl3-2b": 2_088_957_440,
+    "internvl3-8b": 7_944_373_760,
+    "internvl3-14b": 15_117_256_704,
+    "internvl3-38b": 38_388_164_992,
+    "internvl3-78b": 78_408_318_336,
+    "internvl3.5-1b": 1_060_897_792,
+    "internvl3.5-2b": 2_348_347_392,
+    "internvl3.5-4b": 4_732_489_216,
+    "internvl3.5-8b": 8_528_318_464,
+    "internvl3.5-14b": 15_119_523_840,
+    "internvl3.5-38b": 38_390_405_504,
+    "internvl3.5-20b-a4b": 21_238_874_304,
+    "internvl3.5-30b-a3b": 30_848_730_112,
+    "internvl3.5-241b-a28b": 240_699_370_368,
+    "kimi-k2.6": 1_026_879_376_368,
+    "kimi-k2.7-code": 1_026_879_376_368,
+    # As the class of inclusionAI/Ling-mini-2.0 on Hugging Face builds it: embedding and head, attention, its norms, layers'
+    # norms and the last one, dense networks, experts with a shared one, routers and their biases.
+    "ling-mini-2.0": 2 * 157_184 * 2_048
+    + 20 * (2_048 * 24 * 128 + 16 * 128 * 2_048 + 2 * 128 + 2 * 2_048)
+    + 2_048
+    + 3 * 2_048 * 5_120
+    + 19 * (257 * 3 * 2_048 * 512 + 256 * 2_048 + 256),
+    "ling-flash-2.0": 2 * 157_184 * 4_096
+    + 32 * (4_096 * 40 * 128 + 32 * 128 * 4_096 + 2 * 128 + 2 * 4_096)
+    + 4_096
+    + 3 * 4_096 * 9_216
+    + 31 * (257 * 3 * 4_096 * 1_024 + 256 * 4_096 + 256),
+    "ling-1t": 2 * 157_184 * 8_192
+    + 80 * (8_192 * 80 * 128 + 64 * 128 * 8_192 + 2 * 128 + 2 * 8_192)
+    + 8_192
+    + 4 * 3 * 8_192 * 18_432
+    + 76 * (257 * 3 * 8_192 * 2_048 + 256 * 8_192 + 256),
+    # Its older class: no norms of queries and keys, no biases of routers, two shared experts.
+    "ling-lite": 2 * 126_464 * 2_048
+    + 28 * (2_048 * 24 * 128 + 16 * 128 * 2_048 + 2 * 2_048)
+    + 2_048
+    + 28 * (66 * 3 * 2_048 * 1_408 + 64 * 2_048),
+    "minimax-m2.1": 228_689_764_864,
+    "ministral-3-3b": 3_849_090_048,
+    "ministral-3-8b": 8_918_026_240,
+    "ministral-3-14b": 13_945_031_680,
+    "nemotron-3-ultra-550b-a55b": 549_308_993_536,
+    "qwen2.5-omni-3b": 4_703_464_448,
+    "qwen3-coder-next": 79_674_391_296,
+    "qwen3.6-27b": 27_356_728_560,
+    "qwen3.6-35b-a3b": 35_107_181_936,
+    "qwen3.8-27b": 27_356_728_560,
+    "tulu-3-8b": 8_030_326_784,
 }
 
 # Billions of all and of a token's parameters, by the model's card or paper, and how far figures of so few digits may be
@@ -170,6 +224,12 @@ CARDS = {
         "gpt-oss model card, table 1: 116.83B total, 5.13B active",
     ),
     "gpt-oss-20b": (20.91, 3.61, 0.005, "gpt-oss model card, table 1: 20.91B total, 3.61B active"),
+    "ernie-4.5-300b-a47b": (
+        300,
+        47,
+        0.02,
+        "README of baidu/ERNIE-4.5-300B-A47B-PT: 300B total parameters, 47B activated",
+    ),
     "kimi-k2": (
         1026,
         32,
@@ -195,6 +255,15 @@ CARDS = {
         "card of nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
     ),
     "hy3": (295, 21, 0.02, "README of tencent/Hy3-preview: 295B in total, 21B activated"),
+    "ling-mini-2.0": (16.26, 1.43, 0.005, "README of Ling-V2: 16.26B in total, 1.43B activated"),
+    "ling-1t": (1000, 50, 0.03, "card of inclusionAI/Ling-1T: 1T in total, about 50B activated"),
+    "ling-lite": (16.8, 2.75, 0.005, "README of inclusionAI/Ling: 16.8B in total, 2.75B activated"),
+    "nemotron-3-ultra-550b-a55b": (
+        550,
+        55,
+        0.005,
+        "name of nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16",
+    ),
     "llama-4-maverick": (
         400,
         17,

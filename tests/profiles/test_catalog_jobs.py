@@ -209,6 +209,21 @@ def test_grpo_needs_more_than_one_sample_of_a_prompt(tmp_path):
         load_job(written(tmp_path, data | {"algorithm": "grpo"}))
 
 
+def test_an_unknown_model_of_a_job_is_answered_in_one_line_with_the_three_nearest(tmp_path):
+    with pytest.raises(FileError) as caught:
+        load_job(written(tmp_path, changed("models.actor", "Qwen/Qwen3-9B")))
+    (line,) = str(caught.value).splitlines()
+    assert "; found 'Qwen/Qwen3-9B'; allowed: a known name or id, or the path of a folder" in line
+    assert line.endswith("; did you mean 'qwen3.5-9b', 'qwen3-8b' or 'qwen3-4b'?")
+
+
+@pytest.mark.parametrize("value", ["TINY", "/models/Qwen3_8B", "Qwen2_5-7B-Instruct"])
+def test_a_model_is_found_by_the_name_of_its_folder(tmp_path, value):
+    job = load_job(written(tmp_path, changed("models.critic", value)))
+    expected = {"TINY": "tiny", "/models/Qwen3_8B": "qwen3-8b"}.get(value, "qwen2.5-7b")
+    assert job.architecture("critic") == load_model(expected)
+
+
 def test_a_job_inside_a_plan_is_named_by_its_path_in_the_plan():
     job = decode(Job, changed("models.actor", "nobody"), "plan.yaml")
     with pytest.raises(FileError, match=r"plan\.yaml: job\.models\.actor"):

@@ -9,8 +9,8 @@ import pytest
 import rlplan.profiles.sheets
 from rlplan import parts
 from rlplan.errors import UnknownNameError
-from rlplan.files.decoding import load_yaml, read_yaml
-from rlplan.models.model import ModelArchitecture, layer_kinds
+from rlplan.files.decoding import load_yaml
+from rlplan.models.model import layer_kinds
 from rlplan.parts import num_parameters
 from rlplan.parts.experts import expert_parameters
 from rlplan.profiles.catalog import (
@@ -23,9 +23,14 @@ from rlplan.profiles.catalog import (
     usual_engines,
 )
 from rlplan.profiles.jobs.config.faults import architecture_fault
-from rlplan.profiles.sheets import aliases_of, canonical_name
+from rlplan.profiles.sheets import (
+    aliases_of,
+    canonical_name,
+    hugging_face_ids,
+    nearest_models,
+)
 from rlplan.sheets.hardware import EngineSheet
-from rlplan.units import GIB
+from rlplan.units import GIB, MIB
 from tests.profiles.published import CARDS, FAMILY_PARAMETERS
 
 # Exact counts: number of parameters that the weights' files of each model on Hugging Face hold.
@@ -93,7 +98,7 @@ def test_every_figure_of_a_device_has_a_source(name):
 def test_a_device_is_plausible(name):
     sheet = load_device(name)
     assert 1e10 <= sheet.peak_flops_per_second["fp32"] <= 1e15
-    assert max(sheet.peak_flops_per_second.values()) <= 5e15
+    assert max(sheet.peak_flops_per_second.values()) <= 1e16
     assert sheet.default_precision in sheet.peak_flops_per_second
     assert GIB <= sheet.memory_bytes <= 300 * GIB
     assert sheet.reserved_bytes < 0.15 * sheet.memory_bytes
@@ -104,8 +109,8 @@ def test_a_device_is_plausible(name):
     assert 0 < sheet.idle_watts < sheet.power_watts <= 2000
     assert 0 < sheet.usd_per_hour <= 20
     assert 1 <= sheet.gpus_per_node <= 16
-    assert 10 <= sheet.inter_node_gbps <= 400 * sheet.gpus_per_node
-    assert 1 <= sheet.cpu_cores <= 256
+    assert 10 <= sheet.inter_node_gbps <= 800 * sheet.gpus_per_node
+    assert 1 <= sheet.cpu_cores <= 512
     assert GIB <= sheet.host_memory_bytes <= 4096 * GIB
     assert (sheet.nvlink_domain_gpus or sheet.gpus_per_node) % sheet.gpus_per_node == 0
 
@@ -114,7 +119,7 @@ def test_a_device_is_plausible(name):
 def test_a_gpu_has_tensor_cores_and_links_of_its_kind(name):
     sheet = load_device(name)
     assert sheet.peak_flops_per_second["bf16"] >= 1.99 * sheet.peak_flops_per_second["fp32"]
-    assert sheet.intra_node in ("nvlink", "xgmi", "pcie")
+    assert sheet.intra_node in ("nvlink", "xgmi", "hccs", "ub", "pcie")
     assert (sheet.intra_node_bytes_per_second > 1e11) == (sheet.intra_node != "pcie")
 
 
@@ -182,7 +187,11 @@ def test_an_alias_leads_to_the_sheet_that_tells_it():
         ("H100", "h100-80gb-sxm"), ("A100", "a100-80gb-sxm"), ("b200", "b200"), ("GB200", "gb200"),
         ("h800", "h800"), ("A800", "a800-80gb"), ("H20", "h20"), ("h200", "h200"), ("MI300X", "mi300x"),
         ("mi325x", "mi325x"), ("L20", "l20"), ("l40s", "l40s"), ("rtx-4090", "rtx-4090"),
-        ("RTX4090", "rtx-4090"), ("rtx-a6000", "rtx-a6000"),
+        ("RTX4090", "rtx-4090"), ("rtx-a6000", "rtx-a6000"), ("B300", "b300"), ("gb300", "gb300"),
+        ("GB300-NVL72", "gb300"), ("H20-3e", "h20-3e"), ("h20-141gb", "h20-3e"), ("MI350X", "mi350x"),
+        ("mi355x", "mi355x"), ("5090", "rtx-5090"), ("RTX5090", "rtx-5090"), ("l4", "l4"),
+        ("RTX-PRO-6000", "rtx-pro-6000"), ("910b", "ascend-910b2"), ("Ascend910B", "ascend-910b2"),
+        ("910B3", "ascend-910b3"), ("ascend910b4", "ascend-910b4"), ("910c", "ascend-910c"),
     ],
 )  # fmt: skip
 def test_short_names_and_capital_letters_are_understood(typed, name):
@@ -208,6 +217,24 @@ def test_new_devices_have_their_datasheets_figures():
     assert load_device("rtx-4090").peak_flops_per_second["bf16"] == 165.2e12
     assert load_device("a100").inter_node_gbps == 8 * 200
     assert load_device("h100").inter_node_gbps == 8 * 400
+    b300, gb300 = load_device("b300"), load_device("gb300")
+    assert (b300.peak_flops_per_second["bf16"], b300.inter_node_gbps) == (2.25e15, 8 * 800)
+    assert (gb300.peak_flops_per_second["bf16"], gb300.nvlink_domain_gpus) == (2.5e15, 72)
+    h20, h20_3e = load_device("h20"), load_device("h20-3e")
+    assert h20.peak_flops_per_second == h20_3e.peak_flops_per_second
+    assert (h20_3e.memory_bytes, h20_3e.memory_bytes_per_second) == (143771 * MIB, 4.8e12)
+    mi350x, mi355x = load_device("mi350x"), load_device("mi355x")
+    assert mi350x.peak_flops_per_second["bf16"] == pytest.approx(2.3e15, rel=0.01)
+    assert mi355x.peak_flops_per_second["bf16"] == pytest.approx(2.5e15, rel=0.01)
+    assert (mi350x.power_watts, mi355x.power_watts) == (1000, 1400)
+    assert mi350x.memory_bytes == mi355x.memory_bytes == 309_220_868_096
+    rtx_5090 = load_device("rtx-5090")
+    assert rtx_5090.peak_flops_per_second["bf16"] == 209.5e12
+    assert rtx_5090.memory_bytes_per_second == 1.792e12
+    assert load_device("l4").peak_flops_per_second["bf16"] == 121e12
+    assert load_device("910b2").peak_flops_per_second["bf16"] == 353.9e12
+    assert load_device("910b4").memory_bytes == 32 * GIB
+    assert (load_device("910c").gpus_per_node, load_device("910c").nvlink_domain_gpus) == (16, 768)
 
 
 @pytest.mark.parametrize(
@@ -286,13 +313,63 @@ def test_a_hugging_face_id_leads_to_its_sheet(hugging_face, name):
 def test_an_id_stands_in_one_sheet_where_it_is_looked_for():
     listed = {}
     for name in model_names():
-        sheet = read_yaml(
-            ModelArchitecture, rlplan.profiles.sheets._path("models") / f"{name}.yaml"
-        )
-        for each in sheet.hugging_face or ():
+        for each in hugging_face_ids(name):
             assert canonical_name("models", each) == name
             assert each not in listed, f"{each} is listed by {name} and {listed[each]}"
             listed[each] = name
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("Qwen2_5-7B-Instruct", "qwen2.5-7b"),
+        ("/models/Qwen3_8B", "qwen3-8b"),
+        ("/models/Qwen3_8-27B/", "qwen3.8-27b"),
+        ("~/hf/Qwen3_30B_A3B_Instruct_2507", "qwen3-30b-a3b-2507"),
+        ("InternVL3_5-8B", "internvl3.5-8b"),
+        ("InternVL3.5-8B", "internvl3.5-8b"),
+        ("GLM_4_5_Air", "glm-4.5-air"),
+        ("mirror/Llama-3_1-8B-Instruct", "llama-3.1-8b"),
+        ("unsloth/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+    ],
+)
+def test_a_folder_means_the_model_that_it_is_called_after_whichever_signs_it_has(folder, name):
+    assert canonical_name("models", folder) == name
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_id_is_found_with_one_sign_between_its_words(name):
+    for each in hugging_face_ids(name):
+        bare = re.sub(r"[.-]", "_", each.rpartition("/")[2])
+        assert canonical_name("models", f"/models/{bare}") == name
+
+
+@pytest.mark.parametrize(
+    "other", ["acme/tiny", "Qwen/Qwen9-8B", "zai-org/GLM-5.2", "gemma-4-E2B-it", "Kimi-K3", "/", ""]
+)
+def test_another_model_of_a_like_name_is_none_that_is_known(other):
+    assert canonical_name("models", other) not in model_names()
+
+
+@pytest.mark.parametrize(
+    ("unknown", "nearest"),
+    [
+        ("Qwen/Qwen2.5-8B-Instruct", "qwen2.5-7b"),
+        ("/models/qwen3_9b", "qwen3-8b"),
+        ("zai-org/GLM-5.2", "glm-5.1"),
+        ("tinny", "tiny"),
+    ],
+)
+def test_an_unknown_model_is_answered_with_at_most_three_near_ones(unknown, nearest):
+    near = nearest_models(unknown)
+    assert nearest in near
+    assert len(near) == len(set(near)) <= 3
+    with pytest.raises(UnknownNameError) as caught:
+        load_model(unknown)
+    (line,) = str(caught.value).splitlines()
+    assert line.startswith(f"unknown model {unknown!r}; did you mean {near[0]!r}")
+    assert line.endswith("; a job names a model without a sheet by the path of its config.json")
+    assert len(line) < 250
 
 
 # Models of recipes and measurements in the data that tests are given, and of which no sheet is known.

@@ -58,7 +58,9 @@ def test_a_frameworks_engines_are_known(name):
 def test_sheets_begin_with_their_frameworks_name_and_no_two_have_one(part):
     paths = [*(ROOT / "profiles" / "frameworks").glob(f"*/{part}/*.yaml")]
     assert paths
-    assert {path.stem: path for path in paths} == data_files(part)
+    assert {path.stem: path for path in paths} == {
+        name: path.resolve() for name, path in data_files(part).items()
+    }
     assert len({path.stem for path in paths}) == len(paths)
     assert all(path.stem.startswith(path.parent.parent.name) for path in paths)
     own = {path.stem for path in (ROOT / "profiles" / "transitions").glob("*.yaml")}

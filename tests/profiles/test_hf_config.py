@@ -266,3 +266,132 @@ def test_dense_layers_between_expert_layers_are_read(tmp_path):
     ]
     every = read_hf_config(written(tmp_path, QWEN3_30B_A3B | {"decoder_sparse_step": 2}))
     assert [(run.count, run.kinds) for run in every.layer_runs] == [(24, ("full dense", "full"))]
+
+
+def test_dense_layers_that_a_file_names_one_by_one_are_read(tmp_path):
+    """As transformers 5 writes them, beside the key that says how many are the first."""
+    config = CONFIGS["zai-org/GLM-5.1"]
+    networks = ["dense"] * 3 + ["sparse"] * 75
+    told = config | {"mlp_layer_types": networks, "layer_types": ["indexed_attention"] * 78}
+    hub = read_hf_config(written(tmp_path, config))
+    assert read_hf_config(written(tmp_path, told)) == hub
+    fewer = config | {"mlp_layer_types": ["dense", *["sparse"] * 77]}
+    assert read_hf_config(written(tmp_path, fewer)).layer_runs[0].kinds == ("full dense",)
+    assert [run.count for run in read_hf_config(written(tmp_path, fewer)).layer_runs] == [1, 77]
+
+
+def test_a_query_s_size_is_the_sum_of_both_its_parts(tmp_path):
+    config = CONFIGS["zai-org/GLM-5.1"]
+    whole = read_hf_config(written(tmp_path, config | {"qk_head_dim": 256}))
+    assert whole == read_hf_config(written(tmp_path, config))
+    assert whole.head_dim == 256
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"qk_head_dim": 192}, "qk_head_dim", "is not the sum"),
+        ({"mlp_layer_types": ["dense"]}, "mlp_layer_types", "dense or sparse for each of 78"),
+        ({"mlp_layer_types": ["wide"] * 78}, "mlp_layer_types", "dense or sparse for each"),
+        ({"indexer_types": ["full", "shared"] * 39}, "indexer_types", "another layer's choice"),
+        ({"index_topk_freq": 4}, "index_topk_freq", "not understood"),
+    ],
+)
+def test_layers_of_glm_that_are_not_known_are_refused(tmp_path, change, field, words):
+    with pytest.raises(FileError, match=words) as caught:
+        read_hf_config(written(tmp_path, CONFIGS["zai-org/GLM-5.1"] | change))
+    assert caught.value.field == field
+
+
+def test_a_tower_that_does_not_say_its_family_is_the_whole_model_s(tmp_path):
+    """As in the first files of Qwen2.5-VL, whose text model's keys stand outside."""
+    config = CONFIGS["Qwen/Qwen2.5-VL-3B-Instruct"]
+    vision = {key: each for key, each in config["vision_config"].items() if key != "model_type"}
+    read = read_hf_config(written(tmp_path, config | {"vision_config": vision}))
+    assert read.vision_parameters == load_model("qwen2.5-vl-3b").vision_parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("google/gemma-2-9b-it", {"sliding_window_size": 4096}),  # as in gemma-2-27b's
+        ("MiniMaxAI/MiniMax-M2.5", {"mlp_intermediate_size": 8192}),  # as in MiniMax-M2's
+        ("zai-org/GLM-5.1", {"indexer_types": ["full"] * 78}),
+    ],
+)
+def test_keys_of_published_files_that_change_nothing_are_understood(tmp_path, name, change):
+    hub = read_hf_config(written(tmp_path, CONFIGS[name]))
+    assert read_hf_config(written(tmp_path, CONFIGS[name] | change)) == hub
+
+
+def test_expert_layers_between_dense_ones_are_read(tmp_path):
+    ernie = CONFIGS["baidu/ERNIE-4.5-21B-A3B-PT"]
+    change = {"moe_layer_start_index": 3, "moe_layer_end_index": 25}
+    read = read_hf_config(written(tmp_path, ernie | change))
+    assert [(run.count, run.kinds) for run in read.layer_runs] == [
+        (3, ("full dense",)),
+        (23, ("full",)),
+        (2, ("full dense",)),
+    ]
+    every = read_hf_config(written(tmp_path, ernie | {"moe_layer_interval": 2}))
+    assert [(run.count, run.kinds) for run in every.layer_runs] == [(14, ("full dense", "full"))]
+
+
+def test_a_router_has_biases_where_the_file_says_so(tmp_path):
+    ling = CONFIGS["inclusionAI/Ling-1T"]
+    without = read_hf_config(written(tmp_path, ling | {"moe_router_enable_expert_bias": False}))
+    biases = num_parameters(load_model("ling-1t")) - num_parameters(without)
+    assert biases == 76 * 256
+
+
+def test_a_text_model_behind_a_tower_is_read_as_its_own_family(tmp_path):
+    small = CONFIGS["mistralai/Mistral-Small-3.1-24B-Instruct-2503"]
+    text = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 34}
+    newer = {"model_type": "ministral3", "max_position_embeddings": 262144, "rope_theta": 1e6}
+    read = read_hf_config(
+        written(tmp_path, small | {"text_config": small["text_config"] | text | newer})
+    )
+    sheet = load_model("ministral-3-8b")
+    assert dataclasses.replace(read, name=sheet.name, source=sheet.source) == sheet
+
+
+def test_a_large_tower_with_norms_of_queries_is_counted_to_the_unit(tmp_path):
+    intern = CONFIGS["OpenGVLab/InternVL3-1B-hf"]
+    tower = {"hidden_size": 3200, "intermediate_size": 12800, "num_hidden_layers": 45}
+    norms = {"attention_bias": False, "use_qk_norm": True, "norm_type": "rms_norm"}
+    text = {
+        "model_type": "qwen3",
+        "hidden_size": 5120,
+        "intermediate_size": 25600,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 64,
+        "head_dim": 128,
+        "vocab_size": 151936,
+    }
+    change = {
+        "vision_config": intern["vision_config"] | tower | norms,
+        "text_config": intern["text_config"] | text,
+    }
+    read = read_hf_config(written(tmp_path, intern | change))
+    assert (read.family, num_parameters(read)) == ("qwen3", 38_390_405_504)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"text_config": {"model_type": "internlm3"}}, "model_type", "allowed: text_config of"),
+        ({"text_config": {"model_type": ["qwen2"]}}, "model_type", "no text model that is known"),
+        ({"text_config": None}, "text_config", "is missing; allowed: the text model's own keys"),
+        ({"vision_config": {"image_size": [448, 336]}}, "vision_config.image_size", "the same"),
+        ({"vision_config": {"patch_size": []}}, "vision_config.patch_size", "the same"),
+        ({"vision_config": {"hidden_size": None}}, "vision_config.hidden_size", "is missing"),
+    ],
+)
+def test_a_wrong_tower_is_refused_by_its_key(tmp_path, change, field, words):
+    intern = CONFIGS["OpenGVLab/InternVL3-1B-hf"]
+    ((key, value),) = change.items()
+    changed = value if value is None else intern[key] | value
+    with pytest.raises(FileError, match=words) as caught:
+        read_hf_config(written(tmp_path, intern | {key: changed}))
+    assert caught.value.field == field

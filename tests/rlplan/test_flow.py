@@ -1,8 +1,11 @@
 """What modes are: how far generation is ahead, in what pieces samples go on, and whether it ever stops."""
 
+import ast
+
 import pytest
 
 from rlplan.plan import FLOWS, USUAL_MODE, WHOLE_BATCH_MODES, batch_mode
+from tests.house.tree import parsed, room_modules
 
 
 @pytest.mark.parametrize(
@@ -25,3 +28,14 @@ def test_modes_differ_and_whole_batches_are_named_by_how_far_they_are_ahead():
     assert WHOLE_BATCH_MODES == ("sync", "one-step-off")
     assert [batch_mode(ahead) for ahead in (0, 1)] == list(WHOLE_BATCH_MODES)
     assert batch_mode(0) == USUAL_MODE
+
+
+def test_the_executor_asks_for_the_flow_and_for_no_mode_by_its_name():
+    named = [
+        f"{path}:{node.lineno}"
+        for path in room_modules()
+        if path.parts[0] == "executor"
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Constant) and node.value in FLOWS
+    ]
+    assert not named

@@ -34,15 +34,25 @@ from rlplan_cli.trials import (
         ("NVIDIA GeForce RTX 4090", 24_564, "rtx-4090"),
         ("NVIDIA RTX A6000", 49_140, "rtx-a6000"),
         ("AMD Instinct MI300X", 196_592, "mi300x"),
+        ("AMD Instinct MI350X", 294_896, "mi350x"),
+        ("AMD Instinct MI355X", 294_896, "mi355x"),
+        ("NVIDIA B300 SXM6 AC", 275_040, "b300"),
+        ("NVIDIA GB300", 284_208, "gb300"),
+        ("NVIDIA H20-3e", 143_771, "h20-3e"),
+        ("NVIDIA L4", 23_034, "l4"),
+        ("NVIDIA GeForce RTX 5090", 32_607, "rtx-5090"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97_887, "rtx-pro-6000"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 97_887, "rtx-pro-6000-workstation"),
     ],
 )
 def test_a_board_s_sheet_is_found_by_the_driver_s_name(board, memory_mib, sheet):
     assert sheet_of_board(board, memory_mib * MIB).name == sheet
 
 
-def test_a_board_without_a_sheet_is_named():
-    with pytest.raises(UnknownNameError, match="NVIDIA GeForce RTX 3090"):
-        sheet_of_board("NVIDIA GeForce RTX 3090", 24_576 * MIB)
+@pytest.mark.parametrize("board", ["NVIDIA GeForce RTX 3090", "NVIDIA L40"])
+def test_a_board_without_a_sheet_is_named(board):
+    with pytest.raises(UnknownNameError, match=board):
+        sheet_of_board(board, 24_576 * MIB)
 
 
 @pytest.mark.parametrize("device", device_names())

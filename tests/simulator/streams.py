@@ -5,10 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from rlplan.estimate import Estimate
-from rlplan.simulator.asynchronous.long_run import long_run
-from rlplan.simulator.asynchronous.playing import Stream, play_stream
-from rlplan.simulator.asynchronous.pools import piece_work
+from rlplan.simulator.asynchronous.playing import Stream, long_run, play_stream
 from rlplan.simulator.asynchronous.setting import StreamSetting
+from rlplan.simulator.asynchronous.training import piece_work
 from rlplan.simulator.costs.taskcost import cost_of
 from rlplan.simulator.generation.replica import Replica
 from rlplan.simulator.timeline.agenda import Entry

@@ -8,7 +8,8 @@ from rlplan.results.forecast import MemoryForecast
 from rlplan.simulator.costs.taskcost import TaskCost
 from rlplan.simulator.timeline.agenda import Entry
 from rlplan.simulator.timeline.assemble import assemble
-from rlplan.simulator.timeline.engine import Work, play
+from rlplan.simulator.timeline.batches import play
+from rlplan.simulator.timeline.engine import Work
 from tests.simulator.plans import split_plan
 
 GIB = 1024**3

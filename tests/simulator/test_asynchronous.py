@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from rlplan.estimate import Estimate
 from rlplan.results.forecast import CALL
-from rlplan.simulator.asynchronous.long_run import long_run
-from rlplan.simulator.asynchronous.playing import play_stream
-from rlplan.simulator.asynchronous.pools import piece_work
+from rlplan.simulator.asynchronous.playing import long_run, play_stream
 from rlplan.simulator.asynchronous.samples import batch_tokens, endless_lengths
-from rlplan.simulator.asynchronous.training import QUEUE_CALLS
+from rlplan.simulator.asynchronous.training import QUEUE_CALLS, piece_work
 from rlplan.simulator.costs.taskcost import cost_of
 from rlplan.simulator.generation.batching.joining import Calls
 from rlplan.simulator.workload.sequences import longest_of

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.simulator.timeline.assemble import critical_path, idle_seconds, seconds_by_stage
-from rlplan.simulator.timeline.engine import Work, play
+from rlplan.simulator.timeline.batches import play
+from rlplan.simulator.timeline.engine import Work
 
 
 def task(name, pool, *after):

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.simulator.timeline.engine import Work, play
+from rlplan.simulator.timeline.batches import play
+from rlplan.simulator.timeline.engine import Engine, ListScheduling, Queueing, Work, WorkRun
 
 
 def task(name, pool, *after):
@@ -122,6 +123,81 @@ def test_a_faster_task_can_lengthen_an_iteration():
 def test_works_that_wait_for_each_other_are_our_own_mistake():
     with pytest.raises(AssertionError, match="circle"):
         play((task("a", "p0", "b"), task("b", "p0", "a")), {"a": 1.0, "b": 1.0}, {})
+
+
+def run(name, holds, seconds, rank=(), **changes):
+    work = Work(key=name, name=name, pool=holds[0], holds=holds)
+    return WorkRun(work=work, iteration=0, seconds=seconds, rank=rank, **changes)
+
+
+def started(rule, *runs, **options):
+    """Return the spans of works that are all started at once."""
+    engine = Engine(rule, **options)
+    ended = engine.start(runs)
+
+    def until():
+        yield engine.environment.all_of(ended.values())
+
+    return literal(engine.run(until()))
+
+
+ASKING = (
+    run("first", ("p",), 1.0, (3,)),
+    run("second", ("p",), 1.0, (2,)),
+    run("third", ("p",), 1.0, (1,)),
+)
+
+
+def test_the_best_ranked_of_an_instant_is_the_first_where_works_are_listed():
+    assert started(ListScheduling, *ASKING) == [("third", 0, 1), ("second", 1, 2), ("first", 2, 3)]
+
+
+def test_a_free_pool_goes_to_who_asks_first_where_works_queue_and_then_by_rank():
+    assert started(Queueing, *ASKING) == [("first", 0, 1), ("third", 1, 2), ("second", 2, 3)]
+
+
+HOLDING = (
+    run("long", ("x",), 4.0),
+    run("both", ("a", "x"), 1.0),
+    run("short", ("a",), 1.0),
+)
+
+
+def test_listed_works_keep_nothing_from_others_while_they_wait_for_more():
+    assert started(ListScheduling, *HOLDING) == [("short", 0, 1), ("long", 0, 4), ("both", 4, 5)]
+
+
+def test_queueing_works_keep_what_they_have_while_they_wait_for_more():
+    assert started(Queueing, *HOLDING) == [("long", 0, 4), ("both", 4, 5), ("short", 5, 6)]
+
+
+@pytest.mark.parametrize("rule", [ListScheduling, Queueing])
+def test_calls_before_a_work_do_not_hold_its_pool(rule):
+    runs = (run("called", ("p",), 1.0, (0,), call_seconds=0.5), run("other", ("p",), 2.0, (1,)))
+    assert started(rule, *runs) == [("other", 0, 2), ("called", 2, 3)]
+
+
+@pytest.mark.parametrize("rule", [ListScheduling, Queueing])
+def test_a_run_with_nothing_to_do_ends_when_it_is_started(rule):
+    begun = []
+    runs = (
+        run("nothing", ("p",), None, begins=lambda: begun.append("nothing")),
+        run("next", ("p",), 1.0, after=("nothing",), begins=lambda: begun.append("next")),
+    )
+    assert started(rule, *runs) == [("next", 0, 1)]
+    assert begun == ["nothing", "next"]
+
+
+def test_whoever_watches_hears_when_works_begin_and_end():
+    heard = []
+    runs = (run("one", ("p",), 1.0), run("two", ("p",), 2.0))
+    started(Queueing, *runs, watch=lambda now, work, change: heard.append((now, work.key, change)))
+    assert heard == [(0, "one", 1), (1, "one", -1), (1, "two", 1), (3, "two", -1)]
+
+
+def test_works_share_the_cores_of_a_host():
+    runs = (run("one", ("p",), 1.0), run("two", ("q",), 1.0))
+    assert started(ListScheduling, *runs, cores=1) == [("one", 0, 2), ("two", 0, 2)]
 
 
 @st.composite

@@ -1,13 +1,16 @@
 """Preparation that goes on by itself, to the letter."""
 
 import pytest
-import simpy
 
-from rlplan.simulator.asynchronous.cores import Cores
-from rlplan.simulator.asynchronous.meter import Meter
-from rlplan.simulator.asynchronous.pools import Pools, in_passes, learning, piece_work, preparing
-from rlplan.simulator.asynchronous.preparation import Preparation
 from rlplan.simulator.asynchronous.samples import Sample
+from rlplan.simulator.asynchronous.training import (
+    Preparation,
+    in_passes,
+    learning,
+    piece_work,
+    preparing,
+)
+from rlplan.simulator.timeline.engine import Engine, Queueing
 from tests.simulator.streams import entry, preparing_works
 
 TOKENS = 10
@@ -17,14 +20,12 @@ class Bench:
     """Works that take responses, four of a batch, each of ten tokens."""
 
     def __init__(self, works, *, unit=1):
-        self.environment = simpy.Environment()
-        cores, meter = Cores(self.environment), Meter(["t", "r"], "g", 1)
-        self.pools = Pools(self.environment, works, cores, meter)
+        self.engine = Engine(Queueing)
+        self.environment = self.engine.environment
         self.prepared = []
         self.preparation = Preparation(
-            self.environment,
+            self.engine,
             works,
-            self.pools,
             batch_tokens=4 * TOKENS,
             whole=4,
             unit=unit,
@@ -42,7 +43,7 @@ class Bench:
 
     def spans(self):
         self.environment.run()
-        return [(span.name, span.start_seconds, span.end_seconds) for span in self.pools.spans]
+        return [(span.name, span.start_seconds, span.end_seconds) for span in self.engine.spans]
 
 
 def infer(seconds=4.0, **changes):

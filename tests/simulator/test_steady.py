@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
-from rlplan.simulator.timeline.engine import Work, play
-from rlplan.simulator.timeline.steady import cycle_of, first_of, one_step_off, shown, window_of
+from rlplan.simulator.timeline.agenda import batch_ahead
+from rlplan.simulator.timeline.assemble import window_of
+from rlplan.simulator.timeline.batches import cycle_of, first_of, play, shown
+from rlplan.simulator.timeline.engine import Work
 from rlplan.trace import Activity, IterationSpan, Trace
 
 TASKS = tuple(
@@ -24,7 +26,7 @@ def work(key, *pools, after=()):
 
 def works(critic="t"):
     """Return PPO's works: generation on g, the actor's training on t, the critic's on a pool."""
-    return one_step_off(
+    return batch_ahead(
         [
             work("transition", "g", "t"),
             work("actor.generate", "g", after=("transition",)),
@@ -33,7 +35,6 @@ def works(critic="t"):
             work("critic.update", critic, after=("critic.compute_values",)),
         ],
         TASKS,
-        "transition",
     )
 
 

@@ -87,9 +87,9 @@ class Episode(Response):
 class EpisodeSession:
     """Play episodes: what a replica begins, and its environments, beside the turns that it generates.
 
-    In mode streaming those that are there together answer together and step together, so that the waves are those
-    of a synchronous batch, whose numbers they are; a wave's environments step while the next one is decoded. Else a
-    turn joins those that run once its environment has stepped.
+    Where generation stops with each batch, those that are there together answer together and step together, so that the
+    waves are those of a synchronous batch, whose numbers they are; a wave's environments step while the next one is
+    decoded. Else a turn joins those that run once its environment has stepped.
 
     Args:
         turns: Session in which turns are responses.

@@ -20,6 +20,8 @@ class FamilyTraits:
 
     Attributes:
         like: A family with the same traits, which says all the rest.
+        text_families: Of a tower of images before text models of other families, which say all the rest, their families
+            by the `model_type` of `text_config`.
         source: Where the traits were read.
         qkv_bias, output_bias: Whether attention's projections have biases.
         qk_norm: Whether queries and keys are normalised, with weights.
@@ -40,6 +42,7 @@ class FamilyTraits:
     """
 
     like: str | None = None
+    text_families: FrozenDict[str, str] | None = None
     source: str
     qkv_bias: Saying = False
     output_bias: Saying = False
@@ -57,7 +60,7 @@ class FamilyTraits:
     shared_experts: str | None = None
     beside_dense: bool = False
     shared_gate: bool = False
-    router_bias: bool = False
+    router_bias: Saying = False
     expert_bias: bool = False
     extra_norms: int = 0
     latent_attention: bool = False

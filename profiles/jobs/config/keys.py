@@ -11,7 +11,7 @@ from rlplan.files.frozen import FrozenDict
 # A key of such a name changes sizes, unless it is known not to.
 _SIZE: Final = re.compile(
     r"^(num|n)_|_(dim|size|rank|heads|experts|layers|types|type|pattern|window|interval|step|freq|bias|blocks?)$"
-    r"|^use_.*(norm|window|bias|moe|mlp|attention)"
+    r"|^use_.*(norm|window|bias|moe|mlp|attention)|^per_layer_"
 )
 
 # Keys of such names that change nothing of parameters, memory and time in any family.
@@ -49,6 +49,7 @@ _PUBLISHED_FORMATS: Final = ("fp8", "mxfp4", "modelopt", "compressed-tensors")
 # Of a model that also speaks, the part that is trained with RL: it reads, looks, listens and answers in text.
 _THINKER: Final = "thinker_config"
 _TEXT: Final = "text_config"
+_TIED: Final = "tie_word_embeddings"
 # A size that no model has; products of some of them still fit what costs are computed in.
 LARGEST_SIZE: Final = 2**31
 LARGEST_NUMBER: Final = 1e18
@@ -85,8 +86,10 @@ class ConfigKeys:
         """Return what the file or the family says of a key, None if neither does."""
         self._asked.add(key)
         value = self.data.get(key)
-        if value is None and key == "tie_word_embeddings":
-            value = self.outer.get(key)
+        if key == _TIED:
+            # The classes ask the whole file; a text model that says no has a matrix of its own in the weights.
+            told = [each[key] for each in (self.data, self.outer) if each.get(key) is not None]
+            value = all(told) if told else None
         return self.defaults.get(key) if value is None else value
 
     def integer(self, key: str, *, default: int | None = None, least: int = 0) -> int:

@@ -1,6 +1,5 @@
 """Read a model's architecture from its Hugging Face `config.json`."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,131 +23,32 @@ from rlplan.models.model import (
 from rlplan.profiles.jobs.config.family_traits import FamilyTraits, family_names, load_family
 from rlplan.profiles.jobs.config.faults import MOST_LAYERS, architecture_fault
 from rlplan.profiles.jobs.config.keys import ConfigKeys
-
-# Keys of one size in different families' files.
-_DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers")
-_WIDTH = ("embed_dim", "hidden_size", "vt_hidden_size")
-_INNER = ("intermediate_size", "vt_intermediate_size")
-_CHANNELS = 3
-# Convolutions of Qwen3-Omni's encoder of sound, each of which halves time and frequency.
-_HALVINGS = 3
-# Families whose MLP of the tower is gated.
-_GATED = ("qwen2_5_vl", "qwen2_5_omni_vision_encoder", "gemma4_vision", "glm4v", "glm4v_moe")
-# Families whose MLP of the tower is as wide as what it hands on, and whose patches are joined by one as wide as
-# the file's own inner size.
-_JOINED_BY_AN_MLP = ("glm4v", "glm4v_moe")
-
-
-def vision_parameters(vision: ConfigKeys, hidden_size: int) -> int | None:
-    """Return the parameters of a vision transformer with what joins it to the text model; None if it says no sizes.
-
-    Layers have four matrices of attention and two or three of the MLP, with biases and two norms. Patches are
-    embedded by one matrix. What joins it takes patches that lie together through two matrices (Qwen, Kimi), or
-    every patch through one (Gemma, Llama 4 behind two more); so does each further place that hands on to a layer
-    of the text model (deepstack).
-
-    Args:
-        vision: What the file says of it.
-        hidden_size: Of the text model.
-
-    Raises:
-        FileError: A size is none.
-    """
-    depth, width, inner = (_first(vision, keys) for keys in (_DEPTH, _WIDTH, _INNER))
-    if inner is None and width is not None and vision.get("mlp_ratio") is not None:
-        inner = width * vision.integer("mlp_ratio")  # Qwen2-VL
-    if depth is None or width is None or inner is None:
-        return None
-    matrices = 3 if vision.data.get("model_type") in _GATED else 2
-    if vision.data.get("model_type") in _JOINED_BY_AN_MLP:
-        inner = vision.integer("out_hidden_size", default=hidden_size)
-    layer = 4 * width * width + matrices * width * inner + 9 * width + inner
-    patch = vision.integer("patch_size", default=14, least=1)
-    patches = width * _CHANNELS * patch**2 * vision.integer("temporal_patch_size", default=1)
-    places = vision.integer("num_position_embeddings", default=0) or _grid(vision, patch)
-    return depth * layer + patches + places * width + _joined(vision, width, hidden_size)
-
-
-def _first(vision: ConfigKeys, keys: tuple[str, ...]) -> int | None:
-    found = (vision.integer(key) for key in keys if vision.get(key) is not None)
-    return next(found, None)
-
-
-def _grid(vision: ConfigKeys, patch: int) -> int:
-    """Return the learned positions of patches where a file tells them by the sides of a grid or an image."""
-    size, table = vision.get("image_size"), vision.get("position_embedding_size")
-    if isinstance(table, int):
-        return 2 * table  # one for each direction
-    if isinstance(size, int):
-        return (size // patch) ** 2
-    return vision.optional("init_pos_emb_height") * vision.optional("init_pos_emb_width")
-
-
-def _joined(vision: ConfigKeys, width: int, hidden_size: int) -> int:
-    merged = vision.integer("spatial_merge_size", default=1) ** 2
-    kernel = vision.get("merge_kernel_size")
-    if isinstance(kernel, list):
-        sides = [side for side in kernel if isinstance(side, int) and 0 < side < width]
-        if len(sides) != len(kernel):
-            raise vision.error("merge_kernel_size", "must be a list of sides in patches")
-        merged = math.prod(sides)
-    if vision.get("projector_input_dim") is not None:
-        between, inner = vision.integer("projector_input_dim"), vision.integer("intermediate_size")
-        return inner * between + between * between + between * hidden_size
-    if merged == 1:
-        return width * hidden_size
-    if vision.data.get("model_type") in _JOINED_BY_AN_MLP:
-        out = vision.integer("out_hidden_size", default=hidden_size)
-        inner = vision.integer("intermediate_size")
-        return merged * width * out + out * out + 3 * out * inner
-    together = merged * width
-    deep = vision.get("deepstack_visual_indexes")
-    times = 1 + (len(deep) if isinstance(deep, list) else 0)
-    return times * (together * together + together * hidden_size)
-
-
-def audio_parameters(audio: ConfigKeys, hidden_size: int) -> int | None:
-    """Return the parameters of an encoder of sound with what joins it to the text model; None if it says no sizes.
-
-    Layers are Whisper's: four matrices of attention and two of the MLP, with biases (keys have none) and two norms.
-    Two convolutions over time stand before them and one matrix behind (Qwen2.5-Omni), or three over time and
-    frequency with a matrix, and two matrices (Qwen3-Omni).
-
-    Args:
-        audio: What the file says of it.
-        hidden_size: Of the text model.
-
-    Raises:
-        FileError: A size is none.
-    """
-    sizes = [_first(audio, (key,)) for key in ("encoder_layers", "d_model", "encoder_ffn_dim")]
-    depth, width, inner = sizes
-    if depth is None or width is None or inner is None:
-        return None
-    bins = audio.integer("num_mel_bins", default=128, least=1)
-    out = audio.integer("output_dim", default=hidden_size)
-    layer = 4 * width * width + 2 * width * inner + 8 * width + inner
-    channels = audio.optional("downsample_hidden_size")
-    if not channels:
-        before = 3 * width * (bins + width) + 2 * width
-        return depth * layer + before + 2 * width + width * out + out
-    halved = -(-bins >> _HALVINGS)
-    before = 9 * channels * (1 + (_HALVINGS - 1) * channels) + _HALVINGS * channels
-    behind = 2 * width + width * width + width + width * out + out
-    return depth * layer + before + channels * halved * width + behind
-
+from rlplan.profiles.jobs.config.towers import tower_parameters
 
 _ATTENTION: Final = {
     "full_attention": "full",
     "attention": "full",
+    "indexed_attention": "full",  # DeepSeek Sparse Attention, by its own class
     "sliding_attention": "sliding",
     "chunked_attention": "chunked",
     "linear_attention": "linear",
 }
 # Keys of every so manieth layer that has experts.
-_EXPERTS_EVERY: Final = ("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step")
-# Nemotron-H's letters, and the names that newer files have for them.
-_PARTS: Final = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+_EXPERTS_EVERY: Final = (
+    "decoder_sparse_step",
+    "moe_layer_freq",
+    "interleave_moe_layer_step",
+    "moe_layer_interval",
+)
+# Nemotron-H's letters and what newer files have for them, by our names of single parts.
+_PARTS: Final = {
+    "M": "mamba",
+    "*": "attention",
+    "-": "mlp",
+    "E": "moe",
+    "linear_attention": "mamba",
+    "full_attention": "attention",
+}
 _SINGLE: Final = {
     "mamba": LayerKind(attention="state-space", feed_forward=NO_PART),
     "attention": LayerKind(feed_forward=NO_PART),
@@ -196,10 +96,14 @@ def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Lay
         return _single_parts(config)
     attends = _attention(config, traits, count)
     dense = _dense_layers(config, count) if num_experts else frozenset()
+    own = _own_sizes(config, attends)
     order = tuple(f"{name} dense" if layer in dense else name for layer, name in enumerate(attends))
     kinds = {}
     for name in dict.fromkeys(order):
-        kind = _attention_kind(config, traits, name.split()[0])
+        attention = name.split()[0]
+        kind = _attention_kind(config, traits, attention)
+        if own and attention == "full":
+            kind = replace(kind, head_dim=own.get("head_dim"), num_kv_heads=own.get("num_kv_heads"))
         dense_part = "dense-mlp" if name.endswith(" dense") else None
         kinds[name] = replace(kind, feed_forward=dense_part)
     return Layers(FrozenDict(kinds), order)
@@ -228,7 +132,8 @@ def _single_parts(config: ConfigKeys) -> Layers:
         pattern = config.get(key)
         if not isinstance(pattern, str):
             raise config.error(key, "is missing", allowed=f"letters of {' '.join(_PARTS)}")
-        order = tuple(_PARTS.get(letter, letter) for letter in pattern)
+        order = tuple(pattern)
+    order = tuple(_PARTS.get(each, each) for each in order)
     config.get("hybrid_override_pattern")
     for name in order:
         if name not in _SINGLE:
@@ -279,9 +184,36 @@ def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> Laye
     )
 
 
+def _own_sizes(config: ConfigKeys, attends: Sequence[str]) -> dict[str, int]:
+    """Return the sizes that layers of full attention have of their own, as transformers 5 writes them for Gemma 4.
+
+    Raises:
+        FileError: Other layers have some, or not all of these, or other ones than of heads.
+    """
+    told = config.get("per_layer_config")
+    if not told:
+        return {}
+    key_of = {"head_dim": "head_dim", "num_key_value_heads": "num_kv_heads"}
+    if isinstance(told, dict) and all(isinstance(each, dict) for each in told.values()):
+        full = {layer for layer, name in enumerate(attends) if name == "full"}
+        sizes = next(iter(told.values()))
+        same = all(each == sizes for each in told.values()) and set(sizes) <= set(key_of)
+        layers = {int(layer) for layer in told if layer.isdigit()}
+        if same and layers == full and len(told) == len(full):
+            own = ConfigKeys(config.file, sizes, inside="per_layer_config")
+            return {key_of[key]: own.integer(key, least=1) for key in sizes}
+    allowed = f"the same {' and '.join(key_of)} for each layer of full attention"
+    raise config.error("per_layer_config", "gives layers sizes that are not known", allowed=allowed)
+
+
 def _dense_layers(config: ConfigKeys, count: int) -> frozenset[int]:
     """Return the layers that have a dense network in a model of experts."""
-    first = config.optional("first_k_dense_replace")
+    told = config.names("mlp_layer_types")
+    if told is not None:
+        return _told_dense(config, told, count)
+    first = config.optional("first_k_dense_replace") or config.optional("moe_layer_start_index")
+    ends = config.get("moe_layer_end_index") not in (None, -1)  # ERNIE's -1 is the last layer
+    last = config.integer("moe_layer_end_index") if ends else count - 1
     every = 1
     for key in _EXPERTS_EVERY:
         every = max(every, config.integer(key, default=1, least=1))
@@ -289,8 +221,20 @@ def _dense_layers(config: ConfigKeys, count: int) -> frozenset[int]:
     if not isinstance(named, list) or not all(isinstance(each, int) for each in named):
         raise config.error("mlp_only_layers", "must be a list of layers")
     return frozenset(
-        layer for layer in range(count) if layer < first or layer in named or (layer + 1) % every
+        layer
+        for layer in range(count)
+        if not first <= layer <= last or layer in named or (layer + 1) % every
     )
+
+
+def _told_dense(config: ConfigKeys, told: Sequence[str], count: int) -> frozenset[int]:
+    """Return the dense layers of a file that names each layer's network; keys of which layers are then its source."""
+    for key in ("first_k_dense_replace", "mlp_only_layers", *_EXPERTS_EVERY):
+        config.get(key)
+    if len(told) != count or not set(told) <= {"dense", "sparse"}:
+        allowed = f"dense or sparse for each of {count} layers"
+        raise config.error("mlp_layer_types", "does not say each layer's network", allowed=allowed)
+    return frozenset(layer for layer, network in enumerate(told) if network == "dense")
 
 
 # Our field by the key of the file, for messages that speak the file's language.
@@ -324,8 +268,7 @@ def read_hf_config(path: Path) -> ModelArchitecture:
     """
     file = path / CONFIG_FILE if path.is_dir() else path
     config = ConfigKeys(file, read_json(dict, file))
-    family = _family(config)
-    traits = load_family(family)
+    family, traits = _family(config)
     config.defaults = traits.defaults
     model = _with_layers(_sizes(config, traits, family), config, traits)
     folder = file.resolve().parent.name
@@ -342,19 +285,31 @@ def read_hf_config(path: Path) -> ModelArchitecture:
     return model
 
 
-def _family(config: ConfigKeys) -> str:
+def _family(config: ConfigKeys) -> tuple[str, FamilyTraits]:
+    """Return the family of a file and its traits; of a tower before another family's text model those of that."""
     known, found = family_names(), config.outer.get("model_type")
-    if isinstance(found, str) and found in known:
-        return found
-    problem = "is missing" if found is None else "this architecture is not known"
-    raise FileError(
-        str(config.file),
-        problem,
-        field="model_type",
-        value=found,
-        allowed=", ".join(known),
-        nearest=nearest_name(str(found), known),
-    )
+    if not isinstance(found, str) or found not in known:
+        problem = "is missing" if found is None else "this architecture is not known"
+        raise FileError(
+            str(config.file),
+            problem,
+            field="model_type",
+            value=found,
+            allowed=", ".join(known),
+            nearest=nearest_name(str(found), known),
+        )
+    traits = load_family(found)
+    if traits.text_families is None:
+        return found, traits
+    if not config.nested:
+        raise config.error("text_config", "is missing", allowed="the text model's own keys")
+    text = config.data.get("model_type")
+    if not isinstance(text, str) or text not in traits.text_families:
+        problem = f"is no text model that is known behind the tower of {found}"
+        allowed = ", ".join(traits.text_families)
+        raise config.error("model_type", problem, allowed=f"text_config of {allowed}")
+    family = traits.text_families[text]
+    return family, replace(load_family(family), vision=True)
 
 
 def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchitecture:
@@ -389,7 +344,7 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         attention_details=_attention_details(config, traits),
         expert_details=_expert_details(config, traits) if experts else None,
         latent=latent,
-        vision_parameters=_towers(config, hidden) if traits.vision else None,
+        vision_parameters=tower_parameters(config, hidden) if traits.vision else None,
     )
 
 
@@ -400,6 +355,8 @@ def _experts(config: ConfigKeys, traits: FamilyTraits) -> int:
         return 0
     if config.get(key) is None and config.get(newer) is not None:
         key = newer
+    if traits.single_parts and "moe" not in _single_parts(config).order:
+        return 0  # newer files have its class's numbers all the same
     if traits.single_parts or traits.beside_dense:
         return config.optional(key)
     count = config.integer(key)
@@ -416,6 +373,13 @@ def _dense_width(config: ConfigKeys, traits: FamilyTraits, experts: int) -> int:
 
 
 def _latent(config: ConfigKeys) -> LatentAttention:
+    both = config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim")
+    if config.integer("qk_head_dim", default=both) != both:
+        problem = "is not the sum of qk_nope_head_dim and qk_rope_head_dim"
+        raise config.error("qk_head_dim", problem, allowed=str(both))
+    if set(config.names("indexer_types") or ()) - {"full"}:
+        problem = "names layers that take another layer's choice of tokens, which are not known"
+        raise config.error("indexer_types", problem, allowed="full for each layer")
     return LatentAttention(
         query_rank=config.optional("q_lora_rank") or None,
         kv_rank=config.integer("kv_lora_rank"),
@@ -457,7 +421,7 @@ def _expert_details(config: ConfigKeys, traits: FamilyTraits) -> ExpertDetails |
         shared_ffn_size=shared,
         shared_gate=traits.shared_gate,
         latent_size=config.optional("moe_latent_size") or None,
-        router_bias=traits.router_bias,
+        router_bias=config.said(traits.router_bias),
         expert_bias=traits.expert_bias,
         extra_norms=traits.extra_norms,
     )
@@ -480,20 +444,6 @@ def _norm_epsilon(config: ConfigKeys) -> float:
     """Return what norms add to the variance; Nemotron-H's files call it otherwise."""
     usual = config.number("layer_norm_epsilon", default=_DEFAULT_NORM_EPSILON)
     return config.number("rms_norm_eps", default=usual)
-
-
-def _towers(config: ConfigKeys, hidden_size: int) -> int | None:
-    """Return the parameters of what turns images and sound into tokens; None where the file says neither."""
-    found: list[int | None] = []
-    for inside, parameters in (
-        ("vision_config", vision_parameters),
-        ("audio_config", audio_parameters),
-    ):
-        said = config.outer.get(inside)
-        if isinstance(said, dict):
-            found.append(parameters(ConfigKeys(config.file, said, inside=inside), hidden_size))
-    known = [count for count in found if count is not None]
-    return sum(known) if known else None
 
 
 def _with_layers(

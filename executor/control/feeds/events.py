@@ -1,0 +1,128 @@
+"""What a stream waits for: references, what is to be done once they are there, and what calls among them measured."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+
+from rlplan.executor.control.pending_calls import PendingCall, mean_metrics_by_task
+from rlplan.executor.control.spans import CallSpan, PoolRank, Reported, joined_spans, stretch_of
+from rlplan.executor.workers.calls import CallReport
+from rlplan.executor.workers.pools import LOOK_SECONDS, fetched
+from rlplan.trace import Span
+
+Then = Callable[[list[Any]], None]
+Lost = Callable[[], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    references: Sequence[Any]
+    then: Then
+    lost: Lost | None
+    missing: int
+    values: dict[Any, Any] = field(default_factory=dict)
+
+
+class Events:
+    """Call functions when references are there, one after another."""
+
+    def __init__(self) -> None:
+        self._waits: dict[Any, _Wait] = {}
+
+    def when(self, references: Sequence[Any], then: Then, lost: Lost | None = None) -> None:
+        """Call a function with the values of references, all of which are the caller's alone.
+
+        Args:
+            lost: Called once instead where the actor that some of them come from has ended; None: the wait
+                fails.
+        """
+        wait = _Wait(references, then, lost, len(references))
+        self._waits |= dict.fromkeys(references, wait)
+
+    def wait(self) -> None:
+        """Wait for something, and do what is to be done about all that is there.
+
+        Raises:
+            UserError: A worker met a mistake of the user's.
+            RlplanError: A worker failed or died.
+        """
+        assert self._waits, "something is under way"
+        known = list(self._waits)
+        ready: list[Any] = []
+        while not ready:
+            ready, _ = ray.wait(known, num_returns=1, timeout=LOOK_SECONDS)
+        ready, _ = ray.wait(known, num_returns=len(known), timeout=0)
+        for reference in ready:
+            wait = self._waits.pop(reference, None)
+            if wait is not None:
+                self._arrived(reference, wait)
+
+    def _arrived(self, reference: Any, wait: _Wait) -> None:
+        if wait.lost is None:
+            wait.values |= fetched({reference: reference})
+        else:
+            try:
+                wait.values[reference] = ray.get(reference)
+            except RayActorError:
+                for other in wait.references:
+                    self._waits.pop(other, None)
+                wait.lost()
+                return
+        wait.missing -= 1
+        if not wait.missing:
+            wait.then([wait.values[each] for each in wait.references])
+
+
+class MeasuredCalls:
+    """Keep what calls report until an iteration ends.
+
+    Args:
+        generates: Name of the task that generates.
+    """
+
+    def __init__(self, generates: str) -> None:
+        self._generates = generates
+        self._stretches: list[CallSpan] = []
+        self._calls: list[PendingCall] = []
+        self._reported: list[Reported] = []
+
+    def note(self, stretch: CallSpan) -> None:
+        """Note when a pool worked."""
+        self._stretches.append(stretch)
+
+    def wait_for(
+        self, calls: Sequence[PendingCall], events: Events, then: Callable[[], None]
+    ) -> None:
+        """Note calls when they are done; call a function after the last of them."""
+        places = [(call, place) for call in calls for place in call.reports]
+
+        def note_all(values: list[CallReport]) -> None:
+            for call in calls:
+                reports = {
+                    place: report
+                    for (other, place), report in zip(places, values, strict=True)
+                    if other is call
+                }
+                self._note_call(call, reports)
+            then()
+
+        if places:
+            events.when([call.reports[place] for call, place in places], note_all)
+
+    def taken(
+        self, iteration: int, origin_seconds: float
+    ) -> tuple[tuple[Span, ...], dict[str, dict[str, float]]]:
+        """Return spans and metrics of what was noted since the last iteration ended, and forget it."""
+        spans = joined_spans(self._stretches, iteration, origin_seconds, self._generates)
+        metrics = mean_metrics_by_task(self._calls, self._reported)
+        self._stretches, self._calls, self._reported = [], [], []
+        return spans, metrics
+
+    def _note_call(self, call: PendingCall, reports: Mapping[PoolRank, CallReport]) -> None:
+        name, pool, activity = call.name, call.pool, call.activity
+        self._calls.append(call)
+        self._reported.append(Reported(name=name, pool=pool, activity=activity, reports=reports))
+        self.note(stretch_of(name, pool, activity, reports))

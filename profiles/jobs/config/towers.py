@@ -1,0 +1,209 @@
+"""Parameters of what turns images and sound into tokens, as a `config.json` says its sizes."""
+
+import math
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from rlplan.profiles.jobs.config.keys import ConfigKeys
+
+# Keys of one size in different families' files.
+_DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers")
+_WIDTH = ("embed_dim", "hidden_size", "vt_hidden_size")
+_INNER = ("intermediate_size", "vt_intermediate_size")
+_CHANNELS = 3
+# Convolutions of Qwen3-Omni's encoder of sound, each of which halves time and frequency.
+_HALVINGS = 3
+# What newer files call a tower behind its family's name; older ones name the family of the whole, some that alone.
+_VISION = "_vision"
+# Families whose MLP of the tower is gated.
+_GATED = ("qwen2_5_vl", "qwen2_5_omni_vision_encoder", "gemma4", "glm4v", "glm4v_moe")
+# Families whose MLP of the tower is as wide as what it hands on, and whose patches are joined by one as wide as
+# the file's own inner size.
+_JOINED_BY_AN_MLP = ("glm4v", "glm4v_moe")
+
+
+class Tower(Protocol):
+    """Count the parameters of a kind of tower to the unit, with what joins it to the text model."""
+
+    def __call__(self, vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+        """Return them.
+
+        Args:
+            outer: Keys of the whole file.
+            hidden_size: Of the text model.
+        """
+
+
+def tower_parameters(config: ConfigKeys, hidden_size: int) -> int | None:
+    """Return the parameters of what turns images and sound into tokens; None where the file says neither.
+
+    Args:
+        hidden_size: Of the text model.
+
+    Raises:
+        FileError: A size is none.
+    """
+    found: list[int | None] = []
+    for inside, parameters in (
+        ("vision_config", _vision_parameters),
+        ("audio_config", _audio_parameters),
+    ):
+        said = config.outer.get(inside)
+        if not isinstance(said, dict):
+            continue
+        kind = str(said.get("model_type", config.outer.get("model_type"))).removesuffix(_VISION)
+        said = {**said, "model_type": kind}
+        keys = ConfigKeys(config.file, said, inside=inside)
+        tower = _TOWERS.get(kind) if inside == "vision_config" else None
+        if tower is None:
+            found.append(parameters(keys, hidden_size))
+        else:
+            whole = {key: each for key, each in config.outer.items() if key != "text_config"}
+            found.append(tower(keys, ConfigKeys(config.file, whole), hidden_size))
+    known = [count for count in found if count is not None]
+    return sum(known) if known else None
+
+
+def _pixtral(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of Pixtral: gated networks, no biases, rotary positions; patches that lie together are merged."""
+    width, inner = vision.integer("hidden_size"), vision.integer("intermediate_size")
+    layer = 4 * width * width + 3 * width * inner + 2 * width
+    patches = width * _CHANNELS * _side(vision, "patch_size", default=16) ** 2 + width
+    merged = outer.integer("spatial_merge_size", default=2) ** 2
+    joined = width + merged * width * width + (width + hidden_size) * hidden_size
+    biases = 2 * hidden_size if outer.get("multimodal_projector_bias") else 0
+    return vision.integer("num_hidden_layers") * layer + patches + joined + biases
+
+
+def _intern(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of InternViT: scales of both parts in each layer, learned positions and one of the whole image."""
+    width, inner = vision.integer("hidden_size"), vision.integer("intermediate_size")
+    norm = width if vision.get("norm_type") == "rms_norm" else 2 * width
+    attention = 4 * width * width + width + (3 * width if vision.get("attention_bias") else 0)
+    attention += 2 * width if vision.get("use_qk_norm") else 0
+    layer = attention + 2 * width * inner + inner + width + 2 * norm + 2 * width
+    patch = _side(vision, "patch_size", default=14)
+    patches = width * _CHANNELS * patch**2 + width
+    places = 1 + 1 + (_side(vision, "image_size", default=448) // patch) ** 2
+    ratio = outer.number("downsample_ratio", default=0.5)
+    together = width * int(1 / ratio) ** 2
+    joined = 2 * together + (together + 1 + hidden_size + 1) * hidden_size
+    return vision.integer("num_hidden_layers") * layer + patches + places * width + joined
+
+
+def _side(vision: ConfigKeys, key: str, *, default: int) -> int:
+    """Return the side of a square that a file says as a number or as both sides.
+
+    Raises:
+        FileError: It says something else.
+    """
+    value = vision.get(key)
+    if not isinstance(value, list):
+        return vision.integer(key, default=default, least=1)
+    first = value[0] if value else None
+    if isinstance(first, int) and first > 0 and value == [first, first]:
+        return first
+    raise vision.error(key, "must be a number, or two that are the same")
+
+
+# By the `model_type` of the tower; those of other kinds are counted alike, small parts of them to a twentieth of a per cent.
+_TOWERS: Final[Mapping[str, Tower]] = {"pixtral": _pixtral, "internvl": _intern}
+
+
+def _vision_parameters(vision: ConfigKeys, hidden_size: int) -> int | None:
+    """Return the parameters of a vision transformer with what joins it to the text model; None if it says no sizes.
+
+    Layers have four matrices of attention and two or three of the MLP, with biases and two norms. Patches are
+    embedded by one matrix. What joins it takes patches that lie together through two matrices (Qwen, Kimi), or
+    every patch through one (Gemma, Llama 4 behind two more); so does each further place that hands on to a layer
+    of the text model (deepstack).
+
+    Args:
+        vision: What the file says of it.
+        hidden_size: Of the text model.
+
+    Raises:
+        FileError: A size is none.
+    """
+    depth, width, inner = (_first(vision, keys) for keys in (_DEPTH, _WIDTH, _INNER))
+    if inner is None and width is not None and vision.get("mlp_ratio") is not None:
+        inner = width * vision.integer("mlp_ratio")  # Qwen2-VL
+    if depth is None or width is None or inner is None:
+        return None
+    matrices = 3 if vision.data.get("model_type") in _GATED else 2
+    if vision.data.get("model_type") in _JOINED_BY_AN_MLP:
+        inner = vision.integer("out_hidden_size", default=hidden_size)
+    layer = 4 * width * width + matrices * width * inner + 9 * width + inner
+    patch = vision.integer("patch_size", default=14, least=1)
+    patches = width * _CHANNELS * patch**2 * vision.integer("temporal_patch_size", default=1)
+    places = vision.integer("num_position_embeddings", default=0) or _grid(vision, patch)
+    return depth * layer + patches + places * width + _joined(vision, width, hidden_size)
+
+
+def _first(vision: ConfigKeys, keys: tuple[str, ...]) -> int | None:
+    found = (vision.integer(key) for key in keys if vision.get(key) is not None)
+    return next(found, None)
+
+
+def _grid(vision: ConfigKeys, patch: int) -> int:
+    """Return the learned positions of patches where a file tells them by the sides of a grid or an image."""
+    size, table = vision.get("image_size"), vision.get("position_embedding_size")
+    if isinstance(table, int):
+        return 2 * table  # one for each direction
+    if isinstance(size, int):
+        return (size // patch) ** 2
+    return vision.optional("init_pos_emb_height") * vision.optional("init_pos_emb_width")
+
+
+def _joined(vision: ConfigKeys, width: int, hidden_size: int) -> int:
+    merged = vision.integer("spatial_merge_size", default=1) ** 2
+    kernel = vision.get("merge_kernel_size")
+    if isinstance(kernel, list):
+        sides = [side for side in kernel if isinstance(side, int) and 0 < side < width]
+        if len(sides) != len(kernel):
+            raise vision.error("merge_kernel_size", "must be a list of sides in patches")
+        merged = math.prod(sides)
+    if vision.get("projector_input_dim") is not None:
+        between, inner = vision.integer("projector_input_dim"), vision.integer("intermediate_size")
+        return inner * between + between * between + between * hidden_size
+    if merged == 1:
+        return width * hidden_size
+    if vision.data.get("model_type") in _JOINED_BY_AN_MLP:
+        out = vision.integer("out_hidden_size", default=hidden_size)
+        inner = vision.integer("intermediate_size")
+        return merged * width * out + out * out + 3 * out * inner
+    together = merged * width
+    deep = vision.get("deepstack_visual_indexes")
+    times = 1 + (len(deep) if isinstance(deep, list) else 0)
+    return times * (together * together + together * hidden_size)
+
+
+def _audio_parameters(audio: ConfigKeys, hidden_size: int) -> int | None:
+    """Return the parameters of an encoder of sound with what joins it to the text model; None if it says no sizes.
+
+    Layers are Whisper's: four matrices of attention and two of the MLP, with biases (keys have none) and two norms.
+    Two convolutions over time stand before them and one matrix behind (Qwen2.5-Omni), or three over time and
+    frequency with a matrix, and two matrices (Qwen3-Omni).
+
+    Args:
+        audio: What the file says of it.
+        hidden_size: Of the text model.
+
+    Raises:
+        FileError: A size is none.
+    """
+    sizes = [_first(audio, (key,)) for key in ("encoder_layers", "d_model", "encoder_ffn_dim")]
+    depth, width, inner = sizes
+    if depth is None or width is None or inner is None:
+        return None
+    bins = audio.integer("num_mel_bins", default=128, least=1)
+    out = audio.integer("output_dim", default=hidden_size)
+    layer = 4 * width * width + 2 * width * inner + 8 * width + inner
+    channels = audio.optional("downsample_hidden_size")
+    if not channels:
+        before = 3 * width * (bins + width) + 2 * width
+        return depth * layer + before + 2 * width + width * out + out
+    halved = -(-bins >> _HALVINGS)
+    before = 9 * channels * (1 + (_HALVINGS - 1) * channels) + _HALVINGS * channels
+    behind = 2 * width + width * width + width + width * out + out
+    return depth * layer + before + channels * halved * width + behind
