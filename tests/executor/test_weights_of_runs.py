@@ -238,7 +238,7 @@ def test_adapters_beside_joined_matrices_are_exported_as_one_beside_each(
         held = whole_weights(stored)
     start = 0
     for part in ("q_proj", "k_proj", "v_proj"):
-        layer = f"layers.1.self_attn.qkv_proj.{part}"
+        layer = f"backbone.layers.1.self_attn.qkv_proj.{part}"
         moved = 2.0 * held[f"{layer}.lora_B.weight"] @ held[f"{layer}.lora_A.weight"]
         rows = slice(start, start + len(moved))
         start = rows.stop
