@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Value = Text | tuple[Text, ...]
 
+# What the parser counts among a variable, or the last quote, though it stands before it in quotes.
+_BLANKS_BEFORE: Final = re.compile(rb"(?:\s|\\\n)*")
 # What a backslash takes its meaning from, inside double quotes and outside.
 _IN_QUOTES: Final = re.compile(r'\\(\n|["$`\\])')
 _OUTSIDE: Final = re.compile(r"\\(\n|.)", re.DOTALL)
@@ -300,7 +302,10 @@ def _parts(node: "Node") -> Iterator[tuple["Node | None", str]]:
     text, start = node.text or b"", node.start_byte
     at = start
     for part in node.children:
-        between = text[at - start : part.start_byte - start].decode("utf-8", "replace")
+        begins = part.start_byte
+        if node.type == "string" and part.type != "string_content":
+            begins += len(_BLANKS_BEFORE.match(part.text or b"")[0])  # type: ignore[index]
+        between = text[at - start : begins - start].decode("utf-8", "replace")
         if part.type == '"':
             yield None, between
         else:
