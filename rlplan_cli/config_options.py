@@ -129,6 +129,7 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
 def _of_yaml(path: Path) -> str | None:
     """Return the framework of a YAML file by its keys; None for a job or plan."""
     from rlplan.files.decoding import load_yaml
+    from rlplan.planner.configs.reading.settings import fits_any
     from rlplan.planner.configs.reading.sheet import load_config_sheet
 
     data = load_yaml(path)
@@ -143,6 +144,8 @@ def _of_yaml(path: Path) -> str | None:
             and keys
             and len(keys & (first | {"defaults"})) >= min(2, len(keys))
         ):
+            return name
+        if sheet.launch.files and sum(fits_any(str(key), sheet.start_keys) for key in keys) > 1:
             return name
     return None
 

@@ -130,6 +130,57 @@ class VersionRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFile:
+    """Say what a key brings that names a file of more keys.
+
+    Attributes:
+        prefix: What stands before the file's keys.
+        presets: What files hold that are not at hand, by patterns of their names without an ending: the framework's own,
+            and those that are called as they are.
+    """
+
+    prefix: str = ""
+    presets: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonCall:
+    """Say what the arguments of a call in a Python program are.
+
+    Attributes:
+        prefix: What stands before their keys.
+        first: The key of the first argument, where that stands without its name; empty where it is none.
+    """
+
+    prefix: str = ""
+    first: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSheet:
+    """Say where keys stand beside the command line behind the start. What stands there counts first.
+
+    Attributes:
+        launchers: Programs in front of the start whose flags are keys too.
+        variables: Variables of the start's command that are keys.
+        services: Commands of their own whose flags are keys: what stands before these, by the words that start one.
+        files: Keys that name files of more keys; those of the first file count before those of the next.
+        calls: Calls of a Python program that give keys, by patterns of the callee's name.
+        starts: Those of them that start a training.
+    """
+
+    launchers: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    services: FrozenDict[str, str] = FrozenDict()
+    files: FrozenDict[str, KeyFile] = FrozenDict()
+    calls: FrozenDict[str, PythonCall] = FrozenDict()
+    starts: tuple[str, ...] = ()
+
+
+NO_LAUNCH = LaunchSheet()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSheet:
     """Say what a framework's keys mean.
 
@@ -147,7 +198,9 @@ class ConfigSheet:
         version_files: Files of a checkout that hold nothing but the version.
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         arguments: How its command line is written: `hydra` overrides, or `flags` of argparse.
-        starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
+        starts: Modules and scripts that train with RL, as patterns; what follows one is its command line. One of two
+            words is a program and its command.
+        launch: Where keys stand beside that command line.
         fork_starts: Those of frameworks that are built on it, as patterns; they are taken as its own.
         start_keys: Keys, as patterns, that no other program has: a Python program with two of them is such a fork's.
         refused_starts: Those that train otherwise, and what they do.
@@ -193,6 +246,7 @@ class ConfigSheet:
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     arguments: Literal["hydra", "flags"]
     starts: tuple[str, ...]
+    launch: LaunchSheet = NO_LAUNCH
     fork_starts: tuple[str, ...] = ()
     start_keys: tuple[str, ...] = ()
     refused_starts: FrozenDict[str, str] = FrozenDict()
