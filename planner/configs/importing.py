@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
@@ -47,6 +48,8 @@ FIELD_SETTINGS = {
     "workload.samples_per_prompt": ("samples",),
     "workload.updates": ("mini_prompts", "update_sequences"),
 }
+# How alike a key that is not understood and a known one are, from 0 to 1, of which one is taken for a slip.
+MISSPELT = 0.85
 # Of a value that is shown, in characters.
 MOST_SHOWN = 60
 TURNS_NOTE = "one turn a response: say what tools and environments take under workload.environments of the job"
@@ -121,9 +124,12 @@ class Imported:
             yield f"{words} and {'is' if one else 'are'} not counted"
 
     def unknown(self) -> Iterator[str]:
-        """Yield the keys that are not understood, with their values and places."""
+        """Yield the keys that are not understood, with their values and places, and what may have been meant."""
+        known = self.settings.sheet.every_key()
         for key in self.keys.unknown:
-            yield f"{self._shown(key)} ({self.settings.flat[key].where})"
+            meant = get_close_matches(key, known, n=1, cutoff=MISSPELT)
+            hint = f"; did you mean {meant[0]}?" if meant else ""
+            yield f"{self._shown(key)} ({self.settings.flat[key].where}){hint}"
 
     def _shown(self, key: str) -> str:
         """Return a key with its value, cut where that is long."""

@@ -74,6 +74,7 @@ class TrainerSheet:
         padded: Its engine sheet where sequences are padded; none where they never are.
         in_common: Sizes that the roles of a process share, since it has one layout.
         layout_of: Roles whose engines may start first in a process; the first that there is lays it out.
+        against: Settings that go down as a size goes up, and up as it goes down, so that a step's batch stays as it is.
     """
 
     framework: str
@@ -87,6 +88,7 @@ class TrainerSheet:
     padded: str | None = None
     in_common: tuple[str, ...] = ()
     layout_of: tuple[Role, ...] = ()
+    against: FrozenDict[str, tuple[str, ...]] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +283,14 @@ class ConfigSheet:
             for setting in trainer.sizes.values():
                 yield from map(setting.of, self.roles.values())
         yield from (*self.settings.values(), *self.losses.values())
+
+    def every_key(self) -> tuple[str, ...]:
+        """Return the keys that are known by name, patterns left out."""
+        named = (key for each in self.every_setting() for key in (*each.keys, *each.over))
+        told = (*self.not_modelled, *self.changes_work)
+        others = (name for key in told for name in spelled(key, self.roles))
+        every = dict.fromkeys((*named, *self.harmless(), *others))
+        return tuple(key for key in every if not set(key) & set("*?"))
 
     def harmless(self) -> set[str]:
         """Return the keys, and patterns of keys, that change neither time nor memory."""

@@ -136,7 +136,6 @@ class _Test:
             return None
         return compared(first.value, kind, second.value, literal=right.type == "string")
 
-
     def _of_pattern(self, parts: "list[Node]") -> Truth:
         """Compare with a pattern that is partly in quotes, as `*"--help"*`, whose parts stand one by one."""
         left, sign, *right = parts

@@ -11,7 +11,7 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from rlplan.planner.configs.sizes import divided, eager_engine, role_sizes, trainer_options
+from rlplan.planner.configs.sizes import divided, eager_engine, trainer_options
 from rlplan.planner.frameworks.trl.batches import (
     Batches,
     Processes,
@@ -49,7 +49,7 @@ def run_of(settings: Settings) -> Run:
     if processes.server_gpus:
         pools.append(RunPool(name=ROLLOUT_POOL, gpus=processes.server_gpus, roles=("actor",)))
     generate = _generation(settings, pools[-1], batches, trainer)
-    sizes = _sizes(settings, trainer, processes.count, batches)
+    sizes = {role: _sizes(settings, trainer, role, processes.count, batches) for role in models}
     _say_doubts(settings, batches)
     sheet = settings.sheet.trainers[trainer]
     return Run(
@@ -65,7 +65,7 @@ def run_of(settings: Settings) -> Run:
         groups=(processes.cluster,),
         pools=tuple(pools),
         generate=generate,
-        trainers=dict.fromkeys(models, sizes),
+        trainers=sizes,
         options={role: _options(settings, trainer, role) for role in models},
         loss=_loss(settings),
         old_log_prob="trainer" if passes_again(settings, batches) else "engine",
@@ -178,9 +178,19 @@ def _generation(settings: Settings, pool: RunPool, batches: Batches, trainer: st
         engine=eager_engine(settings.word("rollout_engine"), eager=eager),
         tp=tp,
         dp=divided(settings, key, pool.gpus, tp),
-        max_running=SERVER_RUNNING if apart else batches.rank_part * tp,
+        max_running=_running(batches, tp, apart=apart),
         memory_fraction=settings.number("server_memory" if mode == "server" else "memory_fraction"),
     )
+
+
+def _running(batches: Batches, tp: int, *, apart: bool) -> int:
+    """Return how many sequences an engine decodes at a time at most.
+
+    A colocated one may run all that its processes generate together; where that is all there is, any number above does
+    the same, and vLLM's own stands for it.
+    """
+    own = batches.rank_part * tp
+    return SERVER_RUNNING if apart or (batches.parts == 1 and own <= SERVER_RUNNING) else own
 
 
 def _stays_awake(settings: Settings) -> bool:
@@ -210,17 +220,20 @@ def _stage(settings: Settings, trainer: str) -> int:
     return stage
 
 
-def _sizes(settings: Settings, trainer: str, gpus: int, batches: Batches) -> TrainerSizes:
-    """Return the sizes of every model: all of them are wrapped alike."""
-    sizes = role_sizes(settings.of(trainer, "actor"), gpus, TRAIN_POOL)
+def _sizes(
+    settings: Settings, trainer: str, role: Role, gpus: int, batches: Batches
+) -> TrainerSizes:
+    """Return the sizes of a role's model: all of them are wrapped alike, and only a trained one has an optimizer."""
+    own = settings.of(trainer, role)
     checkpoints = settings.on("checkpoints") or settings.on("fsdp_checkpoints")
-    return replace(
-        sizes,
+    return TrainerSizes(
+        pool=TRAIN_POOL,
+        dp=gpus,
         micro_batch=batches.micro_batch,
         infer_micro_batch=batches.micro_batch,
         zero_stage=_stage(settings, trainer),
         recompute="full" if checkpoints else "none",
-        infer_offload=None,
+        offload=own.on("cpu_offload") or (role == "actor" and own.on("cpu_optimizer")),
     )
 
 
