@@ -19,7 +19,7 @@ from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Keys, Settings, keys_of
-from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.reading.sheet import load_config_sheet, of_start
 from rlplan.planner.configs.reading.versions import set_version
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
 from rlplan.planner.configs.shell.commands import Evaluated
@@ -201,6 +201,7 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
         sheet, given, environment, evaluated=options.evaluated, taken_as=options.taken_as
     )
     set_version(settings, options.version, Path(given[0]))
+    settings.sheet = of_start(settings.sheet, settings.start)
     settings.model = options.model
     _replace_models(settings, options)
     _check_fork(settings)

@@ -226,6 +226,8 @@ SCRIPTS: Final = (".sh", ".slurm", ".sbatch", ".bash")
 
 YAML_SUFFIXES = (".yaml", ".yml")
 PYTHON = ".py"
+# What stands before a mapping of arguments in a call of Python's.
+SPREAD = "**"
 # How many scripts start one another at most.
 MOST_SCRIPTS = 4
 # How deep commands stand in quotes in one another.
@@ -555,6 +557,9 @@ def _with_launch(
         flat |= found.flat
         starts = (each for each in found.callees if fits_any(each, sheet.launch.starts))
         settings.start = next(starts, start.name)
+        settings.doubts |= {
+            key: "what it holds is not known" for key in found.flat if SPREAD in key
+        }
     settings.flat, notes = with_files(sheet, flat, folder)
     settings.notes += notes
     return settings

@@ -311,18 +311,18 @@ class _Program:
         holder, _, last = name.rpartition(".")
         if holder in {"torch", "jnp", "np"}:
             return last
-        if last in self.options and any(fnmatchcase(holder.lower(), each) for each in OPTIONS):
-            return self._of_option(last, depth)
+        if any(fnmatchcase(holder.lower(), each) for each in OPTIONS):
+            return self._option_value(last, depth)
         raise UnknownValueError("is known where it runs")
 
-    def _of_option(self, name: str, depth: int) -> Any:  # noqa: ANN401
+    def _option_value(self, name: str, depth: int) -> Any:  # noqa: ANN401
         """Return what an option is given, or its default."""
         given = self.arguments.get(name) or self.arguments.get(name.replace("_", "-"))
         if given is not None:
             if given.gaps:
                 raise UnknownValueError(f"is what {given.gaps[0].source} is")
             return given.value
-        default = self.options[name]
+        default = self.options.get(name)
         if default is None:
             raise UnknownValueError(f"is what --{name} says, which is not given")
         return self._value(default, depth)
@@ -407,6 +407,25 @@ class _Program:
         chosen = node.body if self._value(node.test, depth) else node.orelse
         return self._value(chosen, depth)
 
+    def of_truth(self, node: ast.BoolOp, depth: int) -> Any:  # noqa: ANN401
+        """Return the first of several values that decides, as `or` and `and` do."""
+        found: Any = None
+        for each in node.values:
+            found = self._value(each, depth)
+            if bool(found) == isinstance(node.op, ast.Or):
+                break
+        return found
+
+    def of_comparison(self, node: ast.Compare, depth: int) -> bool:
+        """Return whether two values are alike."""
+        left, right = self._value(node.left, depth), self._value(node.comparators[0], depth)
+        if len(node.ops) > 1 or not isinstance(
+            node.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot
+        ):
+            raise UnknownValueError("is no constant")
+        alike = left == right
+        return bool(alike) == isinstance(node.ops[0], ast.Eq | ast.Is)
+
     def of_constant(self, node: ast.Constant, _depth: int) -> object:
         """Return a literal."""
         return node.value
@@ -425,4 +444,6 @@ _KINDS: Final[Mapping[type[ast.AST], Callable[[_Program, Any, int], Any]]] = {
     ast.Subscript: _Program.of_element,
     ast.JoinedStr: _Program.of_text,
     ast.IfExp: _Program.of_choice,
+    ast.BoolOp: _Program.of_truth,
+    ast.Compare: _Program.of_comparison,
 }

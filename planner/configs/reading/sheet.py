@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Literal
 
@@ -193,6 +194,7 @@ class ConfigSheet:
         version: The framework's, whose keys and defaults these are.
         versions: Those that are known, the oldest first; the last is the one whose keys these are.
         earlier: What earlier ones had otherwise, by the last version that had it.
+        of_starts: Defaults of settings where a start of another name than the usual trains, by its pattern.
         ranges: Keys that only some versions have: by them a configuration says of which it is.
         images: What says a version in names of container images and packages, as regular expressions: the group
             `version` is of the framework, one with an engine's name of that, `NAME_minor` what follows its `0.`.
@@ -241,6 +243,7 @@ class ConfigSheet:
     version: str
     versions: tuple[str, ...]
     earlier: FrozenDict[str, VersionChange] = FrozenDict()
+    of_starts: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     ranges: tuple[VersionRange, ...] = ()
     images: tuple[str, ...] = ()
     engines: FrozenDict[str, str] = FrozenDict()
@@ -310,6 +313,14 @@ class ConfigSheet:
             if until in self.earlier:
                 sheet = _changed(sheet, self.earlier[until])
         return sheet
+
+
+def of_start(sheet: ConfigSheet, start: str) -> ConfigSheet:
+    """Return a sheet with the defaults that a start has which is not the usual one."""
+    for pattern, defaults in sheet.of_starts.items():
+        if fnmatchcase(start.lower(), pattern):
+            return _changed(sheet, VersionChange(defaults=defaults))
+    return sheet
 
 
 def _changed(sheet: ConfigSheet, earlier: VersionChange) -> ConfigSheet:

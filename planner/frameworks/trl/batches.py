@@ -205,9 +205,10 @@ def batches_of(settings: Settings, processes: Processes) -> Batches:
 def processes_guesses(settings: Settings, processes: Processes) -> Iterator[str]:
     """Yield what was assumed of the GPUs."""
     if not processes.said:
+        count = processes.count
         yield (
-            f"{processes.count} processes train, since nothing at hand says how many: say --num_processes, or "
-            "--config_file with accelerate's"
+            f"{count} process{'es train' if count > 1 else ' trains'}, since nothing at hand says how many: say "
+            "--num_processes, or --config_file with accelerate's"
         )
     given = settings.is_given("server_tp") or settings.is_given("server_dp")
     if mode_of(settings) == "server" and not given:

@@ -26,6 +26,8 @@ from rlplan.rules.layouts import FULLY_SHARDED
 TRANSFORMERS: Final = "trl-transformers"
 STATIC, GATHERING = "transformers-static", "transformers-static-gathering"
 RLOO: Final = "rloo"
+# Keys that RLOO alone has; a file of its own names no trainer.
+OF_RLOO: Final = ("normalize_advantages", "reward_clip_range")
 # Sequences that a server decodes at a time at most: vLLM's own default on cards of 70 GiB and more.
 SERVER_RUNNING: Final = 1024
 # What only accelerate's files have, which say how processes start and not what they train.
@@ -34,6 +36,8 @@ OF_ACCELERATE: Final = ("compute_environment", "distributed_type")
 USUAL_PROMPT: Final = 1024
 STAGES: Final = (0, 1, 2, 3)
 UNSLOTH: Final = "unsloth.*"
+# What a program gives its trainer of adapters; None where there are none.
+PEFT: Final = "trainer.peft_config"
 # Since then one key turns on Liger's kernels of layers and its loss.
 ONE_LIGER: Final = "0.25"
 
@@ -140,9 +144,8 @@ def compares(settings: Settings) -> bool:
 
 
 def is_rloo(settings: Settings) -> bool:
-    """Tell whether RLOO's trainer trains, by its start or by keys that it alone has."""
-    alone = ("normalize_advantages", "reward_clip_range")
-    return RLOO in settings.start.lower() or any(key in settings.flat for key in alone)
+    """Tell whether RLOO's trainer trains, by its start."""
+    return RLOO in settings.start.lower()
 
 
 def _algorithm(settings: Settings) -> str:
@@ -153,7 +156,9 @@ def _algorithm(settings: Settings) -> str:
 
 def adapter_of(settings: Settings) -> Adapter | None:
     """Return the adapters that are trained, which are merged for generation; None where the model itself is."""
-    wraps = settings.on("peft") or any(settings.has("peft.*"))
+    given = settings.flat.get(PEFT)
+    without = given is not None and not given.gaps and given.value is None
+    wraps = settings.on("peft") or (any(settings.has("peft.*")) and not without)
     if not wraps or settings.whole("lora_rank") < 1:
         return None
     rank, alpha = settings.whole("lora_rank"), settings.number("lora_alpha")
@@ -340,6 +345,9 @@ def _say_doubts(settings: Settings, batches: Batches) -> None:
     if not batches.divides:
         settings.doubt("epochs", "passes over what is generated that are no whole optimizer steps")
         settings.doubt("generation_steps", "generations that are no whole optimizer steps")
+    for key in () if is_rloo(settings) else OF_RLOO:
+        if key in settings.flat:
+            settings.doubts[key] = "RLOO: its start, as `trl rloo --config FILE`, is not said"
     for name in ("four_bits", "eight_bits"):
         if settings.on(name):
             settings.leave_out(name, "weights in 4 or 8 bits: they are counted in 16")
