@@ -2,7 +2,8 @@
 
 import ast
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -33,6 +34,9 @@ MOST_CHARACTERS: Final = 1000
 DEEPEST: Final = 50
 # Parts of expressions that are looked at for one program.
 MOST_NODES: Final = 100_000
+
+
+Conditions = tuple[tuple[ast.expr, bool], ...]
 
 
 class UnknownValueError(Exception):
@@ -118,6 +122,7 @@ class _Program:
         constants: Expressions that names are set to, by name, with all that set it.
         options: Defaults of its command line's options, by name; None has none.
         found: Calls that mean something, each with what its arguments are.
+        held: On which conditions a part runs, each with whether it is to be true, by the part's identity.
         scopes: Parameters of the functions in which such a call stands, with their defaults, by the call's identity.
         parameters: Those of the call that is followed.
         looked_at: Parts of expressions that were looked at.
@@ -131,13 +136,14 @@ class _Program:
     attributes: list[tuple[str, str, ast.expr]] = field(default_factory=list)
     options: dict[str, ast.expr | None] = field(default_factory=dict)
     found: list[tuple[ast.Call, PythonCall]] = field(default_factory=list)
+    held: dict[int, Conditions] = field(default_factory=dict)
     scopes: dict[int, dict[str, ast.expr | None]] = field(default_factory=dict)
     parameters: Mapping[str, ast.expr | None] = field(default_factory=dict)
     looked_at: int = 0
 
     def collect(self) -> None:
         """Look for what sets names, options and calls, in the order in which it stands."""
-        for node in ast.walk(self.tree):
+        for node in self._nodes():
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     self._set(target, node.value)
@@ -152,6 +158,31 @@ class _Program:
             elif isinstance(node, ast.Call):
                 self._call(node)
         self.found.sort(key=lambda each: each[0].lineno)
+
+    def _nodes(self) -> Iterator[ast.AST]:
+        """Yield all that the program consists of, and note on which conditions it runs."""
+        waiting: deque[tuple[ast.AST, Conditions]] = deque([(self.tree, ())])
+        while waiting:
+            node, held = waiting.popleft()
+            if held:
+                self.held[id(node)] = held
+            yield node
+            for child in ast.iter_child_nodes(node):
+                mine = held
+                if isinstance(node, ast.If) and child is not node.test:
+                    mine = (*held, (node.test, child in node.body))
+                waiting.append((child, mine))
+
+    def _runs(self, node: ast.AST, depth: int = 0) -> bool | None:
+        """Return whether a part of the program runs; None where a condition of it is not known."""
+        known: bool | None = True
+        for test, wanted in self.held.get(id(node), ()):
+            try:
+                if bool(self._value(test, depth + 1)) != wanted:
+                    return False
+            except UnknownValueError:
+                known = None
+        return known
 
     def _set(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):
@@ -214,6 +245,7 @@ class _Program:
     def keys(self) -> Flat:
         """Return what the calls are given, and what is set of their results afterwards."""
         flat: Flat = {}
+        self.found = [each for each in self.found if self._runs(each[0]) is not False]
         for call, meant in self.found:
             self.parameters = self.scopes.get(id(call), {})
             given = [(word.arg, word.value) for word in call.keywords]
@@ -298,6 +330,9 @@ class _Program:
             if default is None:
                 raise UnknownValueError("is a function's parameter")
             values = [default]
+        running = [(each, self._runs(each, depth)) for each in values]
+        chosen = [each for each, runs in running if runs and id(each) in self.held]
+        values = chosen[-1:] or [each for each, runs in running if runs is not False]
         if not values:
             raise UnknownValueError("is set nowhere in the program")
         found = [self._value(each, depth) for each in values]
