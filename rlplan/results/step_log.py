@@ -25,6 +25,7 @@ class LogSheet:
             whose figures stand on lines of their own.
         console_prefix: What is put before names of seconds on such lines to make keys of them.
         console_names: Keys of what is printed on such lines under other names.
+        of_updates: Whether its steps are updates, of which an iteration has several where its job says so.
         sources: Where the names are from.
     """
 
@@ -42,6 +43,7 @@ class LogSheet:
     console_step: str = ""
     console_prefix: str = ""
     console_names: FrozenDict[str, str] = FrozenDict()
+    of_updates: bool = False
     sources: FrozenDict[str, str]
 
 

@@ -107,6 +107,14 @@ def _dotted(node: ast.expr) -> str:
     return ""
 
 
+def _written(node: ast.AST) -> str:
+    """Return an expression as it is written, in one line; one that is too deep is cut off."""
+    try:
+        return " ".join(ast.unparse(node).split())
+    except RecursionError:
+        return "..."
+
+
 def _fits(name: str, patterns: Sequence[str]) -> bool:
     """Tell whether a dotted name, or its end, fits one of some patterns."""
     parts = name.split(".")
@@ -206,7 +214,7 @@ class _Program:
 
     def _fields(self, node: ast.ClassDef) -> None:
         """Take a data class's fields for options, as `HfArgumentParser` makes flags of them."""
-        if not any("dataclass" in ast.unparse(each) for each in node.decorator_list):
+        if not any("dataclass" in _written(each) for each in node.decorator_list):
             return
         for each in node.body:
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
@@ -268,7 +276,7 @@ class _Program:
         try:
             held = self._value(value)
         except UnknownValueError as error:
-            source = f"**{ast.unparse(value)}"
+            source = f"**{_written(value)}"
             return {f"{prefix}{source}": self._unknown(value, source, str(error))}
         where = f"{self.path}:{value.lineno}"
         inner = held.items() if isinstance(held, dict) else ()
@@ -286,7 +294,7 @@ class _Program:
         try:
             held = self._value(value)
         except UnknownValueError as error:
-            return {key: self._unknown(value, ast.unparse(value), str(error))}
+            return {key: self._unknown(value, _written(value), str(error))}
         return {
             name: GivenValue(value=leaf, where=where) for name, leaf in nested_leaves(key, held)
         }
@@ -410,7 +418,7 @@ class _Program:
             try:
                 found.append(self._value(each, depth))
             except UnknownValueError:
-                found.append(ast.unparse(each))
+                found.append(_written(each))
         return found
 
     def of_mapping(self, node: ast.Dict, depth: int) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Words:
         if node.type in {"string", "concatenation", "command_name", "translated_string"}:
             return self._joined_parts(node, quoted=quoted or node.type == "string")
         if node.type == "simple_expansion":
-            return self._variable(source(node).strip()[1:], node, quoted=quoted)
+            return self._variable(_bare(node)[1:], node, quoted=quoted)
         if node.type == "expansion":
             return self._expansion(node, quoted=quoted)
         if node.type == "arithmetic_expansion":
@@ -120,8 +120,9 @@ class Words:
 
     def _unset(self, name: str, node: "Node") -> Text:
         reason = f"argument {name} is not given" if name.isdecimal() else f"{name} is not set"
-        gap = Gap(line=line_of(node), source=source(node), reason=reason, unset=True)
-        return Text("".join(source(node).split()), line_of(node), (gap,))
+        written = _bare(node)
+        gap = Gap(line=line_of(node), source=written, reason=reason, unset=True)
+        return Text("".join(written.split()), line_of(node), (gap,))
 
     def _value(self, name: str) -> Value | None:
         if _WHOLE.fullmatch(name) and name != "0":
@@ -295,6 +296,11 @@ def source(node: "Node") -> str:
 def line_of(node: "Node") -> int:
     """Return the line on which a part of a script begins, from 1."""
     return node.start_point[0] + 1
+
+
+def _bare(node: "Node") -> str:
+    """Return a part of a word without the blanks that the parser counts among it."""
+    return _BLANKS_BEFORE.sub(b"", node.text or b"", count=1).decode("utf-8", "replace").strip()
 
 
 def _parts(node: "Node") -> Iterator[tuple["Node | None", str]]:
