@@ -73,19 +73,22 @@ def _mapping(text: str) -> dict[str, object] | None:
 
 
 def flags_of(words: Iterable[Text], file: str) -> Flat:
-    """Return the values of argparse's flags: one word, several, or none for a switch."""
+    """Return the values of argparse's flags: one word, several, or none for a switch; a mapping has keys of its own."""
     flat: Flat = {}
     name, values = "", list[Text]()
 
     def keep() -> None:
         if not name:
             return
-        found = [scalar(word.value) for word in values]
-        value = True if not found else found[0] if len(found) == 1 else found
         first = values[0] if values else None
         gaps = tuple(gap for word in values for gap in word.gaps)
         where = place_of(first or flag, file)
-        flat[name] = GivenValue(value=value, where=where, gaps=gaps)
+        if len(values) > 1:
+            said: list[tuple[str, object]] = [(name, [scalar(word.value) for word in values])]
+        else:
+            said = [(name, True)] if first is None else list(leaves(name, first.value))
+        for key, value in said:
+            flat[key] = GivenValue(value=value, where=where, gaps=gaps)
 
     flag = Text("")
     for word in words:
