@@ -23,7 +23,7 @@ from rlplan.planner.frameworks.trl.batches import (
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.rules.layouts import FULLY_SHARDED
 
-TRANSFORMERS: Final = "trl-transformers"
+TRANSFORMERS, SHARDED = "trl-transformers", "trl-transformers-sharded"
 STATIC, GATHERING = "transformers-static", "transformers-static-gathering"
 RLOO: Final = "rloo"
 # Keys that RLOO alone has; a file of its own names no trainer.
@@ -57,7 +57,7 @@ def run_of(settings: Settings) -> Run:
     _say_doubts(settings, batches)
     sheet = settings.sheet.trainers[trainer]
     return Run(
-        framework=sheet.framework if settings.on("use_vllm") else TRANSFORMERS,
+        framework=_framework(settings, trainer, generate.engine),
         trainer=trainer,
         engines=Engines(
             train=sheet.engine, generate=generate.engine, sleeps=not _stays_awake(settings)
@@ -79,6 +79,14 @@ def run_of(settings: Settings) -> Run:
         notes=tuple(_notes(settings)),
         guesses=tuple(_guesses(settings, processes, batches)),
     )
+
+
+def _framework(settings: Settings, trainer: str, engine: str) -> str:
+    """Return the sheet of steps: without vLLM the trained model generates, gathered first where it is sharded."""
+    if settings.on("use_vllm"):
+        return settings.sheet.trainers[trainer].framework
+    whole = _stage(settings, trainer) < FULLY_SHARDED or engine == GATHERING
+    return TRANSFORMERS if whole else SHARDED
 
 
 def _refuse(settings: Settings) -> None:
@@ -358,6 +366,9 @@ def _say_doubts(settings: Settings, batches: Batches) -> None:
 def _notes(settings: Settings) -> Iterator[str]:
     if not is_rloo(settings):
         yield from algorithm_notes(settings, _algorithm(settings))
+    frozen = adapter_of(settings) is not None and dtype_of(settings) == "fp32"
+    if frozen and trainer_of(settings) != "deepspeed":
+        yield "frozen weights that are loaded in fp32 are counted in 16 bits: dtype=bfloat16 loads them so"
     if any(settings.has(UNSLOTH)):
         yield "a model of Unsloth's is forecast as transformers' and TRL's own, which take longer and hold more"
     words = [

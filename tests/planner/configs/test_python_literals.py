@@ -138,7 +138,11 @@ def test_what_is_no_python_is_refused(tmp_path, text):
 
 
 def test_doubling_texts_and_deep_sums_end(tmp_path):
-    lines = ["a0 = 'x'", *(f"a{at} = a{at - 1} + a{at - 1}" for at in range(1, 60)), "Config(x=a59)"]
+    lines = [
+        "a0 = 'x'",
+        *(f"a{at} = a{at - 1} + a{at - 1}" for at in range(1, 60)),
+        "Config(x=a59)",
+    ]
     assert values(tmp_path, "\n".join(lines)) == {}
     assert values(tmp_path, f"Config(x={'+'.join(['1'] * 900)})") == {}
 

@@ -20,7 +20,7 @@ from tests.house.tree import ROOT
 
 PUBLISHED = ROOT.parent / "shared" / "data" / "configs-new" / "trl"
 OPTIONS = ImportOptions(
-    gpu="h100-80gb-sxm", mean_response=300, mean_prompt=100, environment={"HOME": "~"}
+    gpu="h100-80gb-sxm", mean_response=200, mean_prompt=100, environment={"HOME": "~"}
 )
 RECIPE = """
 model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct
@@ -64,7 +64,7 @@ def read(*words, version=None, **options):
     """Return what a file, or the words of a command line, amount to."""
     given = words if len(words) > 1 or Path(words[0]).is_file() else words[0].split()
     changed = ImportOptions(
-        gpu=OPTIONS.gpu, mean_response=300, mean_prompt=100, environment={"HOME": "~"},
+        gpu=OPTIONS.gpu, mean_response=200, mean_prompt=100, environment={"HOME": "~"},
         version=version, **options,
     )  # fmt: skip
     return imported("trl", list(given), changed)
@@ -162,6 +162,8 @@ def test_without_vllm_transformers_generates_each_part_as_a_batch_of_its_own():
     words = GRPO.replace("-m trl", "--use_deepspeed --zero_stage 3 -m trl")
     words += " --ds3_gather_for_generation false"
     assert layouts(read(words))["actor.generate"].engine == "transformers-static-gathering"
+    gathered = read(words.replace("--ds3_gather_for_generation false", ""))
+    assert gathered.job.framework == "trl-transformers-sharded"
 
 
 def test_a_colocated_engine_shares_the_trainers_gpus(folder):
@@ -447,7 +449,7 @@ def test_checking_says_what_stops_and_what_only_goes_wrong():
 
 OPTIONS_1_9 = ImportOptions(
     gpu="h100-80gb-sxm",
-    mean_response=300,
+    mean_response=200,
     mean_prompt=100,
     environment={"HOME": "~"},
     version="1.9",
@@ -521,7 +523,7 @@ def test_open_r1_s_slurm_script_trains_on_all_nodes_but_the_last(tmp_path, monke
 
     def started(nodes):
         options = ImportOptions(
-            gpu="h100-80gb-sxm", mean_response=300, environment={"SLURM_NNODES": f"{nodes}"}
+            gpu="h100-80gb-sxm", mean_response=200, environment={"SLURM_NNODES": f"{nodes}"}
         )
         return imported("trl", ["slurm/train.slurm", *words], options)
 
