@@ -299,6 +299,11 @@ def imported_run(
         problem = "is not the mean of responses that the configuration allows"
         allowed = f"above 0, at most {most:,}"
         raise FileError("--mean-response", problem, value=options.mean_response, allowed=allowed)
+    longest_prompt = run.work.max_prompt
+    if options.mean_prompt is not None and 0 < (longest_prompt or 0) < options.mean_prompt:
+        problem = "is not the mean of prompts that the configuration allows"
+        allowed = f"at most {longest_prompt:,}"
+        raise FileError("--mean-prompt", problem, value=options.mean_prompt, allowed=allowed)
     means = Means(response=options.mean_response, prompt=options.mean_prompt)
     file = Path(settings.file)
     name = file.stem if file.suffix else settings.sheet.name

@@ -193,9 +193,11 @@ class _Program:
         return known
 
     def _set(self, target: ast.expr, value: ast.expr) -> None:
-        if isinstance(target, ast.Name):
-            self.constants.setdefault(target.id, []).append(value)
-        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+        names = target.elts if isinstance(target, ast.Tuple) else [target]
+        for each in names:
+            if isinstance(each, ast.Name):
+                self.constants.setdefault(each.id, []).append(value)
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
             self.attributes.append((target.value.id, target.attr, value))
 
     def _parameters(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
@@ -287,9 +289,11 @@ class _Program:
         }
 
     def _given(self, key: str, value: ast.expr) -> Flat:
-        """Return a key's value, or keys where it is a mapping; nothing where it is what another such call returns."""
-        if self._is_result(value):
-            return {}
+        """Return a key's value, or keys where it is a mapping; where it is what another such call returns, that call's first."""
+        made = self._maker_of(value)
+        if made is not None:
+            first = self._first_of(*made)
+            return {} if first is None else self._given(key, first)
         where = f"{self.path}:{value.lineno}"
         try:
             held = self._value(value)
@@ -304,17 +308,24 @@ class _Program:
         gap = Gap(line=value.lineno, source=source, reason=reason)
         return GivenValue(value=source, where=f"{self.path}:{value.lineno}", gaps=(gap,))
 
-    def _is_result(self, value: ast.expr) -> bool:
-        if isinstance(value, ast.Call):
-            return any(value is call for call, _ in self.found)
-        return isinstance(value, ast.Name) and self._result_of(value.id) is not None
+    def _maker_of(self, value: ast.expr) -> tuple[ast.Call, PythonCall] | None:
+        """Return which of the calls made a value; None where none did."""
+        named = isinstance(value, ast.Name)
+        values = self.constants.get(value.id, []) if isinstance(value, ast.Name) else [value]
+        made = (each for each in self.found if any(each[0] is node for node in values))
+        return next(made, None) if named or isinstance(value, ast.Call) else None
+
+    def _first_of(self, call: ast.Call, meant: PythonCall) -> ast.expr | None:
+        """Return what a call is given first, by its place or name; None where that means nothing."""
+        named = (word.value for word in call.keywords if word.arg == meant.first)
+        placed = call.args[0] if call.args and meant.first else None
+        found = next(named, placed)
+        return None if found is None or self._maker_of(found) is not None else found
 
     def _result_of(self, name: str) -> PythonCall | None:
         """Return which of the calls a name is the result of; None where it is of none."""
-        values = self.constants.get(name, ())
-        return next(
-            (meant for call, meant in self.found if any(call is each for each in values)), None
-        )
+        made = self._maker_of(ast.Name(id=name))
+        return None if made is None else made[1]
 
     def _value(self, node: ast.AST, depth: int = 0) -> Any:  # noqa: ANN401 -- whatever Python has
         """Return what an expression is.

@@ -109,16 +109,14 @@ def trainer_of(settings: Settings) -> str:
     Raises:
         FileError: accelerate is to run something else.
     """
-    if settings.value("deepspeed_file") or any(settings.has("deepspeed.zero_optimization.*")):
+    if settings.is_given("deepspeed_file") or any(settings.has("deepspeed.*")):
         return "deepspeed"
     if settings.value("fsdp_words"):
         return "fsdp"
     chosen = settings.value("distribution")
     if chosen is not None:
         return str(chosen)
-    if settings.on("uses_deepspeed") or settings.is_given("deepspeed_file"):
-        return "deepspeed"
-    if "deepspeed" in settings.start or "zero_stage" in settings.flat:
+    if settings.on("uses_deepspeed") or "zero_stage" in settings.flat:
         return "deepspeed"
     return "fsdp" if settings.on("uses_fsdp") else "ddp"
 

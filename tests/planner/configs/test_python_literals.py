@@ -84,6 +84,22 @@ Trainer("Qwen/Qwen3-8B", args=config, other=Config())
     assert values(tmp_path, text) == found
 
 
+def test_what_a_call_makes_of_its_first_argument_stands_for_it(tmp_path):
+    """A model that is loaded, and wrapped, is still the one that was named."""
+    text = """
+other = Load("Qwen/Qwen3-4B")
+model, tokenizer = Load(name="Qwen/Qwen3-8B")
+model = Wrap(model, rank=8)
+Trainer(model=model, reward=other)
+"""
+    calls = {**CALLS, "Load": PythonCall(prefix="load.", first="name"), "Wrap": PythonCall()}
+    path = tmp_path / "train.py"
+    path.write_text(text, encoding="utf-8")
+    flat = python_keys(path, calls, {}).flat
+    assert flat["trainer.model"].value == "Qwen/Qwen3-8B"
+    assert flat["trainer.reward"].value == "Qwen/Qwen3-4B"
+
+
 OPTIONS = """
 parser.add_argument("--num-samples", type=int, default=4)
 parser.add_argument("--use_vllm", action="store_true")
