@@ -27,6 +27,7 @@ from rlplan.planner.configs.reading.launched import (
     launcher_keys,
     service_keys,
     with_files,
+    with_underscores,
     words_that_start,
 )
 from rlplan.planner.configs.reading.literals import has_call, python_keys
@@ -269,6 +270,7 @@ def read_configuration(
         flat = _arguments(sheet, arguments, str(path))
         if sheet.own_files:
             return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
+        flat = with_underscores(flat) if sheet.launch.files else flat
         flat, notes = with_files(sheet, read_inherited(path, flat), path.parent)
         return Settings(sheet, flat, str(path), notes=notes)
     if path.suffix == PYTHON and sheet.launch.starts and path.is_file():
@@ -549,7 +551,7 @@ def _with_launch(
     flat = {
         **service_keys(sheet, commands, file),
         **launcher_keys(sheet, start.before, command.variables, file),
-        **settings.flat,
+        **with_underscores(settings.flat),
     }
     if start.program is not None:
         found = python_keys(start.program, sheet.launch.calls, settings.flat)

@@ -19,6 +19,7 @@ AUTO: Final = "auto"
 JSON: Final = ".json"
 # A flag of one letter, which none of the keys is.
 SHORT: Final = re.compile(r"-[A-Za-z]")
+DASHED: Final = re.compile(r"[A-Za-z][\w-]*")
 NOT_THERE: Final = "is not at hand: its values are not known"
 
 
@@ -55,6 +56,14 @@ def launcher_keys(
     long = [word for word in words[first + 1 :] if not SHORT.fullmatch(word.value)]
     flags = flags_of(long, file)
     return {**found, **{name.replace("-", "_"): given for name, given in flags.items()}}
+
+
+def with_underscores(flat: Flat) -> Flat:
+    """Return keys by their names in Python: argparse takes `--num-processes` for `num_processes`."""
+    return {
+        key.replace("-", "_") if DASHED.fullmatch(key) else key: given
+        for key, given in flat.items()
+    }
 
 
 def service_keys(sheet: ConfigSheet, commands: Iterable[Command], file: str) -> Flat:

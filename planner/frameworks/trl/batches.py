@@ -12,7 +12,7 @@ from rlplan.planner.configs.sizes import nearest_divisor
 # Processes of a node where nothing says how many: what accelerate's examples of TRL and open-r1 say.
 USUAL_PROCESSES: Final = 8
 # How many of them are tried, the usual ones first, until groups of completions fit in what is generated.
-TRIED: Final = (8, 4, 2, 1, 6, 7)
+TRIED: Final = (8, 4, 2, 1, 6, 7, 3, 5)
 NODE_SIZES: Final = (1, 2, 4, 8, 16)
 # Versions in which batches counted otherwise.
 OF_PROMPTS: Final = ("0.14",)

@@ -7,6 +7,7 @@ from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unles
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.frameworks.trl.batches import (
     OF_PROMPTS,
+    USUAL_PROCESSES,
     device_batch,
     generated_of,
     mode_of,
@@ -87,6 +88,20 @@ def engines_divide_the_processes(settings: Settings) -> Iterator[Broken]:
     count, tp = processes_of(settings).count, settings.whole("rollout_tp")
     problem = f"does not divide the {count} processes"
     yield from unless(divides(tp, count), "rollout_tp", problem, f"divisors of {count}")
+
+
+def an_engine_has_the_next_gpu(settings: Settings) -> Iterator[Broken]:
+    """Leave vLLM a GPU of the first machine behind those of the processes, as versions up to 0.15 take it."""
+    processes = processes_of(settings)
+    each = processes.count // processes.nodes
+    if mode_of(settings) == "device" and processes.said and each >= USUAL_PROCESSES:
+        problem = f"start {each} processes on a machine, and vLLM takes GPU {each} of it"
+        yield Broken(
+            key="processes",
+            problem=problem,
+            allowed=f"{each - 1} on a machine of {each} GPUs",
+            stops=False,
+        )
 
 
 def processes_have_gpus(settings: Settings) -> Iterator[Broken]:
@@ -246,6 +261,7 @@ RULES: Final = (
     Rule(groups_have_samples, CONFIG, "0.17"),
     Rule(evaluation_has_whole_groups, CONFIG, "0.15"),
     Rule(engines_divide_the_processes, GENERATION, "0.18"),
+    Rule(an_engine_has_the_next_gpu, TRAINER),
     Rule(processes_have_gpus, "torch.cuda.set_device"),
     Rule(a_reference_follows_only_where_there_is_one, TRAINER, "0.28"),
     Rule(completions_are_logged_before_they_are_sent, CONFIG, "0.28"),

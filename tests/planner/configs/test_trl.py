@@ -391,6 +391,7 @@ BREAKS = {
     "groups-have-samples": ("--num_generations 1", None),
     "evaluation-has-whole-groups": ("--eval_strategy steps --per_device_eval_batch_size 3 --num_generations_eval 5", None),
     "engines-divide-the-processes": ("--vllm_tensor_parallel_size 3", None),
+    "an-engine-has-the-next-gpu": ("--vllm_device auto", "0.15"),
     "processes-have-gpus": ("--gpu_ids 0,1,2,3", None),
     "a-reference-follows-only-where-there-is-one": ("--sync_ref_model true", None),
     "completions-are-logged-before-they-are-sent": ("--log_completions_hub_repo me/logs", None),
