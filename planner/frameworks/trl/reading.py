@@ -354,6 +354,8 @@ def _say_doubts(settings: Settings, batches: Batches) -> None:
     for key in () if is_rloo(settings) else OF_RLOO:
         if key in settings.flat:
             settings.doubts[key] = "RLOO: its start, as `trl rloo --config FILE`, is not said"
+    if settings.value("mixed_precision") == "fp8":
+        settings.leave_out("mixed_precision", "products in fp8: they are counted in bf16")
     for name in ("four_bits", "eight_bits"):
         if settings.on(name):
             settings.leave_out(name, "weights in 4 or 8 bits: they are counted in 16")

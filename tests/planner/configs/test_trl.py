@@ -535,3 +535,11 @@ def test_open_r1_s_slurm_script_trains_on_all_nodes_but_the_last(tmp_path, monke
     assert (generate.tp, generate.dp, found.draft.tasks["actor.update"].zero) == (2, 4, 2)
     with pytest.raises(FileError, match="num_processes: leaves no GPU to training"):
         started(1)
+
+
+def test_steps_of_a_training_are_counted_in_iterations():
+    """TRL counts optimizer steps, of which an iteration may have several."""
+    checked = check_config(
+        "trl", f"{VLLM} --steps_per_generation 8 --max_steps 100".split(), OPTIONS
+    )
+    assert checked.steps == 50
