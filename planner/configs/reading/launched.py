@@ -54,8 +54,8 @@ def launcher_keys(
     if first is None:
         return found
     long = [word for word in words[first + 1 :] if not SHORT.fullmatch(word.value)]
-    flags = flags_of(long, file)
-    return {**found, **{name.replace("-", "_"): given for name, given in flags.items()}}
+    flags = with_underscores(flags_of(long, file))
+    return {**found, **{name: flags[name] for name in flags if name not in launch.apart}}
 
 
 def with_underscores(flat: Flat) -> Flat:

@@ -165,6 +165,7 @@ class LaunchSheet:
 
     Attributes:
         launchers: Programs in front of the start whose flags are keys too.
+        apart: Flags of launchers that mean something else than the keys of their names.
         variables: Variables of the start's command that are keys.
         services: Commands of their own whose flags are keys: what stands before these, by the words that start one.
         files: Keys that name files of more keys; those of the first file count before those of the next.
@@ -173,6 +174,7 @@ class LaunchSheet:
     """
 
     launchers: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     services: FrozenDict[str, str] = FrozenDict()
     files: FrozenDict[str, KeyFile] = FrozenDict()

@@ -543,3 +543,24 @@ def test_steps_of_a_training_are_counted_in_iterations():
         "trl", f"{VLLM} --steps_per_generation 8 --max_steps 100".split(), OPTIONS
     )
     assert checked.steps == 50
+
+
+def test_a_launcher_s_accumulation_is_not_the_trainer_s():
+    """accelerate's flag of that name goes to its environment; the trainer has its own, 1 unless it is given."""
+    words = GRPO.replace("-m trl", "--gradient_accumulation_steps 4 -m trl")
+    assert read(words).job.workload.sequences == read(GRPO).job.workload.sequences == 64
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("trl sft --config a.yaml", "trains on texts"),
+        ("accelerate launch src/open_r1/sft.py --config a.yaml", "trains on texts"),
+        ("trl vllm-serve --model Qwen/Qwen3-8B", "only serves generation"),
+        ("python async_grpo.py --config a.yaml", "trains by AsyncGRPO"),
+    ],
+)
+def test_what_is_no_training_with_rl_of_trl_s_is_refused_for_what_it_is(folder, words, problem):
+    Path("run.sh").write_text(f"{words}\n", encoding="utf-8")
+    with pytest.raises(FileError, match=problem):
+        imported("trl", ["run.sh"], OPTIONS)
