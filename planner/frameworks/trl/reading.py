@@ -140,7 +140,7 @@ def _reward_model(settings: Settings) -> tuple[str, str] | None:
     given = settings.given(key)
     listed = given if isinstance(given, list) else [given]
     named = (each for each in listed if isinstance(each, str) and each.count("/") == 1)
-    found = next((each for each in named if not set(each) & set("( .\n'\"")), None)
+    found = next((each for each in named if not set(each) & set("( \n'\"")), None)
     return None if found is None else (found, key)
 
 
