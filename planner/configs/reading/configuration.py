@@ -555,8 +555,9 @@ def _with_launch(
     }
     if start.program is not None:
         found = python_keys(start.program, sheet.launch.calls, settings.flat)
-        flat = {key: given for key, given in flat.items() if key not in found.options}
-        flat |= found.flat
+        own = found.options - set(sheet.every_key())
+        flat = {key: given for key, given in flat.items() if key not in own}
+        flat = {**found.defaults, **flat, **found.flat}
         starts = (each for each in found.callees if fits_any(each, sheet.launch.starts))
         settings.start = next(starts, start.name)
         settings.doubts |= {

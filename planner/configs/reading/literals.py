@@ -51,9 +51,11 @@ class PythonKeys:
         flat: Values by key.
         callees: What is called, in the order in which it stands.
         options: Names of flags that the program's own command line has; what they give went into the calls.
+        defaults: What classes that are made of such a call's have as defaults of their fields, by key.
     """
 
     flat: Flat
+    defaults: Flat
     callees: tuple[str, ...]
     options: frozenset[str]
 
@@ -72,6 +74,7 @@ def python_keys(path: Path, calls: Mapping[str, PythonCall], arguments: Flat) ->
     program.collect()
     return PythonKeys(
         flat=program.keys(),
+        defaults=program.defaults(),
         callees=tuple(program.callee(call) for call, _ in program.found),
         options=frozenset(program.options),
     )
@@ -99,12 +102,13 @@ def _tree(path: Path) -> ast.Module:
 
 def _dotted(node: ast.expr) -> str:
     """Return a name with what stands before its dots; empty where it is none."""
+    parts = list[str]()
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
     if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        inner = _dotted(node.value)
-        return f"{inner}.{node.attr}" if inner else node.attr
-    return ""
+        parts.append(node.id)
+    return ".".join(reversed(parts))
 
 
 def _written(node: ast.AST) -> str:
@@ -128,7 +132,9 @@ class _Program:
 
     Attributes:
         constants: Expressions that names are set to, by name, with all that set it.
+        attributes: What is set of names' attributes: name, attribute and value.
         options: Defaults of its command line's options, by name; None has none.
+        fields: Defaults of fields of classes that are made of a call's class, by key.
         found: Calls that mean something, each with what its arguments are.
         held: On which conditions a part runs, each with whether it is to be true, by the part's identity.
         scopes: Parameters of the functions in which such a call stands, with their defaults, by the call's identity.
@@ -143,6 +149,7 @@ class _Program:
     constants: dict[str, list[ast.AST]] = field(default_factory=dict)
     attributes: list[tuple[str, str, ast.expr]] = field(default_factory=list)
     options: dict[str, ast.expr | None] = field(default_factory=dict)
+    fields: list[tuple[str, ast.expr]] = field(default_factory=list)
     found: list[tuple[ast.Call, PythonCall]] = field(default_factory=list)
     held: dict[int, Conditions] = field(default_factory=dict)
     scopes: dict[int, dict[str, ast.expr | None]] = field(default_factory=dict)
@@ -218,6 +225,8 @@ class _Program:
         """Take a data class's fields for options, as `HfArgumentParser` makes flags of them."""
         if not any("dataclass" in _written(each) for each in node.decorator_list):
             return
+        bases = (self._meant_by(_dotted(base)) for base in node.bases)
+        made_of = next((each for each in bases if each is not None), None)
         for each in node.body:
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
                 default = each.value
@@ -225,14 +234,19 @@ class _Program:
                     named = {word.arg: word.value for word in default.keywords}
                     default = named.get("default")
                 self.options.setdefault(each.target.id, default)
+                if made_of is not None and default is not None:
+                    self.fields.append((f"{made_of.prefix}{each.target.id}", default))
+
+    def _meant_by(self, name: str) -> PythonCall | None:
+        """Return what the arguments of a call of some name are; None where they mean nothing."""
+        fitting = (each for pattern, each in self.calls.items() if _fits(name, (pattern,)))
+        return next(fitting, None)
 
     def _call(self, node: ast.Call) -> None:
         name = _dotted(node.func)
         if name.endswith("add_argument"):
             self._option(node)
-        meant = next(
-            (each for pattern, each in self.calls.items() if _fits(name, (pattern,))), None
-        )
+        meant = self._meant_by(name)
         if meant is not None:
             self.found.append((node, meant))
 
@@ -272,6 +286,11 @@ class _Program:
             if made is not None:
                 flat |= self._given(f"{made.prefix}{name}", value)
         return flat
+
+    def defaults(self) -> Flat:
+        """Return the defaults that classes made of a call's class have, as far as they are constants."""
+        found = (self._given(key, default) for key, default in self.fields)
+        return {key: given for each in found for key, given in each.items() if not given.gaps}
 
     def _spread(self, prefix: str, value: ast.expr) -> Flat:
         """Return the keys of a mapping that is given with `**`."""

@@ -118,6 +118,19 @@ def test_options_are_what_they_are_given_or_their_defaults(tmp_path):
     assert keys(tmp_path, OPTIONS).options == {"num_samples", "use_vllm", "rate"}
 
 
+def test_a_class_made_of_a_call_s_has_defaults_of_its_own(tmp_path):
+    text = """
+@dataclass
+class Mine(trl.Config):
+    samples: int = field(default=16, metadata={})
+    names: list = field(default_factory=list)
+    rate: float = compute()
+"""
+    found = keys(tmp_path, text)
+    assert {key: each.value for key, each in found.defaults.items()} == {"samples": 16}
+    assert found.flat == {}
+
+
 def test_what_a_condition_of_constants_rules_out_is_not_there(tmp_path):
     text = """
 lora = None
@@ -161,6 +174,7 @@ def test_doubling_texts_and_deep_sums_end(tmp_path):
     ]
     assert values(tmp_path, "\n".join(lines)) == {}
     assert values(tmp_path, f"Config(x={'+'.join(['1'] * 900)})") == {}
+    assert values(tmp_path, f"Config(x=a{'.b' * 900}, y={'.'.join(['c'] * 900)}())") == {}
 
 
 LITERALS = st.recursive(
