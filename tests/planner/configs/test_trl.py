@@ -118,6 +118,13 @@ def test_generations_before_one_update_are_said_to_be_forecast_as_one():
     assert any("4 generations of 32 completions" in each for each in old.guesses)
 
 
+def test_up_to_016_all_micro_batches_of_an_update_are_learnt_from_again():
+    found = read(f"{VLLM} --num_iterations 2", version="0.16")
+    work = found.job.workload
+    assert (work.prompts, work.updates, work.epochs) == (16, 1, 2)
+    assert not found.keys.changes_work
+
+
 @given(
     batch=st.integers(1, 8), accumulation=st.integers(1, 12), steps=st.integers(1, 12),
     epochs=st.integers(1, 4), count=st.sampled_from([1, 2, 4, 7, 8]),
