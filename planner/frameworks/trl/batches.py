@@ -134,9 +134,9 @@ def _usual_processes(settings: Settings, nodes: int, server: int) -> int:
     """Return the processes of a node where nothing says how many, so that groups of completions fit if they can."""
     usual = USUAL_PROCESSES - server if server and nodes == 1 else USUAL_PROCESSES
     alone = settings.start.endswith(".py") or settings.start[:1].isupper()
-    first = (1,) if alone and not server else (usual,) if usual > 0 else ()
-    tried = dict.fromkeys((*first, *TRIED))
-    return next((each for each in tried if _fits(settings, each * nodes)), next(iter(tried)))
+    first: tuple[int, ...] = (usual,) if usual > 0 else ()
+    tried = list(dict.fromkeys((*((1,) if alone and not server else first), *TRIED)))
+    return next((each for each in tried if _fits(settings, each * nodes)), tried[0])
 
 
 def _fits(settings: Settings, count: int) -> bool:
