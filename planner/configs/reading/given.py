@@ -29,6 +29,8 @@ class GivenValue:
     added: bool = False
 
 
+# How a flag's mapping begins, as JSON or Python write it; `{name}` in braces is a word.
+JSON_MAPPING: Final = re.compile(r"""\s*\{\s*["'\}]""")
 # A name in a mapping and its colon, where no space follows, as hydra allows.
 UNSPACED: Final = re.compile(r"([{,]\s*[\w.\-]+):(?=[^\s/])")
 
@@ -85,8 +87,11 @@ def flags_of(words: Iterable[Text], file: str) -> Flat:
         where = place_of(first or flag, file)
         if len(values) > 1:
             said: list[tuple[str, object]] = [(name, [scalar(word.value) for word in values])]
+        elif first is None:
+            said = [(name, True)]
         else:
-            said = [(name, True)] if first is None else list(leaves(name, first.value))
+            is_json = JSON_MAPPING.match(first.value)
+            said = list(leaves(name, first.value)) if is_json else [(name, scalar(first.value))]
         for key, value in said:
             flat[key] = GivenValue(value=value, where=where, gaps=gaps)
 
