@@ -25,7 +25,7 @@ BASES = {
     "vLLM beside": f"{LAUNCH} --num_processes 8 --use_deepspeed {WORK} --use_vllm --beta 0.1",
     "a server": f"{LAUNCH} --num_processes 8 {WORK} --use_vllm --vllm_mode server",
     "transformers": f"{LAUNCH} --num_processes 8 --use_deepspeed --zero_stage 3 {WORK} --beta 0.1",
-    "FSDP": f"{LAUNCH} --num_processes 8 --use_fsdp {WORK} --use_vllm",
+    "FSDP": f"{LAUNCH} --num_processes 8 --use_fsdp {WORK} --use_vllm --gradient_checkpointing False",
     "an adapter": f"{LAUNCH} --num_processes 8 {WORK} --use_vllm --use_peft --beta 0.1",
     "processes of each machine": f"torchrun --nnodes 2 {WORK} --use_vllm",
     "by steps": f"{LAUNCH} --num_processes 8 {WORK.replace('--gradient_accumulation_steps 8', '')} --use_vllm",
@@ -46,7 +46,7 @@ def values(key, default):
     meant = [word for setting in settings if key in setting.keys for word in setting.values]
     truths = ["true", "false"] if default in {"True", "False", "None"} else []
     numbers = ["2", "16", "64", "512", "0.25", "0.7"]
-    return [*meant, *truths, *numbers, "0,1", "Qwen/Qwen2.5-7B", "zero3.json", "other_word"]
+    return [*meant, *truths, *numbers, "0,1", "Qwen/Qwen2.5-7B", "zero3.json", "fp16", "other_word"]
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,7 @@ def fate(key, default, before):
 # What only rules ask for, or a loss of its own kind has no field for: their values change no job and no plan.
 ONLY_IN_RULES = {
     "use_deepspeed", "log_completions_hub_repo", "auto_find_batch_size", "vllm_importance_sampling_mode",
+    "parallelism_config_cp_size",
 }  # fmt: skip
 
 
