@@ -129,6 +129,7 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
 def _of_yaml(path: Path) -> str | None:
     """Return the framework of a YAML file by its keys; None for a job or plan."""
     from rlplan.files.decoding import load_yaml
+    from rlplan.planner.configs.reading.settings import fits_any
     from rlplan.planner.configs.reading.sheet import load_config_sheet
 
     data = load_yaml(path)
@@ -140,6 +141,9 @@ def _of_yaml(path: Path) -> str | None:
         shared = len(keys & ({key.split(".")[0] for key in own} | {"defaults"}))
         if sheet.arguments == "hydra" and keys and shared >= min(2, len(keys)):
             fitting.append((shared, sum(_holds(data, key) for key in own), name))
+        telling = sum(fits_any(str(key), sheet.start_keys) for key in keys)
+        if sheet.launch.files and telling > 1:
+            fitting.append((telling, 0, name))
     return max(fitting, key=lambda each: each[:2])[2] if fitting else None
 
 

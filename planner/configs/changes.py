@@ -355,10 +355,26 @@ def _of_sequences(infers: bool, value: int, layout: TaskPlan, own: RoleSettings)
     each = _size_of_pass("micro_batch", own) if infers else "micro_batch"
     if each is None or (not infers and each not in own.names):
         return None
+    beside = _against(each, value, layout, own)
+    if beside is None:
+        return None
     whole = each.replace("micro_batch", "global_micro_batch")
     if _is_known(whole, own) and _given(whole, own) and not _given(each, own):
         return ((_key(whole, own), value * layout.gpus),)
-    return ((_key(each, own), value),)
+    return ((_key(each, own), value), *beside)
+
+
+def _against(size: str, value: int, layout: TaskPlan, own: RoleSettings) -> Found:
+    """Return the settings that keep a step's batch as it is where micro-batches change; None where none do."""
+    settings, found = own.settings, list[Assignment]()
+    for name in settings.sheet.trainers[own.trainer].against.get(size, ()):
+        now = settings.optional_whole(name)
+        if now is None:
+            continue
+        if now * layout.micro_batch % value:
+            return None
+        found.append((settings.key_of(name), now * layout.micro_batch // value))
+    return tuple(found)
 
 
 def _size_of_pass(size: str, own: RoleSettings) -> str | None:

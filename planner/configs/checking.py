@@ -466,8 +466,11 @@ def _steps(settings: Settings, found: Imported) -> tuple[int | None, int | None]
         return value if value is not None and value > 0 else None
 
     steps, prompts = whole("steps"), whole("epoch_prompts")
+    work, updates = found.job.workload, whole("updates_of_training")
+    if steps is None and updates is not None:
+        steps = -(-updates // (work.updates * work.epochs))
     if steps is not None and steps > MOST_STEPS:
         steps = None
-    per_step = found.job.workload.prompts
+    per_step = work.prompts
     epoch = None if prompts is None else -(-prompts // per_step)
     return steps, epoch if epoch is None or epoch <= MOST_STEPS else None

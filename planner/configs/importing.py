@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,7 +19,7 @@ from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Keys, Settings, keys_of
-from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.reading.sheet import load_config_sheet, of_start
 from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy
 from rlplan.planner.configs.reading.versions import set_version
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
@@ -48,6 +49,8 @@ FIELD_SETTINGS = {
     "workload.samples_per_prompt": ("samples",),
     "workload.updates": ("mini_prompts", "update_sequences"),
 }
+# How alike a key that is not understood and a known one are, from 0 to 1, of which one is taken for a slip.
+MISSPELT = 0.85
 # Of a value that is shown, in characters.
 MOST_SHOWN = 60
 TURNS_NOTE = "one turn a response: say what tools and environments take under workload.environments of the job"
@@ -122,9 +125,12 @@ class Imported:
             yield f"{words} and {'is' if one else 'are'} not counted"
 
     def unknown(self) -> Iterator[str]:
-        """Yield the keys that are not understood, with their values and places."""
+        """Yield the keys that are not understood, with their values and places, and what may have been meant."""
+        known = self.settings.sheet.every_key()
         for key in self.keys.unknown:
-            yield f"{self._shown(key)} ({self.settings.flat[key].where})"
+            meant = get_close_matches(key, known, n=1, cutoff=MISSPELT)
+            hint = f"; did you mean {meant[0]}?" if meant else ""
+            yield f"{self._shown(key)} ({self.settings.flat[key].where}){hint}"
 
     def _shown(self, key: str) -> str:
         """Return a key with its value, cut where that is long."""
@@ -196,6 +202,7 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
         sheet, given, environment, evaluated=options.evaluated, taken_as=options.taken_as
     )
     set_version(settings, options.version, Path(given[0]))
+    settings.sheet = of_start(settings.sheet, settings.start)
     settings.model = options.model
     _replace_models(settings, options)
     _check_fork(settings)
@@ -293,6 +300,11 @@ def imported_run(
         problem = "is not the mean of responses that the configuration allows"
         allowed = f"above 0, at most {most:,}"
         raise FileError("--mean-response", problem, value=options.mean_response, allowed=allowed)
+    longest_prompt = run.work.max_prompt
+    if options.mean_prompt is not None and 0 < (longest_prompt or 0) < options.mean_prompt:
+        problem = "is not the mean of prompts that the configuration allows"
+        allowed = f"at most {longest_prompt:,}"
+        raise FileError("--mean-prompt", problem, value=options.mean_prompt, allowed=allowed)
     means = Means(response=options.mean_response, prompt=options.mean_prompt)
     file = Path(settings.file)
     name = file.stem if file.suffix else settings.sheet.name

@@ -107,6 +107,8 @@ class Trials:
         plan = self._changed(changes) if self.typed is None else self.typed.sketched(arguments)
         if plan is None or plan == self.plan or plan in self.seen:
             return None
+        if plan.job.workload != self.plan.job.workload:
+            return None  # a step that does less is no faster one
         self.seen.add(plan)
         if self.typed is None and any(refusals(plan, plan.job, ENGINES)):
             return None

@@ -188,8 +188,9 @@ def _measured_in_log(path: Path, given: CalibrationInputs) -> Measured:
     """
     if given.plan is None:
         raise FileError(str(path), "is a log: its plan says what ran", allowed="with --plan")
-    log = read_log(path)
     plan, facts = load_plan(given.plan, given.profile, misfits=True)
+    work = plan.job.workload
+    log = read_log(path, updates=work.updates * work.epochs)
     plan = at_lengths(plan, log.prompt_tokens, log.response_tokens)
 
     def at_site(site: Calibration) -> Row:

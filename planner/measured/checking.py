@@ -97,7 +97,8 @@ def check_steps(source: Path, ran: RunContext, *, warmup: int = 1) -> StepCheck:
     """
     if is_run(source) or (source.is_dir() and not event_files(source)):
         return _check_run(read_run(source), ran)
-    return check_log(read_log(source, warmup=warmup), ran)
+    work = ran.plan.job.workload
+    return check_log(read_log(source, warmup=warmup, updates=work.updates * work.epochs), ran)
 
 
 def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:

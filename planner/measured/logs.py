@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
@@ -24,7 +24,11 @@ WRAPPED = re.compile(r" -(?: [\w./@-]*(?::[-+\dn]|:?$)|$)|^[ -]{0,3}[\w./@:()+-]
 LONGEST_STEP, MOST_PIECES = 2**16, 1000
 # `Global step 3: {'policy_loss': 0.1, 'timing/generation': 45.87}`, a Python dict.
 CONSOLE_DICT = re.compile(r"\bGlobal step \d+: (?=\{)")
-DICT_FIGURE = re.compile(r"'([\w./@-]+)': (?:np\.\w+\()?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
+# `{'loss': 0.01, 'step_time': 3.3}`, what transformers' Trainer prints, behind a progress bar too.
+TRAINER_DICT = re.compile(r"\{'(?:loss|step_time|num_tokens|reward)': ")
+DICT_FIGURE = re.compile(r"'([\w./@-]+)': (?:np\.\w+\()?'?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
+# What trainer_state.json calls what was logged.
+HISTORY = "log_history"
 # `  • generation: 20.13s (44.4%)`, `  • Mean Generation Length: 812.5`.
 CONSOLE_ROW = re.compile(r"• ([\w /-]+): ([\d.]+)(s\b)?")
 # What Ray puts before the lines of a process, and then `timing_s:` or `  gen: 31.2`: lines of a YAML document.
@@ -44,12 +48,13 @@ ENDS_OF_LINE = re.compile(r"\x1b\[[\d;]*m")
 Figures = Mapping[str, float]
 
 
-def read_log(path: Path, *, warmup: int = 1) -> LoggedSteps:
+def read_log(path: Path, *, warmup: int = 1, updates: int = 1) -> LoggedSteps:
     """Return the medians of a log's steps.
 
     Args:
         path: A file, or a folder with files of TensorBoard's events.
         warmup: First steps that are left out: engines compile and caches fill in them.
+        updates: Of an iteration; where a log's steps are updates, so many of them are taken together.
 
     Raises:
         FileError: The file cannot be read, or holds no steps of a framework that has a sheet.
@@ -57,7 +62,7 @@ def read_log(path: Path, *, warmup: int = 1) -> LoggedSteps:
     sheets = [load_log_sheet(name) for name in sheet_names("logs")]
     sheets.sort(key=lambda each: not each.tells)
     for sheet, found in _steps_by_sheet(path, sheets):
-        steps = [each for each in found if all(key in each for key in (sheet.step, *sheet.tells))]
+        steps = _whole(sheet, found, updates if sheet.of_updates else 1)
         if len(steps) > warmup:
             return _medians(sheet, steps[warmup:])
         if steps:
@@ -71,6 +76,32 @@ def read_log(path: Path, *, warmup: int = 1) -> LoggedSteps:
     )
 
 
+def _whole(sheet: LogSheet, found: Iterable[Figures], updates: int) -> list[Figures]:
+    """Return the figures of whole iterations; what stands between two steps belongs to the later.
+
+    Args:
+        updates: Logged steps of an iteration, whose seconds add up and whose other figures are means.
+    """
+    steps, waiting = list[Figures](), dict[str, float]()
+    for each in found:
+        figures = {**waiting, **each} if sheet.of_updates else each
+        whole = all(key in each for key in (sheet.step, *sheet.tells))
+        steps += [figures] if whole else []
+        waiting = {} if whole else dict(figures)
+    if updates == 1:
+        return steps
+    seconds = {sheet.step, *sheet.stages}
+    return [
+        {
+            key: sum(known) if key in seconds else mean(known)
+            for key in dict.fromkeys(key for each in part for key in each)
+            if (known := [each[key] for each in part if key in each])
+        }
+        for part in (steps[at : at + updates] for at in range(0, len(steps), updates))
+        if len(part) == updates
+    ]
+
+
 def _steps_by_sheet(
     path: Path, sheets: Sequence[LogSheet]
 ) -> Iterator[tuple[LogSheet, list[Figures]]]:
@@ -80,7 +111,7 @@ def _steps_by_sheet(
         yield from ((sheet, [_keyed(sheet, each) for each in logged]) for sheet in sheets)
         return
     text = read_text(path)
-    every = _steps_of_columns(text) or _steps_of_csv(text)
+    every = _steps_of_history(text) or _steps_of_columns(text) or _steps_of_csv(text)
     lines = [] if every else list(_unwrapped(text.splitlines(), {each.step for each in sheets}))
     every = every or [figures for line in lines if (figures := _figures(line))]
     for sheet in sheets:
@@ -227,9 +258,27 @@ def _steps_of_columns(text: str) -> list[Figures]:
     return [steps[step] for step in sorted(steps)]
 
 
+def _steps_of_history(text: str) -> list[Figures]:
+    """Return the figures of every step of a trainer_state.json of transformers, `{log_history: [{key: value}]}`."""
+    if HISTORY not in text:
+        return []
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    listed = found.get(HISTORY) if isinstance(found, dict) else None
+    steps = (each for each in listed if isinstance(each, dict)) if isinstance(listed, list) else ()
+    return [
+        _numbers((key, value) for key, value in each.items() if isinstance(value, int | float))
+        for each in steps
+    ]
+
+
 def _figures(line: str) -> Figures:
     """Return the figures of a line by their keys; nothing where it is of no step."""
     line = ENDS_OF_LINE.sub("", line)
+    if printed := TRAINER_DICT.search(line):
+        return _numbers(DICT_FIGURE.findall(line[printed.start() :]))
     if line.lstrip().startswith("{"):
         return _figures_of_json(line)
     if step := CONSOLE_STEP.search(line):

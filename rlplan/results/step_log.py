@@ -27,6 +27,7 @@ class LogSheet:
         console_nested: Whether they stand below it as a YAML document whose mappings make a key together, with slashes.
         console_prefix: What is put before names of seconds on such lines to make keys of them.
         console_names: Keys of what is printed on such lines under other names.
+        of_updates: Whether its steps are updates, of which an iteration has several where its job says so.
         sources: Where the names are from.
     """
 
@@ -46,6 +47,7 @@ class LogSheet:
     console_nested: bool = False
     console_prefix: str = ""
     console_names: FrozenDict[str, str] = FrozenDict()
+    of_updates: bool = False
     sources: FrozenDict[str, str]
 
 

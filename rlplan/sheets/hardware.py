@@ -174,6 +174,7 @@ class LogitTensors:
         train_bytes: The same in a loss and its backward pass.
         chunk_tokens: Tokens whose logits it works on at a time, beside what it holds of all; 0 has no chunks.
         chunk_infer_bytes, chunk_train_bytes: What it holds for every logit of a chunk.
+        of_responses: Whether it makes logits of responses alone, not of their prompts; counted in memory only.
     """
 
     infer_bytes: NonNegative
@@ -181,6 +182,7 @@ class LogitTensors:
     chunk_tokens: NonNegativeInt = 0
     chunk_infer_bytes: NonNegative = 0.0
     chunk_train_bytes: NonNegative = 0.0
+    of_responses: bool = False
 
     def logits_bytes(self, tokens: int, width: int, *, trains: bool) -> int:
         """Return the bytes that it holds for the logits of a micro-batch.

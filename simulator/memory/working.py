@@ -3,6 +3,8 @@
 A training stage is fullest while a layer runs backwards, while the loss does, or in the optimizer's step.
 """
 
+import math
+
 import numpy as np
 
 from rlplan.models.model import layer_kinds
@@ -20,6 +22,7 @@ from rlplan.simulator.model.operators import layer_operators
 from rlplan.simulator.placed.columns import Ints
 from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
 from rlplan.simulator.workload.shared_prompts import least_shared_tokens
+from rlplan.workload.lengths import longest
 
 ACTIVATIONS = "activations"
 FRAGMENTATION = "fragmentation margin"
@@ -111,13 +114,22 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
         logits = logits_bytes(
             model,
             layout.tp,
-            tokens,
+            _tokens_of_logits(placed, tokens),
             shard.value_bytes,
             engine.memory,
             placed.logit_tensors,
             backward=placed.trains,
         )
     return layer, rows, logits, *kept
+
+
+def _tokens_of_logits(placed: PlacedTask, tokens: int) -> int:
+    """Return the tokens of a micro-batch whose logits are made: all, or those of responses, as large a share as at most."""
+    way, work = placed.logit_tensors, placed.job.workload
+    if way is None or not way.of_responses:
+        return tokens
+    share = longest(work.response_tokens) / work.longest_sequence_tokens
+    return math.ceil(tokens * min(1.0, share))
 
 
 def kept_batch(placed: PlacedTask) -> KeptBatch:

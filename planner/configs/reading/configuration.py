@@ -19,13 +19,23 @@ from rlplan.planner.configs.reading.given import (
     NOT_THERE,
     Flat,
     GivenValue,
+    flags_of,
     leaves,
     place_of,
     scalar,
 )
 from rlplan.planner.configs.reading.inherited import read_inherited
+from rlplan.planner.configs.reading.launched import (
+    launcher_keys,
+    service_keys,
+    with_files,
+    with_underscores,
+    words_that_start,
+)
+from rlplan.planner.configs.reading.literals import has_call, python_keys
 from rlplan.planner.configs.reading.settings import Lost, Settings, fits_any, is_on
 from rlplan.planner.configs.reading.sheet import (
+    NO_LAUNCH,
     ConfigSheet,
     load_config_sheet,
     own_file,
@@ -45,6 +55,8 @@ _PYTHON: Final = re.compile(
 )
 # What of a word tells that it is a command in quotes, as `bash -c` gets it.
 _QUOTED: Final = re.compile(r"\s-m\s|\.py(\s|$)|\.sh(\s|$)")
+# A variable in front of such a command, by the shell's own habit of capitals.
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*=\S*\s")
 # A word in a command's place that is an argument of the command above: `trainer.nnodes=2`, `--actor.num_nodes`.
 _ARGUMENT: Final = re.compile(
     r"[+~]*[\w@/\-]+(\.[\w@/\-\[\]]+)+=.*|--[a-z][\w.\-]*(=.*)?", re.DOTALL
@@ -59,11 +71,15 @@ class Start:
         name: The module or script.
         arguments: What stands behind it.
         is_own: Whether it is the framework's own, not one that is taken as it.
+        before: What stands in front of it.
+        program: Its file, where that is a Python program whose calls give keys.
     """
 
     name: str
     arguments: tuple[Text, ...]
     is_own: bool
+    before: tuple[Text, ...] = ()
+    program: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -72,21 +88,45 @@ class Start:
         return Path(self.name if is_script else self.name.replace(".", "/")).parent
 
 
-def start_of(sheet: ConfigSheet, words: Sequence[Text], taken_as: str = "") -> Start | None:
+def start_of(
+    sheet: ConfigSheet, words: Sequence[Text], taken_as: str = "", folder: Path | None = None
+) -> Start | None:
     """Return what of a framework's training a command starts; None where it is none.
 
     Args:
         taken_as: A module or script that is taken as the framework's; its name takes whatever Python program there is.
+        folder: Where Python programs are looked for whose calls start a training; None does not look.
     """
-    for place, word in enumerate(words):
-        if fits_any(word.value, sheet.starts):
-            return Start(name=word.value, arguments=tuple(words[place + 1 :]), is_own=True)
+    for place in range(len(words)):
+        number = words_that_start(sheet.starts, words, place)
+        if number:
+            name = " ".join(word.value for word in words[place : place + number])
+            behind, before = tuple(words[place + number :]), tuple(words[:place])
+            return Start(name=name, arguments=behind, is_own=True, before=before)
     for name, arguments in programs_of(words):
+        before = tuple(words[: len(words) - len(arguments) - 1])
+        if refusal_of(sheet, name) is None and folder is not None:
+            program = _program(sheet, name, folder)
+            if program is not None:
+                return Start(
+                    name=name, arguments=arguments, is_own=True, before=before, program=program
+                )
         if _is_taken(sheet, name, taken_as) or (
             refusal_of(sheet, name) is None and _is_of_fork(sheet, name, arguments)
         ):
-            return Start(name=name, arguments=arguments, is_own=False)
+            return Start(name=name, arguments=arguments, is_own=False, before=before)
     return None
+
+
+def _program(sheet: ConfigSheet, name: str, folder: Path) -> Path | None:
+    """Return the file of a Python program that calls what starts a training; None where none is at hand."""
+    if not sheet.launch.starts:
+        return None
+    path = Path(name if name.endswith(".py") else f"{name.replace('.', '/')}.py")
+    bases = (Path(), folder, *folder.resolve().parents)
+    places = (*(base / path for base in bases), folder / path.name)
+    found = next((each for each in places if each.is_file()), None)
+    return found if found is not None and has_call(found, sheet.launch.starts) else None
 
 
 def _is_of_fork(sheet: ConfigSheet, name: str, arguments: tuple[Text, ...]) -> bool:
@@ -150,7 +190,8 @@ def _is_taken(sheet: ConfigSheet, name: str, taken_as: str) -> bool:
 def is_quoted(word: str) -> bool:
     """Return whether a word is a command, or several, in quotes."""
     text = word.strip()
-    if OVERRIDE.match(text) or text.startswith(("{", "[")):
+    gives = OVERRIDE.match(text) and not _VARIABLE.match(text)
+    if gives or text.startswith(("{", "[")):
         return False
     return any(sign in text for sign in " \n\t") and _QUOTED.search(text) is not None
 
@@ -194,6 +235,9 @@ SCRIPTS: Final = (".sh", ".slurm", ".sbatch", ".bash")
 
 
 YAML_SUFFIXES = (".yaml", ".yml")
+PYTHON = ".py"
+# What stands before a mapping of arguments in a call of Python's.
+SPREAD = "**"
 # How many scripts start one another at most.
 MOST_SCRIPTS = 4
 # How deep commands stand in quotes in one another.
@@ -235,7 +279,11 @@ def read_configuration(
         flat = _arguments(sheet, arguments, str(path))
         if sheet.own_files:
             return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
-        return Settings(sheet, read_inherited(path, flat), str(path))
+        flat = with_underscores(flat) if sheet.launch.files else flat
+        flat, notes = with_files(sheet, read_inherited(path, flat), path.parent)
+        return Settings(sheet, flat, str(path), notes=notes)
+    if path.suffix == PYTHON and sheet.launch.starts and path.is_file():
+        return _of_program(sheet, path, [Text(word) for word in given[1:]])
     if path.is_file():
         script = _Script(sheet, taken_as, environment)
         return script.settings(path, given[1:], evaluated)
@@ -248,7 +296,23 @@ def read_configuration(
     if start is None:
         _refuse(sheet, [command], file)
         return bare
-    return _of_start(sheet, start, file, Path(), ())
+    settings = _of_start(sheet, start, file, Path(), ())
+    return _with_launch(settings, start, Path(), command, ())
+
+
+def _of_program(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settings:
+    """Return what a Python program trains with that is named itself.
+
+    Raises:
+        FileError: It starts no training of the framework's.
+    """
+    if not has_call(path, sheet.launch.starts):
+        problem = f"starts no RL training of {sheet.title}"
+        allowed = f"a program that calls {', '.join(sheet.launch.starts[:MOST_NAMED])}"
+        raise FileError(str(path), problem, allowed=allowed)
+    start = Start(name=path.name, arguments=tuple(arguments), is_own=True, program=path)
+    settings = _of_start(sheet, start, str(path), path.parent, ())
+    return _with_launch(settings, start, path.parent, Command(line=0, words=()), ())
 
 
 def laid_over(settings: Settings, words: Iterable[str]) -> Settings:
@@ -262,8 +326,10 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     sheet, given = load_config_sheet(framework), list(words)
     path = Path(given[0])
     text = script_text(path).split() if path.is_file() else given
+    if path.suffix == PYTHON and path.is_file():
+        return has_call(path, sheet.launch.starts)
     plain = [Text(word.strip("\"'")) for word in text]
-    named = any(fits_any(word.value, sheet.starts) for word in plain)
+    named = any(words_that_start(sheet.starts, plain, place) for place in range(len(plain)))
     return named or len(telling_keys(sheet, plain)) >= TELLING
 
 
@@ -317,11 +383,14 @@ class _Script:
         starts = [
             (place, start)
             for place, command in enumerate(commands)
-            if (start := start_of(sheet, command.words, self.taken_as)) is not None
+            if (start := start_of(sheet, command.words, self.taken_as, path.parent)) is not None
         ]
         if starts:
             place, start = chosen(sheet, starts, self.taken_as)
             settings = _of_start(sheet, start, str(path), path.parent, tuple(found.gaps))
+            exported = (*found.exported.items(), *commands[place].variables)
+            command = replace(commands[place], variables=exported)
+            settings = _with_launch(settings, start, path.parent, command, commands)
             many = 1 if self.taken_as == sheet.name else len({each.arguments for _, each in starts})
             if many > 1:
                 line = commands[place].line
@@ -384,7 +453,9 @@ class _Script:
 
         def starts(command: Command) -> bool:
             commands = self._all_of(Evaluated(commands=[command]))
-            if any(start_of(self.sheet, each.words, self.taken_as) for each in commands):
+            if any(
+                start_of(self.sheet, each.words, self.taken_as, path.parent) for each in commands
+            ):
                 return True
             return started_script(command.words, path.parent)[0] is not None
 
@@ -472,6 +543,38 @@ def _of_start(
             raise settings.refused_key(key, what, "a configuration that trains")
     if not start.is_own:
         settings.taken_as = Path(sheet.starts[0]).name
+    return settings
+
+
+def _with_launch(
+    settings: Settings, start: Start, folder: Path, command: Command, commands: Sequence[Command]
+) -> Settings:
+    """Return settings with the keys that stand beside the start's command line, as far as its framework has such.
+
+    Args:
+        command: The start's.
+        commands: All of its script's.
+    """
+    sheet, file = settings.sheet, settings.file
+    if sheet.launch == NO_LAUNCH:
+        return settings
+    flat = {
+        **service_keys(sheet, commands, file),
+        **launcher_keys(sheet, start.before, command.variables, file),
+        **with_underscores(settings.flat),
+    }
+    if start.program is not None:
+        found = python_keys(start.program, sheet.launch.calls, settings.flat)
+        own = found.options - set(sheet.every_key())
+        flat = {key: given for key, given in flat.items() if key not in own}
+        flat = {**found.defaults, **flat, **found.flat}
+        starts = (each for each in found.callees if fits_any(each, sheet.launch.starts))
+        settings.start = next(starts, start.name)
+        settings.doubts |= {
+            key: "what it holds is not known" for key in found.flat if SPREAD in key
+        }
+    settings.flat, notes = with_files(sheet, flat, folder)
+    settings.notes += notes
     return settings
 
 
@@ -608,7 +711,7 @@ def _assumed_values(sheet: ConfigSheet, flat: Flat, doubts: Mapping[str, str]) -
 
 
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
-    given = _flags(words, file) if sheet.arguments == "flags" else _overrides(words, file)
+    given = flags_of(words, file) if sheet.arguments == "flags" else _overrides(words, file)
     return {
         sheet.older.get(key, key): replace(each, older=key) if key in sheet.older else each
         for key, each in given.items()
@@ -641,33 +744,6 @@ def _overrides(words: list[Text], file: str) -> Flat:
             for key, leaf in leaves(found[2], found[3]):
                 given = replace(_given(word, "", file), value=leaf)
                 flat[key] = replace(given, added=bool(found[1]))
-    return flat
-
-
-def _flags(words: list[Text], file: str) -> Flat:
-    """Return the values of argparse's flags: one word, several, or none for a switch."""
-    flat: Flat = {}
-    name, values = "", list[Text]()
-
-    def keep() -> None:
-        if not name:
-            return
-        found = [scalar(word.value) for word in values]
-        value = True if not found else found[0] if len(found) == 1 else found
-        first = values[0] if values else None
-        gaps = tuple(gap for word in values for gap in word.gaps)
-        where = place_of(first or flag, file)
-        flat[name] = GivenValue(value=value, where=where, gaps=gaps)
-
-    flag = Text("")
-    for word in words:
-        if word.value.startswith("--"):
-            keep()
-            head, equals, tail = word.value.removeprefix("--").partition("=")
-            flag, name, values = word, head, [word.with_value(tail)] if equals else []
-        elif word.value.strip() and word.value != "\\":
-            values.append(word)
-    keep()
     return flat
 
 

@@ -1,7 +1,7 @@
 """Values of a configuration: one flat mapping of dotted keys, each with where it was given."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +29,8 @@ class GivenValue:
     added: bool = False
 
 
+# How a flag's mapping begins, as JSON or Python write it; `{name}` in braces is a word.
+JSON_MAPPING: Final = re.compile(r"""\s*\{\s*["'\}]""")
 # A name in a mapping and its colon, where no space follows, as hydra allows.
 UNSPACED: Final = re.compile(r"([{,]\s*[\w.\-]+):(?=[^\s/])")
 
@@ -58,7 +60,7 @@ def leaves(key: str, text: str) -> Iterator[tuple[str, object]]:
     """Yield the keys and values that a word of a command line sets: several where it is a mapping, as `{a: 1}`."""
     data = _mapping(text)
     if data:
-        yield from _flat(key, data)
+        yield from nested_leaves(key, data)
     else:
         yield key, scalar(text) if data is None else data
 
@@ -74,12 +76,46 @@ def _mapping(text: str) -> dict[str, object] | None:
     return data if isinstance(data, dict) and all(isinstance(key, str) for key in data) else None
 
 
-def _flat(key: str, data: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-    for name, value in data.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(f"{key}.{name}", value)
+def flags_of(words: Iterable[Text], file: str) -> Flat:
+    """Return the values of argparse's flags: one word, several, or none for a switch; a mapping has keys of its own."""
+    flat: Flat = {}
+    name, values = "", list[Text]()
+
+    def keep() -> None:
+        if not name:
+            return
+        first = values[0] if values else None
+        gaps = tuple(gap for word in values for gap in word.gaps)
+        where = place_of(first or flag, file)
+        if len(values) > 1:
+            said: list[tuple[str, object]] = [(name, [scalar(word.value) for word in values])]
+        elif first is None:
+            said = [(name, True)]
         else:
-            yield f"{key}.{name}", value
+            is_json = JSON_MAPPING.match(first.value)
+            said = list(leaves(name, first.value)) if is_json else [(name, scalar(first.value))]
+        for key, value in said:
+            flat[key] = GivenValue(value=value, where=where, gaps=gaps)
+
+    flag = Text("")
+    for word in words:
+        if word.value.startswith("--"):
+            keep()
+            head, equals, tail = word.value.removeprefix("--").partition("=")
+            flag, name, values = word, head, [word.with_value(tail)] if equals else []
+        elif word.value.strip() and word.value != "\\":
+            values.append(word)
+    keep()
+    return flat
+
+
+def nested_leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield the keys and values of what a key has: several where it is a mapping."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from nested_leaves(f"{key}.{name}" if key else str(name), inner)
+    else:
+        yield key, value
 
 
 def place_of(text: Text, file: str) -> str:

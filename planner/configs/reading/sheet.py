@@ -78,6 +78,7 @@ class TrainerSheet:
         in_common: Sizes that the roles of a process share, since it has one layout.
         layout_of: Roles whose engines may start first in a process; the first that there is lays it out.
         actors_sizes: Sizes that the reference has by the actor's keys, and by none of its own.
+        against: Settings that go down as a size goes up, and up as it goes down, so that a step's batch stays as it is.
     """
 
     framework: str
@@ -92,6 +93,7 @@ class TrainerSheet:
     in_common: tuple[str, ...] = ()
     layout_of: tuple[Role, ...] = ()
     actors_sizes: tuple[str, ...] = ()
+    against: FrozenDict[str, tuple[str, ...]] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,59 @@ class VersionRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFile:
+    """Say what a key brings that names a file of more keys.
+
+    Attributes:
+        prefix: What stands before the file's keys.
+        presets: What files hold that are not at hand, by patterns of their names without an ending: the framework's own,
+            and those that are called as they are.
+    """
+
+    prefix: str = ""
+    presets: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonCall:
+    """Say what the arguments of a call in a Python program are.
+
+    Attributes:
+        prefix: What stands before their keys.
+        first: The key of the first argument, where that stands without its name; empty where it is none.
+    """
+
+    prefix: str = ""
+    first: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSheet:
+    """Say where keys stand beside the command line behind the start. What stands there counts first.
+
+    Attributes:
+        launchers: Programs in front of the start whose flags are keys too.
+        apart: Flags of launchers that mean something else than the keys of their names.
+        variables: Variables of the start's command that are keys.
+        services: Commands of their own whose flags are keys: what stands before these, by the words that start one.
+        files: Keys that name files of more keys; those of the first file count before those of the next.
+        calls: Calls of a Python program that give keys, by patterns of the callee's name.
+        starts: Those of them that start a training.
+    """
+
+    launchers: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    services: FrozenDict[str, str] = FrozenDict()
+    files: FrozenDict[str, KeyFile] = FrozenDict()
+    calls: FrozenDict[str, PythonCall] = FrozenDict()
+    starts: tuple[str, ...] = ()
+
+
+NO_LAUNCH = LaunchSheet()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSheet:
     """Say what a framework's keys mean.
 
@@ -150,6 +205,7 @@ class ConfigSheet:
         version: The framework's, whose keys and defaults these are.
         versions: Those that are known, the oldest first; the last is the one whose keys these are.
         earlier: What earlier ones had otherwise, by the last version that had it.
+        of_starts: Defaults of settings where a start of another name than the usual trains, by its pattern.
         ranges: Keys that only some versions have: by them a configuration says of which it is.
         images: What says a version in names of container images and packages, as regular expressions: the group
             `version` is of the framework, one with an engine's name of that, `NAME_minor` what follows its `0.`.
@@ -161,6 +217,9 @@ class ConfigSheet:
             is of a copy that has more.
         file_key: Key whose value names the YAML file of a configuration; empty where the flag `--config` does.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
+        starts: Modules and scripts that train with RL, as patterns; what follows one is its command line. One of two
+            words is a program and its command.
+        launch: Where keys stand beside that command line.
         fork_starts: Those of frameworks that are built on it, as patterns; they are taken as its own.
         start_keys: Keys, as patterns, that no other program has: a Python program with two of them is such a fork's.
         refused_starts: Those that train otherwise, and what they do.
@@ -201,6 +260,7 @@ class ConfigSheet:
     version: str
     versions: tuple[str, ...]
     earlier: FrozenDict[str, VersionChange] = FrozenDict()
+    of_starts: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     ranges: tuple[VersionRange, ...] = ()
     images: tuple[str, ...] = ()
     engines: FrozenDict[str, str] = FrozenDict()
@@ -210,6 +270,7 @@ class ConfigSheet:
     refuses_unknown: bool = False
     file_key: str = ""
     starts: tuple[str, ...]
+    launch: LaunchSheet = NO_LAUNCH
     fork_starts: tuple[str, ...] = ()
     start_keys: tuple[str, ...] = ()
     refused_starts: FrozenDict[str, str] = FrozenDict()
@@ -246,6 +307,14 @@ class ConfigSheet:
                 yield from map(setting.of, self.roles.values())
         yield from (*self.settings.values(), *self.losses.values())
 
+    def every_key(self) -> tuple[str, ...]:
+        """Return the keys that are known by name, patterns left out."""
+        named = (key for each in self.every_setting() for key in (*each.keys, *each.over))
+        told = (*self.not_modelled, *self.changes_work)
+        others = (name for key in told for name in spelled(key, self.roles))
+        every = dict.fromkeys((*named, *self.harmless(), *others))
+        return tuple(key for key in every if not set(key) & set("*?"))
+
     def harmless(self) -> set[str]:
         """Return the keys, and patterns of keys, that change neither time nor memory."""
         return {
@@ -264,6 +333,14 @@ class ConfigSheet:
             if until in self.earlier:
                 sheet = _changed(sheet, self.earlier[until])
         return sheet
+
+
+def of_start(sheet: ConfigSheet, start: str) -> ConfigSheet:
+    """Return a sheet with the defaults that a start has which is not the usual one."""
+    for pattern, defaults in sheet.of_starts.items():
+        if fnmatchcase(start.lower(), pattern):
+            return _changed(sheet, VersionChange(defaults=defaults))
+    return sheet
 
 
 def _changed(sheet: ConfigSheet, earlier: VersionChange) -> ConfigSheet:

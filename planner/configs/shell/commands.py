@@ -4,6 +4,7 @@ import os.path
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rlplan.planner.configs.shell.conditions import Truth
@@ -30,6 +31,11 @@ SETUP_FILES: Final = frozenset(
 )
 # Why a file is not read into a script, as a clause.
 NOT_AT_HAND: Final = "is not at hand"
+# What searches, and says by its success whether it finds something.
+SEARCHES: Final = frozenset({"grep", "egrep"})
+_QUIET: Final = re.compile("-[a-zA-Z]*q[a-zA-Z]*")
+# Characters of a file that a small program is given.
+MOST_READ: Final = 2**20
 ASSIGNING: Final = frozenset(("export", "declare", "local", "readonly", "typeset"))
 # What an `exit` may be: success, failure, or what the last command said.
 SUCCESS: Final = ("0", "")
@@ -173,6 +179,9 @@ class Commands:
             return players[name](words, node)
         if name in SILENT or name == "false":
             return name != "false"
+        searched = self._searched(words) if name in SEARCHES else None
+        if searched is not None:
+            return searched
         if name in PROGRAMS and self._print_of(words, node):
             return True
         text = " ".join(word.value for word in words)
@@ -183,11 +192,41 @@ class Commands:
             self._print_unknown(node)
         return known
 
+    def _searched(self, words: list[Text]) -> Truth:
+        """Return whether a quiet search (`grep -q`) finds something; None where it is none, or that is not known."""
+        quiet = [word for word in words[1:] if _QUIET.fullmatch(word.value)]
+        given = self._read_by(words)
+        if not quiet or given is None or any(word.gaps for word in (*words, given[1])):
+            return None
+        kept = (re.sub("^(-[a-zA-Z]*)q", r"\1", each.value) for each in given[0])
+        found = printed_by([each for each in kept if each != "-"], given[1].value)
+        return None if found is None else bool(found)
+
+    def _read_by(self, words: list[Text]) -> tuple[list[Text], Text] | None:
+        """Return a small program's words and what it reads: what comes in, or the file at their end; None for nothing.
+
+        Where it is a file, the words are those without it.
+        """
+        if words[0].value in WITHOUT_INPUT:
+            return words, Text("")
+        if self._input is not None:
+            return words, self._input
+        least = 2 if words[0].value == "cat" else 3  # a program or pattern of its own comes first
+        if len(words) < least or words[-1].gaps:
+            return None
+        path = Path(self._at(words[-1]).value)
+        try:
+            text = path.read_text(encoding="utf-8") if path.is_file() else None
+        except (OSError, ValueError):
+            return None
+        return None if text is None or len(text) > MOST_READ else (words[:-1], Text(text))
+
     def _print_of(self, words: list[Text], node: "Node") -> bool:
         """Print what a small program does, as far as its words and what it reads are known."""
-        if self._input is None and words[0].value not in WITHOUT_INPUT:
+        read = self._read_by(words)
+        if read is None:
             return False
-        given = Text("") if words[0].value in WITHOUT_INPUT else self._input or Text("")
+        words, given = read
         gaps = (*(gap for word in words for gap in word.gaps), *given.gaps)
         if gaps and len(words) == 1 and words[0].value == "cat":
             self._print(given)

@@ -91,6 +91,8 @@ class _Test:
             return self._of_one(parts[0], parts[1])
         if node.type == "binary_expression" and len(parts) == 3:  # noqa: PLR2004 -- left, sign, right
             return self._of_two(parts[0], parts[1], parts[2])
+        if node.type == "binary_expression":
+            return self._of_pattern(parts)
         return self._is_text(node)
 
     def _is_text(self, node: "Node") -> Truth:
@@ -133,6 +135,15 @@ class _Test:
         if first.gaps or second.gaps:
             return None
         return compared(first.value, kind, second.value, literal=right.type == "string")
+
+    def _of_pattern(self, parts: "list[Node]") -> Truth:
+        """Compare with a pattern that is partly in quotes, as `*"--help"*`, whose parts stand one by one."""
+        left, sign, *right = parts
+        texts = [self._words.text(each).with_empty(Gap.is_argument) for each in (left, *right)]
+        if any(each.gaps for each in texts):
+            return None
+        kind, pattern = (sign.text or b"").decode(), "".join(each.value for each in texts[1:])
+        return compared(texts[0].value, kind, pattern, literal=False)
 
 
 def compared(first: str, kind: str, second: str, *, literal: bool = True) -> Truth:

@@ -39,6 +39,8 @@ MOST_BYTES: Final = 2**20
 # Commands that read statements.
 READS_STATEMENTS: Final = frozenset({"bash", "sh", "ssh", "sbatch", "srun"})
 
+# A variable in the midst of a path, where the parser would end the word: `recipes/$MODEL/$TASK/config_$NAME.yaml`.
+_IN_A_PATH: Final = re.compile(r"(?<=[\w}/.-])\$([A-Za-z_]\w*)(?=[/.-])")
 # `...` on one line, with what stands before it.
 _BACKTICKS: Final = re.compile(r"(?m)^([^`\n]*)`([A-Za-z$\"/][^`\n]*)`")
 
@@ -94,7 +96,8 @@ def evaluate(
         variables |= {"0": Text(str(path)), "BASH_SOURCE": (Text(str(path)),)}
     given = tuple(map(_text, arguments))
     script = _Script(variables, given, dict(probes or {}), wanted, parse)
-    root = parse(_BACKTICKS.sub(_substitution, _BLANKS.sub(r"\1'\2'", text)))
+    plain = _IN_A_PATH.sub(r"${\1}", _BLANKS.sub(r"\1'\2'", text))
+    root = parse(_BACKTICKS.sub(_substitution, plain))
     try:
         script.block(root.children)
     except RefusedError as error:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Value = Text | tuple[Text, ...]
 
+# What the parser counts among a variable, or the last quote, though it stands before it in quotes.
+_BLANKS_BEFORE: Final = re.compile(rb"(?:\s|\\\n)*")
 # What a backslash takes its meaning from, inside double quotes and outside.
 _IN_QUOTES: Final = re.compile(r'\\(\n|["$`\\])')
 _OUTSIDE: Final = re.compile(r"\\(\n|.)", re.DOTALL)
@@ -81,7 +83,7 @@ class Words:
         if node.type in {"string", "concatenation", "command_name", "translated_string"}:
             return self._joined_parts(node, quoted=quoted or node.type == "string")
         if node.type == "simple_expansion":
-            return self._variable(source(node).strip()[1:], node, quoted=quoted)
+            return self._variable(_bare(node)[1:], node, quoted=quoted)
         if node.type == "expansion":
             return self._expansion(node, quoted=quoted)
         if node.type == "arithmetic_expansion":
@@ -118,8 +120,9 @@ class Words:
 
     def _unset(self, name: str, node: "Node") -> Text:
         reason = f"argument {name} is not given" if name.isdecimal() else f"{name} is not set"
-        gap = Gap(line=line_of(node), source=source(node), reason=reason, unset=True)
-        return Text("".join(source(node).split()), line_of(node), (gap,))
+        written = _bare(node)
+        gap = Gap(line=line_of(node), source=written, reason=reason, unset=True)
+        return Text("".join(written.split()), line_of(node), (gap,))
 
     def _value(self, name: str) -> Value | None:
         if _WHOLE.fullmatch(name) and name != "0":
@@ -295,12 +298,20 @@ def line_of(node: "Node") -> int:
     return node.start_point[0] + 1
 
 
+def _bare(node: "Node") -> str:
+    """Return a part of a word without the blanks that the parser counts among it."""
+    return _BLANKS_BEFORE.sub(b"", node.text or b"", count=1).decode("utf-8", "replace").strip()
+
+
 def _parts(node: "Node") -> Iterator[tuple["Node | None", str]]:
     """Yield the parts of a word, each with the plain text between it and the part before."""
     text, start = node.text or b"", node.start_byte
     at = start
     for part in node.children:
-        between = text[at - start : part.start_byte - start].decode("utf-8", "replace")
+        begins = part.start_byte
+        if node.type == "string" and part.type != "string_content":
+            begins += len(_BLANKS_BEFORE.match(part.text or b"")[0])  # type: ignore[index]
+        between = text[at - start : begins - start].decode("utf-8", "replace")
         if part.type == '"':
             yield None, between
         else:

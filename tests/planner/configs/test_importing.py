@@ -157,6 +157,11 @@ def test_overrides_behind_a_yaml_file_count(tmp_path):
     assert found.job.cluster[0].nodes == 4
 
 
+def test_a_name_in_braces_is_a_flags_word_and_no_mapping():
+    keys = imported("openrlhf", [*OPENRLHF, "--logger.wandb.key", "{wandb_token}"], OPTIONS).keys
+    assert keys.unknown == ()
+
+
 def test_an_openrlhf_command_line_has_pools_of_its_own():
     found = imported("openrlhf", OPENRLHF, OPTIONS)
     pools = {pool.name: (pool.gpus, pool.roles) for pool in found.draft.pools}

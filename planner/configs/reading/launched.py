@@ -1,0 +1,154 @@
+"""Keys that stand beside the command line of a start: launchers' flags, other commands, files that keys name."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+from rlplan.errors import FileError, unreadable
+from rlplan.planner.configs.reading.given import Flat, GivenValue, flags_of, nested_leaves, place_of
+from rlplan.planner.configs.reading.inherited import read_inherited
+from rlplan.planner.configs.reading.sheet import ConfigSheet, KeyFile
+from rlplan.planner.configs.shell.commands import Command
+from rlplan.planner.configs.shell.text import Gap, Text
+
+# What a file says where the trainer is to take its own value.
+AUTO: Final = "auto"
+JSON: Final = ".json"
+# A flag of one letter, which none of the keys is.
+SHORT: Final = re.compile(r"-[A-Za-z]")
+DASHED: Final = re.compile(r"[A-Za-z][\w-]*")
+NOT_THERE: Final = "is not at hand: its values are not known"
+
+
+def words_that_start(patterns: Iterable[str], words: Sequence[Text], place: int) -> int:
+    """Return how many words from a place on are a start: one, or two that are a program and its command; 0 for none."""
+    for pattern in patterns:
+        parts = pattern.split(" ")
+        given = [word.value for word in words[place : place + len(parts)]]
+        if len(parts) > 1:
+            given[:1] = [Path(each).name for each in given[:1]]
+        if len(given) == len(parts) and all(map(fnmatchcase, given, parts)):
+            return len(parts)
+    return 0
+
+
+def launcher_keys(
+    sheet: ConfigSheet, words: Sequence[Text], variables: Iterable[tuple[str, Text]], file: str
+) -> Flat:
+    """Return the keys that stand in front of a start: flags of what launches it, and variables of its command.
+
+    Args:
+        words: In front of the start, in the same command.
+    """
+    launch = sheet.launch
+    found: Flat = {
+        name: GivenValue(value=text.value, where=place_of(text, file), gaps=text.gaps)
+        for name, text in variables
+        if name in launch.variables
+    }
+    named = [Path(word.value).name for word in words]
+    first = next((at for at, name in enumerate(named) if name in launch.launchers), None)
+    if first is None:
+        return found
+    long = [word for word in words[first + 1 :] if not SHORT.fullmatch(word.value)]
+    flags = with_underscores(flags_of(long, file))
+    return {**found, **{name: flags[name] for name in flags if name not in launch.apart}}
+
+
+def with_underscores(flat: Flat) -> Flat:
+    """Return keys by their names in Python: argparse takes `--num-processes` for `num_processes`."""
+    return {
+        key.replace("-", "_") if DASHED.fullmatch(key) else key: given
+        for key, given in flat.items()
+    }
+
+
+def service_keys(sheet: ConfigSheet, commands: Iterable[Command], file: str) -> Flat:
+    """Return the keys of commands of their own that a script starts beside a training; of several alike the last counts."""
+    found: Flat = {}
+    for command in commands:
+        for pattern, prefix in sheet.launch.services.items():
+            places = range(len(command.words))
+            at = next(
+                (at for at in places if words_that_start((pattern,), command.words, at)), None
+            )
+            if at is None:
+                continue
+            flags = flags_of(command.words[at + len(pattern.split(" ")) :], file)
+            found |= {f"{prefix}{name.replace('-', '_')}": given for name, given in flags.items()}
+    return found
+
+
+def with_files(sheet: ConfigSheet, flat: Flat, folder: Path) -> tuple[Flat, tuple[str, ...]]:
+    """Return keys with those of the files that they name below them, and what is to be said of these.
+
+    A file that is not at hand has what others of its name have, where that is known; else its key has a gap.
+
+    Raises:
+        FileError: A file is broken.
+    """
+    found, notes = dict(flat), list[str]()
+    for key, meant in sheet.launch.files.items():
+        given = found.get(key)
+        if given is None or given.gaps or not isinstance(given.value, str) or not given.value:
+            continue
+        path = _at_hand(given.value, folder)
+        if path is not None:
+            below = _keys_of_file(path, meant)
+        else:
+            below = {
+                f"{meant.prefix}{name}": GivenValue(value=value, where=given.where)
+                for name, value in (_preset(meant, given.value) or {}).items()
+            }
+            if below:
+                notes.append(f"{key}={given.value} is not at hand, and taken by its name")
+            else:
+                gap = Gap(line=0, source=given.value, reason=NOT_THERE)
+                found[key] = GivenValue(value=given.value, where=given.where, gaps=(gap,))
+                notes.append(f"{key}={given.value} {NOT_THERE}")
+        found = {**below, **found}
+    return found, tuple(notes)
+
+
+def _at_hand(name: str, folder: Path) -> Path | None:
+    """Return the file of a name: as it stands, or below the script's folder or one above; else beside the script."""
+    bases = (Path(), folder, *folder.resolve().parents)
+    paths = [base / name for base in bases] + [folder / Path(name).name]
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _keys_of_file(path: Path, meant: KeyFile) -> Flat:
+    """Return a file's keys without those that it leaves to the trainer."""
+    read = _read_json(path) if path.suffix == JSON else read_inherited(path)
+    return {
+        f"{meant.prefix}{name}": given
+        for name, given in read.items()
+        if given.value is not None and given.value != AUTO
+    }
+
+
+def _read_json(path: Path) -> Flat:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(str(path), error) from None
+    except (ValueError, RecursionError):
+        raise FileError(str(path), "is not JSON") from None
+    if not isinstance(data, dict):
+        raise FileError(str(path), "is no mapping", allowed="keys with values")
+    return {key: GivenValue(value=value, where=str(path)) for key, value in _leaves(data)}
+
+
+def _leaves(data: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    for name, value in data.items():
+        yield from nested_leaves(name, value)
+
+
+def _preset(meant: KeyFile, name: str) -> Mapping[str, object] | None:
+    """Return what a file holds that is called so; None where no such name is known."""
+    stem = Path(name).name.lower()
+    stem = stem.removesuffix(JSON).removesuffix(".yaml").removesuffix(".yml")
+    return next((held for each, held in meant.presets.items() if fnmatchcase(stem, each)), None)

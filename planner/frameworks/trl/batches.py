@@ -1,0 +1,220 @@
+"""TRL's batches, which count completions: what is generated at a time, what an update learns from, on how many GPUs."""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.sizes import nearest_divisor
+
+# Processes of a node where nothing says how many: what accelerate's examples of TRL and open-r1 say.
+USUAL_PROCESSES: Final = 8
+# How many of them are tried, the usual ones first, until groups of completions fit in what is generated.
+TRIED: Final = (8, 4, 2, 1, 6, 7, 3, 5)
+NODE_SIZES: Final = (1, 2, 4, 8, 16)
+# Versions in which batches counted otherwise.
+OF_PROMPTS: Final = ("0.14",)
+EACH_ITS_OWN: Final = ("0.14", "0.15", "0.16")
+WITHOUT_STEPS: Final = (*EACH_ITS_OWN, "0.17")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processes:
+    """Hold the processes that train, one on each GPU.
+
+    Attributes:
+        count: All of them.
+        nodes: On which they are, equally many each.
+        server_gpus: GPUs of vLLM's server, beside; 0 where there is none.
+        said: Whether something says how many they are.
+    """
+
+    count: int
+    nodes: int
+    server_gpus: int
+    said: bool
+
+    @property
+    def cluster(self) -> tuple[int, int]:
+        """Return GPUs of a node, and nodes: a server stands on what is left of a single one, else on others."""
+        each = -(-self.count // self.nodes)
+        if self.nodes == 1 and self.count + self.server_gpus <= max(USUAL_PROCESSES, each):
+            return _node(self.count + self.server_gpus), 1
+        per_node = _node(each)
+        return per_node, self.nodes + -(-self.server_gpus // per_node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """Hold what TRL generates and learns from between two points at which both begin anew.
+
+    Attributes:
+        completions: Generated in all.
+        parts: In which they are generated, one after another.
+        epochs: Passes over them.
+        updates: Optimizer steps of one pass.
+        divides: Whether optimizer steps and passes have whole parts of each other.
+        micro_batch: Completions of a rank's forward pass.
+        rank_part: Completions of a rank in a part.
+    """
+
+    completions: int
+    parts: int
+    epochs: int
+    updates: int
+    divides: bool
+    micro_batch: int
+    rank_part: int
+
+    @property
+    def needs_old(self) -> bool:
+        """Tell whether samples are learnt from after an update, so that old log-probabilities are needed."""
+        return self.epochs > 1 or self.updates > 1
+
+
+def _node(gpus: int) -> int:
+    return next((size for size in NODE_SIZES if size >= gpus), gpus)
+
+
+def mode_of(settings: Settings) -> str:
+    """Return who generates: `transformers`, `colocate`, a `server`, or vLLM on a `device` of the trainer's node."""
+    return settings.word("server_mode") if settings.on("use_vllm") else "transformers"
+
+
+def processes_of(settings: Settings) -> Processes:
+    """Return the processes that train, as launchers or files of accelerate say; else of a usual node.
+
+    Raises:
+        FileError: A number of them is none.
+    """
+    nodes = max(1, settings.whole("machines"))
+    server = _server_gpus(settings)
+    count = settings.optional_whole("processes")
+    if count is None:
+        each = _whole(settings, "node_processes") or _listed(settings)
+        count = each and each * nodes
+    if count is not None and count < 1:
+        raise settings.refused("processes", "leaves no GPU to training", "at least 1")
+    said = count is not None
+    if count is None:
+        count = nodes * _usual_processes(settings, nodes, server)
+    if count % nodes:
+        problem = f"does not divide over {nodes} machines"
+        raise settings.refused("processes", problem, f"a multiple of {nodes}")
+    return Processes(count=count, nodes=nodes, server_gpus=server, said=said)
+
+
+def _server_gpus(settings: Settings) -> int:
+    mode = mode_of(settings)
+    if mode == "device":
+        return 1
+    return settings.whole("server_tp") * settings.whole("server_dp") if mode == "server" else 0
+
+
+def _whole(settings: Settings, name: str) -> int | None:
+    """Return a setting where it is a number; `gpu` and `auto` of torchrun say none."""
+    value = settings.value(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _listed(settings: Settings) -> int | None:
+    """Return how many GPUs are listed, as `0,1,2` or `localhost:0,1,2`; None where none are, or `all`."""
+    value = settings.value("gpu_ids")
+    if isinstance(value, list):
+        return len(value) or None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return 1
+    text = str(value or "").rpartition(":")[2]
+    return text.count(",") + 1 if re.fullmatch(r"\d+(,\d+)*", text) else None
+
+
+def _usual_processes(settings: Settings, nodes: int, server: int) -> int:
+    """Return the processes of a node where nothing says how many, so that groups of completions fit if they can."""
+    usual = USUAL_PROCESSES - server if server and nodes == 1 else USUAL_PROCESSES
+    alone = settings.start.endswith(".py") or settings.start[:1].isupper()
+    first: tuple[int, ...] = (usual,) if usual > 0 else ()
+    tried = list(dict.fromkeys((*((1,) if alone and not server else first), *TRIED)))
+    return next((each for each in tried if _fits(settings, each * nodes)), tried[0])
+
+
+def _fits(settings: Settings, count: int) -> bool:
+    return generated_of(settings, count) % max(1, settings.whole("samples")) == 0
+
+
+def device_batch(settings: Settings) -> int:
+    """Return the completions of a rank's micro-batch."""
+    batch = settings.whole("device_batch")
+    if batch < 1:
+        raise settings.refused("device_batch", "is no batch", "at least 1")
+    return batch * settings.whole("samples") if settings.sheet.version in OF_PROMPTS else batch
+
+
+def steps_of_generation(settings: Settings, count: int) -> int:
+    """Return how many micro-batches of each rank are generated together."""
+    version = settings.sheet.version
+    if version in EACH_ITS_OWN:
+        return 1
+    accumulation = settings.whole("accumulation")
+    if version in WITHOUT_STEPS:
+        return accumulation
+    steps, batch = (
+        settings.optional_whole(each) for each in ("generation_steps", "generation_batch")
+    )
+    if steps is None and batch is not None:
+        return max(1, batch // (device_batch(settings) * count))
+    return accumulation if steps is None else max(1, steps)
+
+
+def generated_of(settings: Settings, count: int) -> int:
+    """Return the completions that are generated together.
+
+    Args:
+        count: Processes.
+    """
+    return device_batch(settings) * count * steps_of_generation(settings, count)
+
+
+def batches_of(settings: Settings, processes: Processes) -> Batches:
+    """Return what is generated and learnt from until both begin anew.
+
+    A part is generated for every `steps_per_generation` x `num_iterations` micro-batches, an optimizer step is made
+    after every `gradient_accumulation_steps` of them: both begin anew after their least common multiple. Up to 0.16 each
+    micro-batch of an optimizer step is generated by itself, and all of them are learnt from in every pass.
+    """
+    epochs, accumulation = max(1, settings.whole("epochs")), settings.whole("accumulation")
+    if accumulation < 1:
+        raise settings.refused("accumulation", "is no number of micro-batches", "at least 1")
+    steps = steps_of_generation(settings, processes.count)
+    each_anew = settings.sheet.version in EACH_ITS_OWN
+    whole = accumulation * epochs if each_anew else math.lcm(steps * epochs, accumulation)
+    parts = whole // (steps * epochs)
+    completions = parts * generated_of(settings, processes.count)
+    wanted = whole / accumulation / epochs
+    updates = nearest_divisor(completions, max(1.0, wanted))
+    return Batches(
+        completions=completions,
+        parts=parts,
+        epochs=epochs,
+        updates=updates,
+        divides=updates == wanted,
+        micro_batch=device_batch(settings),
+        rank_part=device_batch(settings) * steps,
+    )
+
+
+def processes_guesses(settings: Settings, processes: Processes) -> Iterator[str]:
+    """Yield what was assumed of the GPUs."""
+    if not processes.said:
+        count = processes.count
+        yield (
+            f"{count} process{'es train' if count > 1 else ' trains'}, since nothing at hand says how many: say "
+            "--num_processes, or --config_file with accelerate's"
+        )
+    given = settings.is_given("server_tp") or settings.is_given("server_dp")
+    if mode_of(settings) == "server" and not given:
+        yield (
+            "vLLM's server has one GPU, as `trl vllm-serve` takes: say --vllm_serve.tensor_parallel_size and "
+            "--vllm_serve.data_parallel_size"
+        )

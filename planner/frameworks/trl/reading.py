@@ -1,0 +1,394 @@
+"""TRL: one pool that trains, and generates in the trainers' own processes, in vLLM beside them, or on a server's GPUs."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
+from rlplan.models.adapter import Adapter
+from rlplan.models.precision import Precision, TrainingPrecision
+from rlplan.plan import TaskPlan
+from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from rlplan.planner.configs.sizes import divided, eager_engine, trainer_options
+from rlplan.planner.frameworks.trl.batches import (
+    Batches,
+    Processes,
+    batches_of,
+    mode_of,
+    processes_guesses,
+    processes_of,
+)
+from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.rules.layouts import FULLY_SHARDED
+
+TRANSFORMERS, SHARDED = "trl-transformers", "trl-transformers-sharded"
+STATIC, GATHERING = "transformers-static", "transformers-static-gathering"
+RLOO: Final = "rloo"
+# Keys that RLOO alone has; a file of its own names no trainer.
+OF_RLOO: Final = ("normalize_advantages", "reward_clip_range")
+# Sequences that a server decodes at a time at most: vLLM's own default on cards of 70 GiB and more.
+SERVER_RUNNING: Final = 1024
+# What only accelerate's files have, which say how processes start and not what they train.
+OF_ACCELERATE: Final = ("compute_environment", "distributed_type")
+# Longest prompt where TRL cuts none: what it cut at up to 0.25, twice.
+USUAL_PROMPT: Final = 1024
+STAGES: Final = (0, 1, 2, 3)
+UNSLOTH: Final = "unsloth.*"
+# What a program gives its trainer of adapters; None where there are none.
+PEFT: Final = "trainer.peft_config"
+# Since then one key turns on Liger's kernels of layers and its loss.
+ONE_LIGER: Final = "0.25"
+
+
+def run_of(settings: Settings) -> Run:
+    """Return what a configuration trains, and how."""
+    _refuse(settings)
+    trainer = trainer_of(settings)
+    processes = processes_of(settings)
+    batches = batches_of(settings, processes)
+    models, keys = _models(settings)
+    pools = [RunPool(name=TRAIN_POOL, gpus=processes.count, roles=tuple(models))]
+    if processes.server_gpus:
+        pools.append(RunPool(name=ROLLOUT_POOL, gpus=processes.server_gpus, roles=("actor",)))
+    generate = _generation(settings, pools[-1], batches, trainer)
+    sizes = {role: _sizes(settings, trainer, role, processes.count, batches) for role in models}
+    _say_doubts(settings, batches)
+    sheet = settings.sheet.trainers[trainer]
+    return Run(
+        framework=_framework(settings, trainer, generate.engine),
+        trainer=trainer,
+        engines=Engines(
+            train=sheet.engine, generate=generate.engine, sleeps=not _stays_awake(settings)
+        ),
+        algorithm=_algorithm(settings),
+        models=models,
+        model_keys=keys,
+        work=_work(settings, batches),
+        groups=(processes.cluster,),
+        pools=tuple(pools),
+        generate=generate,
+        trainers=sizes,
+        options={role: _options(settings, trainer, role) for role in models},
+        loss=_loss(settings),
+        old_log_prob="trainer" if passes_again(settings, batches) else "engine",
+        precision=_precision(settings),
+        kv_cache=_cache(settings),
+        adapter=adapter_of(settings),
+        notes=tuple(_notes(settings)),
+        guesses=tuple(_guesses(settings, processes, batches)),
+    )
+
+
+def _framework(settings: Settings, trainer: str, engine: str) -> str:
+    """Return the sheet of steps: without vLLM the trained model generates, gathered first where it is sharded."""
+    if settings.on("use_vllm"):
+        return settings.sheet.trainers[trainer].framework
+    whole = _stage(settings, trainer) < FULLY_SHARDED or engine == GATHERING
+    return TRANSFORMERS if whole else SHARDED
+
+
+def _refuse(settings: Settings) -> None:
+    """Refuse a file that says only how processes start.
+
+    Raises:
+        FileError: It is accelerate's.
+    """
+    held = [key for key in OF_ACCELERATE if key in settings.flat]
+    named = any(each in settings.flat for each in settings.sheet.settings["model"].keys)
+    if len(held) == len(OF_ACCELERATE) and not named and settings.model is None:
+        problem = "is of accelerate's configuration, which says how processes start and not what they train"
+        allowed = "the recipe or script of the training, with this file behind it as --config_file"
+        raise settings.refused_key(held[0], problem, allowed)
+
+
+def trainer_of(settings: Settings) -> str:
+    """Return what wraps the model: `deepspeed`, `fsdp`, or `ddp`, which is one GPU alone as well.
+
+    Raises:
+        FileError: accelerate is to run something else.
+    """
+    if settings.is_given("deepspeed_file") or any(settings.has("deepspeed.*")):
+        return "deepspeed"
+    if settings.value("fsdp_words"):
+        return "fsdp"
+    chosen = settings.value("distribution")
+    if chosen is not None:
+        return str(chosen)
+    if settings.on("uses_deepspeed") or "zero_stage" in settings.flat:
+        return "deepspeed"
+    return "fsdp" if settings.on("uses_fsdp") else "ddp"
+
+
+def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
+    models: dict[Role, str] = {"actor": settings.path("model")}
+    keys: dict[Role, str] = {"actor": settings.key_of("model")}
+    if compares(settings) and adapter_of(settings) is None:
+        models["reference"], keys["reference"] = models["actor"], keys["actor"]
+    reward = _reward_model(settings)
+    if reward is not None:
+        models["reward"], keys["reward"] = reward
+    return models, keys
+
+
+def _reward_model(settings: Settings) -> tuple[str, str] | None:
+    """Return a reward model and the key that names it: outright, or by its id among the reward functions."""
+    if settings.is_given("reward_model"):
+        return settings.path("reward_model"), settings.key_of("reward_model")
+    key = settings.key_of("reward_functions")
+    given = settings.given(key)
+    listed = given if isinstance(given, list) else [given]
+    named = (each for each in listed if isinstance(each, str) and each.count("/") == 1)
+    found = next((each for each in named if not set(each) & set("( \n'\"")), None)
+    return None if found is None else (found, key)
+
+
+def compares(settings: Settings) -> bool:
+    """Tell whether the actor is compared with a reference, if only with itself without its adapters."""
+    return settings.number("kl_weight") != 0
+
+
+def is_rloo(settings: Settings) -> bool:
+    """Tell whether RLOO's trainer trains, by its start."""
+    return RLOO in settings.start.lower()
+
+
+def _algorithm(settings: Settings) -> str:
+    if is_rloo(settings):
+        return RLOO
+    return algorithm_of(settings, compares=compares(settings))
+
+
+def adapter_of(settings: Settings) -> Adapter | None:
+    """Return the adapters that are trained, which are merged for generation; None where the model itself is."""
+    given = settings.flat.get(PEFT)
+    without = given is not None and not given.gaps and given.value is None
+    wraps = settings.on("peft") or (any(settings.has("peft.*")) and not without)
+    if not wraps or settings.whole("lora_rank") < 1:
+        return None
+    rank, alpha = settings.whole("lora_rank"), settings.number("lora_alpha")
+    return Adapter(rank=rank, alpha=alpha, sync="merged")
+
+
+def _generation(settings: Settings, pool: RunPool, batches: Batches, trainer: str) -> TaskPlan:
+    """Return the layout of generation: of the trainers' own GPUs each its part, of a server all of it."""
+    mode = mode_of(settings)
+    if mode == "transformers":
+        sharded = trainer == "deepspeed" and _stage(settings, trainer) == FULLY_SHARDED
+        engine = GATHERING if sharded and not settings.on("gathers") else STATIC
+        return TaskPlan(pool=pool.name, engine=engine, dp=pool.gpus, max_running=batches.rank_part)
+    apart = mode != "colocate"
+    tp = (
+        settings.whole("server_tp" if mode == "server" else "rollout_tp") if mode != "device" else 1
+    )
+    key = settings.key_of("server_tp" if mode == "server" else "rollout_tp")
+    eager = mode == "server" and settings.on("server_eager")
+    return TaskPlan(
+        pool=pool.name,
+        engine=eager_engine(settings.word("rollout_engine"), eager=eager),
+        tp=tp,
+        dp=divided(settings, key, pool.gpus, tp),
+        max_running=_running(batches, tp, apart=apart),
+        memory_fraction=settings.number("server_memory" if mode == "server" else "memory_fraction"),
+    )
+
+
+def _running(batches: Batches, tp: int, *, apart: bool) -> int:
+    """Return how many sequences an engine decodes at a time at most.
+
+    A colocated one may run all that its processes generate together; where that is all there is, any number above does
+    the same, and vLLM's own stands for it.
+    """
+    own = batches.rank_part * tp
+    return SERVER_RUNNING if apart or (batches.parts == 1 and own <= SERVER_RUNNING) else own
+
+
+def _stays_awake(settings: Settings) -> bool:
+    """Tell whether an engine keeps weights and cache on the trainers' GPUs while these train."""
+    return mode_of(settings) == "colocate" and not settings.on("sleeps")
+
+
+def _cache(settings: Settings) -> Any:  # noqa: ANN401 -- a format, or none
+    return settings.value("server_cache") if mode_of(settings) == "server" else None
+
+
+def _stage(settings: Settings, trainer: str) -> int:
+    """Return the ZeRO stage, or what stands for it in FSDP.
+
+    Raises:
+        FileError: There is no such stage.
+    """
+    if trainer == "ddp":
+        return 0
+    own = settings.of(trainer, "actor")
+    stage = own.optional_whole("zero")
+    if trainer == "fsdp" and stage is None:
+        words = str(settings.value("fsdp_words") or "")
+        return 2 if "shard_grad_op" in words or "hybrid_shard_zero2" in words else FULLY_SHARDED
+    if stage not in STAGES:
+        raise settings.refused_key(own.key_of("zero"), "is no stage of ZeRO", "0, 1, 2 or 3")
+    return stage
+
+
+def _sizes(
+    settings: Settings, trainer: str, role: Role, gpus: int, batches: Batches
+) -> TrainerSizes:
+    """Return the sizes of a role's model: all of them are wrapped alike, and only a trained one has an optimizer."""
+    own = settings.of(trainer, role)
+    checkpoints = settings.on("checkpoints") or settings.on("fsdp_checkpoints")
+    return TrainerSizes(
+        pool=TRAIN_POOL,
+        dp=gpus,
+        micro_batch=batches.micro_batch,
+        infer_micro_batch=batches.micro_batch,
+        zero_stage=_stage(settings, trainer),
+        recompute="full" if checkpoints else "none",
+        offload=own.on("cpu_offload") or (role == "actor" and own.on("cpu_optimizer")),
+    )
+
+
+def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
+    """Return how a role's trainer keeps its states and makes its logits.
+
+    Without DeepSpeed and FSDP nothing keeps fp32 beside weights that are loaded in 16 bits.
+    """
+    own = settings.of(trainer, role)
+    fused = "fused" if fuses_loss(settings) and role == "actor" else None
+    options = trainer_options(own, fused)
+    if trainer == "fsdp" and "offload" in str(settings.value("fsdp_words") or ""):
+        options = replace(options, host_states=True)
+    if trainer != "ddp" or adapter_of(settings) is not None:
+        return options
+    dtype = dtype_of(settings)
+    return replace(options, weights=None if dtype == "fp32" else cast(TrainingPrecision, dtype))
+
+
+def fuses_loss(settings: Settings) -> bool:
+    """Tell whether Liger's kernel makes the loss: since 0.25 wherever its kernels of layers are on."""
+    order = settings.sheet.versions.index
+    alike = order(settings.sheet.version) >= order(ONE_LIGER)
+    return settings.on("liger_loss") or (alike and settings.on("liger_kernel"))
+
+
+def dtype_of(settings: Settings) -> str:
+    """Return the format in which the model is loaded: transformers' own, fp32, where nothing says it."""
+    value = settings.value("dtype")
+    return "fp32" if value is None else str(value)
+
+
+def _precision(settings: Settings) -> Precision:
+    """Return the format of products: of mixed precision, or of weights that are loaded in 16 bits."""
+    mixed = str(settings.value("mixed_precision") or "no")
+    if settings.on("fp16") or mixed == "fp16":
+        return "fp16"
+    loaded = dtype_of(settings)
+    if settings.on("bf16") or mixed in {"bf16", "fp8"} or loaded == "bf16":
+        return "bf16"
+    return cast(Precision, loaded)
+
+
+def passes_again(settings: Settings, batches: Batches) -> bool:
+    """Tell whether a pass for old log-probabilities follows generation (trainer/grpo_trainer.py).
+
+    RLOO always makes one. GRPO does where samples are learnt from after an update, and, since 0.23, where vLLM's
+    log-probabilities are corrected for.
+    """
+    if is_rloo(settings):
+        return True
+    corrects = settings.on("use_vllm") and settings.on("corrects_sampling")
+    return batches.needs_old or not batches.divides or corrects
+
+
+def _work(settings: Settings, batches: Batches) -> Work:
+    samples = settings.whole("samples")
+    if samples < 1 or batches.completions % samples:
+        problem = f"does not divide the {batches.completions:,} completions that are generated"
+        raise settings.refused("samples", problem, f"a divisor of {batches.completions:,}")
+    agent = any(settings.is_given(each) for each in ("tools", "environments", "rollout_function"))
+    longest = settings.optional_whole("max_response")
+    if longest is None:
+        raise settings.refused("max_response", "leaves responses without a limit", "a whole number")
+    total = longest_total(settings)
+    return Work(
+        prompts=batches.completions // samples,
+        samples=samples,
+        updates=batches.updates,
+        epochs=batches.epochs,
+        max_prompt=settings.optional_whole("max_prompt") or (None if total else USUAL_PROMPT),
+        max_response=longest,
+        max_total=total,
+        turns=None if agent else 1,
+    )
+
+
+def longest_total(settings: Settings) -> int | None:
+    """Return the most tokens of a sequence that the engine takes; None where nothing says it."""
+    mode = mode_of(settings)
+    if mode == "transformers":
+        return None
+    return settings.optional_whole("server_model_len" if mode == "server" else "max_total")
+
+
+def _loss(settings: Settings) -> Hyperparameters:
+    weight = settings.number("kl_weight")
+    losses = given_losses(settings, _algorithm(settings))
+    if is_rloo(settings):
+        losses.pop("loss_mean", None)
+    kind = "none" if not compares(settings) else "reward" if is_rloo(settings) else "loss"
+    return Hyperparameters(
+        **losses,
+        temperature=settings.number("temperature") or 1.0,
+        **kl_place(cast(Any, kind), abs(weight)),
+    )
+
+
+def _say_doubts(settings: Settings, batches: Batches) -> None:
+    """Name what changes the amount of work, and is counted in part or not at all."""
+    settings.doubt("tools", "turns with tools")
+    settings.doubt("environments", "turns in an environment")
+    settings.doubt("rollout_function", "a rollout of one's own")
+    if not batches.divides:
+        settings.doubt("epochs", "passes over what is generated that are no whole optimizer steps")
+        settings.doubt("generation_steps", "generations that are no whole optimizer steps")
+    for key in () if is_rloo(settings) else OF_RLOO:
+        if key in settings.flat:
+            settings.doubts[key] = "RLOO: its start, as `trl rloo --config FILE`, is not said"
+    if settings.value("mixed_precision") == "fp8":
+        settings.leave_out("mixed_precision", "products in fp8: they are counted in bf16")
+    for name in ("four_bits", "eight_bits"):
+        if settings.on(name):
+            settings.leave_out(name, "weights in 4 or 8 bits: they are counted in 16")
+    for key in settings.has(UNSLOTH):
+        settings.left_out.setdefault(key, "Unsloth's own kernels, memory and generation")
+
+
+def _notes(settings: Settings) -> Iterator[str]:
+    if not is_rloo(settings):
+        yield from algorithm_notes(settings, _algorithm(settings))
+    frozen = adapter_of(settings) is not None and dtype_of(settings) == "fp32"
+    if frozen and trainer_of(settings) != "deepspeed":
+        yield "frozen weights that are loaded in fp32 are counted in 16 bits: dtype=bfloat16 loads them so"
+    if any(settings.has(UNSLOTH)):
+        yield "a model of Unsloth's is forecast as transformers' and TRL's own, which take longer and hold more"
+    words = [
+        f"{settings.value('fsdp_words') or ''}",
+        f"{settings.given('fsdp_config.fsdp_sharding_strategy')}",
+    ]
+    if any("hybrid" in each.lower() for each in words):
+        yield "states that FSDP shards inside a node alone are counted as sharded over all of them"
+
+
+def _guesses(settings: Settings, processes: Processes, batches: Batches) -> Iterator[str]:
+    """Yield what was assumed of the amount of work, and of the GPUs."""
+    yield from processes_guesses(settings, processes)
+    if settings.optional_whole("max_prompt") is None and not longest_total(settings):
+        yield (
+            f"prompts of at most {USUAL_PROMPT:,} tokens: TRL {settings.sheet.version} cuts none; say "
+            "--max_prompt_length"
+        )
+    if batches.parts > 1 and settings.on("use_vllm"):
+        yield (
+            f"{batches.parts} generations of {batches.completions // batches.parts:,} completions, one after another "
+            "before an optimizer step, are forecast as one, which waits for its longest once"
+        )

@@ -1,0 +1,189 @@
+"""Python programs read as literals: what their calls are given, as far as it is constant, and why it is not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplan.errors import FileError
+from rlplan.planner.configs.reading.given import GivenValue
+from rlplan.planner.configs.reading.literals import has_call, python_keys
+from rlplan.planner.configs.reading.sheet import PythonCall
+
+CALLS = {"Config": PythonCall(), "Trainer": PythonCall(prefix="trainer.", first="model")}
+
+
+def keys(tmp_path, text, **arguments):
+    """Return what a program's calls are given."""
+    path = tmp_path / "train.py"
+    path.write_text(text, encoding="utf-8")
+    flags = {name: GivenValue(value=value, where="there") for name, value in arguments.items()}
+    return python_keys(path, CALLS, flags)
+
+
+def values(tmp_path, text, **arguments):
+    """Return the known values by key."""
+    flat = keys(tmp_path, text, **arguments).flat
+    return {key: each.value for key, each in flat.items() if not each.gaps}
+
+
+# What an expression behind `x=` is.
+KNOWN = {
+    "1024 * 4 + 2": 4098,
+    "-3": -3,
+    "2 ** 3 if False else 7": 7,
+    "'a' + 'b'": "ab",
+    "torch.bfloat16": "bfloat16",
+    "[1, 'b', reward_length]": [1, "b", "reward_length"],
+    "int('4') // 2": 2,
+    "max(2, len([1, 2, 3]))": 3,
+    "not torch.cuda.is_bf16_supported()": False,
+    "os.environ.get('SIZE', 8)": 8,
+    "f'{NAME}-run'": "big-run",
+    "SIZES['small']": 3,
+    "None or 5": 5,
+    "'a' == 'b'": False,
+}
+UNKNOWN = {
+    "compute()": "is what a call returns",
+    "missing": "is set nowhere in the program",
+    "CHANGING": "is set in more than one way",
+    "spec.size": "is known where it runs",
+    "args.size": "is what --size says, which is not given",
+    "[each for each in range(3)]": "is no constant",
+    "10 / 0": "is no number",
+    "LOOP": "goes around in circles",
+}
+CONSTANTS = """
+NAME = "big"
+SIZES = {"small": 3}
+CHANGING = 1
+CHANGING = 2
+LOOP = LOOP + 1
+"""
+
+
+@pytest.mark.parametrize("expression", KNOWN)
+def test_a_constant_expression_is_followed(tmp_path, expression):
+    assert values(tmp_path, f"{CONSTANTS}Config(x={expression})") == {"x": KNOWN[expression]}
+
+
+@pytest.mark.parametrize("expression", UNKNOWN)
+def test_of_any_other_the_reason_is_said_with_its_line(tmp_path, expression):
+    found = keys(tmp_path, f"{CONSTANTS}Config(x={expression})").flat["x"]
+    assert (found.gaps[0].reason, found.gaps[0].line) == (UNKNOWN[expression], 7)
+    assert found.where.endswith("train.py:7")
+
+
+def test_mappings_are_flat_and_results_of_other_calls_are_no_values(tmp_path):
+    text = """
+config = trl.Config("out", kwargs={"a": {"b": 1}}, **dict(c=2))
+config.late = 3
+Trainer("Qwen/Qwen3-8B", args=config, other=Config())
+"""
+    found = {"kwargs.a.b": 1, "c": 2, "trainer.model": "Qwen/Qwen3-8B", "late": 3}
+    assert values(tmp_path, text) == found
+
+
+def test_what_a_call_makes_of_its_first_argument_stands_for_it(tmp_path):
+    """A model that is loaded, and wrapped, is still the one that was named."""
+    text = """
+other = Load("Qwen/Qwen3-4B")
+model, tokenizer = Load(name="Qwen/Qwen3-8B")
+model = Wrap(model, rank=8)
+Trainer(model=model, reward=other)
+"""
+    calls = {**CALLS, "Load": PythonCall(prefix="load.", first="name"), "Wrap": PythonCall()}
+    path = tmp_path / "train.py"
+    path.write_text(text, encoding="utf-8")
+    flat = python_keys(path, calls, {}).flat
+    assert flat["trainer.model"].value == "Qwen/Qwen3-8B"
+    assert flat["trainer.reward"].value == "Qwen/Qwen3-4B"
+
+
+OPTIONS = """
+parser.add_argument("--num-samples", type=int, default=4)
+parser.add_argument("--use_vllm", action="store_true")
+@dataclass
+class Arguments:
+    rate: float = field(default=1e-6)
+args = parser.parse_args()
+Config(samples=args.num_samples, vllm=args.use_vllm, rate=script_args.rate)
+"""
+
+
+def test_options_are_what_they_are_given_or_their_defaults(tmp_path):
+    assert values(tmp_path, OPTIONS) == {"samples": 4, "vllm": False, "rate": 1e-6}
+    given = values(tmp_path, OPTIONS, num_samples=16, use_vllm=True)
+    assert given == {"samples": 16, "vllm": True, "rate": 1e-6}
+    assert keys(tmp_path, OPTIONS).options == {"num_samples", "use_vllm", "rate"}
+
+
+def test_a_class_made_of_a_call_s_has_defaults_of_its_own(tmp_path):
+    text = """
+@dataclass
+class Mine(trl.Config):
+    samples: int = field(default=16, metadata={})
+    names: list = field(default_factory=list)
+    rate: float = compute()
+"""
+    found = keys(tmp_path, text)
+    assert {key: each.value for key, each in found.defaults.items()} == {"samples": 16}
+    assert found.flat == {}
+
+
+def test_what_a_condition_of_constants_rules_out_is_not_there(tmp_path):
+    text = """
+lora = None
+if args.use_lora:
+    lora = 16
+else:
+    Config(no_adapter=True)
+Config(rank=lora)
+parser.add_argument("--use_lora", action="store_true")
+"""
+    assert values(tmp_path, text) == {"no_adapter": True, "rank": None}
+    assert values(tmp_path, text, use_lora=True) == {"rank": 16}
+
+
+def test_parameters_are_their_defaults_and_no_constants_of_the_same_name(tmp_path):
+    text = """
+lr = 1.0
+def train(lr, steps=3):
+    Config(lr=lr, steps=steps)
+def other(): Trainer(lr=lr)
+"""
+    assert values(tmp_path, text) == {"steps": 3, "trainer.lr": 1.0}
+
+
+def test_a_value_that_is_changed_in_place_is_not_known(tmp_path):
+    assert values(tmp_path, "n = 1\nn += 1\nConfig(n=n)") == {}
+
+
+@pytest.mark.parametrize("text", ["def f(:", "x = '\0'", "print 1"])
+def test_what_is_no_python_is_refused(tmp_path, text):
+    with pytest.raises(FileError, match="is not Python"):
+        keys(tmp_path, text)
+    assert not has_call(tmp_path / "train.py", ("Config",))
+
+
+def test_doubling_texts_and_deep_sums_end(tmp_path):
+    lines = [
+        "a0 = 'x'",
+        *(f"a{at} = a{at - 1} + a{at - 1}" for at in range(1, 60)),
+        "Config(x=a59)",
+    ]
+    assert values(tmp_path, "\n".join(lines)) == {}
+    assert values(tmp_path, f"Config(x={'+'.join(['1'] * 900)})") == {}
+    assert values(tmp_path, f"Config(x=a{'.b' * 900}, y={'.'.join(['c'] * 900)}())") == {}
+
+
+LITERALS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(value=LITERALS)
+def test_a_literal_is_itself(tmp_path_factory, value):
+    assert values(tmp_path_factory.mktemp("a"), f"Config(x={value!r})") == {"x": value}
