@@ -60,13 +60,13 @@ class Controller:
         self.origin_seconds: float | None = None
 
     @property
-    def state(self) -> Mapping[str, float]:
+    def state(self) -> dict[str, float]:
         """Return what the algorithm carries from iteration to iteration, by name; it belongs into a checkpoint."""
         return self.dispatcher.state
 
     @state.setter
     def state(self, state: Mapping[str, float]) -> None:
-        self.dispatcher.state = state
+        self.dispatcher.state = dict(state)
 
     @property
     def generator_is_ready(self) -> bool:

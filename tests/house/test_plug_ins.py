@@ -61,7 +61,7 @@ def test_every_sheet_decodes_bears_its_files_name_and_names_its_source(path):
     kind = SHEETS[str(path.parent.relative_to(ROOT))]
     # Sheets of engines and models may say how they differ from another.
     load = {EngineSheet: load_engine, ModelArchitecture: load_model}.get(kind)
-    sheet = load(path.stem) if load else read_yaml(kind, path)
+    sheet: Any = load(path.stem) if load else read_yaml(kind, path)
     assert sheet.name == path.stem
     assert sheet.source if isinstance(sheet, ModelArchitecture) else sheet.sources
 

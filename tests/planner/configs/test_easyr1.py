@@ -12,12 +12,13 @@ from rlplan.errors import FileError
 from rlplan.job import TrainerOptions
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.checking import check_config
-from rlplan.planner.configs.frameworks import frameworks_with
+from rlplan.planner.configs.frameworks import CODE_PARTS, frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.configuration import starts_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.layouts.settings import token_budgets
 from rlplan.profiles.facts import load_facts
+from rlplan.profiles.frameworks import DATA_PARTS
 from rlplan.workload.work import Workload
 from rlplan_cli.config_options import framework_of
 from tests.house.tree import ROOT
@@ -56,8 +57,7 @@ def written(folder, files):
 
 
 def test_it_is_a_framework_with_every_part():
-    parts = ("steps", "sync", "log", "keys", "reading", "writing", "rules")
-    assert "easyr1" in frameworks_with(*parts)
+    assert "easyr1" in frameworks_with(*DATA_PARTS, *CODE_PARTS)
 
 
 def test_a_command_line_is_laid_over_the_file_that_a_key_names(tmp_path):

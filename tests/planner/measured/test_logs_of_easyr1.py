@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlplan.calibration import STAGE_TASKS
 from rlplan.errors import FileError
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import ImportOptions, imported
-from rlplan.planner.measured.checking import STAGE_TASKS, RunContext, check_steps
+from rlplan.planner.measured.checking import RunContext, check_steps
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
