@@ -4,9 +4,9 @@ Whoever costs, sizes or plays a task is given this one object. `PlacedTasks` hol
 layouts: formulas are written over its columns, and a single placed task is a table of one row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from rlplan.models.precision import ALONE, PRECISIONS, WIDE, Precision, Precisio
 from rlplan.parts import CachedSequence
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts, Facts
+from rlplan.profiles.tables.remembered import Recent
 from rlplan.rules.batches import rank_sequences
 from rlplan.sheets.hardware import EngineSheet, LogitTensors
 from rlplan.simulator.model.activations import OFFLOADED
@@ -344,6 +345,9 @@ def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Sha
 
 # What is asked of a placed task: numbers that depend on some columns of its layout.
 Numbers = Callable[[PlacedTask], Sequence[float] | Floats]
+# Answers for a task's layouts by the columns that decide them, of the functions, tasks, engines and sites asked for last.
+Question = tuple[Numbers, Task, str, Site, Job, Facts]
+_ANSWERS: Recent[Question, Mapping[tuple[int, ...], Floats]] = Recent(256)
 
 
 class PlacedTasks:
@@ -426,19 +430,17 @@ class PlacedTasks:
         """Return what a function answers for rows, by any site whose GPUs have the same links."""
         placed = self.any
         site = replace(placed.site, gpus=placed.site.gpus_per_node)
-        known = _answers(numbers, placed.task, placed.layout.engine, site, placed.job, placed.facts)
+        key = (numbers, placed.task, placed.layout.engine, site, placed.job, placed.facts)
+        known = _ANSWERS.get(key) or {}
         columns = (getattr(self.columns, name)[rows].tolist() for name in names)
         asked = list(zip(*columns, strict=True))
         new = [place for place, values in enumerate(asked) if values not in known]
-        for place, each in zip(new, self._rows(rows[new]) if new else (), strict=True):
-            known[asked[place]] = np.asarray(numbers(each), dtype=np.float64)
+        if new:
+            placed_rows = zip(new, self._rows(rows[new]), strict=True)
+            answers = {
+                asked[place]: np.asarray(numbers(each), dtype=np.float64)
+                for place, each in placed_rows
+            }
+            known = {**known, **answers}
+            _ANSWERS.keep(key, known)
         return [known[values] for values in asked]
-
-
-@lru_cache(maxsize=256)
-def _answers(
-    numbers: Numbers, task: Task, engine: str, site: Site, job: Job, facts: Facts
-) -> dict[tuple[int, ...], Floats]:
-    """Return where answers for a task's layouts are remembered, by the columns that decide them."""
-    del numbers, task, engine, site, job, facts
-    return {}
