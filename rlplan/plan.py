@@ -60,6 +60,11 @@ class Flow:
         """Tell whether the next whole batch is generated while this one trains, by weights that are an update behind."""
         return not self.by_sample and self.ahead == 1
 
+    @property
+    def usual_staleness(self) -> int:
+        """Return how many updates old generating weights may be where the plan does not say it."""
+        return 1 if self.ahead is None else self.ahead
+
 
 FLOWS: Final[Mapping[Mode, Flow]] = {
     "sync": Flow(ahead=0, by_sample=False),
@@ -67,14 +72,22 @@ FLOWS: Final[Mapping[Mode, Flow]] = {
     "one-step-off": Flow(ahead=1, by_sample=False),
     "async": Flow(ahead=None, by_sample=True),
 }
-USUAL_MODE: Final[Mode] = "sync"
-WHOLE_BATCH_MODES: Final = tuple(mode for mode, flow in FLOWS.items() if not flow.by_sample)
 
 
 def batch_mode(ahead: int) -> Mode:
     """Return the mode that hands on whole batches, generated so many ahead."""
-    wanted = Flow(ahead=ahead, by_sample=False)
+    return _mode_of(Flow(ahead=ahead, by_sample=False))
+
+
+def _mode_of(wanted: Flow) -> Mode:
     return next(mode for mode, flow in FLOWS.items() if flow == wanted)
+
+
+USUAL_MODE: Final = batch_mode(0)
+BATCH_AHEAD_MODE: Final = batch_mode(1)
+BY_SAMPLE_MODE: Final = _mode_of(Flow(ahead=0, by_sample=True))
+ENDLESS_MODE: Final = _mode_of(Flow(ahead=None, by_sample=True))
+WHOLE_BATCH_MODES: Final = tuple(mode for mode, flow in FLOWS.items() if not flow.by_sample)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

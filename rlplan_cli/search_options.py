@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlplan.plan import FLOWS, USUAL_MODE, Mode
 from rlplan.planner.configs.frameworks import names_in_words
 from rlplan.planner.objectives import objectives_words
 from rlplan_cli.config_options import complete_written
@@ -20,23 +20,6 @@ if TYPE_CHECKING:
 
 LIMITS = "Limits"
 
-
-class ModeName(StrEnum):
-    """Name the modes in which plans may run."""
-
-    SYNC = "sync"
-    STREAMING = "streaming"
-    ONE_STEP_OFF = "one-step-off"
-    ASYNC = "async"
-
-
-# How many updates old a mode's weights are at least.
-LEAST_STALENESS = {
-    ModeName.SYNC: 0,
-    ModeName.STREAMING: 0,
-    ModeName.ONE_STEP_OFF: 1,
-    ModeName.ASYNC: 1,
-}
 
 ObjectiveOption = Annotated[
     str | None, typer.Option(help=f"What to minimise: {objectives_words()}.  [default: the job's]")
@@ -80,7 +63,7 @@ StandsOption = Annotated[
     ),
 ]
 ModeOption = Annotated[
-    ModeName | None,
+    Mode | None,
     typer.Option(
         help="The mode in which plans may run where that is better than sync: streaming, one-step-off (weights "
         "one update old), or async (as old as --spec staleness=N allows, 1 if nothing is said). Episodes in environments "
@@ -113,7 +96,7 @@ MaxHourOption = Annotated[
 def requested_job(
     job: Job,
     objective: str | None,
-    mode: ModeName | None,
+    mode: Mode | None,
     specs: list[str] | None,
     limits: dict[str, float | None],
 ) -> Job:
@@ -134,17 +117,18 @@ def requested_job(
     given |= {spec: value for spec, value in limits.items() if value is not None}
     if mode is not None:
         known = given.get("staleness", job.specs.staleness)
-        given["staleness"] = LEAST_STALENESS[mode] if known is None else known
-        if mode is ModeName.ONE_STEP_OFF and given["staleness"] < LEAST_STALENESS[mode]:
-            given["staleness"] = LEAST_STALENESS[mode]
+        flow = FLOWS[mode]
+        given["staleness"] = flow.usual_staleness if known is None else known
+        if flow.ahead and given["staleness"] < flow.ahead:
+            given["staleness"] = flow.ahead
     return replace(job, objective=name, specs=_with(job.specs, given))
 
 
-def named_modes(pinned: Pinned, mode: ModeName | None) -> Pinned:
+def named_modes(pinned: Pinned, mode: Mode | None) -> Pinned:
     """Return what is pinned with the modes that the command line allows, unless a partial plan says its own."""
     if mode is None or pinned.asked.modes:
         return pinned
-    modes: tuple[Any, ...] = tuple(dict.fromkeys((ModeName.SYNC.value, mode.value)))
+    modes = tuple(dict.fromkeys((USUAL_MODE, mode)))
     return replace(pinned, asked=replace(pinned.asked, modes=modes))
 
 

@@ -11,7 +11,7 @@ from rlplan.errors import nearest_name
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role
 from rlplan.models.precision import Precision
-from rlplan.plan import InFlight, Mode, Plan, ResourcePool, TaskPlan
+from rlplan.plan import FLOWS, USUAL_MODE, InFlight, Mode, Plan, ResourcePool, TaskPlan
 from rlplan.planner.configs.models import sheet_of_model
 from rlplan.planner.plans.assembly import assemble
 from rlplan.planner.plans.trained import TrainerSizes, trainer_task
@@ -69,7 +69,7 @@ class PublishedRun:
     gpu: str
     gpus: int
     gpus_per_node: int | None = None
-    mode: Mode = "sync"
+    mode: Mode = USUAL_MODE
     train_gpus: int = 0
     rollout_gpus: int = 0
     parts: int = 1
@@ -210,9 +210,9 @@ def plan_of(run: PublishedRun, job: Job) -> Plan:
         memory_fraction=run.rollout_memory_fraction or MEMORY_FRACTION,
     )
     tasks = {"actor.generate": generate} | dict(_trained(run, job, trains))
-    mode: Mode = run.mode if apart else "sync"
+    mode: Mode = run.mode if apart else USUAL_MODE
     plan = assemble(job, pools, tasks, made_by=run.framework, mode=mode)
-    if mode != "async":
+    if not FLOWS[mode].is_endless:
         return plan
     return replace(plan, staleness=run.staleness, sync_every=run.parts, in_flight=run.in_flight)
 

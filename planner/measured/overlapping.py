@@ -4,12 +4,10 @@ import re
 from dataclasses import dataclass
 
 from rlplan.job import OldLogProb
-from rlplan.plan import InFlight, Mode
+from rlplan.plan import BY_SAMPLE_MODE, ENDLESS_MODE, WHOLE_BATCH_MODES, InFlight, Mode
 from rlplan.planner.measured.framework_runs import UnknownSettingError
 from rlplan.planner.measured.rows import Record
 
-# Frameworks' names of modes whose steps do not overlap, or by a whole batch.
-WHOLE_BATCHES: dict[str, Mode] = {"sync": "sync", "one-step-off": "one-step-off"}
 # verl V1 begins one batch before the first step (docs/advance/v1_async_trainer.md, num_warmup_batches).
 BATCHES_AHEAD = 1.0
 # verl's fully asynchronous trainer takes the engine's log-probabilities (docs/advance/fully_async.md,
@@ -47,19 +45,20 @@ def overlap_of(record: Record, usual: InFlight) -> Overlap:
     Raises:
         UnknownSettingError: The mode is no step.
     """
-    if record["mode"] in WHOLE_BATCHES:
-        return Overlap(mode=WHOLE_BATCHES[record["mode"]])
-    if record["mode"] != "async":
+    for mode in WHOLE_BATCH_MODES:
+        if record["mode"] == mode:
+            return Overlap(mode=mode)
+    if record["mode"] != ENDLESS_MODE:
         raise UnknownSettingError(f"the mode {record['mode']} is no step")
     text = record["mode_text"].lower()
     log_prob: OldLogProb | None = "engine" if ENGINES_LOG_PROBS in text else None
     ahead = _batches_ahead(record)
     if ahead == 0:
-        return Overlap(mode="streaming", old_log_prob=log_prob)
+        return Overlap(mode=BY_SAMPLE_MODE, old_log_prob=log_prob)
     found = re.search(r"sync_step (\d+)", text)
     parts = int(found[1]) if found else 1
     return Overlap(
-        mode="async",
+        mode=ENDLESS_MODE,
         parts=parts,
         staleness=parts - 1 + ahead * parts,
         in_flight="recompute" if "partial" in text else usual,

@@ -2,7 +2,15 @@
 
 import pytest
 
-from rlplan.plan import FLOWS, USUAL_MODE, WHOLE_BATCH_MODES, batch_mode
+from rlplan.plan import (
+    BATCH_AHEAD_MODE,
+    BY_SAMPLE_MODE,
+    ENDLESS_MODE,
+    FLOWS,
+    USUAL_MODE,
+    WHOLE_BATCH_MODES,
+    batch_mode,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,3 +33,17 @@ def test_modes_differ_and_whole_batches_are_named_by_how_far_they_are_ahead():
     assert WHOLE_BATCH_MODES == ("sync", "one-step-off")
     assert [batch_mode(ahead) for ahead in (0, 1)] == list(WHOLE_BATCH_MODES)
     assert batch_mode(0) == USUAL_MODE
+    assert (BATCH_AHEAD_MODE, BY_SAMPLE_MODE, ENDLESS_MODE) == (
+        "one-step-off",
+        "streaming",
+        "async",
+    )
+
+
+def test_weights_are_as_old_as_the_mode_has_it_or_an_update_where_the_plan_would_say():
+    assert {mode: flow.usual_staleness for mode, flow in FLOWS.items()} == {
+        "sync": 0,
+        "streaming": 0,
+        "one-step-off": 1,
+        "async": 1,
+    }
