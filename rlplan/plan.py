@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, Updates
 from rlplan.job import Job, Role
+from rlplan.layout import ModelCut
 from rlplan.transfers import TransitionName
 from rlplan.transports import DEFAULT_TRANSPORT, TransportName
 from rlplan.units import MIB
@@ -187,6 +188,18 @@ class TaskPlan:
     def share_rows(self, samples_per_prompt: int) -> int:
         """Return the rows of a share of a batch: a micro-batch for every data-parallel rank, in whole prompts."""
         return self.dp * -(-self.micro_batch // samples_per_prompt) * samples_per_prompt
+
+    @property
+    def cut(self) -> ModelCut:
+        """Return how the layout cuts a model's weights."""
+        return ModelCut(
+            tp=self.tp,
+            pp=self.pp,
+            ep=self.ep,
+            expert_tp=self.expert_tp or 0,
+            first_layers=self.first_stage_layers or 0,
+            last_layers=self.last_stage_layers or 0,
+        )
 
     @property
     def expert_ranks(self) -> int:

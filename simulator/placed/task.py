@@ -15,6 +15,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import MissingFactError
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job, TrainerOptions
+from rlplan.layout import ModelCut
 from rlplan.models.adapter import Adapter
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import Shard
@@ -27,7 +28,6 @@ from rlplan.rules.batches import rank_sequences
 from rlplan.sheets.hardware import EngineSheet, LogitTensors
 from rlplan.simulator.model.activations import OFFLOADED
 from rlplan.simulator.model.weights import (
-    CutDetails,
     adapter_shard,
     cached_sequence,
     expert_parameters,
@@ -219,7 +219,7 @@ class PlacedTask:
     @cached_property
     def expert_parameters(self) -> int:
         """Return the parameters of experts on the device that holds most of them."""
-        return expert_parameters(self.model, *self._cut)
+        return expert_parameters(self.model, self.cut)
 
     @property
     def expert_batches(self) -> int:
@@ -243,15 +243,9 @@ class PlacedTask:
         return (whole - experts) // ranks + experts // copies
 
     @cached_property
-    def details(self) -> CutDetails:
-        """Return what the layout's cut of the model has beside its sizes."""
-        layout = self.layout
-        expert_tp, first = layout.expert_tp or 0, layout.first_stage_layers or 0
-        return CutDetails(expert_tp, first, layout.last_stage_layers or 0)
-
-    @property
-    def _cut(self) -> tuple[int, int, int, CutDetails]:
-        return self.layout.tp, self.layout.pp, self.layout.ep, self.details
+    def cut(self) -> ModelCut:
+        """Return how the layout cuts the model's weights."""
+        return self.layout.cut
 
     @cached_property
     def shard(self) -> Shard:
@@ -261,7 +255,7 @@ class PlacedTask:
     @cached_property
     def parameters(self) -> int:
         """Return the parameters of the device that holds most of them."""
-        return largest_shard(self.model, self.task.head, *self._cut)
+        return largest_shard(self.model, self.task.head, self.cut)
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -269,7 +263,7 @@ class PlacedTask:
 
         As they generate: quantised where the job says so.
         """
-        own = largest_shard_bytes(self.model, *self._cut, precision=self.precision)
+        own = largest_shard_bytes(self.model, self.precision, self.cut)
         return own + self.adapter_parameters * self.formats.weight_bytes
 
     @property
@@ -281,7 +275,7 @@ class PlacedTask:
     def adapter_parameters(self) -> int:
         """Return the parameters of adapters on the device that holds most of them; 0 without any."""
         adapter = self.adapter
-        return 0 if adapter is None else adapter_shard(self.model, adapter, *self._cut)
+        return 0 if adapter is None else adapter_shard(self.model, adapter, self.cut)
 
     @cached_property
     def running(self) -> int:

@@ -70,7 +70,7 @@ def test_every_model_but_the_tiny_one_has_a_published_count_in_a_test():
 def test_a_mixture_of_experts_computes_with_3_3_billion_of_its_parameters():
     model = load_model("qwen3-30b-a3b")
     chosen = model.experts_per_token / model.num_experts
-    idle = model.num_layers * expert_parameters(model, tp=1, ep=1) * (1 - chosen)
+    idle = model.num_layers * expert_parameters(model) * (1 - chosen)
     assert (num_parameters(model) - idle) / 1e9 == pytest.approx(3.3, abs=0.06)
 
 
@@ -248,7 +248,7 @@ def test_parameters_are_those_of_the_family_s_own_class(name):
 def test_all_and_active_parameters_are_those_of_the_model_s_card(name):
     whole, active, tolerance, _ = CARDS[name]
     model = load_model(name)
-    held = layer_kinds(model).total(lambda kind: parts.expert_parameters(kind, 1, 1))
+    held = layer_kinds(model).total(parts.expert_parameters)
     idle = held * (1 - model.experts_per_token / model.num_experts)
     assert num_parameters(model) / 1e9 == pytest.approx(whole, rel=5e-3)
     found = (num_parameters(model) - idle - (model.vision_parameters or 0)) / 1e9
