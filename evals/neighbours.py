@@ -9,10 +9,23 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
 from rlplan.plan import USUAL_MODE, Mode, Plan, ResourcePool, TaskPlan
-from rlplan.planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from rlplan.planner.layouts.sizes import PoolCuts, Sizes
-from rlplan.planner.placements.allocations import Share, packing_order, pool_sizes, sites_for
-from rlplan.planner.placements.partitions import GENERATION, ColocatedSet, PlacedModel, placed_roles
+from rlplan.planner.layouts.settings import (
+    PoolCuts,
+    Sizes,
+    generate_layouts,
+    infer_layouts,
+    train_layouts,
+)
+from rlplan.planner.placements.partitions import (
+    GENERATION,
+    ColocatedSet,
+    PlacedModel,
+    Share,
+    packing_order,
+    placed_roles,
+    pool_sizes,
+    sites_for,
+)
 from rlplan.planner.plans.assembly import assemble, with_largest_share
 from rlplan.profiles.facts import Facts
 from rlplan.simulator.placed.site import Site

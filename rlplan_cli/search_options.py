@@ -157,7 +157,7 @@ def objectives_of(pareto: str) -> tuple[str, ...]:
     Raises:
         UserError: They are not two or three different objectives.
     """
-    from rlplan.planner.answers.frontier import check_names
+    from rlplan.planner.answers.best_plans import check_names
 
     names = tuple(name.strip() for name in pareto.split(","))
     check_names(names)

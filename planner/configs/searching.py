@@ -21,12 +21,16 @@ from rlplan.errors import FileError, InfeasibleError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
-from rlplan.planner.answers.best_plans import best_front, best_plans, front_under_specs, under_specs
-from rlplan.planner.answers.infeasible_specs import infeasible_specs_error
+from rlplan.planner.answers.best_plans import (
+    best_front,
+    best_plans,
+    front_under_specs,
+    infeasible_specs_error,
+    under_specs,
+)
 from rlplan.planner.configs.frameworks import check_parts, frameworks_with
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
-from rlplan.planner.configs.writing.export import family
-from rlplan.planner.configs.writing.exporting import exported
+from rlplan.planner.configs.writing.export import exported, family
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlplan.planner.exact.generation.generations import GenerationTable
-from rlplan.planner.exact.generation.options import (
+from rlplan.planner.exact.generation.generations import (
     GenerationOption,
+    GenerationTable,
     OptionRows,
     Replicas,
     ShareRows,

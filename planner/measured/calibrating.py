@@ -11,8 +11,7 @@ from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import load_plan
-from rlplan.planner.measured.event_files import event_files
-from rlplan.planner.measured.logs import read_log
+from rlplan.planner.measured.logs import event_files, read_log
 from rlplan.planner.measured.measured_lengths import at_lengths, forecast_as_run, same_lengths
 from rlplan.planner.measured.reading import KnownTables, open_table, own_tables, row_at_site
 from rlplan.profiles.facts import DATASHEET

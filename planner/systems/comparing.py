@@ -14,7 +14,7 @@ from rlplan.plan import BY_SAMPLE_MODE, ENDLESS_MODE
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.systems.baselines import baseline_names, load_baseline
-from rlplan.planner.systems.tuning import best_searched
+from rlplan.planner.systems.system_plans import best_searched
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.jobs.nodes import left_to_framework
 from rlplan.profiles.jobs.resolve import resolve_job

@@ -53,7 +53,7 @@ def command(
     """Forecast every row of published tables, and print how far off the forecasts are."""
     from rlplan.files.writing import plain, write_text
     from rlplan.planner.measured.reading import read_tables
-    from rlplan.planner.measured.summary import summarise
+    from rlplan.planner.measured.rows import summarise
     from rlplan.reports.pages.accuracy import write_accuracy_page
     from rlplan.reports.tables.accuracy import rows_csv
     from rlplan_cli.checkout import known_tables, need_evals

@@ -13,9 +13,9 @@ from rlplan.planner.configs.reading.composed import (
     composed,
     composed_yaml,
     config_option,
+    read_inherited,
 )
 from rlplan.planner.configs.reading.given import Flat, GivenValue, leaves, place_of, scalar
-from rlplan.planner.configs.reading.inherited import read_inherited
 from rlplan.planner.configs.reading.settings import Lost, Settings, fits_any, is_on
 from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated

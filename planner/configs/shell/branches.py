@@ -14,9 +14,12 @@ from rlplan.planner.configs.shell.commands import (
     ReturnError,
     RoundError,
     State,
+    Truth,
+    inverse,
+    number_is_true,
     short,
+    truth_of,
 )
-from rlplan.planner.configs.shell.conditions import Truth, inverse, number_is_true, truth_of
 from rlplan.planner.configs.shell.text import Gap, Text
 from rlplan.planner.configs.shell.words import RefusedError, line_of, source
 

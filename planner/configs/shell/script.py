@@ -15,14 +15,12 @@ from rlplan.planner.configs.shell.commands import (
     Evaluated,
     ExitError,
     ReturnError,
-    short,
-)
-from rlplan.planner.configs.shell.conditions import (
     Truth,
     both,
     either,
     inverse,
     number_is_true,
+    short,
     truth_of,
 )
 from rlplan.planner.configs.shell.text import Gap, Text, joined

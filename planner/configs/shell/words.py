@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase, translate
 from typing import TYPE_CHECKING, Final
 
-from rlplan.planner.configs.shell.arithmetic import UnknownNumberError, number_of
-from rlplan.planner.configs.shell.programs import unescaped
+from rlplan.planner.configs.shell.programs import UnknownNumberError, number_of, unescaped
 from rlplan.planner.configs.shell.text import Gap, Text, joined
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Measured steps of RL frameworks, with their stages where they are published.
 
 Nothing is calibrated: settings and lengths are the published ones, all else is the framework's sheet.
-Steps of asynchronous modes are played as what they are: `rlplan.planner.measured.overlapping`.
+Steps of asynchronous modes are played as what they are: `rlplan.planner.measured.framework_runs`.
 """
 
 import re
@@ -20,9 +20,9 @@ from rlplan.planner.measured.framework_runs import (
     device_sheet,
     job_of,
     model_sheet,
+    overlap_of,
     plan_of,
 )
-from rlplan.planner.measured.overlapping import overlap_of
 from rlplan.planner.measured.rows import Record, TableReader, estimate_of, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts

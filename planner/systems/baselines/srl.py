@@ -16,8 +16,7 @@ from rlplan.job import Job
 from rlplan.plan import ENDLESS_MODE, TaskDraft
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
-from rlplan.planner.systems.system_plans import job_tasks
-from rlplan.planner.systems.tuning import best_searched
+from rlplan.planner.systems.system_plans import best_searched, job_tasks
 from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 from rlplan.workload.environment import Inference
