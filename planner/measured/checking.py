@@ -19,7 +19,7 @@ from rlplan.planner.measured.calibrating import row_of_log
 from rlplan.planner.measured.logs import event_files, read_log
 from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths
 from rlplan.planner.requests.drafts import read_draft
-from rlplan.profiles.analytic.calibration import load_spreads
+from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.catalog import load_engine, load_job
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast

@@ -32,8 +32,7 @@ from rlplan.profiles.jobs.checks import (
 from rlplan.profiles.jobs.config.reading import read_hf_config
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
 from rlplan.profiles.jobs.nodes import on_usual_nodes
-from rlplan.profiles.jobs.place import JobPlace
-from rlplan.profiles.jobs.weights import weights_of_models
+from rlplan.profiles.jobs.place import JobPlace, weights_of_models
 from rlplan.profiles.sheets import (
     canonical_name,
     device_names,
@@ -47,9 +46,9 @@ from rlplan.profiles.sheets import (
 )
 from rlplan.rules.pools import lacking_cores
 from rlplan.sheets.hardware import DeviceSheet
-from rlplan.workload.environment import Environment
-from rlplan.workload.latencies import (
+from rlplan.workload.environment import (
     EmpiricalSeconds,
+    Environment,
     LognormalSeconds,
     PercentileSeconds,
     Seconds,

@@ -21,7 +21,7 @@ RowKind = Literal["norm", "rope", "activation", "residual", "embedding"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmKernels:
-    """Hold what matrix products take; `rlplan.profiles.kernels.gemm_time` has the formula.
+    """Hold what matrix products take; `rlplan.profiles.kernels.kernel_time` has the formula.
 
     Attributes:
         tiles: Share of a multiprocessor's peak rate by output tile, "rows x columns".
@@ -74,7 +74,7 @@ class GroupedKernels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowKernels:
-    """Hold what a kernel takes that works row by row; `rlplan.profiles.kernels.row_time` has the formula.
+    """Hold what a kernel takes that works row by row; `rlplan.profiles.kernels.kernel_time` has the formula.
 
     Attributes:
         fixed_seconds: Time of a kernel with next to no work.
@@ -139,7 +139,7 @@ class LinkKernels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionKernels:
-    """Hold what attention over a paged cache takes; `rlplan.profiles.kernels.attention_time` has the formula.
+    """Hold what attention over a paged cache takes; `rlplan.profiles.kernels.kernel_time` has the formula.
 
     Attributes:
         alone_efficiency: Rate at which a decode block walks along keys when it has a multiprocessor

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from rlplan.files.writing import write_json
 from rlplan.job import Job
-from rlplan.reports.pages.content import Content, Fact, answer_tiles
-from rlplan.reports.pages.report import write_content
+from rlplan.reports.pages.report import Content, Fact, answer_tiles, write_content
 from rlplan.reports.panels import Part, Section
 from rlplan.reports.pictures.picture import Picture, picture
 from rlplan.reports.pictures.stacked_bars import Bar, seconds_figure

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from rlplan.reports.pictures.picture import Picture, picture
-from rlplan.reports.pictures.style import (
+from rlplan.reports.pictures.picture import (
     INK,
     PAGE_WIDTH,
     SERIES_COLOURS,
     LegendEntry,
+    Picture,
     draw_legend,
     draw_title,
     drawing,
@@ -23,6 +23,7 @@ from rlplan.reports.pictures.style import (
     looks,
     new_canvas,
     panel_axes,
+    picture,
 )
 
 Metrics = Sequence[Mapping[str, float]]

@@ -7,8 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rlplan.reports.pictures.picture import write_figure
-from rlplan.reports.pictures.style import (
+from rlplan.reports.pictures.picture import (
     FOOT,
     HEAD,
     PAGE_WIDTH,
@@ -22,6 +21,7 @@ from rlplan.reports.pictures.style import (
     looks,
     new_canvas,
     panel_axes,
+    write_figure,
 )
 from rlplan.reports.tables.wording import counted
 

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
+from rlplan.calibration import Calibration
 from rlplan.reports.tables.plans import Table, columns
 from rlplan.reports.tables.wording import percent, signed_percent
 from rlplan.results.accuracy import Errors, Row, Summary, TableFindings
@@ -133,3 +134,20 @@ def _cells(row: Row) -> Mapping[str, object]:
         "calibrated_error_fraction": row.calibrated_error,
         "partners": len(row.calibrated_errors),
     }
+
+
+def factors_table(calibration: Calibration) -> Table:
+    """Return a site's factors, one row each."""
+    return Table(
+        columns=columns("Factor", "#Times the sheet", "#Spread", "#Fitted on", "#Drawn to 1 by"),
+        rows=tuple(
+            (
+                name,
+                f"{each.value:.2f}",
+                percent(each.spread),
+                str(each.rows),
+                percent(each.shrinkage),
+            )
+            for name, each in calibration.named()
+        ),
+    )

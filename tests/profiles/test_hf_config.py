@@ -9,7 +9,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.parts import num_parameters
 from rlplan.profiles.catalog import load_model, read_hf_config
-from rlplan.profiles.jobs.config.family_traits import family_names
+from rlplan.profiles.jobs.config.faults import family_names
 
 LLAMA_2_70B = {
     "architectures": ["LlamaForCausalLM"],

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlplan.reports.pages.content import content_of
-from rlplan.reports.pages.report import html, themed
+from rlplan.reports.pages.report import content_of, html, themed
 from rlplan.reports.panels import Subject
 from rlplan.reports.panels.responses import ended_seconds, under_way_curve
 from rlplan.reports.panels.search import TOP_PLACEMENTS

@@ -1,9 +1,14 @@
-"""What makes a model's sizes impossible."""
+"""What a family of models has beside what its config.json says, and what makes a model's sizes impossible."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal, NamedTuple
 
+from rlplan.files.decoding import read_yaml
+from rlplan.files.frozen import FrozenDict
 from rlplan.models.model import ModelArchitecture
-from rlplan.profiles.jobs.config.family_traits import family_names
+from rlplan.profiles.sheets import sheet_names
 
 _POSITIVE = (
     "hidden_size",
@@ -102,3 +107,80 @@ def _expert_fault(model: ModelArchitecture) -> ArchitectureFault | None:
     if model.moe_ffn_size < 1:
         return ArchitectureFault("moe_ffn_size", "must be at least 1", "a whole number from 1")
     return None
+
+
+FOLDER = Path(__file__).parents[2] / "families"
+
+Saying = bool | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyTraits:
+    """Say how the config of a family is read; what is said as a text is the key that tells it.
+
+    Attributes:
+        like: A family with the same traits, which says all the rest.
+        source: Where the traits were read.
+        qkv_bias, output_bias: Whether attention's projections have biases.
+        qk_norm: Whether queries and keys are normalised, with weights.
+        gated_mlp: Whether networks have three matrices, not two.
+        experts: Key of the number of experts; None where there are none.
+        experts_chosen: Key of the experts that a token goes to.
+        expert_width, dense_width: Keys of the inner widths.
+        shared_width: Key of the shared experts' width; with `shared_experts` one expert's is taken so often.
+        shared_experts: Key of the number of shared experts.
+        beside_dense: Whether the dense network stays beside the experts, as a shared one.
+        latent_attention: Whether keys and values are compressed.
+        others_attend: How layers attend that do not attend to everything.
+        full_every, full_every_key: Every so manieth layer attends to everything, where `layer_types` is silent.
+        single_parts: Whether a layer is one part, told by a pattern of letters or names.
+        vision: Whether it takes images, or images and sound.
+        defaults: What the configuration's class takes where the file is silent.
+        understood: Keys that change nothing of parameters, memory and time.
+    """
+
+    like: str | None = None
+    source: str
+    qkv_bias: Saying = False
+    output_bias: Saying = False
+    qk_norm: Saying = False
+    wide_norm: bool = False
+    output_gate: bool = False
+    sinks: bool = False
+    norms_per_part: int | None = None
+    gated_mlp: bool = True
+    experts: str | None = None
+    experts_chosen: str = "num_experts_per_tok"
+    expert_width: str = "moe_intermediate_size"
+    dense_width: str = "intermediate_size"
+    shared_width: str | None = None
+    shared_experts: str | None = None
+    beside_dense: bool = False
+    shared_gate: bool = False
+    router_bias: bool = False
+    expert_bias: bool = False
+    extra_norms: int = 0
+    latent_attention: bool = False
+    others_attend: Literal["sliding", "chunked", "linear"] | None = None
+    full_every: int = 1
+    full_every_key: str | None = None
+    single_parts: bool = False
+    vision: bool = False
+    defaults: FrozenDict[str, int | float | bool] = FrozenDict()
+    understood: tuple[str, ...] = ()
+
+
+def family_names() -> tuple[str, ...]:
+    """Return the `model_type` of every family that is known, sorted."""
+    return sheet_names("families")
+
+
+@cache
+def load_family(name: str) -> FamilyTraits:
+    """Return the traits of a known family.
+
+    Raises:
+        FileError: The file is broken.
+    """
+    traits = read_yaml(FamilyTraits, FOLDER / f"{name}.yaml")
+    return load_family(traits.like) if traits.like else traits

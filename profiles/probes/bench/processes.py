@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Sequence
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rlplan.errors import RlplanError, UserError
 from rlplan.profiles.probes.bench.contract import DeviceKind, DeviceProbe, Keys
-from rlplan.profiles.probes.bench.device_process import serve
+from rlplan.profiles.probes.bench.groups import join_groups
+
+if TYPE_CHECKING:
+    from rlplan.profiles.probes.bench.clock import TorchBench
 
 _STOPS_WITHIN_SECONDS: Final = 2.0
 # A process of a busy machine may need this long to load torch and find the others.
@@ -158,3 +163,58 @@ def _answer_of(line: Connection, what: str) -> tuple[float, ...]:
     if outcome == "failed":
         raise ProbeError(f"cannot measure {what}: {answer}")
     return tuple(answer)
+
+
+def serve(
+    line: Connection, parent_pipe: Connection, kind: DeviceKind, rank: int, devices: int
+) -> None:
+    """Join the other processes, say so, and answer; the main function of a device process."""
+    end_with(parent_pipe)
+    bench = _bench(line, kind, rank, devices)
+    if bench is None:
+        return
+    from rlplan.profiles.probes import load_probe
+
+    line.send(("ready", ()))
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            name, keys, repeats = line.recv()
+            probe = load_probe(name)
+            assert isinstance(probe, DeviceProbe), name
+            try:
+                seconds = bench.measure(probe.prepare(bench, keys), repeats)
+            except (RuntimeError, MemoryError, ValueError) as error:
+                line.send(("failed", f"{type(error).__name__}: {error}"))
+            else:
+                line.send(("seconds", seconds))
+
+
+def end_with(parent_pipe: Connection) -> None:
+    """End this process as soon as its parent closes the pipe, whatever it does then."""
+
+    def watch() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            parent_pipe.recv_bytes()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
+
+
+def _bench(line: Connection, kind: DeviceKind, rank: int, devices: int) -> TorchBench | None:
+    """Return what is measured with, or None when this machine has too few devices."""
+    import torch
+
+    from rlplan.profiles.probes.bench.clock import TorchBench
+
+    # One CPU device is one core.
+    torch.set_num_threads(1)
+    device = torch.device("cpu")
+    if kind == "gpu":
+        if torch.cuda.device_count() < devices:
+            found = f"torch finds {torch.cuda.device_count()} here"
+            line.send(("refused", f"GPUs asked for: {devices}; {found}"))
+            return None
+        device = torch.device("cuda", rank)
+        torch.cuda.set_device(device)
+    groups = join_groups(line, kind, rank, devices) if devices > 1 else {}
+    return TorchBench(device=device, rank=rank, groups=groups)
