@@ -16,16 +16,8 @@ from rlplan.planner.layouts.settings import (
     infer_layouts,
     train_layouts,
 )
-from rlplan.planner.placements.partitions import (
-    GENERATION,
-    ColocatedSet,
-    PlacedModel,
-    Share,
-    packing_order,
-    placed_roles,
-    pool_sizes,
-    sites_for,
-)
+from rlplan.planner.placements.allocations import Share, packing_order, pool_sizes, sites_for
+from rlplan.planner.placements.partitions import GENERATION, ColocatedSet, PlacedModel, placed_roles
 from rlplan.planner.plans.assembly import assemble, with_largest_share
 from rlplan.profiles.facts import Facts
 from rlplan.simulator.placed.site import Site

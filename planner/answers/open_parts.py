@@ -12,7 +12,7 @@ from rlplan.plan import USUAL_MODE, Plan, PlanDraft, ResourcePool
 from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.infeasibility import pool_infeasibility_reason
 from rlplan.planner.exact.space import Space
-from rlplan.planner.placements.partitions import Share
+from rlplan.planner.placements.allocations import Share
 from rlplan.planner.plans.assembly import plan_of
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules, ScheduleSpace

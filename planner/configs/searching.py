@@ -30,7 +30,8 @@ from rlplan.planner.answers.best_plans import (
 )
 from rlplan.planner.configs.frameworks import check_parts, frameworks_with
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
-from rlplan.planner.configs.writing.export import exported, family
+from rlplan.planner.configs.writing.export import family
+from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned

@@ -29,9 +29,7 @@ from rlplan.planner.exact.score import HostWorkers, Score
 from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, SearchCounts
 from rlplan.planner.layouts.pool_rows import PoolTable, roles_of
 from rlplan.planner.layouts.settings import packs
-from rlplan.planner.placements.partitions import (
-    GENERATION,
-    ColocatedSet,
+from rlplan.planner.placements.allocations import (
     Share,
     devices_of,
     gpus_of,
@@ -39,6 +37,7 @@ from rlplan.planner.placements.partitions import (
     rented_cores,
     shares_of,
 )
+from rlplan.planner.placements.partitions import GENERATION, ColocatedSet
 from rlplan.planner.plans.assembly import host_layout, host_pool
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import Schedule

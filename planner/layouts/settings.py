@@ -18,7 +18,7 @@ from rlplan.models.model import ModelArchitecture
 from rlplan.models.precision import PRECISIONS
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskDraft, TaskPlan
-from rlplan.planner.placements.partitions import gpus_of
+from rlplan.planner.placements.allocations import gpus_of
 from rlplan.profiles.catalog import load_device
 from rlplan.profiles.sheets import load_framework
 from rlplan.rules.batches import batch_sequences, fills_rounds, rank_sequences, shares_batch

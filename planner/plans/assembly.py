@@ -9,15 +9,9 @@ from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
 from rlplan.plan import HOST_DEVICE, USUAL_MODE, Mode, Plan, ResourcePool, TaskDraft, TaskPlan
+from rlplan.planner.placements.allocations import Allocation, packing_order, rented_cores
 from rlplan.planner.placements.orders import Orders
-from rlplan.planner.placements.partitions import (
-    GENERATION,
-    Allocation,
-    ColocatedSet,
-    Placement,
-    packing_order,
-    rented_cores,
-)
+from rlplan.planner.placements.partitions import GENERATION, ColocatedSet, Placement
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.profiles.facts import Facts

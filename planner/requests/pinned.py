@@ -5,15 +5,9 @@ from dataclasses import dataclass, field, replace
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import ResourcePool, TaskDraft
+from rlplan.planner.placements.allocations import Share, devices_of, gpus_of
 from rlplan.planner.placements.arrangements import Arranged
-from rlplan.planner.placements.partitions import (
-    GENERATION,
-    ColocatedSet,
-    Placement,
-    Share,
-    devices_of,
-    gpus_of,
-)
+from rlplan.planner.placements.partitions import GENERATION, ColocatedSet, Placement
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.transfers import TRANSFERS, TransitionName
 

@@ -39,7 +39,7 @@ def command(
     """Write a plan by the keys of a framework; what that cannot run is refused."""
     from rlplan.files.writing import plain, write_text
     from rlplan.planner.answers.completion import load_plan
-    from rlplan.planner.configs.writing.export import exported
+    from rlplan.planner.configs.writing.exporting import exported
     from rlplan_cli.outputs import check_files
 
     check_files({"--out": out}, inputs=[plan])

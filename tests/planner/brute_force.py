@@ -12,14 +12,8 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.plan import TaskDraft
 from rlplan.planner.layouts.settings import PoolCuts, generate_layouts, infer_layouts, train_layouts
-from rlplan.planner.placements.partitions import (
-    GENERATION,
-    all_placements,
-    devices_of,
-    gpus_of,
-    shares_of,
-    sites_for,
-)
+from rlplan.planner.placements.allocations import devices_of, gpus_of, shares_of, sites_for
+from rlplan.planner.placements.partitions import GENERATION, all_placements
 from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share
 from rlplan.planner.requests.schedules import ONE_STEP_OFF, SYNC
 from rlplan.profiles.catalog import load_device, load_model

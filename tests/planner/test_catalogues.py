@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlplan.job import NodeGroup
-from rlplan.planner.placements.partitions import rented_cores
+from rlplan.planner.placements.allocations import rented_cores
 from rlplan.planner.plans.assembly import HOST_POOL
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job

@@ -11,7 +11,7 @@ from rlplan.errors import UnknownNameError
 from rlplan.planner import objectives
 from rlplan.planner.exact.score import Score
 from rlplan.planner.objectives import load_objective, objective_names, objectives_words
-from rlplan.planner.placements.partitions import devices_of
+from rlplan.planner.placements.allocations import devices_of
 from rlplan.planner.requests.specs import spec_values
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import resolve_job

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import decode
 from rlplan.job import Job, NodeGroup, Role
-from rlplan.planner.placements.partitions import Share, placements, pool_sizes, show_placement
+from rlplan.planner.placements.allocations import Share, pool_sizes
+from rlplan.planner.placements.partitions import placements, show_placement
 from rlplan.planner.placements.strategies import place, strategy_names
 from tests.planner.brute_force import allocations
 

@@ -24,7 +24,7 @@ from rlplan.planner.exact.generation.bounds import (
 from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, WeightSharding
 from rlplan.planner.layouts.pareto import front_rows
 from rlplan.planner.layouts.pool_rows import PoolRows
-from rlplan.planner.placements.partitions import Share
+from rlplan.planner.placements.allocations import Share
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.transition import transitions

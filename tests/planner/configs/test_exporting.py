@@ -23,7 +23,7 @@ from rlplan.planner.configs import searching
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.searching import best_plans_for
-from rlplan.planner.configs.writing.export import exported
+from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.catalog import resolve_job

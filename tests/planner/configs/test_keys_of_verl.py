@@ -13,7 +13,7 @@ from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.sheet import load_config_sheet, spelled
-from rlplan.planner.configs.writing.export import exported
+from rlplan.planner.configs.writing.exporting import exported
 from rlplan.profiles.facts import load_facts
 from tests.planner.configs.fates import outcome
 

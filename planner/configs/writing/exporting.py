@@ -1,0 +1,321 @@
+"""Export a plan: write it by a framework's keys, import them again, and refuse what is not the plan then."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from inspect import signature
+from pathlib import Path
+from typing import Any, Final
+
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, Role, State, TrainerOptions
+from rlplan.plan import USUAL_MODE, Plan, PlanDraft, TaskDraft
+from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.frameworks import absent, check_parts, has, load_part
+from rlplan.planner.configs.importing import run_of
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.reading.versions import is_newest
+from rlplan.planner.configs.run import Means, Run, draft_of, job_of
+from rlplan.planner.configs.writing.export import (
+    OF_CRITICS,
+    Export,
+    Variable,
+    family,
+    losses_of,
+    states_leaving,
+)
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import Facts
+from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.stages import task_memory
+from rlplan.simulator.timeline.pool_memory import staying
+from rlplan.units import show_bytes
+from rlplan.workload.lengths import longest, mean_length
+from rlplan.workload.work import Workload
+
+# Where a configuration says nothing of it: a plan's, and what an import makes of the configuration, may differ.
+UNSAID: Final = frozenset({
+    "version", "name", "models", "workload", "cluster", "devices", "engines", "framework", "weight_sync",
+    "rewards", "hyperparameters", "failures", "prompts_file", "prompt_data", "tokenizer", "seed", "objective",
+    "specs", "adapters", "quantised_at", "dynamic_sampling", "trainers", "weights",
+})  # fmt: skip
+# Fields of a layout that only some kinds of tasks have: an import leaves them out of the others.
+OPEN: Final = frozenset({
+    "micro_batch", "max_running", "memory_fraction", "chunks", "recompute", "zero", "offload",
+})  # fmt: skip
+OF_PENALTIES: Final = frozenset({"kl_estimator", "kl_target", "kl_horizon"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """Hold what was written.
+
+    Attributes:
+        framework: Name of the sheet of keys.
+        version: The framework's.
+        text: A script or a file.
+        values: By key; what somebody has to set is None.
+        variables: What no plan says, and what it is unless somebody sets it.
+        start: The command that starts it.
+        notes: What whoever starts it should know.
+    """
+
+    framework: str
+    version: str
+    text: str
+    values: dict[str, Any]
+    variables: dict[str, str | None]
+    start: str
+    notes: tuple[str, ...] = ()
+
+
+def exported(
+    plan: Plan,
+    target: str,
+    *,
+    file: str = "plan",
+    facts: Facts | None = None,
+    version: str | None = None,
+    defaults: str | None = None,
+) -> Exported:
+    """Return a plan as a framework's launch script or file.
+
+    Args:
+        facts: Of its devices, for what to know of their memory.
+        version: Of the framework; None takes the one whose keys are known.
+        defaults: The file that an exported file is to inherit from.
+
+    Raises:
+        UnknownNameError: No such framework is known.
+        MissingPartError: Plans are not exported to it.
+        FileError: The framework cannot run the plan: the field is named, and what it can; its keys of that
+            version are not known; or it takes no file.
+    """
+    check_parts(target, "keys", "writing")
+    sheet = load_config_sheet(target)
+    if version is not None and not is_newest(sheet, version):
+        problem = f"of {sheet.title} is not the one whose keys are known"
+        raise FileError("--version", problem, value=version, allowed=sheet.version)
+    module = load_part(target, "writing")
+    inherits = "defaults" in signature(module.text_of).parameters
+    if defaults is not None and not inherits:
+        problem = f"is for files, and {sheet.title} gets a script"
+        raise FileError("--defaults", problem, value=defaults)
+    export = Export(plan=plan, sheet=sheet, file=file)
+    start = module.write(export)
+    _check(export, start)
+    export.notes.extend(
+        absent(target, part) for part in ("rules", "reading") if not has(target, part)
+    )
+    if facts is not None:
+        export.notes.extend(_of_memory(export, facts))
+    text = module.text_of(export, start, **({"defaults": defaults} if inherits else {}))
+    variables = (each for each in export.values.values() if isinstance(each, Variable))
+    return Exported(
+        framework=target,
+        version=sheet.version,
+        text=text,
+        values={
+            key: each.default if isinstance(each, Variable) else each
+            for key, each in export.values.items()
+        },
+        variables={each.name: each.default for each in variables},
+        start=start,
+        notes=tuple(export.notes),
+    )
+
+
+def _check(export: Export, start: str) -> None:
+    """Refuse what the framework would not run, or would run otherwise, as far as that is known of it.
+
+    Raises:
+        FileError: A rule is broken, or the plan is not what the keys amount to.
+    """
+    model = export.plan.job.architecture("actor").name
+    settings = Settings(export.sheet, export.flat(), export.file, start, model=model)
+    for rule in rules_of(export.sheet.name):
+        for broken in rule.broken(settings):
+            raise FileError(
+                export.file,
+                f"{export.sheet.title} would stop: {broken.problem}",
+                field=broken.key,
+                value=settings.given(broken.key),
+                allowed=broken.allowed,
+            )
+    if not has(export.sheet.name, "reading"):
+        return
+    differing = list(_differences(export.plan, *_imported(export.plan, run_of(settings))))
+    if differing:
+        field, wanted, found = differing[0]
+        more = f" (and {len(differing) - 1} more fields)" if len(differing) > 1 else ""
+        problem = f"cannot be told to {export.sheet.title} {export.sheet.version}{more}"
+        raise FileError(export.file, problem, field=field, value=wanted, allowed=f"{found}")
+
+
+def _of_memory(export: Export, facts: Facts) -> Iterator[str]:
+    """Yield what to know where the engine's share and what training keeps are more than the GPUs have."""
+    plan = export.plan
+    if export.apart:
+        return
+    placed = PlacedPlan(plan, facts)
+    beside = placed.tasks_on(plan.pool(export.generate.pool))
+    kept = sum(staying(map(task_memory, beside)).values())
+    left = 1 - kept / facts.device(plan.pool(export.generate.pool).device).sheet.memory_bytes
+    if export.generate.memory_fraction > left:
+        yield (
+            f"training keeps {show_bytes(kept)} of each GPU while the engine generates; an engine that takes "
+            f"its share whatever else is there, as vLLM does, starts with at most {max(0.0, left):.2f}"
+        )
+
+
+def _imported(plan: Plan, run: Run) -> tuple[Job, PlanDraft]:
+    """Return the job and plan that a run amounts to, with the plan's own models and lengths."""
+    job, work = plan.job, plan.job.workload
+    means = Means(
+        response=mean_length(work.response_tokens), prompt=mean_length(work.prompt_tokens)
+    )
+    found = job_of(run, job.name, job.cluster[0].gpu, means)
+    models = {role: job.models[role] for role in run.models if role in job.models}
+    played = _played(work, found.workload, run)
+    found = replace(found, models=FrozenDict(models), devices=job.devices, workload=played)
+    resolved = resolve_job(found, Path(), file="the export")
+    return resolved, draft_of(run, resolved, "job.yaml")
+
+
+def _played(own: Workload, found: Workload, run: Run) -> Workload:
+    """Return an imported workload with a plan's environments, where it has as many turns and as much room for them."""
+    most = max((longest(each.turns) for each in own.environments), default=1)
+    if run.work.turns not in {None, most}:
+        return found
+    played = replace(found, environments=own.environments)
+    added = max((each.longest_observations_tokens for each in own.environments), default=0)
+    room = longest(own.response_tokens) + (added if run.work.max_response_of_all else 0)
+    if added and run.work.max_response == room:
+        return replace(played, response_tokens=own.response_tokens)
+    return played
+
+
+def _differences(plan: Plan, job: Job, draft: PlanDraft) -> Iterator[tuple[str, object, object]]:
+    """Yield fields in which a plan is not what was imported, with both values."""
+    yield from _of_jobs(plan.job, job)
+    yield from _of_trainers(plan, job)
+    for name in ("mode", "staleness", "sync_every", "in_flight"):
+        wanted, found = getattr(plan, name), getattr(draft, name)
+        if found is None or (name in {"sync_every", "in_flight"} and not plan.flow.is_endless):
+            found = wanted if name != "mode" else USUAL_MODE
+        if wanted != found:
+            yield name, wanted, found
+    pools = {pool.name: pool for pool in draft.pools}
+    for name, layout in plan.tasks.items():
+        if plan.pool_of(name).is_host:
+            continue
+        other = draft.tasks.get(name)
+        if other is None:
+            yield f"tasks.{name}", "a pass over the model", "none"
+            continue
+        yield from _of_layouts(plan, name, other)
+        assert other.pool is not None, "an import pins pools"
+        wanted, found = plan.pool(layout.pool), pools[other.pool]
+        if wanted.gpus != found.gpus or set(wanted.roles) != set(found.roles):
+            yield f"tasks.{name}.pool", _shown(wanted), _shown(found)
+    usual = FrozenDict({pool: tuple(_names(plan, pool)) for pool in plan.order})
+    yield from (
+        (f"order.{pool}", own, usual[pool])
+        for pool, own in plan.order.items()
+        if own != usual[pool]
+    )
+
+
+def _names(plan: Plan, pool: str) -> Iterator[str]:
+    """Yield a pool's tasks in the dataflow's order."""
+    known = tasks_of(load_algorithm(plan.job.algorithm), plan.job)
+    yield from (
+        each.name
+        for each in known
+        if each.name in plan.tasks and plan.tasks[each.name].pool == pool
+    )
+
+
+def _shown(pool: Any) -> str:  # noqa: ANN401 -- a pool, or its draft
+    return f"{pool.gpus} GPUs with {', '.join(pool.roles)}"
+
+
+def _of_layouts(plan: Plan, name: str, other: TaskDraft) -> Iterator[tuple[str, object, object]]:
+    layout = plan.tasks[name]
+    if layout.ep > 1 and layout.expert_tp is None:
+        layout = replace(layout, expert_tp=layout.tp)
+    if other.ep is not None and other.ep > 1 and other.expert_tp is None:
+        other = replace(other, expert_tp=other.tp)
+    same = {"pool"}
+    if not name.endswith(".generate") or family(str(other.engine)) == family(layout.engine):
+        same.add("engine")
+    if layout.token_budget is not None:
+        same.add("micro_batch")
+    for each in fields(TaskDraft):
+        wanted, found = getattr(layout, each.name), getattr(other, each.name)
+        left = found is None and (each.name in OPEN or wanted is None)
+        if each.name not in same and not left and wanted != found:
+            yield f"tasks.{name}.{each.name}", wanted, found
+
+
+def _of_jobs(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
+    for each in fields(Job):
+        wanted, found = getattr(plan, each.name), getattr(job, each.name)
+        if each.name not in UNSAID and wanted != found:
+            yield f"job.{each.name}", wanted, found
+    yield from _of_work(plan, job)
+    yield from _of_losses(plan, job)
+    for role in plan.models:
+        if role in job.models and plan.models[role] != job.models[role]:
+            yield f"job.models.{role}", plan.architecture(role).name, job.architecture(role).name
+    old, new = plan.adapter("actor"), job.adapter("actor")
+    if (old is None) != (new is None) or (
+        old is not None and new is not None and old.rank != new.rank
+    ):
+        yield "job.adapters.actor", old, new
+
+
+def _of_trainers(plan: Plan, job: Job) -> Iterator[tuple[str, object, object]]:
+    """Yield how trainers keep states and make logits where that differs; which states leave, only where they do."""
+    for role in plan.job.models:
+        update = plan.tasks.get(f"{role}.update")
+        moves = update is not None and update.offload
+        wanted, found = (_options(each, role, moves=moves) for each in (plan.job, job))
+        if wanted != found:
+            yield f"job.trainers.{role}", wanted, found
+
+
+def _options(job: Job, role: Role, *, moves: bool) -> TrainerOptions:
+    """Return a role's options with the states that leave, whoever says so; gradients go with the weights."""
+    leaving = states_leaving(job, role) if moves else ()
+    told: tuple[State, ...] = ("weights", "optimizer")
+    return replace(job.trainer(role), offloads=tuple(state for state in told if state in leaving))
+
+
+def _of_work(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
+    before, after = plan.workload, job.workload
+    for name in ("prompts", "samples_per_prompt", "updates", "epochs", "over_provisioning", "over_sampling", "environments",
+                 "longest_sequence_tokens"):  # fmt: skip
+        wanted, found = getattr(before, name), getattr(after, name)
+        if wanted != found:
+            yield f"job.workload.{name}", wanted, found
+    wanted, found = longest(before.response_tokens), longest(after.response_tokens)
+    if wanted != found:
+        yield "job.workload.response_tokens", wanted, found
+
+
+def _of_losses(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
+    before, after = losses_of(plan), losses_of(job)
+    compared, other = (
+        load_algorithm(each.algorithm).uses_reference(each.hyperparameters) for each in (plan, job)
+    )
+    if compared != other:
+        yield "job.hyperparameters.kl_coefficient", compared, other
+    unused = OF_CRITICS if "critic" not in plan.models else frozenset()
+    unused |= frozenset() if compared else OF_PENALTIES
+    for name, wanted in before.items():
+        if name not in unused and wanted != after[name]:
+            yield f"job.hyperparameters.{name}", wanted, after[name]
