@@ -26,7 +26,8 @@ from rlplan.files.writing import write_text
 from rlplan.plan import Plan
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.environment import Environment, LognormalSeconds
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Lognormal
 from rlplan_cli.measuring import measure_machine
 

@@ -23,7 +23,7 @@ from rlplan.evals.tables.weight_sync import METADATA_ONLY, SyncRow, sync_row
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml, write_text
 from rlplan.profiles.sheets import load_transition, sheet_files
-from rlplan.sheets.hardware import SyncMethod
+from rlplan.sheets.weight_sync import SyncMethod
 from rlplan.simulator.costs.syncs.transition import sync_case
 from rlplan.simulator.costs.syncs.weight_sync import METADATA, method_seconds
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlplan.plan import Plan
 from rlplan.planner.exact.candidates import Candidates
-from rlplan.planner.exact.generation.generations import GenerationOption, ShareRows
+from rlplan.planner.exact.generations import GenerationOption, ShareRows
 from rlplan.planner.exact.placement_bounds import (
     PLAYED_NOISE_FRACTION,
     OtherPools,

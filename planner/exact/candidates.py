@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlplan.planner.exact.generation.generations import (
+from rlplan.planner.exact.generations import (
     GenerationOption,
     GenerationTable,
     OptionRows,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlplan.planner.exact.candidates import BesideGeneration, CandidateTable
-from rlplan.planner.exact.generation.generations import ACTOR
+from rlplan.planner.exact.generations import ACTOR
 from rlplan.planner.exact.score import Figure, Score
 from rlplan.planner.exact.space import Space
 from rlplan.planner.layouts.pareto import Places, front_rows

@@ -12,14 +12,14 @@ from rlplan.dataflow import Task, begun_work, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import TaskDraft
-from rlplan.planner.exact.generation.bounds import (
+from rlplan.planner.exact.generation_bounds import (
     BoundedSettings,
     Load,
     batch_load,
     least_seconds,
     load_of,
 )
-from rlplan.planner.exact.generation.generations import (
+from rlplan.planner.exact.generations import (
     GenerationTable,
     OptionRows,
     Replicas,

@@ -46,9 +46,9 @@ from rlplan.profiles.sheets import (
 )
 from rlplan.rules.pools import lacking_cores
 from rlplan.sheets.hardware import DeviceSheet
-from rlplan.workload.environment import (
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import (
     EmpiricalSeconds,
-    Environment,
     LognormalSeconds,
     PercentileSeconds,
     Seconds,

@@ -11,8 +11,9 @@ from rlplan.reports.tables.wording import (
     signed_percent,
     signed_seconds,
 )
+from rlplan.results.frontier import Frontier, FrontierPoint
 from rlplan.results.lost_seconds import StageLoss, losses
-from rlplan.results.searched import Candidate, Frontier, FrontierPoint, SearchResult
+from rlplan.results.searched import Candidate, SearchResult
 from rlplan.units import ShownAs, show_seconds
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from rlplan.files.limits import AtLeastOne, Positive, Share
 from rlplan.files.tags import Tag
+from rlplan.workload.lognormal import cut_mean, log_moments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,27 +189,3 @@ LARGEST_FACTOR, HALVINGS = 1e3, 60
 
 def _scaled_lognormal(lengths: Lognormal, highest: int, factor: float) -> Lognormal:
     return replace(lengths, mean=lengths.mean * factor, std=lengths.std * factor, max=highest)
-
-
-def log_moments(mean: float, std: float) -> tuple[float, float]:
-    """Return mean and standard deviation of the logarithm of what has this mean and standard deviation."""
-    variance = math.log1p((std / mean) ** 2)
-    return math.log(mean) - variance / 2, math.sqrt(variance)
-
-
-def normal_share(below: float) -> float:
-    """Return the share of a standard normal distribution that lies below a value."""
-    return 0.5 * math.erfc(-below / math.sqrt(2))
-
-
-def cut_mean(centre: float, width: float, most: float) -> float:
-    """Return E[min(X, most)] of a log-normal X, in closed form.
-
-    Args:
-        centre, width: Mean and standard deviation of its logarithm.
-    """
-    whole = math.exp(centre + width**2 / 2)
-    if not width or most == math.inf:
-        return min(whole, most)
-    cut = (math.log(most) - centre) / width
-    return whole * normal_share(cut - width) + most * normal_share(-cut)

@@ -3,7 +3,7 @@
 from rlplan.layout import WHOLE_MODEL, ModelCut
 from rlplan.plan import BUCKET_BYTES
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.sheets.hardware import SyncMethod
+from rlplan.sheets.weight_sync import SyncMethod
 from rlplan.simulator.costs.syncs.transition import volume_of
 from rlplan.simulator.memory.engine_share import Room
 from rlplan.simulator.memory.task_memory import (

@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.simulator.workload.usual import Floats, evenly, seconds_evenly
-from rlplan.workload.environment import Environment, Seconds
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import Seconds
 from rlplan.workload.lengths import Lengths
 from rlplan.workload.work import Workload
 

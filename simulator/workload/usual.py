@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.profiles.analytic.normal import normal_quantiles
-from rlplan.workload.environment import EmpiricalSeconds, Seconds, UniformSeconds, log_normal_of
-from rlplan.workload.lengths import Empirical, Lengths, Lognormal, Uniform, log_moments
+from rlplan.workload.latencies import EmpiricalSeconds, Seconds, UniformSeconds, log_normal_of
+from rlplan.workload.lengths import Empirical, Lengths, Lognormal, Uniform
+from rlplan.workload.lognormal import log_moments
 
 Floats = npt.NDArray[np.float64]
 

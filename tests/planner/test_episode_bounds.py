@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlplan.planner.exact.generation.bounds import BoundedSettings, episode_loads, least_seconds
+from rlplan.planner.exact.generation_bounds import BoundedSettings, episode_loads, least_seconds
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.generation.generating import steps_of
 from rlplan.simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
 from rlplan.simulator.stages import task_cost
-from rlplan.workload.environment import Environment, LognormalSeconds
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Uniform
 from tests.planner.test_generation_bounds import DENSE, drawn_case
 from tests.simulator.placing import generating

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup
 from rlplan.plan import TaskPlan
-from rlplan.planner.exact.generation.bounds import (
+from rlplan.planner.exact.generation_bounds import (
     BoundedSettings,
     Contexts,
     floors_under,

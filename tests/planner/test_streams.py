@@ -29,7 +29,8 @@ from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
 from rlplan.specs import Specs
-from rlplan.workload.environment import Environment, LognormalSeconds
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Lognormal, Uniform, longest
 from rlplan.workload.work import Workload
 from tests.cases import draws

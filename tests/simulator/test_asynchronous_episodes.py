@@ -17,7 +17,8 @@ from rlplan.simulator.generation.batching.joining import Calls, JoiningSet
 from rlplan.simulator.generation.episodes.playing import Episode, Turn
 from rlplan.simulator.generation.episodes.waves import EpisodeWaves
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.environment import Environment, LognormalSeconds
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Uniform
 from tests.cases import draws
 from tests.simulator.plans import priced_plan

@@ -8,7 +8,8 @@ from rlplan.job import NodeGroup
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.workload.sequences import LengthStatistics
-from rlplan.workload.environment import Environment, LognormalSeconds
+from rlplan.workload.environment import Environment
+from rlplan.workload.latencies import LognormalSeconds
 from rlplan.workload.lengths import Uniform
 from rlplan.workload.work import Workload
 from tests.simulator.plans import priced_plan

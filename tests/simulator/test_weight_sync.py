@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rlplan.plan import TaskPlan
 from rlplan.profiles.sheets import load_transition, sheet_names
-from rlplan.sheets.hardware import SyncMethod
+from rlplan.sheets.weight_sync import SyncMethod
 from rlplan.simulator.costs.syncs.transition import (
     least_sync_seconds,
     sync_case,

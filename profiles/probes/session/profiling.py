@@ -324,7 +324,7 @@ def open_bench(held: dict[str, Any], kind: DeviceKind, devices: int, nodes: int)
     import torch.distributed as dist
 
     from rlplan.profiles.probes.bench.clock import TorchBench
-    from rlplan.profiles.probes.bench.groups import groups_of
+    from rlplan.profiles.probes.bench.processes import groups_of
 
     rank = dist.get_rank()
     device = torch.device("cpu") if kind == "cpu" else torch.device("cuda", 0)

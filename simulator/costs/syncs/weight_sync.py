@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rlplan.estimate import Estimate, Source
-from rlplan.sheets.hardware import SyncMethod, TransitionSheet
+from rlplan.sheets.hardware import TransitionSheet
+from rlplan.sheets.weight_sync import SyncMethod
 
 BY_STAGE = ("stage heads", "every rank")
 METADATA, GATHER, STAGING = "metadata", "weight gather", "host staging"

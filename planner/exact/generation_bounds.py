@@ -37,6 +37,20 @@ from rlplan.simulator.generation.shares import longest_episodes
 from rlplan.simulator.placed.columns import Flags, Floats, Ints
 from rlplan.simulator.workload.sequences import statistics_of
 
+# Seconds that no generation of a replica can beat, in closed form: nothing is played.
+#
+# Every step of a replica of p stages takes p times the slowest stage's parts. Each part lies above straight
+# lines a + b x, x being the tokens of a stage's batch, which over all steps add up to a S + b X: X are the
+# tokens that must pass, and S a number of steps that no schedule undercuts:
+#
+# - a step gives a sequence one token at most: S >= the longest response;
+# - a step decodes `max_running` sequences at most: S >= decoded tokens / max_running;
+# - the sequences of a step fit into the cache: S >= the sum of cached tokens / the cache's tokens.
+#
+# Where slots and cache are ample, prompts fill up whole steps, so that steps with prompts are few, and a
+# steeper line holds for those. Preemption only adds: prompts are computed again. The best pair of lines
+# gives the bound. Decision 7 has the argument in full.
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contexts:

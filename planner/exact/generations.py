@@ -1,5 +1,7 @@
 """How a pool can generate: in which layout, after which transition, with how much KV cache.
 
+It looks at one pool at a time; what else runs there is bytes that the cache does not get.
+
 What generation takes depends on a replica, its share of the sequences and its cache; exact seconds are
 remembered by these. A bound in closed form comes first, and only what can still win is played.
 """
@@ -14,7 +16,7 @@ import numpy as np
 
 from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
-from rlplan.planner.exact.generation.bounds import (
+from rlplan.planner.exact.generation_bounds import (
     BoundedSettings,
     BoundingLoad,
     episode_loads,
@@ -54,6 +56,11 @@ from rlplan.simulator.placed.task import PlacedTask
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.workload.sequences import statistics_of
 from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName
+
+# How a pool can generate: in which layout, after which transition, with how much KV cache.
+#
+# What generation takes depends on a replica, its share of the sequences and its cache; exact seconds are
+# remembered by these. A bound in closed form comes first, and only what can still win is played.
 
 
 @dataclass(frozen=True, slots=True)
