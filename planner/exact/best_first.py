@@ -22,13 +22,13 @@ from rlplan.planner.exact.placement_bounds import (
     stacked,
 )
 from rlplan.planner.exact.space import Space
-from rlplan.planner.layouts.pareto import front_rows
+from rlplan.planner.layouts.option_table import front_rows
 from rlplan.planner.layouts.pool_rows import PoolRows
 from rlplan.planner.placements.allocations import Share, sites_for
 from rlplan.planner.placements.orders import other_orders
 from rlplan.planner.placements.partitions import ColocatedSet, Placement
 from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share
-from rlplan.planner.requests.schedules import SYNC, Schedule
+from rlplan.planner.requests.pinned import SYNC, Schedule
 from rlplan.planner.requests.specs import ROUNDING, violations
 from rlplan.results.forecast import Forecast
 from rlplan.simulator.placed.columns import Floats, Ints

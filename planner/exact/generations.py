@@ -23,8 +23,7 @@ from rlplan.planner.exact.generation_bounds import (
     least_seconds,
     load_of,
 )
-from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, WeightSharding
-from rlplan.planner.layouts.pareto import front_rows
+from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, WeightSharding, front_rows
 from rlplan.planner.layouts.pool_rows import PoolRows
 from rlplan.planner.placements.allocations import Share
 from rlplan.results.forecast import CALL

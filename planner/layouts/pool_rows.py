@@ -9,8 +9,13 @@ import numpy as np
 
 from rlplan.job import Role
 from rlplan.plan import TaskPlan
-from rlplan.planner.layouts.option_table import OptionTable, RoleOption, WeightSharding
-from rlplan.planner.layouts.pareto import Places, front_of_groups
+from rlplan.planner.layouts.option_table import (
+    OptionTable,
+    Places,
+    RoleOption,
+    WeightSharding,
+    front_of_groups,
+)
 from rlplan.planner.placements.partitions import GENERATION, ColocatedSet
 from rlplan.simulator.placed.columns import Floats, Ints
 from rlplan.simulator.placed.site import Site

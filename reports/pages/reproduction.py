@@ -27,8 +27,8 @@ from rlplan.reports.pictures.picture import (
     panel_axes,
     picture,
 )
+from rlplan.reports.tables.accuracy import claims_table, points_table, series_table
 from rlplan.reports.tables.plans import Table, markdown_lines
-from rlplan.reports.tables.reproduction import claims_table, points_table, series_table
 from rlplan.results.reproduced import Point, Reproduction
 
 

@@ -18,8 +18,7 @@ from rlplan.reports.tables.systems import (
     systems_memory_table,
     throughput_table,
 )
-from rlplan.reports.widgets import Widget
-from rlplan.reports.widgets.memory import memory_bars
+from rlplan.reports.widgets import Widget, memory_bars
 from rlplan.results.plan_details import MemoryMoment
 from rlplan.results.stored import write_plan
 from rlplan.results.systems import SystemForecast, SystemsComparison

@@ -15,7 +15,7 @@ from rlplan.errors import FileError, unreadable
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.settings import fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, spelled
-from rlplan.planner.configs.shell.text import Gap, Text
+from rlplan.planner.configs.shell.programs import Gap, Text
 
 # How hydra names what a file's values are put under, in the file's first lines.
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)

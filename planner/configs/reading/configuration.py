@@ -19,8 +19,8 @@ from rlplan.planner.configs.reading.given import Flat, GivenValue, leaves, place
 from rlplan.planner.configs.reading.settings import Lost, Settings, fits_any, is_on
 from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated
+from rlplan.planner.configs.shell.programs import Gap, Text
 from rlplan.planner.configs.shell.script import evaluate
-from rlplan.planner.configs.shell.text import Gap, Text
 
 # `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
 OVERRIDE: Final = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)

@@ -7,7 +7,7 @@ from typing import Final
 
 import yaml
 
-from rlplan.planner.configs.shell.text import Gap, Text
+from rlplan.planner.configs.shell.programs import Gap, Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

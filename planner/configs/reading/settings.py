@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from rlplan.errors import FileError, nearest_name
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.sheet import ConfigSheet, Setting, spelled
-from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
+from rlplan.planner.configs.shell.programs import OF_THE_RUN, Gap
 
 EMPTY: tuple[object, ...] = (None, "", [], {})
 OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})

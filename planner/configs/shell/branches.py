@@ -20,7 +20,7 @@ from rlplan.planner.configs.shell.commands import (
     short,
     truth_of,
 )
-from rlplan.planner.configs.shell.text import Gap, Text
+from rlplan.planner.configs.shell.programs import Gap, Text
 from rlplan.planner.configs.shell.words import RefusedError, line_of, source
 
 if TYPE_CHECKING:

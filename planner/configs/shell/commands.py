@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rlplan.planner.configs.shell.programs import (
+    OF_THE_RUN,
     PROGRAMS,
     WITHOUT_INPUT,
+    Gap,
+    Text,
     UnknownNumberError,
+    joined,
     number_of,
     printed_by,
     unescaped,
 )
-from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap, Text, joined
 from rlplan.planner.configs.shell.words import (
     UNKNOWN,
     RefusedError,

@@ -12,7 +12,7 @@ from typing import Final
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.shell.commands import Command, Evaluated
-from rlplan.planner.configs.shell.text import Text
+from rlplan.planner.configs.shell.programs import Text
 
 # What starts a training, or a process of one; each writes down its words and succeeds at once.
 LAUNCHERS: Final = (

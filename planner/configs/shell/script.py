@@ -23,7 +23,7 @@ from rlplan.planner.configs.shell.commands import (
     short,
     truth_of,
 )
-from rlplan.planner.configs.shell.text import Gap, Text, joined
+from rlplan.planner.configs.shell.programs import Gap, Text, joined
 from rlplan.planner.configs.shell.words import UNKNOWN, RefusedError, Value, Words, line_of, source
 
 if TYPE_CHECKING:

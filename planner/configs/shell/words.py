@@ -5,8 +5,14 @@ from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase, translate
 from typing import TYPE_CHECKING, Final
 
-from rlplan.planner.configs.shell.programs import UnknownNumberError, number_of, unescaped
-from rlplan.planner.configs.shell.text import Gap, Text, joined
+from rlplan.planner.configs.shell.programs import (
+    Gap,
+    Text,
+    UnknownNumberError,
+    joined,
+    number_of,
+    unescaped,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
