@@ -15,10 +15,6 @@ from rlplan.results.plan_details import MemoryMoment
 from rlplan.results.step_check import StepCheck
 from rlplan.units import seconds_scale, show_bytes, show_seconds
 
-# What a page draws itself, of HTML that fits any width and reacts: what each shows, as shares of its width.
-#
-# A widget names its template in `reports/templates/`; the Markdown version has a picture in its place.
-
 
 class Widget(Protocol):
     """Be one drawing of a page."""

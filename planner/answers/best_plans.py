@@ -14,7 +14,8 @@ from rlplan.job import Job, NodeGroup
 from rlplan.plan import Plan
 from rlplan.planner.answers.explain import least_misfit, misfit_error
 from rlplan.planner.objectives import limited_objectives, load_objective
-from rlplan.planner.requests.pinned import NOTHING_PINNED, AskedSchedules, Pinned
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.requests.specs import ROUNDING, is_kept, roomy, spec_values
 from rlplan.planner.search import search
 from rlplan.profiles.facts import Facts

@@ -14,7 +14,8 @@ from rlplan.planner.exact.infeasibility import pool_infeasibility_reason
 from rlplan.planner.exact.space import Space
 from rlplan.planner.placements.allocations import Share
 from rlplan.planner.plans.assembly import plan_of
-from rlplan.planner.requests.pinned import AskedSchedules, Pinned, ScheduleSpace
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules, ScheduleSpace
 from rlplan.planner.search import check_searched, search
 from rlplan.profiles.facts import Facts
 from rlplan.simulator.placed.site import sites_of

@@ -7,7 +7,8 @@ from rlplan.errors import UserError
 from rlplan.job import Job
 from rlplan.plan import Plan
 from rlplan.planner.answers.best_plans import best_plans
-from rlplan.planner.requests.pinned import AskedSchedules, Pinned
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.facts import Facts
 from rlplan.results.plan_details import MemoryMoment, PlanDetails, ResponsesUnderWay, WhatIf
 from rlplan.results.searched import SearchResult

@@ -34,7 +34,8 @@ from rlplan.planner.configs.writing.export import family
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
-from rlplan.planner.requests.pinned import NOTHING_PINNED, AskedSchedules, Pinned
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.requests.specs import violations
 from rlplan.planner.search import search
 from rlplan.planner.searchers.exact import Progress, lost_seconds

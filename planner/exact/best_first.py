@@ -28,7 +28,7 @@ from rlplan.planner.placements.allocations import Share, sites_for
 from rlplan.planner.placements.orders import other_orders
 from rlplan.planner.placements.partitions import ColocatedSet, Placement
 from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share
-from rlplan.planner.requests.pinned import SYNC, Schedule
+from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.planner.requests.specs import ROUNDING, violations
 from rlplan.results.forecast import Forecast
 from rlplan.simulator.placed.columns import Floats, Ints

@@ -19,7 +19,7 @@ from rlplan.planner.exact.space import Space, generates_alone
 from rlplan.planner.layouts.option_table import Rows
 from rlplan.planner.layouts.pool_rows import PoolRows
 from rlplan.planner.placements.partitions import ColocatedSet
-from rlplan.planner.requests.pinned import SYNC, Schedule
+from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.planner.requests.specs import ROUNDING
 from rlplan.simulator.placed.columns import Flags, Floats, Ints
 from rlplan.simulator.placed.site import Site

@@ -18,7 +18,7 @@ from rlplan.planner.exact.space import Space
 from rlplan.planner.layouts.option_table import Places, front_rows
 from rlplan.planner.placements.allocations import Share
 from rlplan.planner.placements.partitions import ColocatedSet, Placement, generating_set
-from rlplan.planner.requests.pinned import SYNC, Schedule
+from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.planner.requests.specs import ROUNDING
 from rlplan.simulator.asynchronous.setting import MOST_PIECES
 from rlplan.simulator.placed.columns import Floats, Ints

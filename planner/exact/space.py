@@ -39,7 +39,8 @@ from rlplan.planner.placements.allocations import (
 )
 from rlplan.planner.placements.partitions import GENERATION, ColocatedSet
 from rlplan.planner.plans.assembly import host_layout, host_pool
-from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned, Schedule
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import Schedule
 from rlplan.planner.requests.specs import usable_fraction
 from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences

@@ -12,7 +12,8 @@ from rlplan.plan import HOST_DEVICE, USUAL_MODE, Mode, Plan, ResourcePool, TaskD
 from rlplan.planner.placements.allocations import Allocation, packing_order, rented_cores
 from rlplan.planner.placements.orders import Orders
 from rlplan.planner.placements.partitions import GENERATION, ColocatedSet, Placement
-from rlplan.planner.requests.pinned import NOTHING_PINNED, SYNC, Pinned, Schedule
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.profiles.facts import Facts
 from rlplan.rules.order import STALENESS
 from rlplan.rules.transition import transition_for

@@ -30,13 +30,8 @@ from rlplan.planner.placements.partitions import (
     in_role_order,
     placed_roles,
 )
-from rlplan.planner.requests.pinned import (
-    NOTHING_PINNED,
-    POOL_NAME,
-    AskedSchedules,
-    Pinned,
-    PinnedPool,
-)
+from rlplan.planner.requests.pinned import NOTHING_PINNED, POOL_NAME, Pinned, PinnedPool
+from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.catalog import ENGINES, load_job, resolve_job
 from rlplan.profiles.sheets import canonical_name
 from rlplan.rules import check_draft

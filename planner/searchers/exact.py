@@ -27,7 +27,8 @@ from rlplan.planner.placements.partitions import (
     all_placements,
     show_placement,
 )
-from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned, Schedule, ScheduleSpace
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import Schedule, ScheduleSpace
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.results.searched import Candidate, InfeasiblePlacement, SearchResult

@@ -11,7 +11,8 @@ from pathlib import Path
 from rlplan.errors import UnknownNameError
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.plan import BY_SAMPLE_MODE, ENDLESS_MODE
-from rlplan.planner.requests.pinned import AskedSchedules, Pinned
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.systems.baselines import baseline_names, load_baseline
 from rlplan.planner.systems.system_plans import best_searched
 from rlplan.profiles.facts import Facts

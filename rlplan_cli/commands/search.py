@@ -500,7 +500,7 @@ def _worth(found: SearchResult, job: Job, table: Table, most: int | None) -> Tab
 
 def _schedule(plan: Plan) -> str:
     """Return how a plan's iterations follow each other, and its split of GPUs, where they overlap."""
-    from rlplan.planner.requests.pinned import schedule_of
+    from rlplan.planner.requests.schedules import schedule_of
 
     if not plan.flow.overlaps:
         return ""

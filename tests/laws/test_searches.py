@@ -16,7 +16,8 @@ from rlplan.plan import TaskDraft
 from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.configs.searching import framework_of, plans_of, target_of
 from rlplan.planner.objectives import limited_objectives, load_objective, objective_names
-from rlplan.planner.requests.pinned import NOTHING_PINNED, AskedSchedules, Pinned
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.specs import Specs

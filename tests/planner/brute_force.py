@@ -15,7 +15,7 @@ from rlplan.planner.layouts.settings import PoolCuts, generate_layouts, infer_la
 from rlplan.planner.placements.allocations import devices_of, gpus_of, shares_of, sites_for
 from rlplan.planner.placements.partitions import GENERATION, all_placements
 from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share
-from rlplan.planner.requests.pinned import ONE_STEP_OFF, SYNC
+from rlplan.planner.requests.schedules import ONE_STEP_OFF, SYNC
 from rlplan.profiles.catalog import load_device, load_model
 from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.rules.transition import transitions

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rlplan.dataflow import begun_work
 from rlplan.errors import FileError, InfeasibleError
 from rlplan.planner.exact.space import least_responses, priced_job
-from rlplan.planner.requests.pinned import ONE_STEP_OFF, SYNC, AskedSchedules, Pinned, ScheduleSpace
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import ONE_STEP_OFF, SYNC, AskedSchedules, ScheduleSpace
 from rlplan.planner.search import search
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.generation.over_provisioning import PLAYED_SEQUENCES, kept_of

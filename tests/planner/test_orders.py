@@ -10,7 +10,7 @@ from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.space import Space
 from rlplan.planner.placements.orders import other_orders
 from rlplan.planner.placements.partitions import Placement
-from rlplan.planner.requests.pinned import ONE_STEP_OFF
+from rlplan.planner.requests.schedules import ONE_STEP_OFF
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate

@@ -11,7 +11,7 @@ from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.space import Space
 from rlplan.planner.objectives import load_objective, objective_names
 from rlplan.planner.placements.partitions import GENERATION, all_placements
-from rlplan.planner.requests.pinned import ONE_STEP_OFF
+from rlplan.planner.requests.schedules import ONE_STEP_OFF
 from rlplan.planner.search import search
 from rlplan.simulator.simulate import simulate
 from rlplan.specs import Specs

@@ -13,12 +13,12 @@ from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
 from rlplan.planner.exact.space import Space
 from rlplan.planner.placements.partitions import GENERATION, all_placements
-from rlplan.planner.requests.pinned import (
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import (
     IN_FLIGHT,
     ONE_STEP_OFF,
     SYNC,
     AskedSchedules,
-    Pinned,
     Schedule,
     ScheduleSpace,
     schedule_of,

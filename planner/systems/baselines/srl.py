@@ -14,7 +14,8 @@ from rlplan.dataflow import Task
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import ENDLESS_MODE, TaskDraft
-from rlplan.planner.requests.pinned import AskedSchedules, Pinned
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.systems.system_plans import best_searched, job_tasks
 from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast

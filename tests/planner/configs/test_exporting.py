@@ -24,7 +24,8 @@ from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.searching import best_plans_for
 from rlplan.planner.configs.writing.exporting import exported
-from rlplan.planner.requests.pinned import NOTHING_PINNED, AskedSchedules, Pinned
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_framework
