@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import ray
+from executor_page import cores_in_use, publish_controller
 
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.controller import Controller
@@ -31,7 +32,6 @@ from rlplan.executor.control.start import started_groups
 from rlplan.executor.data.workload import PromptBatches
 from rlplan.executor.workers.calls import CallReport
 from rlplan.executor.workers.processes.ray_session import running_ray
-from rlplan.executor_page import cores_in_use, publish_controller
 from rlplan.plan import Plan
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+from executor_page import cores_in_use, publish_throughput
 from trl_setting import (
     PROMPTS,
     RESPONSE_TOKENS,
@@ -42,7 +43,6 @@ from trl_setting import (
 
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.execute import execute
-from rlplan.executor_page import cores_in_use, publish_throughput
 from rlplan.plan import Plan
 
 ROOT = Path(__file__).parents[1]

@@ -34,7 +34,12 @@ from rlplan.models.operators import Attention, Batch, Elementwise, Gemm, Shard
 from rlplan.parts import experts
 from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.catalog import load_device, load_model
-from rlplan.profiles.kernels.constants import KERNELS_FOLDER, GroupedKernels, Kernels, load_kernels
+from rlplan.profiles.kernels.kernel_time import (
+    KERNELS_FOLDER,
+    GroupedKernels,
+    Kernels,
+    load_kernels,
+)
 from rlplan.units import seconds_from_ms
 
 Row = Mapping[str, Any]

@@ -25,7 +25,7 @@ from rlplan.planner.measured.rows import Record
 from rlplan.profiles.analytic.efficiencies import Efficiencies, load_efficiencies
 from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.catalog import load_device
-from rlplan.profiles.kernels.row_time import row_bytes
+from rlplan.profiles.kernels.kernel_time import row_bytes
 from rlplan.units import seconds_from_ms
 
 Floats = npt.NDArray[np.float64]

@@ -9,8 +9,13 @@ from kernel_cases import Case, attention_cases, layer_cases, link_cases
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.profiles.catalog import load_device
-from rlplan.profiles.kernels.constants import Kernels, LinkProtocol, RowKind, load_kernels
-from rlplan.profiles.kernels.row_time import ROW_SHAPES
+from rlplan.profiles.kernels.kernel_time import (
+    ROW_SHAPES,
+    Kernels,
+    LinkProtocol,
+    RowKind,
+    load_kernels,
+)
 
 Values = Sequence[float]
 Build = Callable[[Kernels, Values], Kernels]

@@ -27,7 +27,7 @@ from rlplan.job import Constraint, DynamicSampling, Job, Rewards
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job
 from rlplan.profiles.facts import load_facts
-from rlplan.reports.pictures.learning import plot_learning
+from rlplan.reports.pictures.curves import plot_learning
 
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
 SAFE_TASK = Path(__file__).parent / "safe_task.py"

@@ -29,7 +29,7 @@ from rlplan.plan import Plan
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job
 from rlplan.profiles.facts import Facts, load_facts
-from rlplan.reports.pictures.learning import plot_learning
+from rlplan.reports.pictures.curves import plot_learning
 from rlplan.simulator.simulate import simulate
 from rlplan.units import show_seconds
 from rlplan_cli.measuring import measure_machine

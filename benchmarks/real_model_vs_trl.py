@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from arithmetic import questions
+from executor_page import cores_in_use
+from executor_vs_trl import TRL_VENV, in_turns, multiplying_rate, shown_layout
 from transformers import AutoTokenizer
 
-from rlplan.executor_page import cores_in_use
-from rlplan.executor_vs_trl import TRL_VENV, in_turns, multiplying_rate, shown_layout
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards

@@ -27,13 +27,13 @@ from rlplan.job import Job
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job, load_model
 from rlplan.profiles.facts import Facts, load_facts
-from rlplan.reports.pictures.picture import write_figure
-from rlplan.reports.pictures.style import (
+from rlplan.reports.pictures.picture import (
     PAGE_WIDTH,
     SERIES_COLOURS,
     drawing,
     new_canvas,
     panel_axes,
+    write_figure,
 )
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,8 +9,13 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
 from rlplan.plan import USUAL_MODE, Mode, Plan, ResourcePool, TaskPlan
-from rlplan.planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from rlplan.planner.layouts.sizes import PoolCuts, Sizes
+from rlplan.planner.layouts.settings import (
+    PoolCuts,
+    Sizes,
+    generate_layouts,
+    infer_layouts,
+    train_layouts,
+)
 from rlplan.planner.placements.allocations import Share, packing_order, pool_sizes, sites_for
 from rlplan.planner.placements.partitions import GENERATION, ColocatedSet, PlacedModel, placed_roles
 from rlplan.planner.plans.assembly import assemble, with_largest_share

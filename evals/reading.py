@@ -9,8 +9,7 @@ from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.measured import reading
 from rlplan.planner.measured.reading import KnownTables, Loaded, load_table, own_tables
-from rlplan.planner.measured.rows import TableReader
-from rlplan.planner.measured.summary import KnownCauses
+from rlplan.planner.measured.rows import KnownCauses, TableReader
 from rlplan.results.accuracy import Row
 
 HELD = Path(__file__).parent / "held"

@@ -32,8 +32,7 @@ from rlplan.probing import ModelPass
 from rlplan.profiles.analytic.efficiencies import unmeasured_call
 from rlplan.profiles.analytic.roofline import CopyDirection, Roofline
 from rlplan.profiles.catalog import load_engine
-from rlplan.profiles.kernels.constants import RowKind
-from rlplan.profiles.kernels.row_time import row_bytes
+from rlplan.profiles.kernels.kernel_time import RowKind, row_bytes
 from rlplan.profiles.sheets import load_framework, load_transition, sheet_names, sheet_of
 from rlplan.profiles.tables.measurements import Measurements
 from rlplan.profiles.tables.points import QUEUE_CALL

@@ -6,6 +6,42 @@ p * t. Generation groups of the hybrid engine lie inside one model-parallel bloc
 """
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+
+class ModelCut(NamedTuple):
+    """Say how a layout cuts a model's weights: all that formulas of what a device holds ask of it.
+
+    Attributes:
+        expert_tp: Ranks that each expert's width is cut over; 0 is tp.
+        first_layers: Layers of the first pipeline stage; 0 shares layers out evenly.
+        last_layers: Layers of the last pipeline stage; 0 shares layers out evenly.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    expert_tp: int = 0
+    first_layers: int = 0
+    last_layers: int = 0
+
+    @property
+    def expert_width(self) -> int:
+        """Return the ranks that each expert's width is cut over."""
+        return self.expert_tp or self.tp
+
+    @property
+    def of_layers(self) -> "ModelCut":
+        """Return how each layer is cut, wherever it is: what does not ask for more is worked out once."""
+        return ModelCut(tp=self.tp, ep=self.ep, expert_tp=self.expert_tp)
+
+    @property
+    def of_stages(self) -> "ModelCut":
+        """Return how layers are shared out to stages, however each is cut."""
+        return ModelCut(pp=self.pp, first_layers=self.first_layers, last_layers=self.last_layers)
+
+
+WHOLE_MODEL: Final = ModelCut()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, Updates
 from rlplan.job import Job, Role
+from rlplan.layout import ModelCut
 from rlplan.transfers import TransitionName
 from rlplan.transports import DEFAULT_TRANSPORT, TransportName
 from rlplan.units import MIB
@@ -60,6 +61,11 @@ class Flow:
         """Tell whether the next whole batch is generated while this one trains, by weights that are an update behind."""
         return not self.by_sample and self.ahead == 1
 
+    @property
+    def usual_staleness(self) -> int:
+        """Return how many updates old generating weights may be where the plan does not say it."""
+        return 1 if self.ahead is None else self.ahead
+
 
 FLOWS: Final[Mapping[Mode, Flow]] = {
     "sync": Flow(ahead=0, by_sample=False),
@@ -67,14 +73,22 @@ FLOWS: Final[Mapping[Mode, Flow]] = {
     "one-step-off": Flow(ahead=1, by_sample=False),
     "async": Flow(ahead=None, by_sample=True),
 }
-USUAL_MODE: Final[Mode] = "sync"
-WHOLE_BATCH_MODES: Final = tuple(mode for mode, flow in FLOWS.items() if not flow.by_sample)
 
 
 def batch_mode(ahead: int) -> Mode:
     """Return the mode that hands on whole batches, generated so many ahead."""
-    wanted = Flow(ahead=ahead, by_sample=False)
+    return _mode_of(Flow(ahead=ahead, by_sample=False))
+
+
+def _mode_of(wanted: Flow) -> Mode:
     return next(mode for mode, flow in FLOWS.items() if flow == wanted)
+
+
+USUAL_MODE: Final = batch_mode(0)
+BATCH_AHEAD_MODE: Final = batch_mode(1)
+BY_SAMPLE_MODE: Final = _mode_of(Flow(ahead=0, by_sample=True))
+ENDLESS_MODE: Final = _mode_of(Flow(ahead=None, by_sample=True))
+WHOLE_BATCH_MODES: Final = tuple(mode for mode, flow in FLOWS.items() if not flow.by_sample)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +188,18 @@ class TaskPlan:
     def share_rows(self, samples_per_prompt: int) -> int:
         """Return the rows of a share of a batch: a micro-batch for every data-parallel rank, in whole prompts."""
         return self.dp * -(-self.micro_batch // samples_per_prompt) * samples_per_prompt
+
+    @property
+    def cut(self) -> ModelCut:
+        """Return how the layout cuts a model's weights."""
+        return ModelCut(
+            tp=self.tp,
+            pp=self.pp,
+            ep=self.ep,
+            expert_tp=self.expert_tp or 0,
+            first_layers=self.first_stage_layers or 0,
+            last_layers=self.last_stage_layers or 0,
+        )
 
     @property
     def expert_ranks(self) -> int:

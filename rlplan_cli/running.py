@@ -170,7 +170,7 @@ def replanning(cluster: Cluster | None, facts: Facts, saving: Saving) -> Cluster
     def replan(plan: Plan, groups: tuple[NodeGroup, ...]) -> Plan:
         from rlplan.errors import CapabilityError
         from rlplan.executor.control.capabilities import check_runnable
-        from rlplan.planner.answers.fewer_nodes import plans_on
+        from rlplan.planner.answers.best_plans import plans_on
 
         *others, last = plans_on(plan, groups, facts)
         for found in others:

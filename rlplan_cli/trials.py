@@ -113,7 +113,7 @@ def weights_here(given: Path | None, out: Path, sheet: DeviceSheet) -> Path:
     from rlplan.files.decoding import load_yaml
     from rlplan.models.folder import CONFIG_FILE, WEIGHT_FILES
     from rlplan.profiles.jobs.config.reading import read_hf_config
-    from rlplan.profiles.jobs.weights import has_weights
+    from rlplan.profiles.jobs.place import has_weights
 
     made = (out / MADE_WEIGHTS).resolve()
     if given is None:

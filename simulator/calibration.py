@@ -28,7 +28,7 @@ from rlplan.calibration import (
 )
 from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
-from rlplan.profiles.analytic.calibration import Spreads, load_spreads
+from rlplan.profiles.analytic.efficiencies import Spreads, load_spreads
 from rlplan.simulator.observations import Observation, Part
 from rlplan.simulator.placed.columns import Floats
 

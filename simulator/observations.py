@@ -7,7 +7,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.calibration import LINKS, STEP_STAGES, Link, WorkKind
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.profiles.analytic.calibration import Spreads, load_spreads
+from rlplan.profiles.analytic.efficiencies import Spreads, load_spreads
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun

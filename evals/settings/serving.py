@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from rlplan.estimate import Estimate
+from rlplan.layout import ModelCut
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import KeptBatch
 from rlplan.models.precision import PRECISIONS, WIDE, Precision
@@ -114,7 +115,7 @@ def cache_bytes(service: Service, engine: EngineSheet) -> float:
 def weight_bytes(model: ModelArchitecture, tp: int, precision: Precision) -> float:
     """Return the bytes of a replica's weights on each GPU; fp8 leaves both ends in 16 bits."""
     ends = -(-(model.embedding_parameters + model.head_parameters("lm")) // tp)
-    layers = largest_shard(model, "lm", tp, 1) - ends
+    layers = largest_shard(model, "lm", ModelCut(tp=tp)) - ends
     return (
         layers * PRECISIONS[precision].weight_bytes
         + ends * PRECISIONS[WIDE[precision]].weight_bytes

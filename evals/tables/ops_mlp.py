@@ -13,7 +13,7 @@ from rlplan.evals.rows import NO_DEVICE
 from rlplan.evals.settings.serving import device_facts
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.facts import DeviceFacts
-from rlplan.profiles.kernels.constants import RowKind
+from rlplan.profiles.kernels.kernel_time import RowKind
 from rlplan.results.accuracy import Row
 from rlplan.units import seconds_from_ms
 

@@ -91,7 +91,7 @@ def _chosen(
     except InfeasibleError as error:
         if not misfits:
             raise
-        from rlplan.planner.answers.misfits import least_misfit  # noqa: PLC0415 -- only where nothing fits
+        from rlplan.planner.answers.explain import least_misfit  # noqa: PLC0415 -- only where nothing fits
 
         return least_misfit(choose, facts, error), job.specs
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.planner.answers.misfits import least_misfit
+from rlplan.planner.answers.explain import least_misfit
 from rlplan.planner.requests.specs import USUAL_HEADROOM
 from rlplan.planner.requests.starter import starter_job
 from rlplan.planner.search import search

@@ -9,9 +9,8 @@ from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import USUAL_MODE, Plan, PlanDraft, ResourcePool
-from rlplan.planner.exact.best_first import SearchBudget
+from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.infeasibility import pool_infeasibility_reason
-from rlplan.planner.exact.placement_search import PlacementSearch
 from rlplan.planner.exact.space import Space
 from rlplan.planner.placements.allocations import Share
 from rlplan.planner.plans.assembly import plan_of

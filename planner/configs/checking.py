@@ -12,7 +12,7 @@ from rlplan.plan import Plan
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.explain import Shortage, first_shortage
 from rlplan.planner.configs.broken import rules_of
-from rlplan.planner.configs.changes import GENERATE
+from rlplan.planner.configs.changes import GENERATE, RetypedConfiguration
 from rlplan.planner.configs.frameworks import absent, has
 from rlplan.planner.configs.importing import (
     Imported,
@@ -27,7 +27,6 @@ from rlplan.planner.configs.reading.settings import OFF, Lost, Settings
 from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy
 from rlplan.planner.configs.run import Run, Work
 from rlplan.planner.configs.sizes import nearest_divisor
-from rlplan.planner.configs.typed import RetypedConfiguration
 from rlplan.planner.requests.specs import USUAL_HEADROOM
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast, MemoryForecast

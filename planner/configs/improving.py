@@ -17,12 +17,12 @@ from rlplan.planner.configs.changes import (
     UPDATE,
     Changes,
     Lever,
+    RetypedConfiguration,
     assignments,
     faster,
     may_follow,
     smaller,
 )
-from rlplan.planner.configs.typed import RetypedConfiguration
 from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast

@@ -20,7 +20,16 @@ from rlplan.job import (
 )
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
-from rlplan.plan import BUCKET_BYTES, InFlight, Mode, PlanDraft, PoolDraft, TaskDraft, TaskPlan
+from rlplan.plan import (
+    BUCKET_BYTES,
+    USUAL_MODE,
+    InFlight,
+    Mode,
+    PlanDraft,
+    PoolDraft,
+    TaskDraft,
+    TaskPlan,
+)
 from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.plans.trained import TrainerSizes, trainer_task
 from rlplan.profiles.sheets import (
@@ -123,7 +132,7 @@ class Run:
     kv_cache: TrainingPrecision | None = None
     adapter: Adapter | None = None
     dynamic_sampling: DynamicSampling | None = None
-    mode: Mode = "sync"
+    mode: Mode = USUAL_MODE
     staleness: float | None = None
     sync_every: int | None = None
     in_flight: InFlight | None = None

@@ -19,9 +19,14 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError, InfeasibleError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
-from rlplan.plan import Mode, Plan, TaskDraft
-from rlplan.planner.answers.best_plans import best_front, best_plans, front_under_specs, under_specs
-from rlplan.planner.answers.infeasible_specs import infeasible_specs_error
+from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
+from rlplan.planner.answers.best_plans import (
+    best_front,
+    best_plans,
+    front_under_specs,
+    infeasible_specs_error,
+    under_specs,
+)
 from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_with
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from rlplan.planner.configs.sizes import usual_running
@@ -40,7 +45,6 @@ from rlplan.profiles.jobs.nodes import left_to_framework
 from rlplan.profiles.sheets import canonical_name, sheet_of
 from rlplan.results.frontier import Frontier
 from rlplan.results.searched import Candidate, SearchResult
-from rlplan.rules.order import STALENESS
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
 from rlplan.specs import Specs
@@ -354,11 +358,13 @@ def _modes(way: Arrangement, job: Job, asked: AskedSchedules) -> tuple[Mode, ...
     limit = job.specs.staleness if asked.staleness is None else asked.staleness
     found: list[Mode] = []
     for mode in way.modes:
+        flow = FLOWS[mode]
         if asked.modes:
             wanted = mode in asked.modes
         else:
-            wanted = mode == "sync" or (limit is not None and STALENESS.get(mode, 1) <= limit)
-        if mode == "async" and way.least_staleness > (1.0 if limit is None else limit):
+            lets_in = limit is not None and flow.usual_staleness <= limit
+            wanted = not flow.overlaps or lets_in
+        if flow.is_endless and way.least_staleness > (1.0 if limit is None else limit):
             wanted = False
         if wanted:
             found.append(mode)

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlplan.planner.exact.generation.generations import GenerationTable
-from rlplan.planner.exact.generation.options import (
+from rlplan.planner.exact.generations import (
     GenerationOption,
+    GenerationTable,
     OptionRows,
     Replicas,
     ShareRows,
     WeightMove,
 )
 from rlplan.planner.exact.space import Space, generates_alone
-from rlplan.planner.layouts.pareto import Rows
+from rlplan.planner.layouts.option_table import Rows
 from rlplan.planner.layouts.pool_rows import PoolRows
 from rlplan.planner.placements.partitions import ColocatedSet
 from rlplan.planner.requests.schedules import SYNC, Schedule

@@ -4,20 +4,253 @@ Stages bound iterations, and iterations bound values: see decision 7.
 """
 
 import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from rlplan.planner.exact.candidates import BesideGeneration, CandidateTable
-from rlplan.planner.exact.generation.weight_moves import ACTOR
-from rlplan.planner.exact.other_pools import OtherPools, empty, joined, stacked
-from rlplan.planner.exact.set_limits import Place, SetLimits
+from rlplan.planner.exact.generations import ACTOR
+from rlplan.planner.exact.score import Figure, Score
 from rlplan.planner.exact.space import Space
+from rlplan.planner.layouts.option_table import Places, front_rows
 from rlplan.planner.placements.allocations import Share
 from rlplan.planner.placements.partitions import ColocatedSet, Placement, generating_set
 from rlplan.planner.requests.schedules import SYNC, Schedule
+from rlplan.planner.requests.specs import ROUNDING
 from rlplan.simulator.asynchronous.setting import MOST_PIECES
 from rlplan.simulator.placed.columns import Floats, Ints
+from rlplan.simulator.placed.site import Site
+
+# Level 2 of the search: how the pools beside the one that generates share the rest of the cluster.
+#
+# A choice gives every one of these sets a share and layouts. Only those choices matter that no other beats
+# in the GPUs it takes and in the stages, each of which ends when its slowest pool ends.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OtherPools:
+    """Hold choices of shares and layouts for some sets, one row each.
+
+    Attributes:
+        used: GPUs by device; shape (rows, devices).
+        stages: Seconds until the slowest pool has prepared, has trained, and of both stages' work on the pool that
+            sends new weights to a copy, where iterations overlap, else zero; shape (rows, 4).
+        own: Seconds of each set's work where responses stream, else zero: a pool that is not the slowest one may
+            have others wait for it all the same; shape (rows, sets).
+        work: Of the pools, by figure that counts it (`rlplan.planner.exact.score`); shape (rows, figures).
+        sending: What each second adds to it in which new weights go to a copy. Shape as `work`.
+        picks: For each set its share's place and its row; shape (rows, sets, 2).
+    """
+
+    used: Ints
+    stages: Floats
+    own: Floats
+    work: Floats
+    sending: Floats
+    picks: Ints
+
+    def __len__(self) -> int:
+        return len(self.stages)
+
+    def rows(self, chosen: Places) -> "OtherPools":
+        """Return the chosen rows."""
+        return OtherPools(*(getattr(self, each.name)[chosen] for each in fields(self)))
+
+
+def empty(score: Score, rows: int, sets: int) -> OtherPools:
+    """Return choices that take nothing, such as the one of no sets."""
+    figures = np.zeros((rows, score.computing.shape[1]))
+    return OtherPools(
+        np.zeros((rows, len(score.devices)), dtype=np.int64),
+        np.zeros((rows, 4)),
+        np.zeros((rows, sets)),
+        figures,
+        figures,
+        np.zeros((rows, sets, 2), dtype=np.int64),
+    )
+
+
+def joined(
+    left: OtherPools,
+    right: OtherPools,
+    limits: Ints,
+    least_generation_seconds: float,
+    cutoff: float,
+    score: Score,
+) -> OtherPools:
+    """Return the choices for both sides' sets that can still be worth something.
+
+    Args:
+        limits: GPUs of each device that they may take together.
+        least_generation_seconds: No iteration generates faster.
+        cutoff: Values that are no less are of no use.
+    """
+    first = np.repeat(np.arange(len(left)), len(right))
+    second = np.tile(np.arange(len(right)), len(left))
+    used = left.used[first] + right.used[second]
+    fits = np.all(used <= limits, axis=1)
+    first, second, used = first[fits], second[fits], used[fits]
+    stages = np.maximum(left.stages[first], right.stages[second])
+    work = left.work[first] + right.work[second]
+    sending = left.sending[first] + right.sending[second]
+    seconds = least_generation_seconds + stages[:, 0] + stages[:, 1]
+    own = np.concatenate([left.own[first], right.own[second]], axis=1)
+    kept = np.flatnonzero(score.values(seconds, used, work) < cutoff)
+    keys = [used[kept], stages[kept], own[kept], work[kept], sending[kept]]
+    if score.workers is not None and score.workers.least < score.workers.most:
+        keys.append(-score.workers.gaining(used[kept]))  # more GPUs come with more workers
+    kept = kept[front_rows(np.concatenate(keys, axis=1))]
+    picks = np.concatenate([left.picks[first[kept]], right.picks[second[kept]]], axis=1)
+    return OtherPools(used[kept], stages[kept], own[kept], work[kept], sending[kept], picks)
+
+
+def stacked(parts: Iterable[OtherPools], score: Score) -> OtherPools:
+    """Return the rows of all parts, each of one set, together."""
+    some = [empty(score, 0, 1), *parts]
+    names = (field.name for field in fields(OtherPools))
+    return OtherPools(*(np.concatenate([getattr(each, name) for each in some]) for name in names))
+
+
+# How long the sets of a placement may work before no plan with them is worth anything.
+#
+# Every value that a plan must stay below, the best one's so far or a limit of the job's, is linear in seconds:
+# of the iteration, and of each pool's work and generation. What all other sets cost at least is taken
+# off; the rest is what one set may spend.
+
+Place = tuple[Share, Site]
+
+
+class LeastUse(NamedTuple):
+    """Hold what every choice of a set adds to a figure at least: for every second held, and for its work on top."""
+
+    held: float
+    work: float
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Hold what one set may spend, and what its seconds cost.
+
+    Attributes:
+        left: What the others leave of a value that the plan must be below.
+        waiting: For every second of the iteration.
+        working: On top, for every second of the set's own tasks.
+        generating: On top, for every second in which the set generates.
+    """
+
+    left: float
+    waiting: float
+    working: float
+    generating: float
+
+    def work_seconds(self, generation_seconds: float) -> float:
+        """Return the longest work of the set's own tasks after so much generation, in seconds."""
+        left = self.left - (self.waiting + self.generating) * generation_seconds
+        return _ratio(left, self.waiting + self.working)
+
+    def pool_seconds(self, work_seconds: float, generation_seconds: float) -> float:
+        """Return the longest work and generation together, each at least so long, in seconds."""
+        least = min(self.working, self.generating)
+        left = self.left - (self.working - least) * work_seconds
+        left -= (self.generating - least) * generation_seconds
+        return _ratio(left, self.waiting + least)
+
+
+class SetLimits:
+    """Bound the seconds of the sets of one placement.
+
+    Args:
+        places: For each set where it may be.
+        generating: Place of the set that generates.
+        generation_seconds: By site of that set, what no way to generate there can beat.
+        first_seconds: What no plan can beat before its other sets begin.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        placement: tuple[ColocatedSet, ...],
+        places: tuple[list[Place], ...],
+        generating: int,
+        generation_seconds: dict[Site, float],
+        first_seconds: float,
+    ) -> None:
+        self.space, self.placement, self.places = space, placement, places
+        self.generating, self.generation_seconds = generating, generation_seconds
+        self.first_seconds = first_seconds
+
+    def work_seconds(self, cutoff: float, index: int, site: Site) -> float:
+        """Return seconds of a set's own tasks beyond which no plan has a value below `cutoff`.
+
+        Its own tasks are those that it prepares and trains with, generation aside.
+        """
+        generates = index == self.generating
+        first = self.generation_seconds[site] if generates else self.first_seconds
+        if math.isinf(first):
+            return -math.inf
+        return min(each.work_seconds(first) for each in self._budgets(cutoff, index, site))
+
+    def pool_seconds(self, cutoff: float, site: Site, work_seconds: float) -> float:
+        """Return seconds of the generating set on a site beyond which no plan is below `cutoff`.
+
+        Args:
+            work_seconds: The least of its own tasks; generation comes on top.
+        """
+        first = self.generation_seconds[site]
+        if math.isinf(first):
+            return -math.inf
+        budgets = self._budgets(cutoff, self.generating, site)
+        return min(each.pool_seconds(work_seconds, first) for each in budgets)
+
+    def _budgets(self, cutoff: float, index: int, site: Site) -> Iterator[Budget]:
+        """Yield what the objective and each of the limits leave to a set."""
+        score = self.space.score
+        yield self._budget(0, cutoff, index, site)
+        for number, figure in enumerate(score.figures):
+            if figure.limit is not None:
+                yield self._budget(number, figure.limit * (1 + 2 * ROUNDING), index, site)
+
+    def _budget(self, number: int, most: float, index: int, site: Site) -> Budget:
+        """Return what a figure that may be `most` leaves to a set on a site."""
+        figure, device = self.space.score.figures[number], self.space.devices.index(site.device)
+        others = [uses[number] for place, uses in enumerate(self._least_uses) if place != index]
+        generates = index == self.generating
+        return Budget(
+            most - sum(each.work for each in others),
+            float(figure.held[device]) * site.gpus
+            + figure.host_held
+            + sum(each.held for each in others),
+            float(figure.computing[device]) * site.gpus,
+            float(figure.moving[device]) * site.gpus if generates else 0.0,
+        )
+
+    @cached_property
+    def _least_uses(self) -> tuple[tuple[LeastUse, ...], ...]:
+        """Return what each set adds at least to each figure, wherever it is."""
+        return tuple(
+            tuple(self._least_use(index, figure) for figure in self.space.score.figures)
+            for index in range(len(self.placement))
+        )
+
+    def _least_use(self, index: int, figure: Figure) -> LeastUse:
+        members, found = self.placement[index], []
+        for share, site in self.places[index]:
+            device, least = self.space.device(share), self.space.pools.least(members, site)
+            work = 0.0
+            if figure.counts_work:
+                work = figure.computing[device] * least.whole_seconds
+            if figure.counts_work and index == self.generating:
+                work += figure.moving[device] * self.generation_seconds[site]
+            found.append([float(rate) * share.gpus for rate in (figure.held[device], work)])
+        return LeastUse(*map(min, zip(*found, strict=True))) if found else LeastUse(0.0, 0.0)
+
+
+def _ratio(left: float, rate: float) -> float:
+    return left / rate if rate > 0 else math.inf
+
 
 # Streams are played for as many iterations as fill the pools and for some behind them, whose samples are a little
 # shorter or longer than the long run's: by 0.9 % of an iteration at most in 886 plans of random small jobs.

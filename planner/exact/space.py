@@ -12,17 +12,22 @@ from rlplan.dataflow import Task, begun_work, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import TaskDraft
-from rlplan.planner.exact.generation.bounds import BoundedSettings, least_seconds
-from rlplan.planner.exact.generation.episode_loads import batch_load
-from rlplan.planner.exact.generation.generations import GenerationTable
-from rlplan.planner.exact.generation.loads import Load, load_of
-from rlplan.planner.exact.generation.options import OptionRows, Replicas, cut_of
+from rlplan.planner.exact.generation_bounds import (
+    BoundedSettings,
+    Load,
+    batch_load,
+    least_seconds,
+    load_of,
+)
+from rlplan.planner.exact.generations import (
+    GenerationTable,
+    OptionRows,
+    Replicas,
+    cut_of,
+)
 from rlplan.planner.exact.score import HostWorkers, Score
-from rlplan.planner.layouts.layout_space import LayoutSpace
-from rlplan.planner.layouts.option_table import OptionTable
-from rlplan.planner.layouts.pool_options import PoolTable
-from rlplan.planner.layouts.pool_rows import roles_of
-from rlplan.planner.layouts.role_options import SearchCounts
+from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, SearchCounts
+from rlplan.planner.layouts.pool_rows import PoolTable, roles_of
 from rlplan.planner.layouts.settings import packs
 from rlplan.planner.placements.allocations import (
     Share,

@@ -5,31 +5,33 @@ and trains has one cut for both, since its weights live in one place. All layout
 together; what is left are those that no other beats in time and memory.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from rlplan.dataflow import Task
+from rlplan.dataflow import Algorithm, Task
 from rlplan.job import Job, Role
 from rlplan.plan import TaskDraft, TaskPlan
-from rlplan.planner.layouts.layout_space import LayoutSpace
-from rlplan.planner.layouts.pareto import Rows, front_of_groups
-from rlplan.planner.layouts.role_options import (
-    RoleOption,
-    SearchCounts,
-    WeightSharding,
-    sharding_of,
-)
-from rlplan.planner.layouts.settings import Setting, columns_for, infer_settings, train_settings
-from rlplan.planner.layouts.sizes import (
+from rlplan.planner.layouts.settings import (
+    PinnedCut,
+    PoolCuts,
+    Setting,
     Sizes,
+    columns_for,
+    generate_layouts,
     infer_cut,
+    infer_settings,
+    train_settings,
 )
 from rlplan.planner.placements.arrangements import Arranged
+from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.costs.layouts import layout_seconds
+from rlplan.simulator.memory.states import GRADIENTS_SHARDED
 from rlplan.simulator.memory.task_memory import COMMUNICATORS, layout_memory
 from rlplan.simulator.placed.columns import (
     COLUMNS,
@@ -38,10 +40,261 @@ from rlplan.simulator.placed.columns import (
     Floats,
     Ints,
     LayoutColumns,
+    Zero,
 )
 from rlplan.simulator.placed.site import Site
 from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
 from rlplan.stages import Stage
+
+Rows = npt.NDArray[Any]
+Places = npt.NDArray[np.int64]
+
+
+def front_rows(keys: Rows) -> Places:
+    """Return the places of the rows that no other row matches or beats in every column, ascending.
+
+    Lower is better. Of equal rows the first stays, so the result depends on nothing but the rows.
+
+    Args:
+        keys: Shape (rows, columns).
+    """
+    if len(keys) < 2:  # noqa: PLR2004 - one row is its own front
+        return np.arange(len(keys))
+    # By the sum of all columns, each on its own scale, what beats a row comes before it, and what
+    # beats many comes early. Ties go by the columns, and then, the sort being stable, by place.
+    spread = np.ptp(keys, axis=0)
+    scaled = (keys - keys.min(axis=0)) / np.where(spread > 0, spread, 1)
+    order = np.lexsort((*keys.T[::-1], scaled.sum(axis=1)))
+    left = np.ascontiguousarray(keys[order].T)  # columns compare fastest one by one
+    kept: list[int] = []
+    while len(order):
+        kept.append(int(order[0]))
+        unbeaten = left[0] < left[0, 0]
+        for column in left[1:]:
+            unbeaten |= column < column[0]
+        left, order = left.compress(unbeaten, axis=1), order[unbeaten]
+    return np.array(sorted(kept), dtype=np.int64)
+
+
+# Groups of fewer rows are reduced together, row by row of each; larger ones pay for themselves.
+FEW_ROWS = 256
+
+
+def front_of_groups(keys: Rows, groups: Places) -> Places:
+    """Return the places of the fronts of all groups, ascending: other groups' rows beat nothing."""
+    if len(keys) < 2:  # noqa: PLR2004 - one row is its own front
+        return np.arange(len(keys))
+    order = np.argsort(groups, kind="stable")
+    edges = np.flatnonzero(np.diff(groups[order])) + 1
+    parts = np.split(order, edges)
+    kept = [part[front_rows(keys[part])] for part in parts if len(part) > FEW_ROWS]
+    few = [part for part in parts if len(part) <= FEW_ROWS]
+    if few:
+        places = np.sort(np.concatenate(few))
+        kept.append(places[_fronts_together(keys[places], groups[places])])
+    return np.sort(np.concatenate(kept))
+
+
+def _fronts_together(keys: Rows, groups: Places) -> Places:
+    """Return the places of the fronts of groups, in any order, as `front_rows` finds each of them."""
+    spread = np.ptp(keys, axis=0)
+    scaled = (keys - keys.min(axis=0)) / np.where(spread > 0, spread, 1)
+    order = np.lexsort((*keys.T[::-1], scaled.sum(axis=1), groups))
+    left, group = np.ascontiguousarray(keys[order].T), groups[order]
+    kept: list[Places] = []
+    while len(order):
+        begins = np.concatenate([[True], group[1:] != group[:-1]])
+        kept.append(order[begins])
+        own = np.cumsum(begins) - 1
+        unbeaten = np.zeros(len(order), dtype=bool)
+        for column in left:
+            unbeaten |= column < column[begins][own]
+        left, order, group = left.compress(unbeaten, axis=1), order[unbeaten], group[unbeaten]
+    return np.concatenate(kept)
+
+
+class WeightSharding(NamedTuple):
+    """Say how the weights of a role that generates are sharded where it trains.
+
+    It decides what bringing them to generation costs and keeps, so that only options of one sharding
+    compare.
+
+    Attributes:
+        away: Whether they are in host memory while the model generates.
+    """
+
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    expert_tp: int
+    sharded: Zero
+    away: bool = False
+
+
+Chosen = tuple[tuple[str, TaskPlan], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleOption:
+    """Hold the layouts of all tasks of one role with what they cost.
+
+    Attributes:
+        chosen: For each task its name, and its layout as a row of columns.
+        preparation_seconds: Sum over its inference tasks.
+        training_seconds: Sum over its training tasks.
+        resident_bytes: What stays on each GPU while other roles of the pool run.
+        transient_bytes: What the hungriest of its tasks takes on top.
+        met_bytes: Buffers of groups of ranks, which stay once its tasks have met, but are a pool's only once.
+        sharding: Of the weights of a role that generates; None for other roles.
+    """
+
+    chosen: tuple[tuple[str, LayoutColumns, int], ...]
+    preparation_seconds: float
+    training_seconds: float
+    resident_bytes: int
+    transient_bytes: int
+    met_bytes: int = 0
+    sharding: WeightSharding | None = None
+
+    @property
+    def layouts(self) -> Chosen:
+        """Return the layouts by task name."""
+        return tuple((name, columns.layout(row)) for name, columns, row in self.chosen)
+
+
+@dataclass(slots=True)
+class SearchCounts:
+    """Count what a search looked at and what it dropped, by rule."""
+
+    considered: dict[str, int] = field(default_factory=dict)
+    pruned: dict[str, int] = field(default_factory=dict)
+
+    def consider(self, what: str, count: int = 1) -> None:
+        """Count candidates of one level."""
+        self.considered[what] = self.considered.get(what, 0) + count
+
+    def prune(self, rule: str, count: int = 1) -> None:
+        """Count candidates dropped by one rule."""
+        if count:
+            self.pruned[rule] = self.pruned.get(rule, 0) + count
+
+
+def sharding_of(train: TaskPlan, *, leaves: bool = False) -> WeightSharding:
+    """Return how weights are sharded that train in a layout.
+
+    Args:
+        leaves: Whether weights leave the GPUs where the layout off-loads states.
+    """
+    # Optimizer states do not move; gradients that are sharded leave weights in shards as well.
+    sharded = train.zero if train.zero >= GRADIENTS_SHARDED else 0
+    return WeightSharding(
+        train.tp,
+        train.pp,
+        train.cp,
+        train.ep,
+        train.expert_tp or 0,
+        sharded,
+        leaves and train.offload,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayoutSpace:
+    """Say which layouts the tasks of a job may have.
+
+    Attributes:
+        priced: The job whose work costs are of, where the job's own depends on how plans generate: then bounds.
+        drafts: Parts of tasks' layouts that the user pinned.
+        usable_fraction: Share of every GPU's memory that plans may fill.
+        pinned_pools: GPUs of pools that the user pinned.
+        arranged: How a framework arranges its roles, where plans are for one.
+    """
+
+    job: Job
+    priced: Job
+    algorithm: Algorithm
+    tasks: tuple[Task, ...]
+    facts: Facts
+    drafts: Mapping[str, TaskDraft]
+    usable_fraction: float = 1.0
+    pinned_pools: frozenset[int] = frozenset()
+    arranged: Arranged | None = None
+
+    def capacity_bytes(self, site: Site) -> int:
+        """Return the bytes of one GPU of a site that a plan may fill.
+
+        To the nearest byte, as caches are sized: one that fills its engine's share of a GPU fills as much of it.
+        """
+        return round(self.usable_fraction * self.facts.device(site.device).sheet.memory_bytes)
+
+    @property
+    def most_beside_bytes(self) -> int:
+        """Return the most that the generation engine has on a GPU as long as it lives, beyond its share."""
+        share = self.facts.engine(self.engine_of(self.generate_task())).share
+        return max(share.lasting_bytes(gpus) for gpus in (1, 2))
+
+    @property
+    def weights_leave(self) -> bool:
+        """Tell whether weights that are trained leave the GPUs where a layout off-loads their states."""
+        framework = self.facts.framework(self.job.framework)
+        return "weights" in framework.leaving(self.job.trainer("actor"))
+
+    def engine_of(self, task: Task) -> str:
+        """Return the engine that runs a task."""
+        draft = self.drafts.get(task.name)
+        if draft is not None and draft.engine is not None:
+            return str(draft.engine)
+        engines = self.job.engines
+        name = engines.generate if task.kind == "generate" else engines.train
+        assert name is not None, "a resolved job names its engines"
+        return name
+
+    def asked(self, tasks: Sequence[Task]) -> PinnedCut:
+        """Return what is pinned of the cut of tasks that share one: the first that says a size."""
+        drafts = [self.drafts[task.name] for task in tasks if task.name in self.drafts]
+        sizes = TaskDraft()
+        for draft in reversed(drafts):
+            said = ((name, getattr(draft, name)) for name in TaskDraft.__dataclass_fields__)
+            sizes = replace(sizes, **{name: value for name, value in said if value is not None})
+        return PinnedCut(sizes, self.pinned_pools)
+
+    def cuts_of(self, tasks: Sequence[Task], site: Site) -> PoolCuts:
+        """Return the cuts over a site of the model of tasks that share one: as it is trained, if it is."""
+        task = next((task for task in tasks if task.trains), tasks[0])
+        return PoolCuts(
+            self.job.architecture(task.role),
+            self.facts.engine(self.engine_of(task)),
+            self.job,
+            site.gpus,
+            site.gpus_per_node,
+            self.asked(tasks),
+        )
+
+    def generate_task(self) -> Task:
+        """Return the task in which the actor generates."""
+        return next(task for task in self.tasks if task.kind == "generate" and task.role == "actor")
+
+    def generation_layouts(self, site: Site) -> tuple[list[TaskPlan], int]:
+        """Return the layouts of generation on a site, and how many what is pinned rules out."""
+        task = self.generate_task()
+        draft = self.drafts.get(task.name)
+        every = list(generate_layouts(self.cuts_of([task], site)))
+        arranged = self.arranged
+        kept = [
+            layout
+            for layout in every
+            if _keeps(layout, draft) and (arranged is None or arranged.generates_with(layout))
+        ]
+        return kept, len(every) - len(kept)
+
+
+def _keeps(layout: TaskPlan, draft: TaskDraft | None) -> bool:
+    if draft is None:
+        return True
+    names = (name for name in TaskDraft.__dataclass_fields__ if name != "pool")
+    pinned = ((name, getattr(draft, name)) for name in names)
+    return all(value is None or getattr(layout, name) == value for name, value in pinned)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,8 +11,7 @@ from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import load_plan
-from rlplan.planner.measured.event_files import event_files
-from rlplan.planner.measured.logs import read_log
+from rlplan.planner.measured.logs import event_files, read_log
 from rlplan.planner.measured.measured_lengths import at_lengths, forecast_as_run, same_lengths
 from rlplan.planner.measured.reading import KnownTables, open_table, own_tables, row_at_site
 from rlplan.profiles.facts import DATASHEET
@@ -226,7 +225,7 @@ def row_of_log(label: str, log: LoggedSteps, plan: Plan, forecast: Forecast) -> 
         within = {each: sum(seconds.get(task, 0.0) for task in STAGE_TASKS[each]) for each in inner}
         predicted = sum(seconds.get(task, 0.0) for task in own) + sum(within.values())
         waited = (
-            plan.mode != "sync" and "actor.generate" in own
+            plan.flow.overlaps and "actor.generate" in own
         )  # how long the trainer waited for it
         if predicted and name not in held and not waited:
             stages[name] = StageSeconds(
@@ -240,7 +239,7 @@ def row_of_log(label: str, log: LoggedSteps, plan: Plan, forecast: Forecast) -> 
         measured_seconds=log.step_seconds,
         forecast=Estimate(forecast.iteration_seconds),
         stages=FrozenDict(stages),
-        path_seconds=path_seconds_of(forecast) if plan.mode != "sync" else FrozenDict(),
+        path_seconds=path_seconds_of(forecast) if plan.flow.overlaps else FrozenDict(),
     )
 
 

@@ -1,5 +1,6 @@
 """Published runs of RL frameworks as jobs and plans: one record of settings, whatever table it stands in."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -11,8 +12,20 @@ from rlplan.errors import nearest_name
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role
 from rlplan.models.precision import Precision
-from rlplan.plan import InFlight, Mode, Plan, ResourcePool, TaskPlan
+from rlplan.plan import (
+    BY_SAMPLE_MODE,
+    ENDLESS_MODE,
+    FLOWS,
+    USUAL_MODE,
+    WHOLE_BATCH_MODES,
+    InFlight,
+    Mode,
+    Plan,
+    ResourcePool,
+    TaskPlan,
+)
 from rlplan.planner.configs.models import sheet_of_model
+from rlplan.planner.measured.rows import Record
 from rlplan.planner.plans.assembly import assemble
 from rlplan.planner.plans.trained import TrainerSizes, trainer_task
 from rlplan.profiles.catalog import device_names, load_engine, resolve_job
@@ -69,7 +82,7 @@ class PublishedRun:
     gpu: str
     gpus: int
     gpus_per_node: int | None = None
-    mode: Mode = "sync"
+    mode: Mode = USUAL_MODE
     train_gpus: int = 0
     rollout_gpus: int = 0
     parts: int = 1
@@ -210,9 +223,9 @@ def plan_of(run: PublishedRun, job: Job) -> Plan:
         memory_fraction=run.rollout_memory_fraction or MEMORY_FRACTION,
     )
     tasks = {"actor.generate": generate} | dict(_trained(run, job, trains))
-    mode: Mode = run.mode if apart else "sync"
+    mode: Mode = run.mode if apart else USUAL_MODE
     plan = assemble(job, pools, tasks, made_by=run.framework, mode=mode)
-    if mode != "async":
+    if not FLOWS[mode].is_endless:
         return plan
     return replace(plan, staleness=run.staleness, sync_every=run.parts, in_flight=run.in_flight)
 
@@ -260,3 +273,77 @@ def _copies(gpus: int, model_gpus: int, what: str) -> int:
             f"the {what}'s sizes take {model_gpus} GPUs each, which do not divide its {gpus}"
         )
     return gpus // model_gpus
+
+
+# verl V1 begins one batch before the first step (docs/advance/v1_async_trainer.md, num_warmup_batches).
+BATCHES_AHEAD = 1.0
+# verl's fully asynchronous trainer takes the engine's log-probabilities (docs/advance/fully_async.md,
+# use_rollout_log_probs and rollout_correction.bypass_mode).
+ENGINES_LOG_PROBS = "fully_async"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Hold how a step overlaps generation with training.
+
+    Attributes:
+        parts: Equal parts of a step that its trainer takes one after another, between two syncs of weights.
+        staleness: In parts of a step, as a plan counts it in iterations.
+        old_log_prob: None is the framework's own.
+    """
+
+    mode: Mode
+    parts: int = 1
+    staleness: float = 0.0
+    in_flight: InFlight = "drain"
+    old_log_prob: OldLogProb | None = None
+
+
+def overlap_of(record: Record, usual: InFlight) -> Overlap:
+    """Return how a record's step overlaps generation with training.
+
+    A published step is what lies between two syncs: verl's trainer takes it in `sync_step` parts (its
+    `trigger_parameter_sync_step`, or V1's `parameter_sync_step`), with a bound of so many batches beside the one
+    that is due (`staleness_threshold`). NeMo-RL's `8off` bounds the age in steps.
+
+    Args:
+        usual: What the framework makes of responses under way where the record does not say it.
+
+    Raises:
+        UnknownSettingError: The mode is no step.
+    """
+    for mode in WHOLE_BATCH_MODES:
+        if record["mode"] == mode:
+            return Overlap(mode=mode)
+    if record["mode"] != ENDLESS_MODE:
+        raise UnknownSettingError(f"the mode {record['mode']} is no step")
+    text = record["mode_text"].lower()
+    log_prob: OldLogProb | None = "engine" if ENGINES_LOG_PROBS in text else None
+    ahead = _batches_ahead(record)
+    if ahead == 0:
+        return Overlap(mode=BY_SAMPLE_MODE, old_log_prob=log_prob)
+    found = re.search(r"sync_step (\d+)", text)
+    parts = int(found[1]) if found else 1
+    return Overlap(
+        mode=ENDLESS_MODE,
+        parts=parts,
+        staleness=parts - 1 + ahead * parts,
+        in_flight="recompute" if "partial" in text else usual,
+        old_log_prob=log_prob,
+    )
+
+
+def _batches_ahead(record: Record) -> float:
+    """Return the batches that may be begun beside the one that is due.
+
+    Raises:
+        UnknownSettingError: The cell is no number.
+    """
+    cell = record["staleness_fraction"]
+    steps = re.search(r"(\d+) ?off", record["mode_text"].lower())
+    if not cell and steps:
+        return float(steps[1])
+    try:
+        return float(cell) if cell else BATCHES_AHEAD
+    except ValueError:
+        raise UnknownSettingError(f"{cell} is no number") from None

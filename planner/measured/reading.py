@@ -12,8 +12,14 @@ from rlplan.calibration import Calibration
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import check_regular
-from rlplan.planner.measured.rows import FIRST_LINE, Record, TableReader
-from rlplan.planner.measured.summary import NO_CAUSES, KnownCauses, findings_of
+from rlplan.planner.measured.rows import (
+    FIRST_LINE,
+    NO_CAUSES,
+    KnownCauses,
+    Record,
+    TableReader,
+    findings_of,
+)
 from rlplan.planner.measured.tables import READERS
 from rlplan.profiles.catalog import device_names, load_device
 from rlplan.profiles.sheets import canonical_name

@@ -11,6 +11,7 @@ from rlplan.files.decoding import check_version, decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import (
+    FLOWS,
     GENERATION_ROLE,
     HOST_DEVICE,
     PLAN_VERSION,
@@ -34,7 +35,6 @@ from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.catalog import ENGINES, load_job, resolve_job
 from rlplan.profiles.sheets import canonical_name
 from rlplan.rules import check_draft
-from rlplan.rules.order import STALENESS
 
 
 def load_request(path: Path) -> tuple[Job, Pinned]:
@@ -215,7 +215,7 @@ def pinned_parts(draft: PlanDraft, job: Job, file: str = "plan") -> Pinned:
         for pool, members in zip(gpu_pools, sets, strict=True)
     )
     _check_room(pools, job, file)
-    if draft.mode is not None and STALENESS.get(draft.mode, 1) > 0 == job.specs.staleness:
+    if draft.mode is not None and FLOWS[draft.mode].usual_staleness > 0 == job.specs.staleness:
         problem = "breaks specs.staleness of the job, which is 0"
         raise FileError(file, problem, field="mode", value=draft.mode, allowed=USUAL_MODE)
     host = next((pool for pool in draft.pools if pool.device == HOST_DEVICE), None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from rlplan.job import Job
-from rlplan.plan import FLOWS, USUAL_MODE, Flow, InFlight, Mode, Plan, batch_mode
+from rlplan.plan import BATCH_AHEAD_MODE, FLOWS, USUAL_MODE, Flow, InFlight, Mode, Plan
 from rlplan.profiles.sheets import load_framework
 from rlplan.rules.order import STALENESS
 from rlplan.simulator.capabilities import over_samples_streams
@@ -50,7 +50,7 @@ class Schedule:
 
 
 SYNC = Schedule()
-ONE_STEP_OFF = Schedule(batch_mode(1), 1)
+ONE_STEP_OFF = Schedule(BATCH_AHEAD_MODE, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.profiles.catalog import load_device, resolve_job
-from rlplan.profiles.jobs.weights import has_weights, is_hub_id
+from rlplan.profiles.jobs.place import has_weights, is_hub_id
 from rlplan.workload.evaluation import Evaluation
 from rlplan.workload.lengths import Empirical, Lengths
 from rlplan.workload.work import Workload

@@ -17,10 +17,9 @@ from dataclasses import replace
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.planner.exact.best_first import SearchBudget
+from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.infeasibility import infeasibility_reason
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
-from rlplan.planner.exact.placement_search import PlacementSearch
 from rlplan.planner.exact.space import Space
 from rlplan.planner.placements.partitions import (
     GENERATION,

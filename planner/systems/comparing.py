@@ -10,10 +10,11 @@ from pathlib import Path
 
 from rlplan.errors import UnknownNameError
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
+from rlplan.plan import BY_SAMPLE_MODE, ENDLESS_MODE
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.systems.baselines import baseline_names, load_baseline
-from rlplan.planner.systems.tuning import best_searched
+from rlplan.planner.systems.system_plans import best_searched
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.jobs.nodes import left_to_framework
 from rlplan.profiles.jobs.resolve import resolve_job
@@ -93,7 +94,7 @@ def _under_framework(job: Job, facts: Facts, name: str) -> SystemForecast:
         return best_searched(name, sheet.title, changed, facts)
     limit = job.specs.staleness
     most = sheet.staleness if limit is None else min(limit, sheet.staleness)
-    asked = AskedSchedules(modes=("streaming",))
+    asked = AskedSchedules(modes=(BY_SAMPLE_MODE,))
     if most:
-        asked = AskedSchedules(modes=("async",), staleness=most, in_flight=sheet.in_flight)
+        asked = AskedSchedules(modes=(ENDLESS_MODE,), staleness=most, in_flight=sheet.in_flight)
     return best_searched(name, sheet.title, changed, facts, Pinned(asked=asked), staleness=most)

@@ -7,12 +7,15 @@ responses in `profiles/fits/lengths.yaml`.
 
 from dataclasses import dataclass
 from functools import cache
+from math import hypot
 from pathlib import Path
 from typing import Final
 
+from rlplan.calibration import WorkKind
 from rlplan.errors import MissingFactError, UnknownNameError
 from rlplan.estimate import Estimate, Source
 from rlplan.files.decoding import read_yaml
+from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import NonNegative
 
 FITS_FOLDER: Final = Path(__file__).parents[1] / "fits"
@@ -162,3 +165,40 @@ def unmeasured_call(num_bytes: float, kind: str, rule_seconds: float | None) -> 
         )
     seconds = fixed[kind].value + num_bytes / host.object_bytes_per_second.value
     return Estimate(seconds, seconds * host.spread.value, Source.DATASHEET)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spreads:
+    """Hold standard deviations of logarithms: relative, one sigma.
+
+    Attributes:
+        between_sites: Of what a site takes over what its sheets say, by kind of work.
+        links_between_sites: Of collectives on a kind of link over what is forecast.
+        within_site: Of stages of one site around the forecasts with its factors.
+        of_step: The same as a share of the whole step, beside that of the stage: timers of small stages
+            hold what belongs to others; published seconds are printed to few digits.
+        overhead_between_sites: Of the host's own seconds in a step over what is forecast.
+        uncalibrated_step: Of steps around their forecasts at sites that were not calibrated: less than of their
+            stages, whose errors make up for each other in part.
+        outlier: Residuals of more such deviations count as outliers, whose weight is cut.
+    """
+
+    between_sites: FrozenDict[WorkKind, Constant]
+    links_between_sites: Constant
+    within_site: Constant
+    of_step: Constant
+    overhead_between_sites: Constant
+    uncalibrated_step: Constant
+    outlier: Constant
+
+    def uncalibrated(self, kind: WorkKind) -> float:
+        """Return the spread of one kind of work around its forecast at a site that was not calibrated."""
+        if kind != "transition":
+            return self.uncalibrated_step.value
+        return hypot(self.between_sites[kind].value, self.within_site.value)
+
+
+@cache
+def load_spreads() -> Spreads:
+    """Return the spreads between and within sites, from `profiles/fits/calibration.yaml`."""
+    return read_yaml(Spreads, FITS_FOLDER / f"{CALIBRATION_FILE}.yaml")

@@ -14,10 +14,15 @@ from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.models.operators import Attention, CollectiveKind
 from rlplan.models.precision import PRECISIONS, Precision
 from rlplan.profiles.analytic.efficiencies import Constant, Efficiencies, load_efficiencies
-from rlplan.profiles.kernels.attention_time import PagedAttentionTime
-from rlplan.profiles.kernels.constants import Kernels, RowKind, load_kernels
-from rlplan.profiles.kernels.gemm_time import GemmTime, GroupedShape
-from rlplan.profiles.kernels.row_time import RowTime
+from rlplan.profiles.kernels.kernel_time import (
+    GemmTime,
+    GroupedShape,
+    Kernels,
+    PagedAttentionTime,
+    RowKind,
+    RowTime,
+    load_kernels,
+)
 from rlplan.sheets.hardware import DeviceSheet
 
 CopyDirection = Literal["host_to_device", "device_to_host", "device_to_device"]

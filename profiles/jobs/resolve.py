@@ -32,8 +32,7 @@ from rlplan.profiles.jobs.checks import (
 from rlplan.profiles.jobs.config.reading import read_hf_config
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
 from rlplan.profiles.jobs.nodes import on_usual_nodes
-from rlplan.profiles.jobs.place import JobPlace
-from rlplan.profiles.jobs.weights import weights_of_models
+from rlplan.profiles.jobs.place import JobPlace, weights_of_models
 from rlplan.profiles.sheets import (
     canonical_name,
     device_names,
@@ -46,7 +45,7 @@ from rlplan.profiles.sheets import (
     sheet_names,
     sheet_of,
 )
-from rlplan.rules.pools import nodes_have_the_cores_of_environments
+from rlplan.rules.pools import lacking_cores
 from rlplan.sheets.hardware import DeviceSheet
 from rlplan.workload.environment import Environment
 from rlplan.workload.latencies import (
@@ -270,7 +269,7 @@ def check_host_cores(job: Job, place: JobPlace) -> None:
     Raises:
         FileError: A step, or all workers that are asked for, hold more.
     """
-    problem = nodes_have_the_cores_of_environments.find(job)
+    problem = lacking_cores(job)
     if problem is not None:
         field = problem.field.removeprefix("job.")
         raise place.error(field, problem.words, value=problem.value, allowed=problem.allowed)

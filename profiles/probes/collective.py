@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rlplan.job import Job
 from rlplan.profiles.probes.bench.contract import DeviceProbe, Keys, Settings
-from rlplan.profiles.probes.bench.groups import layouts
+from rlplan.profiles.probes.bench.processes import layouts
 from rlplan.profiles.probes.bench.shapes import message_bytes
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from rlplan.models.model import Head, ModelArchitecture
 from rlplan.models.precision import PRECISIONS
 from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.probing import GENERATION_PASSES, UNEVEN, USUAL, ModelPass, is_uneven
+from rlplan.profiles.probes.bench.clock import ROUNDS
 from rlplan.profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
-from rlplan.profiles.probes.bench.repeats import ROUNDS
 from rlplan.profiles.probes.bench.shapes import (
     geometric,
     prompt_tokens,

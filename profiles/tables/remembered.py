@@ -1,9 +1,11 @@
 """Look-ups that are worked out once: a search asks the same few thousand questions 1e5 times."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -23,3 +25,29 @@ class remembered(Generic[P, R_co]):  # noqa: N801 -- a decorator, as `property` 
         asked = cast("Callable[P, R_co]", cache(self._look_up.__get__(instance, owner)))
         instance.__dict__[self._look_up.__name__] = asked
         return asked
+
+
+class Recent(Generic[K, V]):
+    """Keep values that do not change by their keys, where `lru_cache` does not know beforehand what to ask.
+
+    Args:
+        size: Values that are kept; beyond them the one that was not asked for the longest goes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: dict[K, V] = {}  # those asked for last at the end
+
+    def get(self, key: K) -> V | None:
+        """Return what is kept of a key; None where nothing is."""
+        value = self._values.pop(key, None)
+        if value is not None:
+            self._values[key] = value
+        return value
+
+    def keep(self, key: K, value: V) -> None:
+        """Keep a key's value, in place of what was kept of it."""
+        self._values.pop(key, None)
+        self._values[key] = value
+        if len(self._values) > self._size:
+            del self._values[next(iter(self._values))]

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.profiles.tables.lookup import relative_spread
+from rlplan.profiles.tables.measurements import relative_spread
 from rlplan.profiles.tables.points import TABLES, Key, Point
 from rlplan.profiles.tables.table import Profile
 

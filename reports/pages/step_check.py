@@ -3,13 +3,12 @@
 from pathlib import Path
 
 from rlplan.plan import Plan
-from rlplan.reports.pages.content import Content, Fact
-from rlplan.reports.pages.report import write_content
+from rlplan.reports.pages.report import Content, Fact, write_content
 from rlplan.reports.panels import Part, Section
 from rlplan.reports.tables import wording
+from rlplan.reports.tables.accuracy import measured_words, step_check_table, verdict_lines
 from rlplan.reports.tables.answers import fit_words, gpus_of
-from rlplan.reports.tables.step_check import measured_words, step_check_table, verdict_lines
-from rlplan.reports.widgets.ranges import ranges_of_check
+from rlplan.reports.widgets import ranges_of_check
 from rlplan.results.forecast import Forecast
 from rlplan.results.step_check import StepCheck
 from rlplan.units import show_seconds, show_usd

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from rlplan.files.writing import write_json
 from rlplan.job import Job
-from rlplan.reports.pages.content import Content, Fact, answer_tiles
-from rlplan.reports.pages.report import write_content
+from rlplan.reports.pages.report import Content, Fact, answer_tiles, write_content
 from rlplan.reports.panels import Part, Section
 from rlplan.reports.pictures.picture import Picture, picture
 from rlplan.reports.pictures.stacked_bars import Bar, seconds_figure
@@ -19,8 +18,7 @@ from rlplan.reports.tables.systems import (
     systems_memory_table,
     throughput_table,
 )
-from rlplan.reports.widgets import Widget
-from rlplan.reports.widgets.memory import memory_bars
+from rlplan.reports.widgets import Widget, memory_bars
 from rlplan.results.plan_details import MemoryMoment
 from rlplan.results.stored import write_plan
 from rlplan.results.systems import SystemForecast, SystemsComparison

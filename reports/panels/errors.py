@@ -3,7 +3,7 @@
 from rlplan.reports.panels import Part, Section, Subject
 from rlplan.reports.tables.plans import error_table
 from rlplan.reports.tables.wording import as_run_words, compared_iterations, other_lengths
-from rlplan.reports.widgets.ranges import ranges_of_run
+from rlplan.reports.widgets import ranges_of_run
 
 ORDER = 30
 

@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 
 from rlplan.reports.panels import Part, Section, Subject
-from rlplan.reports.pictures.picture import Picture, picture
+from rlplan.reports.pictures.picture import MUTED, WARNING, FillStyle, LegendEntry, Picture, picture
 from rlplan.reports.pictures.stacked_bars import Bar, Scale, stacked_figure
-from rlplan.reports.pictures.style import MUTED, WARNING, FillStyle, LegendEntry
 from rlplan.reports.tables.plans import memory_table, memory_terms_table
 from rlplan.reports.tables.wording import percent
-from rlplan.reports.widgets.memory import MOST_PEAKS_SHOWN, memory_bars
+from rlplan.reports.widgets import MOST_PEAKS_SHOWN, memory_bars
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.plan_details import MemoryMoment

@@ -5,20 +5,21 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rlplan.reports.pictures.picture import Picture, picture
-from rlplan.reports.pictures.style import (
+from rlplan.reports.pictures.picture import (
     MUTED,
     PAGE_WIDTH,
     SERIES_COLOURS,
     SMALL_SIZE,
     FillStyle,
     LegendEntry,
+    Picture,
     drawing,
     dress_axes,
     panel_axes,
+    picture,
     titled_canvas,
 )
-from rlplan.reports.tables.frontier import pools_words
+from rlplan.reports.tables.searches import pools_words
 from rlplan.results.frontier import Frontier, FrontierPoint
 from rlplan.units import ShownAs
 

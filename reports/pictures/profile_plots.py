@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from rlplan.files.writing import write_text
-from rlplan.reports.pictures.picture import picture
-from rlplan.reports.pictures.style import (
+from rlplan.reports.pictures.picture import (
     PAGE_WIDTH,
     SERIES_COLOURS,
     FillStyle,
@@ -19,6 +18,7 @@ from rlplan.reports.pictures.style import (
     drawing,
     dress_axes,
     panel_axes,
+    picture,
     scale_by_decades,
     titled_canvas,
 )

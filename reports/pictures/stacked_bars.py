@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from rlplan.reports.pictures.style import (
+from rlplan.reports.pictures.picture import (
     FAINT,
     INK,
     MUTED,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
+from rlplan.layout import WHOLE_MODEL, ModelCut
 from rlplan.models.model import NO_PART, Head, ModelArchitecture, layer_kinds
 from rlplan.models.operators import Batch, KeptBatch, Operators, Shard
 from rlplan.plug_ins import PlugIns
@@ -88,29 +89,25 @@ def attention_of(model: ModelArchitecture) -> AttentionPart | None:
     return part
 
 
-def layer_parameters(model: ModelArchitecture, tp: int = 1, ep: int = 1, expert_tp: int = 0) -> int:
-    """Return the parameters of one layer of a kind on one device of a cut: its parts and their norms.
-
-    Args:
-        expert_tp: Ranks that each expert's width is cut over; 0 is tp.
-    """
+def layer_parameters(model: ModelArchitecture, cut: ModelCut = WHOLE_MODEL) -> int:
+    """Return the parameters of one layer of a kind on one device of a cut: its parts and their norms."""
     parts = parts_of(model)
     norms = len(parts) * (model.norms_per_part or 1)
-    whole = sum(part.parameters(model, tp, ep) for part in parts) + norms * model.hidden_size
-    if expert_tp in (0, tp):
-        return whole
-    moved = expert_parameters(model, expert_tp, ep) - expert_parameters(model, tp, ep)
-    return whole + moved
+    whole = sum(part.parameters(model, cut.tp, cut.ep) for part in parts)
+    if cut.expert_width != cut.tp:
+        alike = cut._replace(expert_tp=0)
+        whole += expert_parameters(model, cut) - expert_parameters(model, alike)
+    return whole + norms * model.hidden_size
 
 
-def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
-    """Return the parameters of one layer's experts, each cut over tp ranks, on one of tp x ep devices."""
+def expert_parameters(model: ModelArchitecture, cut: ModelCut = WHOLE_MODEL) -> int:
+    """Return the parameters of one layer's experts on one device of a cut."""
     parts: Iterator[ExpertPart] = (
         part  # type: ignore[misc]
         for part in parts_of(model)
         if hasattr(part, "expert_parameters")
     )
-    return sum(part.expert_parameters(model, tp, ep) for part in parts)
+    return sum(part.expert_parameters(model, cut.expert_width, cut.ep) for part in parts)
 
 
 @lru_cache(maxsize=1024)

@@ -4,19 +4,20 @@ It holds what any planner, simulator and executor asks of a plan; what one of th
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 from rlplan.errors import FileError
 from rlplan.job import Job
 from rlplan.plan import Plan, PlanDraft
 from rlplan.rules import batches, engines, kinds, layouts, order, pools, transition
+from rlplan.rules.contexts import Engines, contexts_of
 from rlplan.rules.rule import Refusal, Rule
-from rlplan.rules.situations import Engines, situations_of
 
 __all__ = ["RULES", "Refusal", "Rule", "check_draft", "check_plan", "refusals"]
 
 # In the order of these subjects, and as they stand in each: what a setting does somewhere is said before that it does
 # nothing for a kind of task.
-RULES: tuple[Rule, ...] = tuple(
+RULES: tuple[Rule[Any], ...] = tuple(
     each
     for subject in (pools, layouts, batches, engines, order, transition, kinds)
     for each in vars(subject).values()
@@ -27,22 +28,13 @@ RULES: tuple[Rule, ...] = tuple(
 def refusals(plan: Plan | PlanDraft, job: Job, engines: Engines | None = None) -> Iterator[Refusal]:
     """Yield what the rules refuse of a plan, or of what a draft gives.
 
-    A rule is asked wherever all that it needs is given.
-
     Args:
         job: The plan's, resolved.
         engines: Sheets by name; None leaves out the rules that need them.
     """
-    situations = situations_of(plan, job, engines)
+    contexts = contexts_of(plan, job, engines)
     for rule in RULES:
-        for situation in situations[rule.scope]:
-            try:
-                values = [situation.given[name] for name in rule.needs]
-            except KeyError:
-                continue
-            problem = rule.find(*values)
-            if problem is not None:
-                yield Refusal(rule, situation.place, problem)
+        yield from rule.refusals(contexts)
 
 
 def check_plan(plan: Plan, engines: Engines | None = None, file: str = "plan") -> None:

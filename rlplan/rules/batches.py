@@ -11,6 +11,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Algorithm, Task, parts_of_updates
 from rlplan.job import Job
 from rlplan.plan import Plan
+from rlplan.rules.contexts import ModelContext, PlanContext, TaskContext
 from rlplan.rules.layouts import divisors
 from rlplan.rules.rule import Problem, listed, rule
 from rlplan.sheets.hardware import EngineSheet
@@ -83,31 +84,37 @@ def fills_rounds(num_micro_batches: int, pp: int) -> bool:
     return num_micro_batches % pp == 0
 
 
-@rule("plan")
-def updates_divide_the_batch(job: Job) -> Problem | None:
+@rule(PlanContext)
+def updates_divide_the_batch(given: PlanContext) -> Problem | None:
     """Learn equally much in every update; whether a prompt's samples stay together is their framework's matter."""
-    units, updates = job.workload.sequences, job.workload.updates
+    units, updates = given.job.workload.sequences, given.job.workload.updates
     if units % updates == 0:
         return None
     words = f"does not divide the {units} sequences of an iteration"
     return Problem("job.workload.updates", words, updates, listed(divisors(units)))
 
 
-@rule("task")
-def every_copy_has_a_sequence(task: Task, dp: int, job: Job) -> Problem | None:
+@rule(TaskContext)
+def every_copy_has_a_sequence(given: TaskContext) -> Problem | None:
     """Give every copy of the model something to do; replicas of an engine that get no sequence stand still."""
-    count = batch_sequences(job.workload, trains=task.trains)
-    if dp <= count or not task.has_model or task.generates:
+    task, dp = given.task, given.dp
+    if dp is None or not task.has_model or task.generates:
+        return None
+    count = batch_sequences(given.job.workload, trains=task.trains)
+    if dp <= count:
         return None
     whole = "an update" if task.trains else "an iteration"
     words = f"has more ranks than the {count} sequences of {whole}"
     return Problem("dp", words, dp, f"at most {count}")
 
 
-@rule("task")
-def dp_divides_the_batch(task: Task, dp: int, job: Job, engine: EngineSheet) -> Problem | None:
+@rule(ModelContext)
+def dp_divides_the_batch(given: ModelContext) -> Problem | None:
     """Give every copy of the model equally much of the batch where its engine does not pad."""
-    problem = unequal_parts(task, dp, job) if engine.equal_parts else None
+    dp, engine = given.dp, given.engine
+    if dp is None or engine is None or not engine.equal_parts:
+        return None
+    problem = unequal_parts(given.task, dp, given.job)
     if problem is None:
         return None
     words, allowed = problem
@@ -127,13 +134,14 @@ def unequal_parts(task: Task, dp: int, job: Job) -> tuple[str, str] | None:
     return f"does not divide the {units} {name}", allowed
 
 
-@rule("task")
-def chunks_take_whole_rounds(
-    task: Task, chunks: int, pp: int, dp: int, micro_batch: int, job: Job
-) -> Problem | None:
+@rule(ModelContext)
+def chunks_take_whole_rounds(given: ModelContext) -> Problem | None:
     """Keep an interleaved pipeline full: it takes micro-batches by rounds of all its stages."""
-    count = math.ceil(rank_sequences(dp, job.workload, trains=True) / micro_batch)
-    if chunks == 1 or not task.trains or fills_rounds(count, pp):
+    chunks, pp, dp, micro_batch = given.chunks, given.pp, given.dp, given.micro_batch
+    if chunks is None or pp is None or dp is None or micro_batch is None:
+        return None
+    count = math.ceil(rank_sequences(dp, given.job.workload, trains=True) / micro_batch)
+    if chunks == 1 or not given.task.trains or fills_rounds(count, pp):
         return None
     words = f"needs micro-batches in rounds of all {pp} stages, and a rank has {count}"
     return Problem("chunks", words, chunks, "1")

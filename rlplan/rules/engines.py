@@ -2,11 +2,9 @@
 
 from rlplan.dataflow import Task
 from rlplan.errors import nearest_name
-from rlplan.models.model import ModelArchitecture
-from rlplan.plan import Recompute
+from rlplan.rules.contexts import ModelContext
 from rlplan.rules.layouts import FULLY_SHARDED, cut_heads, divides_heads
 from rlplan.rules.rule import Problem, listed, rule
-from rlplan.rules.situations import Engines, Layout
 from rlplan.sheets.hardware import EngineSheet
 
 
@@ -32,10 +30,13 @@ def largest_size(engine: EngineSheet, size: str) -> int:
     return limits.get(size, 0)
 
 
-@rule("task")
-def engine_has_a_sheet(task: Task, engine_name: str, engines: Engines) -> Problem | None:
+@rule(ModelContext)
+def engine_has_a_sheet(given: ModelContext) -> Problem | None:
     """Name an engine that is known to do the task: training ones infer too."""
-    role = task.stage_kind.engine
+    engine_name, engines = given.engine_name, given.engines
+    if engine_name is None or engines is None:
+        return None
+    role = given.task.stage_kind.engine
     sheet = engines.get(engine_name)
     if sheet is not None and sheet.role == role:
         return None
@@ -44,23 +45,25 @@ def engine_has_a_sheet(task: Task, engine_name: str, engines: Engines) -> Proble
     return Problem("engine", "no such engine", engine_name, listed(known), nearest)
 
 
-@rule("task")
-def engine_runs_the_sizes(layout: Layout, engine: EngineSheet) -> Problem | None:
+@rule(ModelContext)
+def engine_runs_the_sizes(given: ModelContext) -> Problem | None:
     """Cut a model only in ways that its engine runs."""
+    engine = given.engine
+    if engine is None:
+        return None
     for size in ("pp", "cp", "ep"):
-        value = getattr(layout, size)
+        value = getattr(given.layout, size)
         if value is not None and not engine_runs(engine, size, value):
             words = f"engine {engine.name} does not run it"
             return Problem(size, words, value, f"at most {largest_size(engine, size)}")
     return None
 
 
-@rule("task")
-def engine_replicates_kv_heads(
-    tp: int, model: ModelArchitecture, engine: EngineSheet
-) -> Problem | None:
+@rule(ModelContext)
+def engine_replicates_kv_heads(given: ModelContext) -> Problem | None:
     """Cut between KV heads where the engine gives no rank a copy of another's."""
-    if engine.replicates_kv_heads or divides_heads(tp, model):
+    tp, model, engine = given.tp, given.model, given.engine
+    if tp is None or engine is None or engine.replicates_kv_heads or divides_heads(tp, model):
         return None
     if not divides_heads(tp, model, replicated=True):
         return None  # the rule of heads says so, whatever the engine
@@ -68,11 +71,12 @@ def engine_replicates_kv_heads(
     return Problem("tp", f"{words}, and engine {engine.name} copies none", tp, allowed)
 
 
-@rule("task")
-def engine_shares_out_heads(
-    cp: int, tp: int, model: ModelArchitecture, engine: EngineSheet
-) -> Problem | None:
+@rule(ModelContext)
+def engine_shares_out_heads(given: ModelContext) -> Problem | None:
     """Give every context-parallel rank equally many heads where the engine exchanges heads."""
+    cp, tp, model, engine = given.cp, given.tp, given.model, given.engine
+    if cp is None or tp is None or engine is None:
+        return None
     if cp == 1 or engine.context_exchange != "ulysses":
         return None
     if divides_heads(tp * cp, model, replicated=True):
@@ -84,9 +88,12 @@ def engine_shares_out_heads(
     return Problem("cp", words, cp)
 
 
-@rule("task")
-def engine_has_whole_experts(expert_tp: int, tp: int, engine: EngineSheet) -> Problem | None:
+@rule(ModelContext)
+def engine_has_whole_experts(given: ModelContext) -> Problem | None:
     """Cut experts over fewer ranks than all else where the engine does."""
+    expert_tp, tp, engine = given.expert_tp, given.tp, given.engine
+    if expert_tp is None or tp is None or engine is None:
+        return None
     if expert_tp == tp or engine.whole_experts:
         return None
     return Problem(
@@ -94,34 +101,34 @@ def engine_has_whole_experts(expert_tp: int, tp: int, engine: EngineSheet) -> Pr
     )
 
 
-@rule("task")
-def zero_stage_is_offered(
-    task: Task, zero: int, engine_name: str, zero_stages: tuple[int, ...]
-) -> Problem | None:
+@rule(ModelContext)
+def zero_stage_is_offered(given: ModelContext) -> Problem | None:
     """Shard over copies of the model what the engine can, and nothing of what generates."""
-    stages = sorted(offered_stages(task, zero_stages))
-    if zero in stages:
+    zero, stages = given.zero, sorted(offered_stages(given.task, given.zero_stages))
+    if zero is None or given.engine_name is None or zero in stages:
         return None
-    words = f"engine {engine_name} does not offer it"
-    if task.generates:
+    words = f"engine {given.engine_name} does not offer it"
+    if given.task.generates:
         words = "is for training and inference: what generates is not sharded"
     return Problem("zero", words, zero, listed(stages))
 
 
-@rule("task")
-def recomputation_is_offered(
-    task: Task, recompute: Recompute, engine: EngineSheet
-) -> Problem | None:
+@rule(ModelContext)
+def recomputation_is_offered(given: ModelContext) -> Problem | None:
     """Compute again what the engine can drop."""
-    if not task.trains or recompute in engine.recompute_modes:
+    recompute, engine = given.recompute, given.engine
+    if recompute is None or engine is None or not given.task.trains:
+        return None
+    if recompute in engine.recompute_modes:
         return None
     words = f"engine {engine.name} does not offer it"
     return Problem("recompute", words, recompute, listed(engine.recompute_modes))
 
 
-@rule("task")
-def engine_interleaves(chunks: int, engine: EngineSheet) -> Problem | None:
+@rule(ModelContext)
+def engine_interleaves(given: ModelContext) -> Problem | None:
     """Interleave where the engine's schedule does."""
-    if chunks == 1 or engine.interleaves:
+    chunks, engine = given.chunks, given.engine
+    if chunks is None or engine is None or chunks == 1 or engine.interleaves:
         return None
     return Problem("chunks", f"engine {engine.name} does not interleave stages", chunks, "1")

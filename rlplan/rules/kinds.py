@@ -3,19 +3,21 @@
 from dataclasses import fields
 from typing import Final
 
-from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
+from rlplan.rules.contexts import SIZES, TaskContext
 from rlplan.rules.rule import Problem, rule
-from rlplan.rules.situations import SIZES, Layout
 
 # What every kind of task may be given: a number of sequences at a time, which plans give to all their tasks at once,
 # promises nothing where a task takes them otherwise.
 ALWAYS_TAKEN: Final = frozenset({"pool", "engine", "micro_batch", "max_running", *SIZES})
 
 
-@rule("task")
-def settings_are_used(task: Task, layout: Layout) -> Problem | None:
+@rule(TaskContext)
+def settings_are_used(given: TaskContext) -> Problem | None:
     """Set what a task of this kind uses: anything else would be dropped without a word."""
+    task, layout = given.task, given.layout
+    if layout is None:
+        return None
     for each in fields(TaskPlan):
         value = getattr(layout, each.name)
         open_too = value is None or value == each.default

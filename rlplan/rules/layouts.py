@@ -4,13 +4,11 @@ from functools import lru_cache
 from math import gcd, isqrt, prod
 from typing import Final
 
-from rlplan.dataflow import Task
 from rlplan.layout import layers_of_stages
 from rlplan.models.model import ModelArchitecture
 from rlplan.plan import TaskPlan
+from rlplan.rules.contexts import SIZES, ModelContext, TaskContext
 from rlplan.rules.rule import Problem, listed, rule
-from rlplan.rules.situations import SIZES, Layout, Pool
-from rlplan.sheets.hardware import EngineSheet
 
 # What a layout may leave open, which means something by itself.
 OPEN: Final = ("expert_tp", "first_stage_layers", "last_stage_layers")
@@ -54,10 +52,11 @@ def divides_experts(ep: int, model: ModelArchitecture) -> bool:
     return ep == 1 or (model.num_experts > 0 and model.num_experts % ep == 0)
 
 
-@rule("task")
-def tp_divides_the_heads(tp: int, model: ModelArchitecture) -> Problem | None:
+@rule(ModelContext)
+def tp_divides_the_heads(given: ModelContext) -> Problem | None:
     """Compute a head on one rank, with the keys and values that it reads or a copy of them."""
-    if divides_heads(tp, model, replicated=True):
+    tp, model = given.tp, given.model
+    if tp is None or divides_heads(tp, model, replicated=True):
         return None
     words, allowed = cut_heads(model, replicated=True)
     return Problem("tp", words, tp, allowed)
@@ -74,10 +73,11 @@ def cut_heads(model: ModelArchitecture, *, replicated: bool) -> tuple[str, str]:
     return words, listed(fit)
 
 
-@rule("task")
-def tp_divides_the_mlp(tp: int, layout: Layout, model: ModelArchitecture) -> Problem | None:
+@rule(ModelContext)
+def tp_divides_the_mlp(given: ModelContext) -> Problem | None:
     """Give every rank an equal part of the MLP: exchanges inside a group are of one size."""
-    if divides_mlp((layout.expert_tp or tp) if model.num_experts else tp, model):
+    tp, layout, model = given.tp, given.layout, given.model
+    if tp is None or divides_mlp((layout.expert_tp or tp) if model.num_experts else tp, model):
         return None
     width = model.moe_ffn_size if model.num_experts else model.ffn_size
     sizes = (size for size in divisors(width) if divides_heads(size, model))
@@ -86,27 +86,32 @@ def tp_divides_the_mlp(tp: int, layout: Layout, model: ModelArchitecture) -> Pro
     )
 
 
-@rule("task")
-def tp_stays_in_a_node(tp: int, gpus_per_node: int, engine: EngineSheet) -> Problem | None:
+@rule(ModelContext)
+def tp_stays_in_a_node(given: ModelContext) -> Problem | None:
     """Keep the exchanges of every layer on the fast links inside a node, where the engine wants it."""
+    tp, gpus_per_node, engine = given.tp, given.gpus_per_node, given.engine
+    if tp is None or gpus_per_node is None or engine is None:
+        return None
     if tp <= gpus_per_node or engine.tp_leaves_nodes:
         return None
     return Problem("tp", "leaves the node", tp, f"at most {gpus_per_node} (GPUs per node)")
 
 
-@rule("task")
-def every_stage_has_a_layer(pp: int, model: ModelArchitecture) -> Problem | None:
+@rule(ModelContext)
+def every_stage_has_a_layer(given: ModelContext) -> Problem | None:
     """Give every pipeline stage something to do."""
-    if pp <= model.num_layers:
+    pp, model = given.pp, given.model
+    if pp is None or pp <= model.num_layers:
         return None
     words = f"has more stages than the {model.num_layers} layers of {model.name}"
     return Problem("pp", words, pp, f"at most {model.num_layers}")
 
 
-@rule("task")
-def stages_are_equal(pp: int, model: ModelArchitecture, engine: EngineSheet) -> Problem | None:
+@rule(ModelContext)
+def stages_are_equal(given: ModelContext) -> Problem | None:
     """Give every stage equally many layers where the engine has no others."""
-    if not engine.equal_parts or divides_layers(pp, model):
+    pp, model, engine = given.pp, given.model, given.engine
+    if pp is None or engine is None or not engine.equal_parts or divides_layers(pp, model):
         return None
     words = (
         f"does not divide the {model.num_layers} layers of {model.name}, and stages of engine "
@@ -115,11 +120,12 @@ def stages_are_equal(pp: int, model: ModelArchitecture, engine: EngineSheet) -> 
     return Problem("pp", words, pp, listed(divisors(model.num_layers)))
 
 
-@rule("task")
-def ends_leave_layers_between_them(
-    task: Task, layout: Layout, pp: int, model: ModelArchitecture
-) -> Problem | None:
+@rule(ModelContext)
+def ends_leave_layers_between_them(given: ModelContext) -> Problem | None:
     """Say the layers of a first and last stage so that all others have some, and all layers a stage."""
+    task, layout, pp, model = given.task, given.layout, given.pp, given.model
+    if pp is None:
+        return None
     first, last = layout.first_stage_layers, layout.last_stage_layers
     if first is None and last is None:
         return None
@@ -136,10 +142,11 @@ def ends_leave_layers_between_them(
     return Problem(field, words, said)
 
 
-@rule("task")
-def ep_divides_the_experts(ep: int, model: ModelArchitecture) -> Problem | None:
+@rule(ModelContext)
+def ep_divides_the_experts(given: ModelContext) -> Problem | None:
     """Give every rank equally many experts."""
-    if divides_experts(ep, model):
+    ep, model = given.ep, given.model
+    if ep is None or divides_experts(ep, model):
         return None
     words = f"needs a model with experts that it divides; {model.name} has {model.num_experts}"
     return Problem(
@@ -147,13 +154,13 @@ def ep_divides_the_experts(ep: int, model: ModelArchitecture) -> Problem | None:
     )
 
 
-@rule("task")
-def experts_divide_the_ranks(layout: Layout, sizes: dict[str, int], ep: int) -> Problem | None:
+@rule(ModelContext)
+def experts_divide_the_ranks(given: ModelContext) -> Problem | None:
     """Share experts out over the ranks of a stage: each group of expert parallelism is as large."""
-    if "pp" not in sizes or len(sizes) < len(SIZES):
+    tp, cp, dp, ep = given.tp, given.cp, given.dp, given.ep
+    if tp is None or cp is None or dp is None or ep is None or given.pp is None:
         return None
-    tp, cp, dp = sizes["tp"], sizes["cp"], sizes["dp"]
-    width = layout.expert_tp or tp
+    width = given.layout.expert_tp or tp
     if tp * cp * dp % (width * ep) == 0:
         return None
     if width == tp:
@@ -169,9 +176,12 @@ def experts_divide_the_ranks(layout: Layout, sizes: dict[str, int], ep: int) -> 
     return Problem("ep", words, ep)
 
 
-@rule("task")
-def expert_tp_divides_tp(expert_tp: int, tp: int, model: ModelArchitecture) -> Problem | None:
+@rule(ModelContext)
+def expert_tp_divides_tp(given: ModelContext) -> Problem | None:
     """Cut experts over ranks of one tensor-parallel group, all of them or equally many."""
+    expert_tp, tp, model = given.expert_tp, given.tp, given.model
+    if expert_tp is None or tp is None:
+        return None
     if not model.num_experts:
         words = f"needs a model with experts; {model.name} has none"
         return Problem("expert_tp", words, expert_tp)
@@ -180,9 +190,12 @@ def expert_tp_divides_tp(expert_tp: int, tp: int, model: ModelArchitecture) -> P
     return Problem("expert_tp", f"does not divide tp {tp}", expert_tp, listed(divisors(tp)))
 
 
-@rule("task")
-def shard_ranks_divide_the_copies(dp: int, cp: int, zero: int, shard_ranks: int) -> Problem | None:
+@rule(ModelContext)
+def shard_ranks_divide_the_copies(given: ModelContext) -> Problem | None:
     """Shard states over equal groups of copies, where they are sharded at all."""
+    dp, cp, zero, shard_ranks = given.dp, given.cp, given.zero, given.shard_ranks
+    if dp is None or cp is None or zero is None or shard_ranks is None:
+        return None
     if zero == 0:
         return Problem(
             "shard_ranks", "needs a ZeRO stage that shards states; zero is 0", shard_ranks
@@ -193,18 +206,22 @@ def shard_ranks_divide_the_copies(dp: int, cp: int, zero: int, shard_ranks: int)
     return Problem("shard_ranks", words, shard_ranks, listed(divisors(dp * cp)))
 
 
-@rule("task")
-def only_models_are_cut(task: Task, sizes: dict[str, int]) -> Problem | None:
+@rule(TaskContext)
+def only_models_are_cut(given: TaskContext) -> Problem | None:
     """Share out what has no model, such as a reward function, by samples alone."""
+    task, sizes = given.task, given.sizes
     for name, size in sizes.items():
         if not task.has_model and name != "dp" and size > 1:
             return Problem(name, f"cuts a model, and {task.name} has none", size, "1")
     return None
 
 
-@rule("task")
-def sizes_cover_the_pool(sizes: dict[str, int], pool: Pool) -> Problem | None:
+@rule(TaskContext)
+def sizes_cover_the_pool(given: TaskContext) -> Problem | None:
     """Use every GPU of the pool: while a task has it, nothing else does."""
+    sizes, pool = given.sizes, given.pool
+    if pool is None:
+        return None
     covered = prod(sizes.values())
     if pool.gpus is None or (
         covered == pool.gpus if len(sizes) == len(SIZES) else pool.gpus % covered == 0
@@ -218,29 +235,30 @@ def sizes_cover_the_pool(sizes: dict[str, int], pool: Pool) -> Problem | None:
     return Problem("", problem)
 
 
-@rule("task")
-def sizes_fit_the_cluster(sizes: dict[str, int], cluster_gpus: int) -> Problem | None:
+@rule(ModelContext)
+def sizes_fit_the_cluster(given: ModelContext) -> Problem | None:
     """Take GPUs that are at hand."""
-    if prod(sizes.values()) <= cluster_gpus:
+    sizes, cluster_gpus = given.sizes, given.cluster_gpus
+    if cluster_gpus is None or prod(sizes.values()) <= cluster_gpus:
         return None
     words = " x ".join(f"{name} {size}" for name, size in sizes.items())
     return Problem("", f"{words} covers more than the cluster's {cluster_gpus} GPUs")
 
 
-@rule("task")
-def chunks_want_a_training_pipeline(task: Task, chunks: int, pp: int) -> Problem | None:
+@rule(ModelContext)
+def chunks_want_a_training_pipeline(given: ModelContext) -> Problem | None:
     """Interleave the stages of a pipeline that runs forwards and backwards."""
-    if chunks == 1 or (task.trains and pp > 1):
+    task, chunks, pp = given.task, given.chunks, given.pp
+    if chunks is None or pp is None or chunks == 1 or (task.trains and pp > 1):
         return None
     return Problem("chunks", "needs a training pipeline that interleaves", chunks, "1")
 
 
-@rule("task")
-def chunks_divide_the_stage(
-    chunks: int, layout: Layout, pp: int, model: ModelArchitecture
-) -> Problem | None:
+@rule(ModelContext)
+def chunks_divide_the_stage(given: ModelContext) -> Problem | None:
     """Give every chunk of a stage equally many layers."""
-    if chunks == 1:
+    chunks, layout, pp, model = given.chunks, given.layout, given.pp, given.model
+    if chunks is None or pp is None or chunks == 1:
         return None
     first, last = layout.first_stage_layers or 0, layout.last_stage_layers or 0
     layers = sorted(set(layers_of_stages(model.num_layers, pp, first, last)))
@@ -250,11 +268,12 @@ def chunks_divide_the_stage(
     return Problem("chunks", words, chunks, listed(divisors(gcd(*layers)) or (1,)))
 
 
-@rule("task")
-def inference_reads_the_weights_of_training(
-    layout: Layout, training: Layout, training_name: str, task: Task
-) -> Problem | None:
+@rule(ModelContext)
+def inference_reads_the_weights_of_training(given: ModelContext) -> Problem | None:
     """Infer where and as a role is trained: its weights live there, and nothing brings them elsewhere."""
+    layout, training = given.layout, given.training
+    if training is None:
+        return None
     whole = isinstance(layout, TaskPlan) and isinstance(training, TaskPlan)
     for name in ("pool", "tp", "pp", "dp", "cp", "ep", *OPEN):
         own, trained = getattr(layout, name), getattr(training, name)
@@ -262,25 +281,28 @@ def inference_reads_the_weights_of_training(
             own, trained = own or layout.tp, trained or training.tp
         open_too = own is None or trained is None
         if own != trained and not (open_too and not (whole and name in OPEN)):
-            words = f"differs from {training_name}'s, where the weights of {task.role} live"
+            words = (
+                f"differs from {given.training_name}'s, where the weights of {given.task.role} live"
+            )
             return Problem(name, words, own, str(trained or "none"))
     return None
 
 
-@rule("task")
-def inference_is_sharded_as_training(
-    layout: Layout, training: Layout, training_name: str, task: Task
-) -> Problem | None:
+@rule(ModelContext)
+def inference_is_sharded_as_training(given: ModelContext) -> Problem | None:
     """Shard what infers fully where its training does, and only there: both read the same weights."""
+    layout, training = given.layout, given.training
+    if training is None:
+        return None
     own, trained = layout.zero, training.zero
     if own is None or trained is None:
         return None
     if own == trained == FULLY_SHARDED and layout.shard_ranks != training.shard_ranks:
-        words = f"differs from {training_name}'s, in which the weights of {task.role} lie"
+        words = (
+            f"differs from {given.training_name}'s, in which the weights of {given.task.role} lie"
+        )
         return Problem("shard_ranks", words, layout.shard_ranks, str(training.shard_ranks))
     if (own == FULLY_SHARDED) == (trained == FULLY_SHARDED):
         return None
-    words = (
-        f"differs from {training_name}'s stage {trained}, in which the weights of {task.role} lie"
-    )
+    words = f"differs from {given.training_name}'s stage {trained}, in which the weights of {given.task.role} lie"
     return Problem("zero", words, own, str(FULLY_SHARDED if trained == FULLY_SHARDED else 0))

@@ -1,10 +1,8 @@
 """Order and mode: who gets a pool first, and how far generation runs ahead of training."""
 
-from collections.abc import Mapping
-
-from rlplan.plan import FLOWS, InFlight, Mode, Plan
+from rlplan.plan import FLOWS, Mode
+from rlplan.rules.contexts import OrderContext, PlanContext
 from rlplan.rules.rule import Problem, listed, rule
-from rlplan.rules.situations import Pool
 
 # How many updates old the generating weights may be, in the modes that say it themselves.
 STALENESS = {mode: flow.ahead for mode, flow in FLOWS.items() if flow.ahead is not None}
@@ -15,51 +13,50 @@ BESIDE: dict[Mode, str] = {
 }
 
 
-@rule("order")
-def order_is_there(whole_plan: Plan, pool: Pool, tasks_there: tuple[str, ...]) -> Problem | None:
+@rule(OrderContext)
+def order_is_there(given: OrderContext) -> Problem | None:
     """Say who is first where tasks wait for one pool: the order decides how long an iteration takes."""
-    if pool.name in whole_plan.order:
+    if given.whole_plan is None or given.pool.name in given.whole_plan.order:
         return None
-    return Problem("", "is missing", None, f"its tasks: {listed(tasks_there)}")
+    return Problem("", "is missing", None, f"its tasks: {listed(given.tasks_there)}")
 
 
-@rule("order")
-def order_names_each_task_once(
-    listed_tasks: tuple[str, ...], tasks_there: tuple[str, ...]
-) -> Problem | None:
+@rule(OrderContext)
+def order_names_each_task_once(given: OrderContext) -> Problem | None:
     """Give every task of a pool one place in its order."""
-    if sorted(listed_tasks) == list(tasks_there):
+    listed_tasks, tasks_there = given.listed_tasks, given.tasks_there
+    if listed_tasks is None or sorted(listed_tasks) == list(tasks_there):
         return None
     words = "must name each task of the pool once"
     return Problem("", words, listed(listed_tasks), listed(tasks_there))
 
 
-@rule("plan")
-def order_is_of_pools(
-    order: Mapping[str, tuple[str, ...]], pools: tuple[Pool, ...]
-) -> Problem | None:
+@rule(PlanContext)
+def order_is_of_pools(given: PlanContext) -> Problem | None:
     """Order tasks of a pool that there is."""
-    known = [str(pool.name) for pool in pools]
-    for name in order:
+    known = [str(pool.name) for pool in given.pools]
+    for name in given.plan.order:
         if name not in known:
             return Problem(f"order.{name}", "no such pool", None, listed(known))
     return None
 
 
-@rule("plan")
-def generation_ahead_has_its_own_pool(
-    mode: Mode, generate_pool: str, train_pool: str
-) -> Problem | None:
+@rule(PlanContext)
+def generation_ahead_has_its_own_pool(given: PlanContext) -> Problem | None:
     """Generate beside training on GPUs that do not train."""
-    if not FLOWS[mode].overlaps or generate_pool != train_pool:
+    mode, home = given.plan.mode, given.train_pool
+    if mode is None or home is None or given.generate_pool != home or not FLOWS[mode].overlaps:
         return None
-    words = f"{BESIDE[mode]}, but actor.generate shares pool {train_pool} with actor.update"
+    words = f"{BESIDE[mode]}, but actor.generate shares pool {home} with actor.update"
     return Problem("mode", words, mode, "sync, or a pool of its own for actor.generate")
 
 
-@rule("plan")
-def staleness_is_the_modes(mode: Mode, staleness: float) -> Problem | None:
+@rule(PlanContext)
+def staleness_is_the_modes(given: PlanContext) -> Problem | None:
     """Say how old weights are as the mode has it."""
+    mode, staleness = given.plan.mode, given.plan.staleness
+    if mode is None or staleness is None:
+        return None
     if FLOWS[mode].is_endless:
         if staleness > 0:
             return None
@@ -72,11 +69,12 @@ def staleness_is_the_modes(mode: Mode, staleness: float) -> Problem | None:
     return Problem("staleness", words, staleness, str(STALENESS[mode]))
 
 
-@rule("plan")
-def staleness_covers_the_sync_interval(
-    mode: Mode, staleness: float, sync_every: int
-) -> Problem | None:
+@rule(PlanContext)
+def staleness_covers_the_sync_interval(given: PlanContext) -> Problem | None:
     """Let weights grow as old as the iterations between two syncs make them."""
+    mode, staleness, sync_every = given.plan.mode, given.plan.staleness, given.plan.sync_every
+    if mode is None or staleness is None or sync_every is None:
+        return None
     if not FLOWS[mode].is_endless:
         if sync_every == 1:
             return None
@@ -87,10 +85,11 @@ def staleness_covers_the_sync_interval(
     return Problem("sync_every", words, sync_every, f"at most {int(staleness) + 1}")
 
 
-@rule("plan")
-def only_async_has_responses_in_flight(mode: Mode, in_flight: InFlight) -> Problem | None:
+@rule(PlanContext)
+def only_async_has_responses_in_flight(given: PlanContext) -> Problem | None:
     """Interrupt responses only where generation does not stop for new weights."""
-    if FLOWS[mode].is_endless or in_flight == "drain":
+    mode, in_flight = given.plan.mode, given.plan.in_flight
+    if mode is None or in_flight is None or FLOWS[mode].is_endless or in_flight == "drain":
         return None
     words = f"mode {mode} has no response under way when new weights come"
     return Problem("in_flight", words, in_flight, "drain, or mode async")

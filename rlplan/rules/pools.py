@@ -1,130 +1,136 @@
 """Pools and names: a plan's pools are the cluster's, and its names mean something."""
 
-from collections.abc import Mapping
-
-from rlplan.dataflow import Algorithm, Task
 from rlplan.errors import nearest_name
 from rlplan.job import Job
-from rlplan.plan import HOST_DEVICE, Plan
+from rlplan.plan import HOST_DEVICE
+from rlplan.rules.contexts import PlanContext, PoolContext, TaskContext
 from rlplan.rules.rule import Problem, listed, rule
-from rlplan.rules.situations import Pool
 
 
-@rule("plan")
-def plan_has_pools(whole_plan: Plan) -> Problem | None:
+@rule(PlanContext)
+def plan_has_pools(given: PlanContext) -> Problem | None:
     """Give every model somewhere to run."""
-    return None if whole_plan.pools else Problem("pools", "is empty: every model needs a pool")
-
-
-@rule("pool")
-def pool_has_its_own_name(pool: Pool, pools: tuple[Pool, ...]) -> Problem | None:
-    """Let a name mean one pool."""
-    if sum(each.name == pool.name for each in pools) == 1:
+    if given.whole_plan is None or given.pools:
         return None
-    return Problem("name", "is used by two pools", pool.name)
+    return Problem("pools", "is empty: every model needs a pool")
 
 
-@rule("pool")
-def device_is_in_the_cluster(device: str, job: Job) -> Problem | None:
+@rule(PoolContext)
+def pool_has_its_own_name(given: PoolContext) -> Problem | None:
+    """Let a name mean one pool."""
+    name = given.pool.name
+    if sum(pool.name == name for pool in given.pools) == 1:
+        return None
+    return Problem("name", "is used by two pools", name)
+
+
+@rule(PoolContext)
+def device_is_in_the_cluster(given: PoolContext) -> Problem | None:
     """Take GPUs that are at hand."""
-    known = sorted({group.gpu for group in job.cluster})
-    if device in known:
+    device, known = given.device, sorted({group.gpu for group in given.job.cluster})
+    if device is None or device in known:
         return None
     words, nearest = "is not a device of the job's cluster", nearest_name(device, known)
     return Problem("device", words, device, listed(known), nearest)
 
 
-@rule("pool")
-def cluster_has_the_gpus(pool: Pool, device: str, wanted_gpus: int, job: Job) -> Problem | None:
+@rule(PoolContext)
+def cluster_has_the_gpus(given: PoolContext) -> Problem | None:
     """Take each GPU once: pools share none."""
-    available = sum(group.gpus for group in job.cluster if group.gpu == device)
-    if wanted_gpus <= available:
+    device, wanted = given.device, given.wanted_gpus
+    available = sum(group.gpus for group in given.job.cluster if group.gpu == device)
+    if device is None or wanted <= available:
         return None
-    words = f"the pools want {wanted_gpus} GPUs of {device}, the cluster has fewer"
-    return Problem("gpus", words, pool.gpus, f"at most {available} over all pools")
+    words = f"the pools want {wanted} GPUs of {device}, the cluster has fewer"
+    return Problem("gpus", words, given.pool.gpus, f"at most {available} over all pools")
 
 
-@rule("pool")
-def pool_holds_models_of_the_job(pool: Pool, tasks: tuple[Task, ...]) -> Problem | None:
+@rule(PoolContext)
+def pool_holds_models_of_the_job(given: PoolContext) -> Problem | None:
     """Place what the algorithm has."""
-    known = tuple(dict.fromkeys(task.role for task in tasks))
-    for role in pool.roles:
+    known = tuple(dict.fromkeys(task.role for task in given.tasks))
+    for role in given.pool.roles:
         if role not in known:
             return Problem("roles", "no such model", role, listed(known), nearest_name(role, known))
     return None
 
 
-@rule("plan")
-def task_is_the_algorithms(
-    task_names: tuple[str, ...], tasks: tuple[Task, ...], algorithm: Algorithm
-) -> Problem | None:
+@rule(PlanContext)
+def task_is_the_algorithms(given: PlanContext) -> Problem | None:
     """Plan what the dataflow has, and nothing else."""
-    known = sorted(task.name for task in tasks)
-    for name in task_names:
+    known = sorted(task.name for task in given.tasks)
+    for name in given.plan.tasks:
         if name not in known:
-            words = f"is no task of {algorithm.name} with these models"
+            words = f"is no task of {given.algorithm.name} with these models"
             allowed, nearest = listed(known), nearest_name(name, known)
             return Problem(f"tasks.{name}", words, None, allowed, nearest)
     return None
 
 
-@rule("plan")
-def every_task_is_planned(whole_plan: Plan, tasks: tuple[Task, ...]) -> Problem | None:
+@rule(PlanContext)
+def every_task_is_planned(given: PlanContext) -> Problem | None:
     """Say of every task where and how it runs: the iteration ends with the last one."""
-    for task in tasks:
-        if task.name not in whole_plan.tasks:
+    if given.whole_plan is None:
+        return None
+    for task in given.tasks:
+        if task.name not in given.whole_plan.tasks:
             return Problem(f"tasks.{task.name}", "is missing")
     return None
 
 
-@rule("task")
-def pool_is_listed(pool_name: str, pools: tuple[Pool, ...]) -> Problem | None:
+@rule(TaskContext)
+def pool_is_listed(given: TaskContext) -> Problem | None:
     """Run on a pool that there is."""
-    known = [str(pool.name) for pool in pools]
-    if pool_name in known:
+    pool_name, known = given.pool_name, [str(pool.name) for pool in given.pools]
+    if pool_name is None or pool_name in known:
         return None
     allowed, nearest = listed(known) or "one of pools", nearest_name(pool_name, known)
     return Problem("pool", "no such pool", pool_name, allowed, nearest)
 
 
-@rule("task")
-def pool_holds_the_role(task: Task, pool: Pool, pools: tuple[Pool, ...]) -> Problem | None:
+@rule(TaskContext)
+def pool_holds_the_role(given: TaskContext) -> Problem | None:
     """Run where the model is."""
-    if task.role in pool.roles:
+    pool, role = given.pool, given.task.role
+    if pool is None or role in pool.roles:
         return None
-    homes = [pool.name for pool in pools if task.role in pool.roles]
-    words = f"pool {pool.name} does not hold the role {task.role}"
-    allowed = listed(homes) or f"a pool whose roles contain {task.role}"
+    homes = [each.name for each in given.pools if role in each.roles]
+    words = f"pool {pool.name} does not hold the role {role}"
+    allowed = listed(homes) or f"a pool whose roles contain {role}"
     return Problem("pool", words, pool.name, allowed)
 
 
-@rule("task")
-def models_run_on_gpus(task: Task, pool: Pool) -> Problem | None:
+@rule(TaskContext)
+def models_run_on_gpus(given: TaskContext) -> Problem | None:
     """Run models on devices, and what has none in processes of the host."""
-    if task.has_model == (pool.device != HOST_DEVICE):
+    pool = given.pool
+    if pool is None or given.task.has_model == (pool.device != HOST_DEVICE):
         return None
     words = "models run on GPU pools, and tasks without one, such as rules, on host pools"
     return Problem("pool", words, pool.name)
 
 
-@rule("plan")
-def role_has_one_home(
-    pools: tuple[Pool, ...], tasks: tuple[Task, ...], homes: Mapping[str, str | None]
-) -> Problem | None:
+@rule(PlanContext)
+def role_has_one_home(given: PlanContext) -> Problem | None:
     """Keep a model's weights in one place; what generates may have a copy elsewhere."""
-    for role in dict.fromkeys(task.role for task in tasks):
-        holding = [pool.name for pool in pools if role in pool.roles]
-        at_work = {homes[task.name] for task in tasks if task.role == role}
-        if len(holding) > 1 and set(holding) != at_work:
-            copies = any(task.generates for task in tasks if task.role == role)
+    for role in dict.fromkeys(task.role for task in given.tasks):
+        tasks = [task for task in given.tasks if task.role == role]
+        holding = [pool.name for pool in given.pools if role in pool.roles]
+        if len(holding) > 1 and set(holding) != {given.homes[task.name] for task in tasks}:
+            copies = any(task.generates for task in tasks)
             allowed = f"one; on two, tasks.{role}.generate.pool says" if copies else "one pool"
             return Problem("pools", f"the role {role} is on {len(holding)} pools", None, allowed)
     return None
 
 
-@rule("plan")
-def nodes_have_the_cores_of_environments(job: Job) -> Problem | None:
+@rule(PlanContext)
+def nodes_have_the_cores_of_environments(given: PlanContext) -> Problem | None:
     """Let steps of environments hold no more cores than there are, where that is known."""
+    return lacking_cores(given.job)
+
+
+def lacking_cores(job: Job) -> Problem | None:
+    """Return what of a job's environments holds more cores than all its nodes have; None where nothing does."""
     cores = job.host_cores
     if cores is None:
         return None

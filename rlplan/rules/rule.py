@@ -1,12 +1,12 @@
 """What a rule of a plan is, and what it answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from inspect import signature
-from typing import Any, Literal
+from typing import Any, Generic, TypeVar
 
-# What a rule looks at: the whole plan, one pool, one task, or the order of one pool.
-Scope = Literal["plan", "pool", "task", "order"]
+from rlplan.rules.contexts import Context
+
+C = TypeVar("C", bound=Context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +25,34 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Generic[C]):
     """Hold a rule of a plan.
 
     Attributes:
         reason: Why a plan that breaks it is none.
-        needs: What must be given for it to be asked: its function's parameters.
-        find: Returns the problem; None where the rule is kept.
+        looks_at: The parts of a plan that it is asked of.
+        find: Returns the problem; None where the rule is kept, or what it needs is not known.
     """
 
     name: str
     reason: str
-    scope: Scope
-    needs: tuple[str, ...]
-    find: Callable[..., Problem | None]
+    looks_at: type[C]
+    find: Callable[[C], Problem | None]
+
+    def refusals(self, contexts: Iterable[Context]) -> Iterator["Refusal"]:
+        """Yield the problems of those parts of a plan that the rule is asked of."""
+        for context in contexts:
+            if isinstance(context, self.looks_at):
+                problem = self.find(context)
+                if problem is not None:
+                    yield Refusal(self, context.place, problem)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Hold a problem with the rule that found it, and the part of the plan that it was found in."""
 
-    rule: Rule
+    rule: Rule[Any]
     place: str
     problem: Problem
 
@@ -55,12 +62,12 @@ class Refusal:
         return ".".join(part for part in (self.place, self.problem.field) if part)
 
 
-def rule(scope: Scope) -> Callable[[Callable[..., Problem | None]], Rule]:
+def rule(looks_at: type[C]) -> Callable[[Callable[[C], Problem | None]], Rule[C]]:
     """Make a rule of a function: its name is the rule's, its docstring the reason."""
 
-    def made(find: Callable[..., Problem | None]) -> Rule:
+    def made(find: Callable[[C], Problem | None]) -> Rule[C]:
         name, reason = find.__name__.replace("_", " "), (find.__doc__ or "").split("\n")[0]
-        return Rule(name, reason, scope, tuple(signature(find).parameters), find)
+        return Rule(name, reason, looks_at, find)
 
     return made
 

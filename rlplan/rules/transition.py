@@ -3,16 +3,15 @@
 from collections.abc import Collection
 
 from rlplan.plan import TaskPlan
+from rlplan.rules.contexts import PlanContext
 from rlplan.rules.rule import Problem, listed, rule
-from rlplan.rules.situations import Pool
 from rlplan.transfers import (
     TRANSFERS,
-    Cut,
     TransitionName,
     transitions_between_pools,
     transitions_on_a_pool,
 )
-from rlplan.transports import DEFAULT_TRANSPORT, KNOWN_TRANSPORTS, TransportName
+from rlplan.transports import DEFAULT_TRANSPORT, KNOWN_TRANSPORTS
 
 
 def transitions(
@@ -31,12 +30,13 @@ def transition_for(train: TaskPlan, generate: TaskPlan) -> TransitionName:
     return transitions(train, generate)[0]
 
 
-@rule("plan")
-def two_copies_are_on_two_pools(
-    transition: TransitionName, train_pool: str, generate_pool: str
-) -> Problem | None:
+@rule(PlanContext)
+def two_copies_are_on_two_pools(given: PlanContext) -> Problem | None:
     """Copy weights to GPUs that do not have them, and gather them where they are."""
-    apart, chosen = train_pool != generate_pool, TRANSFERS.load(transition)
+    transition = given.plan.transition
+    if transition is None or given.train_pool is None or given.generate_pool is None:
+        return None
+    apart, chosen = given.train_pool != given.generate_pool, TRANSFERS.load(transition)
     if chosen.between_pools if apart else chosen.on_one_pool:
         return None
     words = "two copies are for an actor that generates on another pool than it trains on"
@@ -49,38 +49,35 @@ def two_copies_are_on_two_pools(
     return Problem("transition", words, transition, listed(allowed))
 
 
-@rule("plan")
-def transition_reaches_the_layout(
-    transition: TransitionName,
-    train_cut: Cut,
-    generate_cut: Cut,
-    train_pool: str,
-    generate_pool: str,
-) -> Problem | None:
+@rule(PlanContext)
+def transition_reaches_the_layout(given: PlanContext) -> Problem | None:
     """Form generation's groups inside those of training, or gather the whole model."""
-    chosen = TRANSFERS.load(transition)
-    if (
-        train_pool != generate_pool
-        or not chosen.on_one_pool
-        or chosen.reaches(train_cut, generate_cut)
-    ):
+    transition, train, generate = given.plan.transition, given.train_cut, given.generate_cut
+    if transition is None or train is None or generate is None:
         return None
-    fits = transitions_on_a_pool(train_cut, generate_cut)
-    (tp, pp), (tp_gen, pp_gen) = train_cut, generate_cut
+    if given.train_pool is None or given.train_pool != given.generate_pool:
+        return None
+    chosen = TRANSFERS.load(transition)
+    if not chosen.on_one_pool or chosen.reaches(train, generate):
+        return None
+    fits = transitions_on_a_pool(train, generate)
+    (tp, pp), (tp_gen, pp_gen) = train, generate
     words = f"cannot bring tp {tp}, pp {pp} to tp {tp_gen}, pp {pp_gen} of generation"
     return Problem("transition", words, transition, fits[0])
 
 
-@rule("plan")
-def transport_serves_the_pools(
-    transport: TransportName, train_pool: str, generate_pool: str, pools: tuple[Pool, ...]
-) -> Problem | None:
+@rule(PlanContext)
+def transport_serves_the_pools(given: PlanContext) -> Problem | None:
     """Carry weights between the pools that there are."""
+    transport = given.plan.transport
+    train_pool, generate_pool = given.train_pool, given.generate_pool
+    if train_pool is None or generate_pool is None:
+        return None
     if train_pool == generate_pool:
         usual = transport == DEFAULT_TRANSPORT
         words = "means nothing where the actor generates on the pool that it trains on"
         return None if usual else Problem("transport", words, transport, DEFAULT_TRANSPORT)
-    devices = {pool.name: pool.device for pool in pools}
+    devices = {pool.name: pool.device for pool in given.pools}
     source, target = devices.get(train_pool), devices.get(generate_pool)
     if source is None or target is None:
         return None

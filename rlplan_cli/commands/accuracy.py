@@ -53,7 +53,7 @@ def command(
     """Forecast every row of published tables, and print how far off the forecasts are."""
     from rlplan.files.writing import plain, write_text
     from rlplan.planner.measured.reading import read_tables
-    from rlplan.planner.measured.summary import summarise
+    from rlplan.planner.measured.rows import summarise
     from rlplan.reports.pages.accuracy import write_accuracy_page
     from rlplan.reports.tables.accuracy import rows_csv
     from rlplan_cli.checkout import known_tables, need_evals
@@ -107,8 +107,8 @@ def _fit(tables: Sequence[Path], rows: Path | None, report: Path | None, *, as_j
     """Check the cases of tables, or those that are held."""
     from rlplan.files.writing import plain, write_text
     from rlplan.planner.measured.reported_runs import about_cases, check_cases, read_cases
-    from rlplan.reports.pages.fit import write_fit_page
-    from rlplan.reports.tables.fit import fit_rows_csv, totals_by_group
+    from rlplan.reports.pages.accuracy import write_fit_page
+    from rlplan.reports.tables.accuracy import fit_rows_csv, totals_by_group
     from rlplan_cli.checkout import evals_module
 
     paths = list(tables) or [evals_module("reading", "reported runs").HELD_CASES]
@@ -130,7 +130,7 @@ def _fit(tables: Sequence[Path], rows: Path | None, report: Path | None, *, as_j
 
 
 def _print_fit(rows: Sequence[FitRow]) -> None:
-    from rlplan.reports.tables.fit import GROUPS, fit_table, fit_totals_table, totals_by_group
+    from rlplan.reports.tables.accuracy import GROUPS, fit_table, fit_totals_table, totals_by_group
 
     for group, title in GROUPS.items():
         found = [row for row in rows if row.case.group == group]

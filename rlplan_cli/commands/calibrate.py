@@ -55,7 +55,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     """
     from rlplan.files.writing import write_yaml
     from rlplan.planner.measured.calibrating import CalibrationInputs, measured_at
-    from rlplan.reports.tables.calibration import factors_table
+    from rlplan.reports.tables.accuracy import factors_table
     from rlplan.simulator.calibration import calibrate
     from rlplan_cli.checkout import known_tables
     from rlplan_cli.outputs import check_files

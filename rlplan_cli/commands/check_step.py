@@ -50,7 +50,7 @@ def command(
     from rlplan.files.writing import plain
     from rlplan.planner.measured.checking import check_steps, what_ran
     from rlplan.reports.pages.step_check import write_step_check_page
-    from rlplan.reports.tables.step_check import measured_words, step_check_table, verdict_lines
+    from rlplan.reports.tables.accuracy import measured_words, step_check_table, verdict_lines
     from rlplan.simulator.simulate import simulate
     from rlplan_cli.outputs import check_folder
 

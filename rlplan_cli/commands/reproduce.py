@@ -21,7 +21,7 @@ def command(
 ) -> None:
     """Forecast every point of a published evaluation, and mark its claims as holding or failing."""
     from rlplan.reports.pages.reproduction import write_reproduction_page
-    from rlplan.reports.tables.reproduction import claims_table, series_table
+    from rlplan.reports.tables.accuracy import claims_table, series_table
     from rlplan_cli.checkout import evals_module
     from rlplan_cli.outputs import check_folder
 

@@ -7,7 +7,7 @@ from math import hypot
 from rlplan.calibration import NO_CALIBRATION, Factor, WorkKind
 from rlplan.estimate import Estimate, Source
 from rlplan.framework import FrameworkSheet
-from rlplan.profiles.analytic.calibration import load_spreads
+from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CALL
 from rlplan.simulator.costs.passes.tasks import DRIVER

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.estimate import Estimate
+from rlplan.profiles.tables.remembered import Recent
 from rlplan.results.forecast import CALL
 from rlplan.sheets.hardware import EngineSheet
 from rlplan.simulator.costs.calibrated import ENVIRONMENT
@@ -365,9 +366,10 @@ def played(steps: Steps, limits: ReplicaLimits, share: Share) -> Played:
     Args:
         share: Prompt tokens and response tokens by sequence, in the order of their admission.
     """
-    roomy = _in_room(steps, replace(limits, kv_blocks=0), share)
-    if roomy.found is not None and limits.kv_blocks >= roomy.blocks:
-        return roomy.found
+    replica = (steps, replace(limits, kv_blocks=0), share)
+    roomy = _ROOMY.get(replica)
+    if roomy is not None and limits.kv_blocks >= roomy.blocks:
+        return roomy.played
     clock = clock_of(steps)
     outcome = generate(replica_of(clock, limits), *share)
     found = _known(clock, outcome)
@@ -375,23 +377,20 @@ def played(steps: Steps, limits: ReplicaLimits, share: Share) -> Played:
     longest = max(share[0]) + max(share[1])
     blocks = outcome.peak_blocks + blocks_of(longest, limits.block_tokens) + limits.state_blocks
     if not outcome.missing_blocks and blocks <= limits.kv_blocks:
-        roomy.blocks, roomy.found = blocks, found
+        _ROOMY.keep(replica, _RoomyReplica(blocks, found))
     return found
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _RoomyReplica:
     """Hold what a replica does whose cache is never full, and the blocks from which on it is not."""
 
-    blocks: int = 0
-    found: Played | None = None
+    blocks: int
+    played: Played
 
 
-@lru_cache(maxsize=REMEMBERED_REPLICAS)
-def _in_room(steps: Steps, limits: ReplicaLimits, share: Share) -> _RoomyReplica:
-    """Return what is known of a replica whose cache is never full: the same, however large that is."""
-    del steps, limits, share
-    return _RoomyReplica()
+# Replicas whose cache is never full, by what they do but for its size: the same, however large that is.
+_ROOMY: Recent[tuple[Steps, ReplicaLimits, Share], _RoomyReplica] = Recent(REMEMBERED_REPLICAS)
 
 
 def last_token_seconds(steps: Steps, limits: ReplicaLimits, share: Share) -> Floats:

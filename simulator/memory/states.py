@@ -169,11 +169,10 @@ def _stage_states(shard: Ints, adapters: Ints | None) -> StageStates:
 
 def _layer_adapters(placed: PlacedTask) -> tuple[int, ...]:
     """Return the parameters of the adapters of one layer of each kind."""
-    adapter, layout = placed.adapter, placed.layout
+    adapter = placed.adapter
     assert adapter is not None, "only tasks with adapters are asked"
     kinds = layer_kinds(placed.model).models
-    sizes = (adapter, layout.tp, layout.ep, placed.details.expert_tp)
-    return tuple(layer_adapter_parameters(kind, *sizes) for kind in kinds)
+    return tuple(layer_adapter_parameters(kind, adapter, placed.cut) for kind in kinds)
 
 
 def _stage_shards(placed: PlacedTask) -> Floats:
@@ -182,23 +181,19 @@ def _stage_shards(placed: PlacedTask) -> Floats:
     Returns:
         Shape (stages * (5 + kinds),).
     """
-    layout, model, details = placed.layout, placed.model, placed.details
-    counts = kinds_of_stages(model, layout.pp, details)
-    shards = [
-        shard_parameters(model, placed.task.head, layout.tp, layout.pp, stage, layout.ep, details)
-        for stage in range(layout.pp)
-    ]
-    cut = (layout.tp, layout.ep, details.expert_tp)
-    layer = layer_parameters(model, *cut)
-    stages = [0, layout.pp - 1]
-    if len(counts[0]) > 1 or details.first_layers:
+    model, cut = placed.model, placed.cut
+    counts = kinds_of_stages(model, cut)
+    shards = [shard_parameters(model, placed.task.head, cut, stage) for stage in range(cut.pp)]
+    layer = layer_parameters(model, cut)
+    stages = [0, cut.pp - 1]
+    if len(counts[0]) > 1 or cut.first_layers:
         stages.append(shards.index(max(shards)))
     held = [
         (
             stage,
             shards[stage],
-            layers_experts(model, counts[stage], layout.tp, layout.ep, details.expert_tp),
-            shards[stage] - layers_parameters(model, counts[stage], *cut),
+            layers_experts(model, counts[stage], cut),
+            shards[stage] - layers_parameters(model, counts[stage], cut),
             layer,
             *counts[stage],
         )

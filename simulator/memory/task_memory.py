@@ -284,8 +284,7 @@ def generation_weight_bytes(placed: PlacedTask) -> int:
     """
     if not placed.engine.gathers_weights:
         return placed.weight_bytes
-    layout, details = placed.layout, placed.details
-    layer = layer_parameters(placed.model, layout.tp, layout.ep, details.expert_tp)
+    layer = layer_parameters(placed.model, placed.cut)
     return GATHERED_LAYERS * layer * placed.formats.weight_bytes
 
 

@@ -1,5 +1,6 @@
 """What a transition takes of each GPU, and what it leaves to the KV cache of the generation behind it."""
 
+from rlplan.layout import WHOLE_MODEL, ModelCut
 from rlplan.plan import BUCKET_BYTES
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets.weight_sync import SyncMethod
@@ -139,7 +140,7 @@ def _bucketed_peak(transition: PlacedTransition) -> int:
     train, layout = transition.train, transition.train.layout
     shard = generation_weight_bytes(transition.generate)
     if _gathers_first(train):
-        parameters = largest_shard(train.model, "lm", layout.tp, layout.pp)
+        parameters = largest_shard(train.model, "lm", ModelCut(tp=layout.tp, pp=layout.pp))
         return shard + parameters * train.formats.weight_bytes
     alike = layout.tp == transition.generate.layout.tp
     if alike and TRANSFERS.load(transition.name).nests:
@@ -167,7 +168,7 @@ def _gathers_first(train: PlacedTask) -> bool:
 def _piece_bytes(train: PlacedTask) -> int:
     """Return the bytes of the layers that a gather of fully sharded weights holds whole at a time."""
     model = train.model
-    pieces = min(model.num_layers, PIECE_LAYERS) * layer_parameters(model, 1)
+    pieces = min(model.num_layers, PIECE_LAYERS) * layer_parameters(model, WHOLE_MODEL)
     return (pieces + model.embedding_parameters) * train.formats.weight_bytes
 
 

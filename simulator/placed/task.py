@@ -4,9 +4,9 @@ Whoever costs, sizes or plays a task is given this one object. `PlacedTasks` hol
 layouts: formulas are written over its columns, and a single placed task is a table of one row.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import MissingFactError
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job, TrainerOptions
+from rlplan.layout import ModelCut
 from rlplan.models.adapter import Adapter
 from rlplan.models.model import ModelArchitecture
 from rlplan.models.operators import Shard
@@ -29,11 +30,11 @@ from rlplan.models.precision import (
 from rlplan.parts import CachedSequence
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts, Facts
+from rlplan.profiles.tables.remembered import Recent
 from rlplan.rules.batches import rank_sequences
 from rlplan.sheets.hardware import EngineSheet, LogitTensors
 from rlplan.simulator.model.activations import OFFLOADED
 from rlplan.simulator.model.weights import (
-    CutDetails,
     adapter_shard,
     cached_sequence,
     expert_parameters,
@@ -229,7 +230,7 @@ class PlacedTask:
     @cached_property
     def expert_parameters(self) -> int:
         """Return the parameters of experts on the device that holds most of them."""
-        return expert_parameters(self.model, *self._cut)
+        return expert_parameters(self.model, self.cut)
 
     @property
     def expert_batches(self) -> int:
@@ -253,15 +254,9 @@ class PlacedTask:
         return (whole - experts) // ranks + experts // copies
 
     @cached_property
-    def details(self) -> CutDetails:
-        """Return what the layout's cut of the model has beside its sizes."""
-        layout = self.layout
-        expert_tp, first = layout.expert_tp or 0, layout.first_stage_layers or 0
-        return CutDetails(expert_tp, first, layout.last_stage_layers or 0)
-
-    @property
-    def _cut(self) -> tuple[int, int, int, CutDetails]:
-        return self.layout.tp, self.layout.pp, self.layout.ep, self.details
+    def cut(self) -> ModelCut:
+        """Return how the layout cuts the model's weights."""
+        return self.layout.cut
 
     @cached_property
     def shard(self) -> Shard:
@@ -271,7 +266,7 @@ class PlacedTask:
     @cached_property
     def parameters(self) -> int:
         """Return the parameters of the device that holds most of them."""
-        return largest_shard(self.model, self.task.head, *self._cut)
+        return largest_shard(self.model, self.task.head, self.cut)
 
     @cached_property
     def weight_bytes(self) -> int:
@@ -279,7 +274,7 @@ class PlacedTask:
 
         As they generate: quantised where the job says so.
         """
-        own = largest_shard_bytes(self.model, *self._cut, precision=self.precision)
+        own = largest_shard_bytes(self.model, self.precision, self.cut)
         return own + self.adapter_parameters * self.formats.weight_bytes
 
     @property
@@ -291,7 +286,7 @@ class PlacedTask:
     def adapter_parameters(self) -> int:
         """Return the parameters of adapters on the device that holds most of them; 0 without any."""
         adapter = self.adapter
-        return 0 if adapter is None else adapter_shard(self.model, adapter, *self._cut)
+        return 0 if adapter is None else adapter_shard(self.model, adapter, self.cut)
 
     @cached_property
     def running(self) -> int:
@@ -355,6 +350,9 @@ def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Sha
 
 # What is asked of a placed task: numbers that depend on some columns of its layout.
 Numbers = Callable[[PlacedTask], Sequence[float] | Floats]
+# Answers for a task's layouts by the columns that decide them, of the functions, tasks, engines and sites asked for last.
+Question = tuple[Numbers, Task, str, Site, Job, Facts]
+_ANSWERS: Recent[Question, Mapping[tuple[int, ...], Floats]] = Recent(256)
 
 
 class PlacedTasks:
@@ -437,19 +435,17 @@ class PlacedTasks:
         """Return what a function answers for rows, by any site whose GPUs have the same links."""
         placed = self.any
         site = replace(placed.site, gpus=placed.site.gpus_per_node)
-        known = _answers(numbers, placed.task, placed.layout.engine, site, placed.job, placed.facts)
+        key = (numbers, placed.task, placed.layout.engine, site, placed.job, placed.facts)
+        known = _ANSWERS.get(key) or {}
         columns = (getattr(self.columns, name)[rows].tolist() for name in names)
         asked = list(zip(*columns, strict=True))
         new = [place for place, values in enumerate(asked) if values not in known]
-        for place, each in zip(new, self._rows(rows[new]) if new else (), strict=True):
-            known[asked[place]] = np.asarray(numbers(each), dtype=np.float64)
+        if new:
+            placed_rows = zip(new, self._rows(rows[new]), strict=True)
+            answers = {
+                asked[place]: np.asarray(numbers(each), dtype=np.float64)
+                for place, each in placed_rows
+            }
+            known = {**known, **answers}
+            _ANSWERS.keep(key, known)
         return [known[values] for values in asked]
-
-
-@lru_cache(maxsize=256)
-def _answers(
-    numbers: Numbers, task: Task, engine: str, site: Site, job: Job, facts: Facts
-) -> dict[tuple[int, ...], Floats]:
-    """Return where answers for a task's layouts are remembered, by the columns that decide them."""
-    del numbers, task, engine, site, job, facts
-    return {}

@@ -13,6 +13,7 @@ import numpy as np
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import HostUse
 from rlplan.job import Engines, Job
+from rlplan.layout import ModelCut
 from rlplan.models.model import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool
@@ -136,8 +137,9 @@ def _read_bytes(task: PlacedTask, use: HostUse) -> int:
     size = num_parameters(model, task.task.head) * use.loaded_bytes
     tied = use.loads == "tied" and model.tied_embeddings
     if use.loads == "sharded" and task.layout.zero == FULLY_SHARDED:
-        cut = largest_shard(model, task.task.head, task.layout.tp, task.layout.pp)
-        return -(-cut // task.state_ranks) * use.loaded_bytes
+        cut = ModelCut(tp=task.layout.tp, pp=task.layout.pp)
+        shard = largest_shard(model, task.task.head, cut)
+        return -(-shard // task.state_ranks) * use.loaded_bytes
     if tied or use.loads == "sharded":
         return size
     return -(-size // task.site.gpus_per_node)

@@ -2,7 +2,7 @@
 
 from rlplan.evals.reading import held_tables, read_table
 from rlplan.evals.tables.hybridflow_transition_generation_search import transition_row
-from rlplan.planner.measured.summary import summarise
+from rlplan.planner.measured.rows import summarise
 
 TABLE = next(path for path in held_tables() if path.stem.startswith("hybridflow_transition"))
 HEADER = "figure,model,gpus,series,config,transition,tp,pp,generate_tp,generate_pp,seconds"

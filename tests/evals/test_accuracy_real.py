@@ -2,7 +2,7 @@
 
 from rlplan.evals.reading import held_tables, read_table
 from rlplan.evals.tables.realhf_iteration import is_fitted, plan_of
-from rlplan.planner.measured.summary import summarise
+from rlplan.planner.measured.rows import summarise
 
 TABLE = next(path for path in held_tables() if path.stem == "realhf_iteration")
 RECORD = {

@@ -15,10 +15,10 @@ from rlplan.planner.measured.framework_runs import (
     device_sheet,
     job_of,
     model_sheet,
+    overlap_of,
     plan_of,
 )
-from rlplan.planner.measured.overlapping import overlap_of
-from rlplan.planner.measured.summary import summarise
+from rlplan.planner.measured.rows import summarise
 from rlplan.planner.measured.tables import rl_steps, rl_steps_more
 from rlplan.rules import check_plan
 

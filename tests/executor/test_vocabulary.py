@@ -17,6 +17,7 @@ from rlplan.executor.parallel.meshes import make_mesh
 from rlplan.executor.parallel.positions import task_positions, train_positions
 from rlplan.executor.parallel.vocabulary import cut_vocabulary
 from rlplan.executor.weights.shard import build_shard
+from rlplan.layout import ModelCut
 from rlplan.plan import TaskPlan
 from rlplan.simulator.model.weights import shard_parameters
 from tests.executor.test_parallel_models import QWEN3
@@ -141,4 +142,4 @@ def test_no_rank_holds_more_than_its_share_in_any_layout(head, worker_pool):
         # As many as are forecast, on the rank that holds most.
         for stage in range(pp):
             held = max(rank[name][2] for rank in ranks if rank[name][0] == stage)
-            assert held == shard_parameters(WIDE, head, tp, pp, stage)
+            assert held == shard_parameters(WIDE, head, ModelCut(tp=tp, pp=pp), stage)

@@ -15,13 +15,12 @@ from rlplan.evals.reading import held_tables, read_table
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.files.decoding import decode
 from rlplan.job import Job
+from rlplan.planner.answers.explain import MEMORY_STEPS, least_misfit
 from rlplan.planner.answers.fitting import FitRequest, fit
-from rlplan.planner.answers.misfits import MEMORY_STEPS, least_misfit
-from rlplan.planner.configs.reading.inherited import read_inherited
+from rlplan.planner.configs.reading.composed import read_inherited
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.exact.placement_bounds import PlacementBounds
-from rlplan.planner.measured.event_files import events_by_step
-from rlplan.planner.measured.logs import read_log
+from rlplan.planner.measured.logs import events_by_step, read_log
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.jobs.config.reading import read_hf_config
 from rlplan_cli.main import run as run_cli

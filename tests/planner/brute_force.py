@@ -11,8 +11,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.plan import TaskDraft
-from rlplan.planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from rlplan.planner.layouts.sizes import PoolCuts
+from rlplan.planner.layouts.settings import PoolCuts, generate_layouts, infer_layouts, train_layouts
 from rlplan.planner.placements.allocations import devices_of, gpus_of, shares_of, sites_for
 from rlplan.planner.placements.partitions import GENERATION, all_placements
 from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share

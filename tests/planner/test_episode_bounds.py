@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlplan.planner.exact.generation.bounds import BoundedSettings, least_seconds
-from rlplan.planner.exact.generation.episode_loads import episode_loads
+from rlplan.planner.exact.generation_bounds import BoundedSettings, episode_loads, least_seconds
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.generation.generating import steps_of
 from rlplan.simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes

@@ -9,7 +9,7 @@ from rlplan.plan import TaskDraft
 from rlplan.planner.answers.explain import nearest_fit
 from rlplan.planner.exact.infeasibility import infeasibility_reason, shortage_of
 from rlplan.planner.exact.space import Space
-from rlplan.planner.layouts.sizes import PinnedCut, PoolCuts
+from rlplan.planner.layouts.settings import PinnedCut, PoolCuts
 from rlplan.planner.placements.partitions import placed_roles
 from rlplan.profiles.catalog import ENGINES, load_engine, load_job
 from rlplan.profiles.facts import load_facts

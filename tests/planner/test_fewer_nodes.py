@@ -9,8 +9,7 @@ from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import decode
 from rlplan.job import Job
 from rlplan.plan import Mode
-from rlplan.planner.answers.best_plans import best_plans
-from rlplan.planner.answers.fewer_nodes import plans_on
+from rlplan.planner.answers.best_plans import best_plans, plans_on
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules, schedule_of
 from rlplan.profiles.catalog import resolve_job

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import InfeasibleError, UserError
-from rlplan.planner.answers.frontier import find_frontier
+from rlplan.planner.answers.best_plans import find_frontier
 from rlplan.specs import NO_SPECS, Specs
 from tests.planner.tables import JOB, TOKENS, candidate, solver
 

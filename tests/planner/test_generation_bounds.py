@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup
 from rlplan.plan import TaskPlan
-from rlplan.planner.exact.generation.bounds import BoundedSettings, floors_under, least_seconds
-from rlplan.planner.exact.generation.loads import Contexts, load_of, steps_in_turn
+from rlplan.planner.exact.generation_bounds import (
+    BoundedSettings,
+    Contexts,
+    floors_under,
+    least_seconds,
+    load_of,
+    steps_in_turn,
+)
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.generation.generating import steps_of

@@ -1,7 +1,7 @@
 import pytest
 
 from rlplan.errors import InfeasibleError
-from rlplan.planner.answers.infeasible_specs import (
+from rlplan.planner.answers.best_plans import (
     infeasible_specs_error,
     nearest_value,
     show_value,

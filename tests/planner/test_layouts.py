@@ -5,12 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
-from rlplan.planner.layouts.settings import generate_layouts, infer_layouts, train_layouts
-from rlplan.planner.layouts.sizes import (
+from rlplan.planner.layouts.settings import (
     LARGEST_STAGE,
     PoolCuts,
+    generate_layouts,
+    infer_layouts,
     nearly_equal,
     powers_of_two,
+    train_layouts,
 )
 from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import divisors

@@ -6,8 +6,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup
-from rlplan.planner.exact.best_first import SearchBudget
-from rlplan.planner.exact.placement_search import PlacementSearch
+from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.space import Space
 from rlplan.planner.placements.orders import other_orders
 from rlplan.planner.placements.partitions import Placement

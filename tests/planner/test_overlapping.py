@@ -7,8 +7,7 @@ import pytest
 
 from rlplan.errors import InfeasibleError
 from rlplan.job import NodeGroup
-from rlplan.planner.exact.best_first import SearchBudget
-from rlplan.planner.exact.placement_search import PlacementSearch
+from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.space import Space
 from rlplan.planner.objectives import load_objective, objective_names
 from rlplan.planner.placements.partitions import GENERATION, all_placements

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.planner.layouts.pareto import front_of_groups, front_rows
+from rlplan.planner.layouts.option_table import front_of_groups, front_rows
 
 points = st.lists(st.tuples(*[st.integers(0, 6)] * 3), max_size=40)
 

@@ -4,11 +4,9 @@ from hypothesis import given
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.plan import TaskPlan
-from rlplan.planner.layouts.layout_space import LayoutSpace
-from rlplan.planner.layouts.option_table import OptionTable
-from rlplan.planner.layouts.pool_options import PoolTable
-from rlplan.planner.layouts.role_options import sharding_of
-from rlplan.planner.layouts.sizes import PoolCuts
+from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, sharding_of
+from rlplan.planner.layouts.pool_rows import PoolTable
+from rlplan.planner.layouts.settings import PoolCuts
 from rlplan.profiles.catalog import load_device
 from rlplan.simulator.placed.site import site_at
 from tests.planner.brute_force import PLENTY_BYTES, facts_with, small_jobs

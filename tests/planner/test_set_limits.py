@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.planner.exact.set_limits import Budget
+from rlplan.planner.exact.placement_bounds import Budget
 
 rates = st.just(0.0) | st.floats(0.01, 500.0)
 seconds = st.floats(0.0, 1000.0)

@@ -9,9 +9,8 @@ import pytest
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
-from rlplan.planner.exact.best_first import SearchBudget
+from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
-from rlplan.planner.exact.placement_search import PlacementSearch
 from rlplan.planner.exact.space import Space
 from rlplan.planner.placements.partitions import GENERATION, all_placements
 from rlplan.planner.requests.pinned import Pinned

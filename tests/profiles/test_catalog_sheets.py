@@ -276,7 +276,7 @@ def test_parameters_are_those_of_the_family_s_own_class(name):
 def test_all_and_active_parameters_are_those_of_the_model_s_card(name):
     whole, active, tolerance, _ = CARDS[name]
     model = load_model(name)
-    held = layer_kinds(model).total(lambda kind: parts.expert_parameters(kind, 1, 1))
+    held = layer_kinds(model).total(parts.expert_parameters)
     idle = held * (1 - model.experts_per_token / model.num_experts)
     assert num_parameters(model) / 1e9 == pytest.approx(whole, rel=5e-3)
     found = (num_parameters(model) - idle - (model.vision_parameters or 0)) / 1e9

@@ -9,9 +9,12 @@ from rlplan.estimate import Source
 from rlplan.models.operators import Attention
 from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.catalog import load_device
-from rlplan.profiles.kernels.attention_time import split_parts
-from rlplan.profiles.kernels.constants import KERNELS_FOLDER, load_kernels
-from rlplan.profiles.kernels.row_time import ROW_SHAPES
+from rlplan.profiles.kernels.kernel_time import (
+    KERNELS_FOLDER,
+    ROW_SHAPES,
+    load_kernels,
+    split_parts,
+)
 
 A100, H100 = (Roofline(load_device(name)) for name in ("a100-80gb-sxm", "h100-80gb-sxm"))
 

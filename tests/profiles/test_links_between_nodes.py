@@ -12,7 +12,7 @@ from rlplan.estimate import Source
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.probes import load_probe
 from rlplan.profiles.probes.bench.contract import Settings
-from rlplan.profiles.probes.bench.groups import layouts, members
+from rlplan.profiles.probes.bench.processes import layouts, members
 from rlplan.profiles.tables.table import new_profile, read_profiles
 from tests.executor.plans import make_job
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from rlplan.estimate import Source
 from rlplan.models.model import ModelArchitecture
 from rlplan.probing import ModelPass
-from rlplan.profiles.tables.lookup import Line, Scatter, piecewise
-from rlplan.profiles.tables.measurements import PassTable
+from rlplan.profiles.tables.measurements import Line, PassTable, Scatter, piecewise
 from rlplan.profiles.tables.points import Point, key_of, model_pass_keys
 
 SECONDS = st.floats(1e-6, 1e3, allow_nan=False)

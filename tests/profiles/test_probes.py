@@ -10,6 +10,7 @@ from rlplan.errors import UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.profiles.probes import load_probe, probe_names
+from rlplan.profiles.probes.bench.clock import MOST_REPEATS, measure_within_budget
 from rlplan.profiles.probes.bench.contract import (
     DeviceProbe,
     HostBench,
@@ -18,7 +19,6 @@ from rlplan.profiles.probes.bench.contract import (
     Settings,
 )
 from rlplan.profiles.probes.bench.processes import DeviceProcesses, ProbeError
-from rlplan.profiles.probes.bench.repeats import MOST_REPEATS, measure_within_budget
 from rlplan.profiles.sheets import load_model
 from rlplan.profiles.tables.points import ALLOWED_TEXT, TABLES, key_of
 from rlplan.workload.work import Workload

@@ -11,7 +11,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
 from rlplan.profiles.probes import load_probe
 from rlplan.profiles.probes.bench.contract import Settings
-from rlplan.profiles.probes.bench.groups import group_sizes
+from rlplan.profiles.probes.bench.processes import group_sizes
 from rlplan.profiles.probes.bench.shapes import (
     geometric,
     layer_matrices,

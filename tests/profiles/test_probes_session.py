@@ -15,8 +15,8 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
 from rlplan.probing import ModelPass
 from rlplan.profiles.probes import load_probe
+from rlplan.profiles.probes.bench.clock import MOST_ROUND_REPEATS, ROUNDS
 from rlplan.profiles.probes.bench.contract import HostBench, HostProbe
-from rlplan.profiles.probes.bench.repeats import MOST_ROUND_REPEATS, ROUNDS
 from rlplan.profiles.probes.session import profile_machine
 from rlplan.profiles.probes.session.profiling import (
     Session,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.catalog import load_device
-from rlplan.profiles.kernels.row_time import ROW_SHAPES, row_bytes
+from rlplan.profiles.kernels.kernel_time import ROW_SHAPES, row_bytes
 
 A100, H100 = (Roofline(load_device(name)) for name in ("a100-80gb-sxm", "h100-80gb-sxm"))
 

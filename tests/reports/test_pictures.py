@@ -12,10 +12,16 @@ from rlplan.job import NodeGroup
 from rlplan.plan import ResourcePool
 from rlplan.reports.panels.memory import memory_figure
 from rlplan.reports.panels.parts import parts_figure
+from rlplan.reports.panels.plan import DrawnNode, drawn_nodes, plan_figure
+from rlplan.reports.panels.timelines import (
+    forecast_panel,
+    lanes,
+    measured_panel,
+    median_iteration,
+    timelines_figure,
+)
 from rlplan.reports.pictures.curves import curves_by_topic, curves_figure, topic_of
-from rlplan.reports.pictures.plan_drawing import DrawnNode, drawn_nodes, plan_figure
-from rlplan.reports.pictures.stacked_bars import Bar, piece_looks
-from rlplan.reports.pictures.style import (
+from rlplan.reports.pictures.picture import (
     POOL_COLOURS,
     SERIES_COLOURS,
     TASK_COLOURS,
@@ -28,13 +34,7 @@ from rlplan.reports.pictures.style import (
     relative_luminance,
     text_width,
 )
-from rlplan.reports.pictures.timelines import (
-    forecast_panel,
-    lanes,
-    measured_panel,
-    median_iteration,
-    timelines_figure,
-)
+from rlplan.reports.pictures.stacked_bars import Bar, piece_looks
 from rlplan.trace import Span
 from tests.reports.run_samples import cpu_forecast, cpu_metrics, cpu_plan, cpu_run
 from tests.reports.samples import gpu_forecast, gpu_plan

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pandas as pd
 
-from rlplan.reports.pictures.learning import mean_curve, plot_learning
+from rlplan.reports.pictures.curves import mean_curve, plot_learning
 from rlplan.reports.pictures.profile_plots import plot_profile, series_of
 
 

@@ -1,8 +1,7 @@
 """The page of a reproduced evaluation: claims marked, published values beside forecasts."""
 
-from rlplan.reports.pages.reproduction import write_reproduction_page
-from rlplan.reports.pictures.reproduction import curves_of
-from rlplan.reports.tables.reproduction import claims_table, points_table, series_table
+from rlplan.reports.pages.reproduction import curves_of, write_reproduction_page
+from rlplan.reports.tables.accuracy import claims_table, points_table, series_table
 from rlplan.results.reproduced import Claim, Point, Reproduction
 
 

@@ -7,17 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from rlplan.reports.pages.content import content_of
-from rlplan.reports.pages.report import html, themed
+from rlplan.reports.pages.report import content_of, html, themed
 from rlplan.reports.panels import Subject
 from rlplan.reports.panels.responses import ended_seconds, under_way_curve
 from rlplan.reports.panels.search import TOP_PLACEMENTS
 from rlplan.reports.panels.timelines import timeline_of, timeline_table
 from rlplan.reports.panels.whatif import what_if_table
 from rlplan.reports.tables.plans import Table, columns, split
-from rlplan.reports.widgets import even_ticks, share
-from rlplan.reports.widgets.memory import memory_bars
-from rlplan.reports.widgets.ranges import ranges_of_run
+from rlplan.reports.widgets import even_ticks, memory_bars, ranges_of_run, share
 from rlplan.results.measurement import Comparison, ComparisonRow
 from tests.reports.samples import gpu_details, gpu_forecast, gpu_plan
 

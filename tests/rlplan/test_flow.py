@@ -4,7 +4,15 @@ import ast
 
 import pytest
 
-from rlplan.plan import FLOWS, USUAL_MODE, WHOLE_BATCH_MODES, batch_mode
+from rlplan.plan import (
+    BATCH_AHEAD_MODE,
+    BY_SAMPLE_MODE,
+    ENDLESS_MODE,
+    FLOWS,
+    USUAL_MODE,
+    WHOLE_BATCH_MODES,
+    batch_mode,
+)
 from tests.house.tree import parsed, room_modules
 
 
@@ -28,6 +36,20 @@ def test_modes_differ_and_whole_batches_are_named_by_how_far_they_are_ahead():
     assert WHOLE_BATCH_MODES == ("sync", "one-step-off")
     assert [batch_mode(ahead) for ahead in (0, 1)] == list(WHOLE_BATCH_MODES)
     assert batch_mode(0) == USUAL_MODE
+    assert (BATCH_AHEAD_MODE, BY_SAMPLE_MODE, ENDLESS_MODE) == (
+        "one-step-off",
+        "streaming",
+        "async",
+    )
+
+
+def test_weights_are_as_old_as_the_mode_has_it_or_an_update_where_the_plan_would_say():
+    assert {mode: flow.usual_staleness for mode, flow in FLOWS.items()} == {
+        "sync": 0,
+        "streaming": 0,
+        "one-step-off": 1,
+        "async": 1,
+    }
 
 
 def test_the_executor_asks_for_the_flow_and_for_no_mode_by_its_name():

@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.layout import GenerateLayout, TrainLayout
+from rlplan.layout import GenerateLayout, ModelCut, TrainLayout
+from rlplan.plan import TaskPlan
 from rlplan.transfers import TRANSFERS, TransitionShape, transfer_names, transition_volume
 from tests.strategies import train_layouts
 
@@ -66,3 +67,15 @@ def test_the_transitions_of_the_paper_s_table():
         "hybridflow": (60.0, 80.0, 0.0),
         "two-copies": (80.0, 80.0, 80.0),
     }
+
+
+def test_a_layout_says_how_it_cuts_weights():
+    layout = TaskPlan(pool="p0", tp=4, pp=2, dp=3, ep=8, expert_tp=2, last_stage_layers=5)
+    assert layout.cut == ModelCut(tp=4, pp=2, ep=8, expert_tp=2, first_layers=0, last_layers=5)
+    assert (layout.cut.expert_width, TaskPlan(pool="p0", tp=4).cut.expert_width) == (2, 4)
+
+
+def test_layers_are_cut_alike_on_every_stage_and_shared_out_alike_however_they_are_cut():
+    cut = ModelCut(tp=4, pp=2, ep=8, expert_tp=2, first_layers=3)
+    assert cut.of_layers == ModelCut(tp=4, ep=8, expert_tp=2)
+    assert cut.of_stages == ModelCut(pp=2, first_layers=3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
-from rlplan.layout import layers_of_stages
+from rlplan.layout import ModelCut, layers_of_stages
 from rlplan.models.operators import Attention, Batch, Collective, Shard
 from rlplan.parts import expert_parameters, layer_parameters, num_parameters
 from rlplan.plan import PlanDraft, PoolDraft, TaskDraft
@@ -141,10 +141,10 @@ def test_94_layers_run_on_eight_stages_and_shorter_ends_make_them_faster():
 @given(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4, 8, 16, 32]))
 def test_ranks_hold_all_experts_between_them_however_they_are_cut(expert_tp, ep):
     model = load_model("qwen3-30b-a3b")
-    whole = layer_parameters(model, 4)
-    attention = whole - expert_parameters(model, 4, 1)
-    cut = layer_parameters(model, 4, ep, expert_tp)
-    assert (cut - attention) * ep * expert_tp == expert_parameters(model, 1, 1)
+    whole = layer_parameters(model, ModelCut(tp=4))
+    attention = whole - expert_parameters(model, ModelCut(tp=4))
+    cut = layer_parameters(model, ModelCut(tp=4, ep=ep, expert_tp=expert_tp))
+    assert (cut - attention) * ep * expert_tp == expert_parameters(model)
 
 
 def test_experts_are_shared_out_over_tensor_parallel_ranks_too():

@@ -7,6 +7,7 @@ import pytest
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
+from rlplan.layout import ModelCut
 from rlplan.models.adapter import Adapter
 from rlplan.models.operators import Batch, Gemm, Shard
 from rlplan.plan import TaskPlan
@@ -47,14 +48,14 @@ def placed(job, task="actor.update", gpus=8, **sizes):
     ],
 )
 def test_adapters_have_the_published_number_of_parameters(model, targets, rank, parameters):
-    assert adapter_shard(load_model(model), Adapter(rank=rank, targets=targets), tp=1) == parameters
+    assert adapter_shard(load_model(model), Adapter(rank=rank, targets=targets)) == parameters
 
 
 def test_experts_have_adapters_of_their_own_which_expert_parallelism_shares_out():
     model, adapter = load_model("qwen3-30b-a3b"), Adapter(rank=1, targets="feed-forward")
     each = 3 * (model.hidden_size + model.moe_ffn_size)
-    assert adapter_shard(model, adapter, tp=1) == model.num_layers * model.num_experts * each
-    assert adapter_shard(model, adapter, tp=1, ep=8) * 8 == adapter_shard(model, adapter, tp=1)
+    assert adapter_shard(model, adapter) == model.num_layers * model.num_experts * each
+    assert adapter_shard(model, adapter, ModelCut(ep=8)) * 8 == adapter_shard(model, adapter)
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])
@@ -63,7 +64,9 @@ def test_tensor_parallel_ranks_share_one_side_of_every_adapter_and_copy_the_othe
     hidden, inner = model.hidden_size, model.ffn_size
     by_columns = 3 * (hidden + hidden // tp) + 2 * (hidden + inner // tp)
     by_rows = (hidden // tp + hidden) + (inner // tp + hidden)
-    assert adapter_shard(model, adapter, tp) == model.num_layers * (by_columns + by_rows)
+    assert adapter_shard(model, adapter, ModelCut(tp=tp)) == model.num_layers * (
+        by_columns + by_rows
+    )
 
 
 def test_a_frozen_layers_backward_pass_has_the_flops_of_its_forward_pass():
@@ -87,7 +90,7 @@ def test_only_adapters_have_gradients_and_optimizer_states(zero):
     model, size = job.architecture("actor"), placed(job).adapter_parameters
     found = task_memory(placed(job, zero=zero)).resident
     share = -(-size // 8) if zero else size
-    assert found["actor weights"] == 2 * shard_parameters(model, "lm", 1, 1, 0)
+    assert found["actor weights"] == 2 * shard_parameters(model, "lm", ModelCut(), 0)
     assert found["actor adapters"] == 2 * size
     assert found["actor gradients"] == 4 * (share if zero == 2 else size)
     assert found["actor optimizer states"] == 12 * share

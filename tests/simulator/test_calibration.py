@@ -11,7 +11,7 @@ from rlplan.calibration import Calibration, Factor, WorkKind
 from rlplan.errors import UserError
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
-from rlplan.profiles.analytic.calibration import load_spreads
+from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.simulator.calibration import calibrate
 from rlplan.simulator.observations import observations_of

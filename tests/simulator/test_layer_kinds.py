@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.files.frozen import FrozenDict
+from rlplan.layout import ModelCut
 from rlplan.models.model import NO_PART, LayerKind, layer_kinds
 from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.plan import TaskPlan
@@ -70,9 +71,9 @@ def test_layers_without_attention_keep_no_cache():
 
 @given(stages=st.sampled_from([1, 2, 3, 4, 5, 8, 32]))
 def test_stages_share_out_every_layer_once(stages):
-    counts = kinds_of_stages(WIDER, stages)
+    counts = kinds_of_stages(WIDER, ModelCut(pp=stages))
     assert tuple(map(sum, zip(*counts, strict=True))) == (16, 16)
-    shards = [shard_parameters(WIDER, "lm", 1, stages, stage) for stage in range(stages)]
+    shards = [shard_parameters(WIDER, "lm", ModelCut(pp=stages), stage) for stage in range(stages)]
     assert sum(shards) == num_parameters(WIDER)
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
+from rlplan.layout import ModelCut
 from rlplan.models.operators import KeptBatch, Shard
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, ResourcePool, TaskPlan
@@ -152,9 +153,9 @@ def test_a_token_of_llama_2_7b_takes_half_a_mebibyte_of_cache():
 
 @given(architectures(max_layers=8), st.sampled_from(["lm", "scalar"]))
 def test_stages_and_ranks_together_hold_the_whole_model(model, head):
-    assert shard_parameters(model, head, 1, 1, 0) == num_parameters(model, head)
+    assert shard_parameters(model, head, ModelCut(), 0) == num_parameters(model, head)
     stages = min(model.num_layers, 4)
-    held = sum(shard_parameters(model, head, 1, stages, stage) for stage in range(stages))
+    held = sum(shard_parameters(model, head, ModelCut(pp=stages), stage) for stage in range(stages))
     copied = model.embedding_parameters if model.tied_embeddings and head == "lm" else 0
     assert held == num_parameters(model, head) + (copied if stages > 1 else 0)
 
@@ -162,7 +163,9 @@ def test_stages_and_ranks_together_hold_the_whole_model(model, head):
 @given(architectures(), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4]))
 def test_more_tensor_parallelism_never_needs_more_weights_on_a_gpu(model, tp, pp):
     stages = min(pp, model.num_layers)
-    assert largest_shard(model, "lm", 2 * tp, stages) <= largest_shard(model, "lm", tp, stages)
+    assert largest_shard(model, "lm", ModelCut(tp=2 * tp, pp=stages)) <= largest_shard(
+        model, "lm", ModelCut(tp=tp, pp=stages)
+    )
 
 
 @given(layouts())
@@ -257,8 +260,8 @@ def test_an_engine_that_does_not_sleep_stays_on_the_gpus_of_the_trainer():
 
 def test_zero_redundancy_grows_the_train_shard_and_the_others_copy_it():
     model = JOB.architecture("actor")
-    shard = 2 * largest_shard(model, "lm", 2, 1)
-    kept = 2 * largest_shard(model, "lm", 8, 1)
+    shard = 2 * largest_shard(model, "lm", ModelCut(tp=2))
+    kept = 2 * largest_shard(model, "lm", ModelCut(tp=8))
     extra = {
         name: peak_of(colocated(transition=name)).terms["actor weights for generation"]
         for name in ("hybridflow", "hybridflow-v")
@@ -301,8 +304,8 @@ def test_the_executors_transition_holds_its_shards_and_a_bucket(
 ):
     model = JOB.architecture("actor")
     generate = layout("torch-static", tp=tp_gen, pp=pp_gen, dp=8 // (tp_gen * pp_gen))
-    shard = 2 * largest_shard(model, "lm", tp_gen, pp_gen)
-    kept = 2 * largest_shard(model, "lm", trained.tp, trained.pp)
+    shard = 2 * largest_shard(model, "lm", ModelCut(tp=tp_gen, pp=pp_gen))
+    kept = 2 * largest_shard(model, "lm", ModelCut(tp=trained.tp, pp=trained.pp))
     moved = placed_transition(transition, trained, generate, site_of(JOB, 8), JOB, FACTS)
     terms = transition_terms(moved, bucket_bytes=10**6)
     received = 10**6 if trained.zero == 0 else 0  # no tensor-parallel rank lacks anything here
@@ -317,7 +320,7 @@ def test_vanilla_groups_hold_the_whole_model_while_they_regroup():
     )
     forecast = peak_of(small)
     whole = 2 * num_parameters(JOB.architecture("actor"))
-    kept = 2 * largest_shard(JOB.architecture("actor"), "lm", 8, 1)
+    kept = 2 * largest_shard(JOB.architecture("actor"), "lm", ModelCut(tp=8))
     assert forecast.peak_task == "transition"
     assert forecast.terms["actor weights for generation"] == whole - kept
 
@@ -362,7 +365,7 @@ def test_a_copy_on_a_pool_of_its_own_stays():
     plan = replace(base, pools=pools, tasks=FrozenDict(tasks))
     terms = pool_memory(PlacedPlan(plan, FACTS), pools[1]).terms
     assert terms["actor weights for generation"] == 2 * largest_shard(
-        JOB.architecture("actor"), "lm", 2, 1
+        JOB.architecture("actor"), "lm", ModelCut(tp=2)
     )
     assert "actor weights" not in terms
 

@@ -49,8 +49,8 @@ def moved(job, name="two-copies", tp=1):
 @pytest.mark.parametrize(("precision", "scales"), [("fp8", 128 * 128 // 4), ("mxfp8", 32)])
 def test_weights_that_generate_are_quantised_but_for_both_ends(precision, scales):
     model = load_model("llama-3.1-8b")
-    assert largest_shard_bytes(model, 1, 1, 1, precision="bf16") == 2 * 8_030_261_248
-    found = largest_shard_bytes(model, 1, 1, 1, precision=precision)
+    assert largest_shard_bytes(model, "bf16") == 2 * 8_030_261_248
+    found = largest_shard_bytes(model, precision)
     assert found == pytest.approx(LAYERS * (1 + 1 / scales) + 2 * ENDS, rel=1e-6)
 
 

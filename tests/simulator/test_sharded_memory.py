@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rlplan.layout import ModelCut
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.simulator.memory.transition_memory import transition_terms
@@ -33,7 +34,7 @@ def test_experts_are_gathered_out_of_a_copy_of_what_the_rank_holds():
     trained = layout("torch-3d", tp=2, dp=4, ep=4)
     moved = transition("hybridflow", trained, generate, *place)
     terms = transition_terms(moved, bucket_bytes=10**6)
-    held, whole = (2 * largest_shard(model, "lm", 2, 1, ep) for ep in (4, 1))
+    held, whole = (2 * largest_shard(model, "lm", ModelCut(tp=2, ep=ep)) for ep in (4, 1))
     # The generate shard, all experts in one tensor, and what the rank holds beside it.
     assert terms["actor weights for generation"] == whole + whole + held
 

@@ -13,6 +13,7 @@ from rlplan.planner.configs.reading.composed import (
     composed,
     composed_yaml,
     config_option,
+    read_inherited,
     without_other_names,
 )
 from rlplan.planner.configs.reading.given import (
@@ -24,7 +25,6 @@ from rlplan.planner.configs.reading.given import (
     place_of,
     scalar,
 )
-from rlplan.planner.configs.reading.inherited import read_inherited
 from rlplan.planner.configs.reading.launched import (
     launcher_keys,
     service_keys,

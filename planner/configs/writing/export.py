@@ -303,7 +303,7 @@ class Export:
             FileError: The mode streams, or counts otherwise.
         """
         plan = self.plan
-        if plan.mode == "streaming":
+        if plan.flow.by_sample and not plan.flow.is_endless:
             problem, allowed = "hands responses on one by one", "sync, one-step-off, async"
             raise self.refused("mode", problem, allowed, plan.mode)
         if not float(plan.staleness).is_integer() or plan.sync_every > 1:

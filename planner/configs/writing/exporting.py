@@ -11,7 +11,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role, State, TrainerOptions
-from rlplan.plan import Plan, PlanDraft, TaskDraft
+from rlplan.plan import USUAL_MODE, Plan, PlanDraft, TaskDraft
 from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.frameworks import absent, check_parts, has, load_part
 from rlplan.planner.configs.importing import run_of
@@ -204,8 +204,8 @@ def _differences(plan: Plan, job: Job, draft: PlanDraft) -> Iterator[tuple[str, 
     yield from _of_trainers(plan, job)
     for name in ("mode", "staleness", "sync_every", "in_flight"):
         wanted, found = getattr(plan, name), getattr(draft, name)
-        if found is None or (name in {"sync_every", "in_flight"} and plan.mode != "async"):
-            found = wanted if name != "mode" else "sync"
+        if found is None or (name in {"sync_every", "in_flight"} and not plan.flow.is_endless):
+            found = wanted if name != "mode" else USUAL_MODE
         if wanted != found:
             yield name, wanted, found
     pools = {pool.name: pool for pool in draft.pools}

@@ -16,7 +16,7 @@ from rlplan.job import (
 )
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
-from rlplan.plan import Mode, Recompute, TaskPlan
+from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.losses import (
     algorithm_notes,
     algorithm_of,
@@ -450,11 +450,10 @@ def _modes(settings: Settings, *, apart: bool) -> Mapping[str, Any]:
         return {}
     age = ahead or settings.whole("age")
     if age == 1:
-        mode: Mode = "one-step-off"
-        return {"mode": mode, "staleness": 1.0}
+        return {"mode": BATCH_AHEAD_MODE, "staleness": 1.0}
     kept = "recompute" if settings.on("recomputes_cache") else "keep"
     return {
-        "mode": "async",
+        "mode": ENDLESS_MODE,
         "staleness": float(age),
         "in_flight": kept if settings.on("in_flight") else "drain",
     }

@@ -83,7 +83,7 @@ def _pools(export: Export) -> None:
         raise export.refused(f"pools.{other.name}.gpus", problem, allowed, other.gpus)
     export.put("nodes", nodes)
     export.put("gpus_per_node", gpus)
-    if plan.mode != "sync":
+    if plan.flow.overlaps:
         _mode(export)
 
 
@@ -92,7 +92,7 @@ def _mode(export: Export) -> None:
     age = export.whole_age("counts ages in whole steps, and syncs weights after each")
     export.put("async", True)
     export.put("age", age)
-    flows = plan.mode == "async" and plan.in_flight != "drain"
+    flows = plan.flow.is_endless and plan.in_flight != "drain"
     export.put("in_flight", flows)
     export.put("recomputes_cache", flows and plan.in_flight == "recompute")
     export.values["policy.generation.vllm_cfg.async_engine"] = True

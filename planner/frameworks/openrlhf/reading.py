@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
 from rlplan.models.precision import Precision
-from rlplan.plan import TaskPlan
+from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, InFlight, TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
@@ -238,5 +238,6 @@ def _modes(settings: Settings, *, apart: bool) -> Mapping[str, Any]:
         return {}
     ahead, partial = settings.whole("queue"), settings.on("partial_rollout")
     if ahead == 1 and not partial:
-        return {"mode": "one-step-off", "staleness": 1.0}
-    return {"mode": "async", "staleness": float(ahead), "in_flight": "keep" if partial else "drain"}
+        return {"mode": BATCH_AHEAD_MODE, "staleness": 1.0}
+    kept: InFlight = "keep" if partial else "drain"
+    return {"mode": ENDLESS_MODE, "staleness": float(ahead), "in_flight": kept}

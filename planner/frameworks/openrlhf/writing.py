@@ -54,7 +54,7 @@ def _pools(export: Export) -> None:
     plan, home = export.plan, export.plan.tasks[UPDATE].pool
     others = list(export.roles[1:])
     together = [role for role in others if export.pool(role).name == home]
-    everything = not export.apart or (plan.mode != "sync" and len(together) == len(others) > 1)
+    everything = not export.apart or (plan.flow.overlaps and len(together) == len(others) > 1)
     if everything and together != others:
         role = next(role for role in others if role not in together)
         problem = f"holds the {role}, and generation shares the actor's GPUs"
@@ -95,12 +95,12 @@ def _pairs(export: Export, together: list[Role], others: list[Role]) -> None:
 
 
 def _mode(export: Export, plan: Plan) -> None:
-    if plan.mode == "sync":
+    if not plan.flow.overlaps:
         return
     age = export.whole_age("counts its queue in whole batches, and syncs weights after each")
     export.put("async", True)
     export.put("queue", age)
-    export.put("partial_rollout", plan.mode == "async" and plan.in_flight == "keep")
+    export.put("partial_rollout", plan.flow.is_endless and plan.in_flight == "keep")
 
 
 def _work(export: Export) -> None:

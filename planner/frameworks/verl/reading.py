@@ -15,7 +15,16 @@ from rlplan.job import (
 )
 from rlplan.models.adapter import Adapter
 from rlplan.models.precision import Precision, TrainingPrecision
-from rlplan.plan import InFlight, Mode, Recompute, TaskPlan
+from rlplan.plan import (
+    BATCH_AHEAD_MODE,
+    ENDLESS_MODE,
+    FLOWS,
+    USUAL_MODE,
+    InFlight,
+    Mode,
+    Recompute,
+    TaskPlan,
+)
 from rlplan.planner.configs.losses import (
     NO_LIMIT,
     algorithm_notes,
@@ -86,7 +95,7 @@ def run_of(settings: Settings) -> Run:
         work=work,
         groups=groups,
         pools=pools,
-        generate=_generation(settings, pools[0] if mode == "sync" else pools[1]),
+        generate=_generation(settings, pools[1] if FLOWS[mode].overlaps else pools[0]),
         trainers=trains,
         options={role: _options(settings, trainer, role) for role in models if role != "reward"},
         loss=_loss(settings),
@@ -185,10 +194,10 @@ def _is_fully_async(settings: Settings) -> bool:
 
 def _mode(settings: Settings) -> Mode:
     if ONE_STEP_OFF in settings.start:
-        return "one-step-off"
+        return BATCH_AHEAD_MODE
     if _is_fully_async(settings) or settings.value("trainer_mode") == "separate_async":
-        return "async"
-    return "sync"
+        return ENDLESS_MODE
+    return USUAL_MODE
 
 
 def _async(settings: Settings, mode: Mode) -> dict[str, Any]:
@@ -196,7 +205,7 @@ def _async(settings: Settings, mode: Mode) -> dict[str, Any]:
 
     An iteration is an update. verl counts staleness as a share of the samples between two syncs.
     """
-    if mode != "async":
+    if not FLOWS[mode].is_endless:
         return {}
     if _is_fully_async(settings):
         every = settings.whole("trigger")
@@ -233,7 +242,7 @@ def _pools(
     trained = tuple(role for role in roles if role != "reward" or not apart)
     pools = [RunPool(name=TRAIN_POOL, gpus=gpus, roles=trained)]
     groups = [(settings.whole("gpus_per_node"), settings.whole("nodes"))]
-    if mode != "sync":
+    if FLOWS[mode].overlaps:
         per_node, nodes = settings.whole("rollout_gpus_per_node"), settings.whole("rollout_nodes")
         if nodes < 1:
             raise settings.refused("rollout_nodes", "leaves generation no GPU", "at least 1")
@@ -337,7 +346,7 @@ def _scored(settings: Settings, pools: tuple[RunPool, ...]) -> TrainerSizes:
 
 def _work(settings: Settings, mode: Mode) -> Work:
     prompts = settings.whole("prompts")
-    if mode == "async":
+    if FLOWS[mode].is_endless:
         prompts = settings.whole("mini_prompts") * (
             settings.whole("require_batches") if prompts < 1 else 1
         )
@@ -439,10 +448,10 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
 
 def _notes(settings: Settings, mode: Mode) -> Iterator[str]:
     """Yield what was assumed of modes and batches."""
-    if mode == "sync" and settings.value("trainer_mode") == COLOCATED_ASYNC:
+    if not FLOWS[mode].overlaps and settings.value("trainer_mode") == COLOCATED_ASYNC:
         yield "asynchronous generation on the GPUs that train is forecast as if it were synchronous"
     prompts, read = settings.whole("prompts"), settings.optional_whole("gen_prompts")
-    if mode != "async" and read and _prompts(settings) != prompts:
+    if not FLOWS[mode].is_endless and read and _prompts(settings) != prompts:
         key = settings.key_of("gen_prompts")
         yield f"a step learns from all {read:,} prompts of {key}, as verl before 0.9 and its recipes do"
 

@@ -99,11 +99,11 @@ def _mode(export: Export) -> str:
     if not export.apart:
         return TRAINER
     pool = plan.pool(export.generate.pool)
-    if plan.mode not in {"one-step-off", "async"}:
+    if not (plan.flow.is_batch_ahead or plan.flow.is_endless):
         problem = f"generates on pool {pool.name}, apart from training, in mode {plan.mode}"
         raise export.refused("mode", problem, "one-step-off, async, or generation where it trains")
     nodes, gpus = export.nodes(pool)
-    if plan.mode == "async" and _is_separate(export):
+    if plan.flow.is_endless and _is_separate(export):
         every = plan.sync_every
         export.put("trainer_mode", "separate_async")
         export.put("sync_step", every)
@@ -115,7 +115,7 @@ def _mode(export: Export) -> str:
     export.put("rollout_gpus_per_node", gpus)
     export.put("hybrid", False)
     export.put("sync_backend", "nccl")
-    if plan.mode == "one-step-off":
+    if plan.flow.is_batch_ahead:
         export.values["hydra.searchpath"] = "[pkg://verl.trainer.config]"
         return ONE_STEP_OFF
     if plan.in_flight == "keep":
@@ -140,7 +140,7 @@ def _is_separate(export: Export) -> bool:
 def _work(export: Export) -> None:
     plan, work = export.plan, export.plan.job.workload
     fully = "async_training.staleness_threshold" in export.values
-    separate = plan.mode == "async" and not fully
+    separate = plan.flow.is_endless and not fully
     export.put("prompts", 0 if fully else work.prompts * (plan.sync_every if separate else 1))
     if fully:
         export.put("gen_prompts", 1)

@@ -1,7 +1,7 @@
 """Measured steps of RL frameworks, with their stages where they are published.
 
 Nothing is calibrated: settings and lengths are the published ones, all else is the framework's sheet.
-Steps of asynchronous modes are played as what they are: `rlplan.planner.measured.overlapping`.
+Steps of asynchronous modes are played as what they are: `rlplan.planner.measured.framework_runs`.
 """
 
 import re
@@ -20,9 +20,9 @@ from rlplan.planner.measured.framework_runs import (
     device_sheet,
     job_of,
     model_sheet,
+    overlap_of,
     plan_of,
 )
-from rlplan.planner.measured.overlapping import overlap_of
 from rlplan.planner.measured.rows import Record, TableReader, estimate_of, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
@@ -95,7 +95,7 @@ def rows_of(record: Record, site: Calibration = NO_CALIBRATION) -> Iterator[Row]
         stages=_stages(record, plan, forecast, run.parts),
         note=note,
     )
-    if plan.mode != "sync":
+    if plan.flow.overlaps:
         path = path_seconds_of(forecast).items()
         each = FrozenDict({name: seconds * run.parts for name, seconds in path})
         row = replace(row, path_seconds=each)
@@ -358,10 +358,10 @@ def _stages(
         if name in BOTH_LOG_PROBS and record["framework"].lower() == NEMO:
             name, tasks = "log_probs", tuple(STAGE_TASKS[each][0] for each in BOTH_LOG_PROBS)
         inner: dict[str, float] = {}
-        if name == "generation" and plan.mode == "sync" and _gen_has_sync(record):
+        if name == "generation" and not plan.flow.overlaps and _gen_has_sync(record):
             inner["weight_sync"] = seconds.get(TRANSITION, 0.0)
         predicted = (sum(seconds.get(task, 0.0) for task in tasks) + sum(inner.values())) * parts
-        waited = name == "generation" and plan.mode != "sync"
+        waited = name == "generation" and plan.flow.overlaps
         if not predicted or (name in found and not record[column]):
             continue
         measured = None if waited else _seconds(record[column])

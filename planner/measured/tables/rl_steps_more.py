@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from rlplan.calibration import NO_CALIBRATION, Calibration
+from rlplan.plan import USUAL_MODE
 from rlplan.planner.measured.rows import Record, TableReader, skipped_row
 from rlplan.planner.measured.tables import rl_steps
 from rlplan.results.accuracy import Row
@@ -29,7 +30,6 @@ SAME = {
 }  # fmt: skip
 TRAINERS = {"fsdp": "fsdp2", "megatron": "megatron"}
 SIZES = ("tp", "pp", "cp", "ep")
-SYNCHRONOUS = "sync"
 OBSERVATIONS = "tokens that environments add between turns: not published"
 
 
@@ -48,7 +48,7 @@ def _as_step(record: Record) -> Record:
     trainer = record.get("trainer", "").lower()
     step = cells | {
         "trainer": TRAINERS.get(trainer, trainer),
-        "mode": record.get("mode") or SYNCHRONOUS,
+        "mode": record.get("mode") or USUAL_MODE,
     }
     if record.get("mini_batch") and record.get("samples_per_prompt"):
         sequences = float(record["mini_batch"]) * float(record["samples_per_prompt"])

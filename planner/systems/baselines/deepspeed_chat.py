@@ -17,13 +17,13 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.systems.system_plans import (
     SystemOption,
     batch_by_weights,
+    best_of,
     choices_of,
     local_batch,
     micro_batches,
     one_pool,
     splits,
 )
-from rlplan.planner.systems.tuning import best_of
 from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 

@@ -13,6 +13,7 @@ from rlplan.job import Job
 from rlplan.plan import TaskPlan
 from rlplan.planner.systems.system_plans import (
     SystemOption,
+    best_of,
     choices_of,
     job_tasks,
     largest_group,
@@ -20,7 +21,6 @@ from rlplan.planner.systems.system_plans import (
     micro_batches,
     one_pool,
 )
-from rlplan.planner.systems.tuning import best_of
 from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 from rlplan.rules.layouts import fits_model

@@ -21,13 +21,13 @@ from rlplan.planner.placements.partitions import placed_roles
 from rlplan.planner.placements.strategies import place
 from rlplan.planner.systems.system_plans import (
     SystemOption,
+    best_of,
     choices_of,
     largest_group,
     local_batch,
     micro_batches,
     powers_up_to,
 )
-from rlplan.planner.systems.tuning import best_of
 from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 from rlplan.rules.layouts import fits_model

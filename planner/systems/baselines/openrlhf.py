@@ -14,6 +14,7 @@ from rlplan.job import Job
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.planner.systems.system_plans import (
     SystemOption,
+    best_of,
     choices_of,
     job_tasks,
     local_batch,
@@ -21,7 +22,6 @@ from rlplan.planner.systems.system_plans import (
     one_pool,
     splits,
 )
-from rlplan.planner.systems.tuning import best_of
 from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 

@@ -18,6 +18,7 @@ from rlplan.planner.placements.partitions import RoleSet, placed_roles
 from rlplan.planner.systems.system_plans import (
     SystemOption,
     batch_by_width,
+    best_of,
     choices_of,
     largest_group,
     local_batch,
@@ -25,7 +26,6 @@ from rlplan.planner.systems.system_plans import (
     powers_up_to,
     splits,
 )
-from rlplan.planner.systems.tuning import best_of
 from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 

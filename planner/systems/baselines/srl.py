@@ -13,11 +13,10 @@ from math import inf
 from rlplan.dataflow import Task
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import TaskDraft
+from rlplan.plan import ENDLESS_MODE, TaskDraft
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
-from rlplan.planner.systems.system_plans import job_tasks
-from rlplan.planner.systems.tuning import best_searched
+from rlplan.planner.systems.system_plans import best_searched, job_tasks
 from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 from rlplan.workload.environment import Inference
@@ -43,7 +42,7 @@ def best_plan(job: Job, facts: Facts) -> SystemForecast:
         )
         return SystemForecast(name="srl", about=ABOUT, reason=reason)
     asked = AskedSchedules(
-        modes=("async",), staleness=staleness, sync_every=1, in_flight="recompute"
+        modes=(ENDLESS_MODE,), staleness=staleness, sync_every=1, in_flight="recompute"
     )
     pinned = Pinned(
         asked=asked, tasks=FrozenDict({each.name: _whole(each) for each in job_tasks(job)})

@@ -14,6 +14,7 @@ from rlplan.job import Job
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.planner.systems.system_plans import (
     SystemOption,
+    best_of,
     choices_of,
     job_tasks,
     local_batch,
@@ -22,7 +23,6 @@ from rlplan.planner.systems.system_plans import (
     splits,
     transition_on_one_pool,
 )
-from rlplan.planner.systems.tuning import best_of
 from rlplan.profiles.facts import Facts
 from rlplan.results.systems import SystemForecast
 

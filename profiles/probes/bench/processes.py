@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Sequence
+from datetime import timedelta
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from rlplan.errors import RlplanError, UserError
 from rlplan.profiles.probes.bench.contract import DeviceKind, DeviceProbe, Keys
-from rlplan.profiles.probes.bench.device_process import serve
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import TCPStore
+    from torch.distributed import ProcessGroup
+
+    from rlplan.profiles.probes.bench.clock import TorchBench
 
 _STOPS_WITHIN_SECONDS: Final = 2.0
 # A process of a busy machine may need this long to load torch and find the others.
@@ -158,3 +167,155 @@ def _answer_of(line: Connection, what: str) -> tuple[float, ...]:
     if outcome == "failed":
         raise ProbeError(f"cannot measure {what}: {answer}")
     return tuple(answer)
+
+
+def serve(
+    line: Connection, parent_pipe: Connection, kind: DeviceKind, rank: int, devices: int
+) -> None:
+    """Join the other processes, say so, and answer; the main function of a device process."""
+    end_with(parent_pipe)
+    bench = _bench(line, kind, rank, devices)
+    if bench is None:
+        return
+    from rlplan.profiles.probes import load_probe
+
+    line.send(("ready", ()))
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            name, keys, repeats = line.recv()
+            probe = load_probe(name)
+            assert isinstance(probe, DeviceProbe), name
+            try:
+                seconds = bench.measure(probe.prepare(bench, keys), repeats)
+            except (RuntimeError, MemoryError, ValueError) as error:
+                line.send(("failed", f"{type(error).__name__}: {error}"))
+            else:
+                line.send(("seconds", seconds))
+
+
+def end_with(parent_pipe: Connection) -> None:
+    """End this process as soon as its parent closes the pipe, whatever it does then."""
+
+    def watch() -> None:
+        with contextlib.suppress(EOFError, OSError):
+            parent_pipe.recv_bytes()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="watch-parent", daemon=True).start()
+
+
+def _bench(line: Connection, kind: DeviceKind, rank: int, devices: int) -> TorchBench | None:
+    """Return what is measured with, or None when this machine has too few devices."""
+    import torch
+
+    from rlplan.profiles.probes.bench.clock import TorchBench
+
+    # One CPU device is one core.
+    torch.set_num_threads(1)
+    device = torch.device("cpu")
+    if kind == "gpu":
+        if torch.cuda.device_count() < devices:
+            found = f"torch finds {torch.cuda.device_count()} here"
+            line.send(("refused", f"GPUs asked for: {devices}; {found}"))
+            return None
+        device = torch.device("cuda", rank)
+        torch.cuda.set_device(device)
+    groups = join_groups(line, kind, rank, devices) if devices > 1 else {}
+    return TorchBench(device=device, rank=rank, groups=groups)
+
+
+# Longer than any point takes; a collective that hangs ends with an error instead of never.
+_HANGS_AFTER: Final = timedelta(seconds=60)
+_HOST: Final = "127.0.0.1"
+
+Layout = tuple[int, int]
+"""Ranks of a group, and how many of them share a node."""
+
+
+def group_sizes(devices: int) -> tuple[int, ...]:
+    """Return 2, 4, 8, ... below the devices, and all devices; none for a lone device."""
+    powers = [2**power for power in range(1, devices.bit_length()) if 2**power < devices]
+    return (*powers, devices) if devices > 1 else ()
+
+
+def layouts(devices: int, nodes: int = 1) -> tuple[Layout, ...]:
+    """Return the groups to measure as (ranks, ranks of them on one node).
+
+    Of one node, every size; of several, every number of nodes with every number of devices of each.
+
+    Args:
+        devices: Of each node.
+    """
+    if nodes == 1:
+        return tuple((size, size) for size in group_sizes(devices))
+    inside = (1, *group_sizes(devices))
+    return tuple((count * each, each) for count in group_sizes(nodes) for each in inside)
+
+
+def members(layout: Layout, devices: int, nodes: int = 1) -> tuple[tuple[int, ...], ...]:
+    """Return the ranks of each group of a layout, where ranks are counted node by node.
+
+    As many groups as fit, all busy at once as in a job; ranks that are left over are in none.
+    """
+    ranks, inside = layout
+    count = ranks // inside
+    return tuple(
+        tuple(
+            node * devices + place
+            for node in range(first_node, first_node + count)
+            for place in range(first, first + inside)
+        )
+        for first_node in range(0, nodes - count + 1, count)
+        for first in range(0, devices - inside + 1, inside)
+    )
+
+
+def groups_of(rank: int, devices: int, nodes: int = 1) -> dict[Layout, ProcessGroup]:
+    """Return this process's group of every layout, where all processes have met."""
+    import torch.distributed as dist
+
+    groups: dict[Layout, ProcessGroup] = {}
+    for layout in layouts(devices, nodes):
+        for ranks in members(layout, devices, nodes):
+            # Every process takes part in the making of every group.
+            group = dist.new_group(list(ranks))
+            if rank in ranks:
+                groups[layout] = group
+    return groups
+
+
+def join_groups(
+    line: Connection, kind: DeviceKind, rank: int, devices: int
+) -> dict[Layout, ProcessGroup]:
+    """Join the processes of all devices of this machine, and return this one's groups.
+
+    Args:
+        line: Tells the parent the port at which rank 0 waits for the others, or learns it.
+    """
+    import torch.distributed as dist
+
+    if kind == "cpu" and Path("/sys/class/net/lo").exists():
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    dist.init_process_group(
+        "gloo" if kind == "cpu" else "nccl",
+        store=_meet(line, rank, devices),
+        rank=rank,
+        world_size=devices,
+        timeout=_HANGS_AFTER,
+    )
+    return groups_of(rank, devices)
+
+
+def _meet(line: Connection, rank: int, devices: int) -> TCPStore:
+    """Return the store through which the processes find each other, at a port that is free."""
+    # Torch's stubs do not say that it exports the store.
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    if rank == 0:
+        store: TCPStore = TCPStore(
+            _HOST, 0, devices, is_master=True, timeout=_HANGS_AFTER, wait_for_workers=False
+        )
+        line.send(("port", (store.port,)))
+        return store
+    port = line.recv()
+    return TCPStore(_HOST, port, devices, timeout=_HANGS_AFTER, wait_for_workers=False)

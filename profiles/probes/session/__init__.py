@@ -1,7 +1,13 @@
 """A session: all probes on this machine, or links between nodes, into one profile, which an interrupted session resumes."""
 
-from rlplan.profiles.probes.session.links import BACKENDS, open_bench, profile_links
-from rlplan.profiles.probes.session.profiling import Progress, profile_machine, settings_of
+from rlplan.profiles.probes.session.profiling import (
+    BACKENDS,
+    Progress,
+    open_bench,
+    profile_links,
+    profile_machine,
+    settings_of,
+)
 
 __all__ = [
     "BACKENDS",

@@ -248,10 +248,8 @@ def _middles(table: PlacedTasks) -> int:
     model = table.any.model
     if len(layer_kinds(model).models) == 1:
         return 1  # the fullest of them is the second
-    numbers, details = np.unique(table.columns.pp).tolist(), table.any.details
-    return max(
-        [1, *(len(set(kinds_of_stages(model, stages, details)[1:-1])) for stages in numbers)]
-    )
+    cuts = (table.any.cut._replace(pp=stages) for stages in np.unique(table.columns.pp).tolist())
+    return max([1, *(len(set(kinds_of_stages(model, cut)[1:-1])) for cut in cuts)])
 
 
 def _stage_layers(middles: int, placed: PlacedTask) -> Floats:
@@ -260,7 +258,7 @@ def _stage_layers(middles: int, placed: PlacedTask) -> Floats:
     Returns:
         Shape ((2 + middles) * kinds,); stages are repeated where fewer are unlike.
     """
-    stages = kinds_of_stages(placed.model, placed.layout.pp, placed.details)
+    stages = kinds_of_stages(placed.model, placed.cut)
     second = stages[min(1, len(stages) - 1)]
     between = list(dict.fromkeys(stages[1:-1])) if middles > 1 else []
     between += [second] * (middles - len(between))

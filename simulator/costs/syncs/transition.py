@@ -54,9 +54,9 @@ def moved_bytes(transition: PlacedTransition) -> int:
     """Return the bytes of what a transition brings: a whole model, or its adapters."""
     placed, generate = transition.train, transition.generate
     if generate.adapter is not None:
-        return adapter_shard(placed.model, generate.adapter, tp=1) * placed.formats.weight_bytes
+        return adapter_shard(placed.model, generate.adapter) * placed.formats.weight_bytes
     if placed.job.quantised_at == "sender":
-        return largest_shard_bytes(placed.model, 1, 1, 1, precision=generate.precision)
+        return largest_shard_bytes(placed.model, generate.precision)
     return num_parameters(placed.model) * placed.formats.weight_bytes
 
 
@@ -139,7 +139,7 @@ def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> 
     model, sheet = train.model, generate.device.sheet
     apart = 0 if transition.same_pool else source.gpus
     num_bytes, tensors = moved_bytes(transition), num_tensors(model)
-    experts = expert_parameters(model, 1, 1, 1)
+    experts = expert_parameters(model)
     idle = experts * (1 - model.experts_per_token / model.num_experts) if experts else 0
     cut = train.layout.tp > 1 or train.layout.ep > 1
     whole = num_parameters(model) * train.stored.weight_bytes

@@ -1,6 +1,6 @@
 """Seconds of a framework's weight sync: gathered, staged, carried and loaded, bucket by bucket.
 
-A method (`rlplan.sheets.weight_sync`) says which stages there are and what its software reaches; bytes, layouts and
+A method (`rlplan.sheets.hardware`) says which stages there are and what its software reaches; bytes, layouts and
 links say the rest. Where stages overlap, the longest shows whole and the others for one bucket.
 """
 

@@ -6,6 +6,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from rlplan.estimate import Estimate, Source, total
+from rlplan.layout import ModelCut
 from rlplan.models.model import ModelArchitecture, layer_kinds
 from rlplan.models.operators import Batch
 from rlplan.probing import UNEVEN, ModelPass, PassName
@@ -161,7 +162,7 @@ def _gathering(replica: ReplicaSetting) -> Estimate:
     gathers = (
         setting.collective(
             "all_gather",
-            layer_parameters(kind, shard.tp, shard.ep) * shard.value_bytes,
+            layer_parameters(kind, ModelCut(tp=shard.tp, ep=shard.ep)) * shard.value_bytes,
             replica.gathering_gpus,
             1,
         )
@@ -178,7 +179,7 @@ def _whole_pass(setting: Setting, model: ModelArchitecture, batch: Batch) -> Est
 
 
 def _slowest_stage(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
-    counts = kinds_of_stages(model, setting.pp)
+    counts = kinds_of_stages(model, ModelCut(pp=setting.pp))
     first, last = _ends(setting, model, batch)
     if setting.pp == 1:
         return (_layers(setting, model, batch, counts[0]) + first + last).total

@@ -12,8 +12,7 @@ from rlplan.layout import layers_of_stages
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.planner.configs.sizes import usual_running
-from rlplan.planner.layouts.settings import generate_layouts
-from rlplan.planner.layouts.sizes import PoolCuts
+from rlplan.planner.layouts.settings import PoolCuts, generate_layouts
 from rlplan.planner.placements.partitions import GENERATION, all_placements
 from rlplan.planner.plans.assembly import assemble, pool_roles
 from rlplan.profiles.catalog import ENGINES, load_device, load_engine, resolve_job

@@ -10,7 +10,7 @@ from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.models import model_of
-from rlplan.planner.configs.reading.inherited import read_inherited
+from rlplan.planner.configs.reading.composed import read_inherited
 from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_engine, load_framework, sheet_names

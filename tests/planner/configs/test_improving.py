@@ -9,11 +9,18 @@ from hypothesis import strategies as st
 from rlplan.errors import UserError
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs import improving
-from rlplan.planner.configs.changes import assignments, faster, may_follow, smaller
+from rlplan.planner.configs.changes import (
+    RetypedConfiguration,
+    argument,
+    assignments,
+    broken_rules,
+    faster,
+    may_follow,
+    smaller,
+)
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.improving import Trials, improvements
-from rlplan.planner.configs.typed import RetypedConfiguration, argument, broken_rules
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL

@@ -3,7 +3,7 @@
 import pytest
 
 from rlplan.estimate import Estimate
-from rlplan.planner.measured.summary import by_kind, findings_of, summarise
+from rlplan.planner.measured.rows import by_kind, findings_of, summarise
 from rlplan.results.accuracy import Row
 
 

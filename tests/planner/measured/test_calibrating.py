@@ -13,8 +13,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.planner.measured.calibrating import CalibrationInputs, measured_at, row_of_log
 from rlplan.planner.measured.logs import read_log
 from rlplan.planner.measured.reading import with_partners
-from rlplan.planner.measured.rows import TableReader, forecast_row
-from rlplan.planner.measured.summary import findings_of, summarise
+from rlplan.planner.measured.rows import TableReader, findings_of, forecast_row, summarise
 from rlplan.profiles.sheets import load_log_sheet, sheet_names
 from rlplan.reports.pages.accuracy import write_accuracy_page
 from rlplan.results.accuracy import StageSeconds

@@ -13,20 +13,185 @@ steeper line holds for those. Preemption only adds: prompts are computed again. 
 gives the bound. Decision 7 has the argument in full.
 """
 
+import heapq
+import math
+import sys
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
+from rlplan.job import Job
 from rlplan.models.model import layer_kinds
-from rlplan.planner.exact.generation.loads import Load, least_steps
+from rlplan.sheets.hardware import EngineSheet
+from rlplan.simulator.environments.host import host_share
+from rlplan.simulator.generation.episodes.playing import Episode, EpisodeShare
 from rlplan.simulator.generation.prices.grids import NODES
 from rlplan.simulator.generation.prices.stepping import EngineSteps
 from rlplan.simulator.generation.replica import blocks_of
-from rlplan.simulator.placed.columns import Flags, Floats
+from rlplan.simulator.generation.shares import longest_episodes
+from rlplan.simulator.placed.columns import Flags, Floats, Ints
+from rlplan.simulator.workload.sequences import statistics_of
+
+# Seconds that no generation of a replica can beat, in closed form: nothing is played.
+#
+# Every step of a replica of p stages takes p times the slowest stage's parts. Each part lies above straight
+# lines a + b x, x being the tokens of a stage's batch, which over all steps add up to a S + b X: X are the
+# tokens that must pass, and S a number of steps that no schedule undercuts:
+#
+# - a step gives a sequence one token at most: S >= the longest response;
+# - a step decodes `max_running` sequences at most: S >= decoded tokens / max_running;
+# - the sequences of a step fit into the cache: S >= the sum of cached tokens / the cache's tokens.
+#
+# Where slots and cache are ample, prompts fill up whole steps, so that steps with prompts are few, and a
+# steeper line holds for those. Preemption only adds: prompts are computed again. The best pair of lines
+# gives the bound. Decision 7 has the argument in full.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contexts:
+    """Hold how long the contexts are in which tokens are given, and how long responses are.
+
+    Attributes:
+        responses: Their tokens, in the order in which they begin.
+        longest: Tokens of the k longest responses, for k = 0, 1, ... Shape (sequences + 1,).
+        below: Tokens that are given with fewer than so many tokens cached. Shape (longest context + 2,).
+        cached_below: What is cached when they are given, summed over them. Shape as `below`.
+        in_turn: Whether all are there from the start, so that they begin in turn and hold their slots.
+    """
+
+    responses: tuple[int, ...]
+    longest: Floats
+    below: Floats
+    cached_below: Floats
+    in_turn: bool = True
+
+    def side_by_side(self, running: Floats) -> Floats:
+        """Return tokens, summed over steps, that steps give at least to so many sequences each.
+
+        A step gives a sequence one token, so the k longest responses take k places of as many steps as
+        they have tokens, whenever they run: sum over steps of min(sequences, k) >= their tokens.
+        """
+        return np.asarray(np.interp(running, np.arange(len(self.longest)), self.longest))
+
+    def in_cache(self, running: Floats, cache_tokens: Floats) -> Floats:
+        """Return the same of a cache of so many tokens, which all sequences of a step fit into.
+
+        Of a step's sequences with m cached tokens each, sum of min(1, k m / cache) <= min(sequences, k):
+        the left side is at most their number, and at most k.
+
+        Args:
+            running: k; shape (numbers,).
+            cache_tokens: Shape (caches,).
+
+        Returns:
+            Shape (caches, numbers).
+        """
+        share = cache_tokens[:, None] / np.maximum(running, 1e-9)
+        place = np.minimum(np.ceil(share), len(self.below) - 1).astype(np.int64)
+        few = self.cached_below[place] / np.maximum(share, 1e-9)
+        return np.asarray(few + self.below[-1] - self.below[place])
+
+
+@lru_cache(maxsize=4096)
+def steps_in_turn(contexts: Contexts, running: int) -> int:
+    """Return steps that no schedule undercuts which begins sequences in turn, so many at a time at most.
+
+    A sequence first begins when fewer than `running` of those before it have not ended: who is thrown out
+    waits before all who have not begun. So none ends earlier than where nothing else holds it up. Where
+    sequences come by and by, all that holds is that a step gives each one token, and `running` at most.
+    """
+    responses = contexts.responses
+    if not contexts.in_turn:
+        return max(*responses, -(-sum(responses) // running))
+    ends = list(responses[:running])
+    if len(responses) > running:
+        heapq.heapify(ends)
+        for tokens in responses[running:]:
+            heapq.heapreplace(ends, ends[0] + tokens)
+    return max(ends)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Hold what the sequences of one replica ask for, all together.
+
+    Attributes:
+        prompt_tokens: That are computed once at least.
+        shortest_prompt_tokens: The same of a sequence.
+        steps: Steps that the longest response takes.
+        decoded_tokens: Tokens that decode steps give.
+        cached_tokens: Cached tokens that these read, summed over steps.
+    """
+
+    contexts: Contexts = field(compare=False, repr=False)
+
+    sequences: int
+    prompt_tokens: int
+    shortest_prompt_tokens: int
+    longest_prompt_tokens: int
+    longest_tokens: int
+    steps: int
+    decoded_tokens: int
+    cached_tokens: float
+
+
+def least_steps(load: Load, running: int, *, endless: bool = False) -> float:
+    """Return steps that no schedule of a load undercuts with so many running.
+
+    Args:
+        endless: Whether sequences of other loads run beside its own: a step then only gives as many tokens.
+    """
+    if endless:
+        return (load.decoded_tokens + load.sequences) / running
+    return float(steps_in_turn(load.contexts, running))
+
+
+def load_of(
+    prompts: tuple[int, ...], responses: tuple[int, ...], samples: int = 1, block_tokens: int = 1
+) -> Load:
+    """Return the load of a replica's sequences.
+
+    Args:
+        samples: Sequences in a row that have one prompt, of which all but the first find whole blocks of it in
+            the cache.
+    """
+    prompt, response = np.array(prompts), np.array(responses)
+    known = np.arange(len(prompt)) % samples > 0
+    computed = np.where(known, (prompt - 1) % block_tokens + 1, prompt)
+    decoded = response - 1
+    # A sequence's k-th decode step reads its prompt and k - 1 tokens more.
+    cached = decoded * prompt + decoded * (decoded - 1) / 2
+    return Load(
+        sequences=len(prompts),
+        prompt_tokens=int(computed.sum()),
+        shortest_prompt_tokens=int(computed.min()),
+        longest_prompt_tokens=int(prompt.max()),
+        longest_tokens=int((prompt + response).max()),
+        steps=int(response.max()),
+        decoded_tokens=int(decoded.sum()),
+        cached_tokens=float(cached.sum()),
+        contexts=_contexts(prompt, response),
+    )
+
+
+def _contexts(prompts: Ints, responses: Ints) -> Contexts:
+    # A sequence's k-th token is given with its prompt and k - 1 tokens more in the cache.
+    most = int((prompts + responses).max()) + 1
+    begun = np.bincount(prompts, minlength=most)
+    ended = np.bincount(prompts + responses, minlength=most)
+    given = np.cumsum(begun - ended).astype(np.float64)
+    cached = given * np.arange(most)
+    return Contexts(
+        responses=tuple(responses.tolist()),
+        longest=np.concatenate([[0.0], np.cumsum(np.sort(responses)[::-1])]),
+        below=np.concatenate([[0.0], np.cumsum(given)]),
+        cached_below=np.concatenate([[0.0], np.cumsum(cached)]),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -353,3 +518,111 @@ def _nodes(steps: EngineSteps, part: str, most: int) -> tuple[Floats, Floats]:
 
 def _slope(left: tuple[int, float], right: tuple[int, float]) -> float:
     return (right[1] - left[1]) / (right[0] - left[0])
+
+
+# A token more or less of an episode weighs as much as this many seconds where the longest ones are looked for.
+TOKEN_SECONDS = 0.01
+
+
+class BoundingLoad(NamedTuple):
+    """Hold a load that a replica cannot do without.
+
+    Attributes:
+        running: Most of its sequences that run at a time.
+        outside_seconds: In which none of them is computed.
+    """
+
+    load: Load
+    running: int = sys.maxsize
+    outside_seconds: float = 0.0
+
+    def asked(self, asked: BoundedSettings) -> BoundedSettings:
+        """Return a replica's settings as this load meets them."""
+        return asked._replace(max_running=min(asked.max_running, self.running))
+
+
+def episode_loads(job: Job, engine: EngineSheet, replicas: int) -> list[BoundingLoad]:
+    """Return what the replicas that may end last cannot do without.
+
+    All turns of a replica, whenever they come; and the turns of one episode, of which one runs at a time,
+    with its resets and steps between.
+    """
+    samples = job.workload.samples_per_prompt
+    host = host_share(job, replicas)
+    shares = longest_episodes(statistics_of(job.workload), replicas, samples, host)
+    certain = [tuple(_certain(each, share) for each in share.episodes) for share in shares]
+    alone = {episode for episodes in certain for episode in _longest(episodes)}
+    found = [BoundingLoad(_load(episodes, engine, samples)) for episodes in certain]
+    found += [
+        BoundingLoad(_load((episode,), engine, 1, begun=True), 1, outside_seconds(episode))
+        for episode in sorted(alone)
+    ]
+    return found
+
+
+def batch_load(job: Job, engine: EngineSheet) -> Load | None:
+    """Return the load of all turns of a batch, in whatever order its lengths come; None where that may change it.
+
+    A limit of all tokens, or of an episode's seconds, ends other episodes in each order.
+    """
+    work = job.workload
+    if work.max_total_tokens is not None or any(
+        each.episode_limit_seconds is not None for each in job.environments
+    ):
+        return None
+    samples = work.samples_per_prompt
+    (share, *_) = longest_episodes(statistics_of(work), 1, samples, host_share(job, 1))
+    return _load(share.episodes, engine, samples)
+
+
+def outside_seconds(episode: Episode) -> float:
+    """Return what an episode spends in its environment at least, were there always cores."""
+    return episode.reset_seconds + sum(turn.step_seconds for turn in episode.turns)
+
+
+def _certain(episode: Episode, share: EpisodeShare) -> Episode:
+    """Return what of an episode is played whatever holds it up: its first turn where a limit may end it."""
+    if share.host.seats[episode.environment].limit_seconds == math.inf:
+        return episode
+    return episode._replace(turns=episode.turns[:1])
+
+
+def _longest(episodes: Sequence[Episode]) -> set[Episode]:
+    """Return the episodes that may end last: the longest in tokens, in their environment, and in both."""
+
+    def tokens(episode: Episode) -> float:
+        return TOKEN_SECONDS * sum(turn.response_tokens for turn in episode.turns)
+
+    amounts = (
+        tokens,
+        outside_seconds,
+        lambda each: tokens(each) + outside_seconds(each),
+    )
+    return {max(episodes, key=amount) for amount in amounts}
+
+
+def _load(
+    episodes: Sequence[Episode], engine: EngineSheet, samples: int, *, begun: bool = False
+) -> Load:
+    """Return the load of episodes: each turn is a sequence whose prompt is all that came before.
+
+    Args:
+        samples: Episodes in a row that have one prompt.
+        begun: Whether others may have computed the first one's prompt.
+    """
+    block = engine.kv_block_tokens
+    prompts, responses, computed = [], [], []
+    for number, episode in enumerate(episodes):
+        for turn, context in zip(episode.turns, episode.contexts, strict=True):
+            first = context == episode.prompt_tokens and number % samples == 0 and not begun
+            known = 0 if first or not engine.shares_prompts else (context - 1) // block * block
+            prompts.append(context)
+            responses.append(turn.response_tokens)
+            computed.append(context - known)
+    load = load_of(tuple(prompts), tuple(responses))
+    return replace(
+        load,
+        prompt_tokens=sum(computed),
+        shortest_prompt_tokens=min(computed),
+        contexts=replace(load.contexts, in_turn=False),
+    )

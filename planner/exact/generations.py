@@ -1,5 +1,7 @@
 """How a pool can generate: in which layout, after which transition, with how much KV cache.
 
+It looks at one pool at a time; what else runs there is bytes that the cache does not get.
+
 What generation takes depends on a replica, its share of the sequences and its cache; exact seconds are
 remembered by these. A bound in closed form comes first, and only what can still win is played.
 """
@@ -7,22 +9,28 @@ remembered by these. A bound in closed form comes first, and only what can still
 import bisect
 import math
 from collections.abc import Hashable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
+from rlplan.dataflow import Task
 from rlplan.plan import TaskPlan
-from rlplan.planner.exact.generation.bounds import BoundedSettings, least_seconds
-from rlplan.planner.exact.generation.episode_loads import BoundingLoad, episode_loads
-from rlplan.planner.exact.generation.loads import load_of
-from rlplan.planner.exact.generation.options import Replicas, UnpricedMove, WeightMove, cut_of
-from rlplan.planner.exact.generation.weight_moves import WeightMoves
-from rlplan.planner.layouts.option_table import OptionTable
-from rlplan.planner.layouts.pareto import front_rows
-from rlplan.planner.layouts.role_options import WeightSharding
+from rlplan.planner.exact.generation_bounds import (
+    BoundedSettings,
+    BoundingLoad,
+    episode_loads,
+    least_seconds,
+    load_of,
+)
+from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, WeightSharding, front_rows
+from rlplan.planner.layouts.pool_rows import PoolRows
+from rlplan.planner.placements.allocations import Share
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
+from rlplan.rules.transition import transitions
 from rlplan.simulator.costs.calibrated import times_of
+from rlplan.simulator.costs.syncs.transition import least_sync_seconds, transition_cost
 from rlplan.simulator.costs.traffic import call_of
 from rlplan.simulator.generation.generating import steps_of
 from rlplan.simulator.generation.prices.stepping import EngineSteps
@@ -33,13 +41,110 @@ from rlplan.simulator.memory.task_memory import (
     least_kv_bytes,
     useful_kv_bytes,
 )
-from rlplan.simulator.memory.transition_memory import generation_working_bytes
-from rlplan.simulator.placed.columns import Flags, Floats
+from rlplan.simulator.memory.transition_memory import (
+    bucket_terms,
+    extra_weight_bytes,
+    generation_working_bytes,
+    train_shard_bytes,
+    transition_terms,
+)
+from rlplan.simulator.placed.columns import Flags, Floats, Ints
+from rlplan.simulator.placed.plan import PlacedTransition
 from rlplan.simulator.placed.site import Site
 from rlplan.simulator.placed.task import PlacedTask
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.workload.sequences import statistics_of
-from rlplan.transfers import TransitionName
+from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName
+
+# How a pool can generate: in which layout, after which transition, with how much KV cache.
+#
+# What generation takes depends on a replica, its share of the sequences and its cache; exact seconds are
+# remembered by these. A bound in closed form comes first, and only what can still win is played.
+
+
+@dataclass(frozen=True, slots=True)
+class WeightMove:
+    """Hold what it takes to bring weights from where they train to a generation layout.
+
+    Attributes:
+        extra_bytes: Weights that generation adds to the pool's residents.
+        peak_bytes: What the transition takes of each GPU beside the pool's residents.
+    """
+
+    transition: TransitionName
+    seconds: float
+    extra_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Hold one generation layout on one site with its memory.
+
+    Attributes:
+        working_bytes: What the engine holds beside weights and cache.
+        weight_bytes: A whole copy of a GPU's weights.
+        least_bytes: With less cache, not one sequence runs.
+        useful_bytes: More cache is of no use.
+        block_bytes: One block of the cache on one GPU.
+        state_blocks: Blocks that a sequence takes beside those of its tokens.
+        bounds: Seconds that are known not to be beaten, by the cache's blocks.
+    """
+
+    layout: TaskPlan
+    site: Site
+    working_bytes: int
+    weight_bytes: int
+    least_bytes: float
+    useful_bytes: float
+    block_bytes: float
+    state_blocks: int
+    bounds: dict[float, float] = field(default_factory=dict, compare=False, repr=False)
+
+
+# A share of the cluster, its site, and what a set can do there.
+ShareRows = tuple[Share, Site, PoolRows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GenerationOption:
+    """Hold one layout of generation with the transition to it, on one share."""
+
+    share: Share
+    site: Site
+    rows: PoolRows
+    replicas: Replicas
+    move: WeightMove
+
+
+# A way with the rows that leave room for it, their caches, and bounds on transition and generation.
+OptionRows = tuple[GenerationOption, Ints, Floats, Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnpricedMove:
+    """Hold a transition that is not priced yet, with the memory that it takes (as `WeightMove` has it)."""
+
+    transition: PlacedTransition
+    extra_bytes: int
+    peak_bytes: int
+
+    @classmethod
+    def of(cls, transition: PlacedTransition) -> "UnpricedMove":
+        """Return a transition with what it holds."""
+        peak = sum(transition_terms(transition).values())
+        return cls(transition, extra_weight_bytes(transition), peak)
+
+    def priced(self) -> WeightMove:
+        """Return it with its seconds."""
+        seconds = transition_cost(self.transition).total.seconds
+        return WeightMove(self.transition.name, seconds, self.extra_bytes, self.peak_bytes)
+
+
+def cut_of(layout: TaskPlan) -> tuple[int | None, ...]:
+    """Return what layouts of generation have alike that differ in settings only."""
+    return layout.tp, layout.pp, layout.dp, layout.cp, layout.ep, layout.expert_tp
+
 
 ACTOR = "actor"
 
@@ -366,3 +471,110 @@ class GenerationTable:
         """Return the sequences of which each takes a token of a step's budget."""
         limited = self.engine.batching == "mixed"
         return self.engine.max_batched_tokens if limited else self.job.workload.sequences
+
+
+class WeightMoves:
+    """List the transitions that bring weights to layouts of generation.
+
+    Args:
+        transition: The only one where it serves, on one pool or between two, if the user pinned it; else
+            the job's framework says it.
+
+    Attributes:
+        transition: The only one on one pool; None tries all that are nobody's own.
+        copied: How weights get to a copy on another pool.
+    """
+
+    def __init__(self, space: LayoutSpace, transition: TransitionName | None = None) -> None:
+        self.space, sync = space, space.job.weight_sync
+        self.transition: TransitionName | None = sync.shared_pool
+        self.copied: TransitionName = sync.between_pools or TWO_COPIES
+        if transition is not None and TRANSFERS.load(transition).on_one_pool:
+            self.transition = transition
+        if transition is not None and TRANSFERS.load(transition).between_pools:
+            self.copied = transition
+        self._updates: dict[tuple[WeightSharding, Site], PlacedTask] = {}
+        self._shards: dict[tuple[WeightSharding, Site], int] = {}
+        self._copies: dict[Hashable, PlacedTask] = {}
+        self._transitions: dict[tuple[int, ...], tuple[TransitionName, ...]] = {}
+
+    def bringing(
+        self, sharding: WeightSharding, layout: TaskPlan, site: Site
+    ) -> list[UnpricedMove]:
+        """Return the ways from a sharding on a site to a layout there, with what they hold."""
+        trained = self._trained(sharding, site)
+        train = trained.layout
+        cuts = (train.tp, train.pp, layout.tp, layout.pp)
+        if cuts not in self._transitions:  # found by looking into a folder
+            named = () if self.transition is None else (self.transition,)
+            self._transitions[cuts] = transitions(train, layout, named)
+        names = self._transitions[cuts]
+        if self.transition is not None:
+            names = tuple(name for name in names if name == self.transition)
+        placed = self._generating(layout, site)
+        every = (PlacedTransition(name, trained, placed, same_pool=True) for name in names)
+        return [UnpricedMove.of(each) for each in every]
+
+    def sync_seconds(self, generate: TaskPlan, train_site: Site, site: Site) -> float:
+        """Return the seconds of bringing weights to a copy on another pool; by a method, the least of any cut."""
+        transition = self._copying(generate, train_site, site)
+        if transition.sheet.method is not None:
+            return least_sync_seconds(transition).seconds
+        return transition_cost(transition).total.seconds
+
+    def copied_peak_bytes(self, replicas: Replicas) -> int:
+        """Return what a copy on a pool of its own takes of each GPU when weights come."""
+        moved = self._copying(replicas.layout, replicas.site, replicas.site)
+        buckets = bucket_terms(moved).values() if moved.streams else ()
+        return replicas.weight_bytes + sum(buckets)
+
+    def _trained(self, sharding: WeightSharding, site: Site) -> PlacedTask:
+        """Return the update that leaves weights in a sharding on a site."""
+        key = (sharding, site)
+        if key not in self._updates:
+            layout = TaskPlan(
+                pool="",
+                engine=self.space.engine_of(self._update),
+                tp=sharding.tp,
+                pp=sharding.pp,
+                cp=sharding.cp,
+                ep=sharding.ep,
+                expert_tp=sharding.expert_tp or None,
+                dp=site.gpus // (sharding.tp * sharding.pp * sharding.cp),
+                zero=sharding.sharded,
+                offload=sharding.away,
+            )
+            self._updates[key] = PlacedTask(
+                self._update, layout, site, self.space.job, self.space.facts
+            )
+        return self._updates[key]
+
+    def trained_bytes(self, sharding: WeightSharding, site: Site) -> int:
+        """Return the weights of a GPU's shard in training, in bytes."""
+        key = (sharding, site)
+        if key not in self._shards:
+            self._shards[key] = train_shard_bytes(self._trained(sharding, site))
+        return self._shards[key]
+
+    def _generating(self, layout: TaskPlan, site: Site) -> PlacedTask:
+        """Return a generating task in a layout's cut on a site: it knows its weights for all transitions."""
+        key = (cut_of(layout), site)
+        if key not in self._copies:
+            self._copies[key] = self._placed(layout, site)
+        return self._copies[key]
+
+    @cached_property
+    def _update(self) -> Task:
+        """Return the task whose weights generate."""
+        tasks = self.space.tasks
+        return next(task for task in tasks if task.kind == "train" and task.role == ACTOR)
+
+    def _copying(self, generate: TaskPlan, train_site: Site, site: Site) -> PlacedTransition:
+        """Return how weights come to a copy from where they train uncut."""
+        train = TaskPlan(pool="", engine=self.space.engine_of(self._update))
+        trained = PlacedTask(self._update, train, train_site, self.space.job, self.space.facts)
+        return PlacedTransition(self.copied, trained, self._placed(generate, site), same_pool=False)
+
+    def _placed(self, layout: TaskPlan, site: Site) -> PlacedTask:
+        space = self.space
+        return PlacedTask(space.generate_task(), layout, site, space.job, space.facts)
