@@ -26,9 +26,7 @@ from rlplan.files.writing import write_text
 from rlplan.plan import Plan
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.environment import Environment
-from rlplan.workload.latencies import LognormalSeconds
-from rlplan.workload.lengths import Lognormal
+from rlplan.workload import Environment, Lognormal, LognormalSeconds
 from rlplan_cli.measuring import measure_machine
 
 RUNS = ("sync", "streaming", "one-step-off", "async, staleness 1", "async, staleness 4")

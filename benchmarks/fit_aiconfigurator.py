@@ -30,7 +30,7 @@ from kernel_parts import (
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain, write_yaml
-from rlplan.models.operators import Attention, Batch, Elementwise, Gemm, Shard
+from rlplan.models import Attention, Batch, Elementwise, Gemm, Shard
 from rlplan.parts import experts
 from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.catalog import load_device, load_model

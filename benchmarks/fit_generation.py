@@ -34,7 +34,7 @@ from rlplan.evals.tables.hybridflow_transition_generation_search import (
 )
 from rlplan.planner.measured.rows import Record
 from rlplan.profiles.catalog import load_engine
-from rlplan.sheets.hardware import EngineSheet
+from rlplan.sheets import EngineSheet
 from rlplan.units import seconds_from_ms
 
 Floats = npt.NDArray[np.float64]

@@ -29,7 +29,7 @@ from rlplan.files.writing import plain, write_yaml
 from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.catalog import load_device
 from rlplan.profiles.kernels.kernel_time import KERNELS_FOLDER, Kernels, load_kernels
-from rlplan.sheets.hardware import DeviceSheet
+from rlplan.sheets import DeviceSheet
 
 Floats = npt.NDArray[np.float64]
 

@@ -27,7 +27,7 @@ from rlplan.evals.tables.realhf_iteration import (
 )
 from rlplan.files.writing import write_text
 from rlplan.profiles.catalog import load_engine
-from rlplan.sheets.hardware import EngineSheet
+from rlplan.sheets import EngineSheet
 from rlplan.simulator.simulate import simulate
 
 FOLDER = Path(__file__).parent.parent / "profiles" / "engines"

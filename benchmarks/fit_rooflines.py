@@ -20,7 +20,7 @@ from kernel_cases import LEFT_OUT_MODEL, records
 from scipy.optimize import least_squares
 
 from rlplan.evals.tables import ops_attention, ops_mlp
-from rlplan.models.operators import Attention
+from rlplan.models import Attention
 from rlplan.planner.measured.rows import Record
 from rlplan.profiles.analytic.efficiencies import Efficiencies, load_efficiencies
 from rlplan.profiles.analytic.roofline import Roofline

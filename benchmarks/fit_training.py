@@ -28,7 +28,7 @@ from rlplan.evals.tables import (
 )
 from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.sheets import VARIANT_KEY
-from rlplan.sheets.hardware import EngineSheet, KernelRates
+from rlplan.sheets import EngineSheet, KernelRates
 
 ENGINES = Path(__file__).resolve().parents[1] / "profiles" / "engines"
 Floats = npt.NDArray[np.float64]

@@ -21,17 +21,16 @@ from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.planner.answers.completion import load_plan
 from rlplan.profiles.catalog import load_engine, load_model, resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.sheets.machine import read_fingerprint
+from rlplan.sheets import read_fingerprint
 from rlplan.simulator.costs.pricing import setting_on
 from rlplan.simulator.generation.generating import Steps, clock_of, limits_of, replica_of, steps_in
 from rlplan.simulator.generation.playing import generate
-from rlplan.simulator.generation.prices.setting import ReplicaSetting
+from rlplan.simulator.generation.prices import ReplicaSetting
 from rlplan.simulator.generation.replica import ReplicaLimits
-from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed import Site
 from rlplan.simulator.simulate import simulate
 from rlplan.units import gib_from_bytes
-from rlplan.workload.lengths import Lengths, Lognormal, Uniform, sample_lengths
-from rlplan.workload.work import Workload
+from rlplan.workload import Lengths, Lognormal, Uniform, Workload, sample_lengths
 
 A100 = "a100-80gb-sxm"
 SEQUENCES = 1024

@@ -8,7 +8,7 @@ fitted to these jobs: forecasts come from the profile that was measured for the 
 have one length and the tokenizer's end token has an id that no model can say, so that responses are
 as long as forecast; the models hardly learn.
 
-A fixed loop before and after each run tells how fast the machine was (`rlplan.executor.probing.loop`); errors are shown with
+A fixed loop before and after each run tells how fast the machine was (`rlplan.executor.probing`); errors are shown with
 that and without. What `rlplan calibrate` finds in a job's first round is then tried on its other rounds.
 """
 
@@ -29,19 +29,18 @@ from rlplan.executor.execute import execute
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json, write_text
 from rlplan.job import RANDOM, Job, NodeGroup, Rewards
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_model, resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.results.forecast import Forecast
+from rlplan.results.forecast import Candidate, Forecast
 from rlplan.results.measurement import Comparison, MeasuredRun
-from rlplan.results.searched import Candidate
 from rlplan.simulator.calibration import calibrate
 from rlplan.simulator.observations import observations_of_run
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.validation import compare
 from rlplan.units import show_seconds
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from rlplan_cli.measuring import measure_machine
 
 DEVICES = 2

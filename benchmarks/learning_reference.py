@@ -20,10 +20,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Algorithm
-from rlplan.executor.data.prompts import PromptStream, encode_prompts, load_prompts
-from rlplan.executor.data.tokenizer import ByteTokenizer
-from rlplan.executor.learning.advantages import Terms, compute_advantages
-from rlplan.executor.learning.experience import effective_settings
+from rlplan.executor.data.prompts import ByteTokenizer, PromptStream, encode_prompts, load_prompts
+from rlplan.executor.learning.experience import Terms, compute_advantages, effective_settings
 from rlplan.executor.learning.losses import load_loss
 from rlplan.executor.learning.rules import load_rule
 from rlplan.job import Hyperparameters, Rewards

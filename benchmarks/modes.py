@@ -9,10 +9,10 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import HOST_DEVICE, Plan, ResourcePool, TaskPlan
 from rlplan.profiles.catalog import load_job
-from rlplan.workload.lengths import Lognormal
+from rlplan.workload import Lognormal
 
 DEMO = Path(__file__).parents[1] / "rlplan_cli" / "demo_job" / "job.yaml"
 SAMPLES, PROMPTS, MAX_RUNNING = 4, 16, 32

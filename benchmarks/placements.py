@@ -20,7 +20,7 @@ from rlplan.job import Job
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job
 from rlplan.profiles.facts import load_facts
-from rlplan.results.searched import Candidate
+from rlplan.results.forecast import Candidate
 from rlplan.units import show_seconds
 from rlplan_cli.measuring import measure_machine
 

@@ -28,7 +28,7 @@ from rlplan.plan import Plan
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 ROOT = Path(__file__).parents[1]
 PROMPTS, SAMPLES, RESPONSE_TOKENS = 16, 8, 16

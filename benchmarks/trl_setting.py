@@ -11,13 +11,13 @@ from transformers import PreTrainedTokenizerFast
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import RANDOM, Hyperparameters, Job, NodeGroup, Rewards
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 MODEL = ModelArchitecture(
     name="llama-256x4",

@@ -24,8 +24,7 @@ from rlplan.planner.objectives import load_objective
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.specs import allowed_modes, violations
 from rlplan.profiles.facts import Facts
-from rlplan.results.forecast import Forecast
-from rlplan.results.searched import Candidate, SearchResult
+from rlplan.results.forecast import Candidate, Forecast, SearchResult
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
 from rlplan.specs import Specs

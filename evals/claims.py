@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from rlplan.results.reproduced import Claim
+from rlplan.results.accuracy import Claim
 
 T = TypeVar("T")
 

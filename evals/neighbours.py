@@ -20,7 +20,7 @@ from rlplan.planner.placements.allocations import Share, packing_order, pool_siz
 from rlplan.planner.placements.partitions import GENERATION, ColocatedSet, PlacedModel, placed_roles
 from rlplan.planner.plans.assembly import assemble, with_largest_share
 from rlplan.profiles.facts import Facts
-from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed import Site
 
 ACTOR: Final = "actor"
 

@@ -31,7 +31,7 @@ from rlplan.executor.control.tracking import tracked
 from rlplan.executor.control.weights import with_weights
 from rlplan.executor.data.workload import PromptBatches, job_of_batches
 from rlplan.executor.learning.rules import needed_columns
-from rlplan.executor.model.families import weights_folder
+from rlplan.executor.model.building import weights_folder
 from rlplan.executor.workers.cluster.looking import check_reached
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.places import is_url
@@ -39,7 +39,7 @@ from rlplan.files.writing import write_json
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.results.stored import MEASURED_FILE, PLAN_FILE, write_plan
-from rlplan.sheets.machine import read_fingerprint
+from rlplan.sheets import read_fingerprint
 from rlplan.trace import Trace, sorted_spans
 
 

@@ -12,7 +12,7 @@ import ray
 from rlplan.errors import PlanError
 from rlplan.executor.control.capabilities import CPU
 from rlplan.executor.control.start import join_all
-from rlplan.executor.probing.passes import WORK_SECONDS
+from rlplan.executor.probing import WORK_SECONDS
 from rlplan.executor.queue.ledger import Reader
 from rlplan.executor.queue.transfer_queue import HeldPiece, SampleSize, TransferQueue
 from rlplan.executor.workers.pools import WorkerGroup, fetched, start_group, start_placed_group

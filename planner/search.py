@@ -11,7 +11,7 @@ from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.searchers import load_searcher
 from rlplan.planner.searchers.exact import Progress
 from rlplan.profiles.facts import Facts
-from rlplan.results.searched import SearchResult
+from rlplan.results.forecast import SearchResult
 from rlplan.simulator.capabilities import dropped_episodes, over_samples_streams
 from rlplan.specs import Specs
 

@@ -25,8 +25,7 @@ from rlplan.files.decoding import check_version, decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job
-from rlplan.models.operators import Attention, CollectiveKind
-from rlplan.models.precision import PRECISIONS, Precision
+from rlplan.models import PRECISIONS, Attention, CollectiveKind, Precision
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
 from rlplan.profiles.analytic.efficiencies import unmeasured_call
@@ -38,7 +37,7 @@ from rlplan.profiles.tables.measurements import Measurements
 from rlplan.profiles.tables.points import QUEUE_CALL
 from rlplan.profiles.tables.remembered import remembered
 from rlplan.profiles.tables.table import Profile, read_profiles
-from rlplan.sheets.hardware import DeviceSheet, EngineSheet, TransitionSheet
+from rlplan.sheets import DeviceSheet, EngineSheet, TransitionSheet
 
 # The label of facts without a profile.
 DATASHEET: Final = "datasheet"

@@ -12,11 +12,11 @@ from rlplan.files.decoding import decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.profiles import frameworks
 from rlplan.profiles.frameworks import DataPart, data_files
-from rlplan.results.step_log import LogSheet
-from rlplan.sheets.hardware import DeviceSheet, EngineSheet, TransitionSheet
+from rlplan.results.measurement import LogSheet
+from rlplan.sheets import DeviceSheet, EngineSheet, TransitionSheet
 
 T = TypeVar("T")
 Kind = Literal["models", "devices", "engines", "transitions", "families", "frameworks", "logs"]

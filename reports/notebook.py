@@ -9,8 +9,7 @@ import pandas as pd
 from rlplan.reports.tables.answers import answer_table, fit_words, gpus_of, step_lines
 from rlplan.reports.tables.plans import Table, memory_terms_table, task_table
 from rlplan.reports.tables.searches import best_of_placements, short_runners_up_table
-from rlplan.results.forecast import Forecast
-from rlplan.results.searched import SearchResult
+from rlplan.results.forecast import Forecast, SearchResult
 from rlplan.units import show_seconds, show_usd
 
 # Of placements that are shown; `to_pandas` has all.

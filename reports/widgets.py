@@ -10,9 +10,8 @@ from typing import ClassVar, Protocol
 from rlplan.reports.pictures.stacked_bars import Bar as Stack
 from rlplan.reports.pictures.stacked_bars import piece_looks, pieces_in_order
 from rlplan.reports.tables.wording import interval, percent
-from rlplan.results.measurement import Comparison
-from rlplan.results.plan_details import MemoryMoment
-from rlplan.results.step_check import StepCheck
+from rlplan.results.forecast import MemoryMoment
+from rlplan.results.measurement import Comparison, StepCheck
 from rlplan.units import seconds_scale, show_bytes, show_seconds
 
 

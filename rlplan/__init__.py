@@ -8,7 +8,7 @@ rooms when it is called.
 from rlplan.job import Job as Job
 from rlplan.plan import Plan as Plan
 from rlplan.results.forecast import Forecast as Forecast
-from rlplan.results.searched import SearchResult as SearchResult
+from rlplan.results.forecast import SearchResult as SearchResult
 from rlplan_cli.interface import check as check
 from rlplan_cli.interface import execute as execute
 from rlplan_cli.interface import load_job as load_job

@@ -9,7 +9,7 @@ from typing import Literal
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling, Hyperparameters, Job, KlEstimator, KlPlace, LossMean, Role
 from rlplan.stages import STAGE_KINDS, Stage, StageKind
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 Advantage = Literal[
     "gae",

@@ -16,17 +16,19 @@ from rlplan.files.limits import (
     Share,
 )
 from rlplan.files.tags import NotBool
-from rlplan.models.adapter import Adapter
-from rlplan.models.learning_rate import LearningRateSchedule
-from rlplan.models.model import ModelArchitecture
-from rlplan.models.precision import OptimizerKind, Precision, TrainingPrecision
-from rlplan.sheets.hardware import DeviceSheet
+from rlplan.models import (
+    Adapter,
+    LearningRateSchedule,
+    ModelArchitecture,
+    OptimizerKind,
+    Precision,
+    TrainingPrecision,
+)
+from rlplan.sheets import DeviceSheet
 from rlplan.specs import NO_SPECS, Specs
 from rlplan.transfers import TransitionName
 from rlplan.units import bytes_per_second_from_gbps
-from rlplan.workload.environment import Environment
-from rlplan.workload.evaluation import Evaluation
-from rlplan.workload.work import Workload
+from rlplan.workload import Environment, Evaluation, Workload
 
 JOB_VERSION = 1
 

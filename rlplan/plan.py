@@ -123,7 +123,7 @@ class TaskPlan:
     """Say how one task runs on its pool: tp * pp * dp * cp = the pool's GPUs.
 
     These fields are the one list of what a layout is: drafts have them all open (`TaskDraft`), searches have columns of
-    them (`rlplan.simulator.placed.columns`).
+    them (`rlplan.simulator.placed`).
 
     Attributes:
         tp: Tensor-parallel size.

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, Protocol
 
-from rlplan.models.model import Head, ModelArchitecture
-from rlplan.models.precision import Precision
-from rlplan.workload.work import Workload
+from rlplan.models import Head, ModelArchitecture, Precision
+from rlplan.workload import Workload
 
 PassName = Literal[
     "infer",
@@ -102,5 +101,5 @@ class PassRunner(Protocol):
         ...
 
     def loop_flops_per_second(self) -> float:
-        """Return what the slowest device does in the fixed loop of `rlplan.executor.probing.loop`."""
+        """Return what the slowest device does in the fixed loop of `rlplan.executor.probing`."""
         ...

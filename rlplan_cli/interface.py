@@ -20,9 +20,8 @@ from rlplan.plan import Plan, PlanDraft
 
 if TYPE_CHECKING:
     from rlplan.planner.configs.checking import Checked
-    from rlplan.results.forecast import Forecast
+    from rlplan.results.forecast import Forecast, SearchResult
     from rlplan.results.measurement import MeasuredRun
-    from rlplan.results.searched import SearchResult
 
 File = str | PathLike[str]
 

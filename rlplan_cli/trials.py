@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rlplan.job import Job
-    from rlplan.models.model import ModelArchitecture
+    from rlplan.models import ModelArchitecture
     from rlplan.results.forecast import Forecast
     from rlplan.results.measurement import Comparison, MeasuredRun
-    from rlplan.sheets.hardware import DeviceSheet
+    from rlplan.sheets import DeviceSheet
 
 JOB_FILE = "job.yaml"
 # Where the weights are that are made where a user names none, in the folder of all trials.
@@ -108,10 +108,9 @@ def weights_here(given: Path | None, out: Path, sheet: DeviceSheet) -> Path:
             from another one.
     """
     from rlplan.errors import FileError
-    from rlplan.executor.model.families import read_config
-    from rlplan.executor.model.writing import write_model
+    from rlplan.executor.model.building import read_config, write_model
     from rlplan.files.decoding import load_yaml
-    from rlplan.models.folder import CONFIG_FILE, WEIGHT_FILES
+    from rlplan.models import CONFIG_FILE, WEIGHT_FILES
     from rlplan.profiles.jobs.config.reading import read_hf_config
     from rlplan.profiles.jobs.place import has_weights
 
@@ -157,7 +156,7 @@ def trial_job(trial: Trial, sheet: DeviceSheet, devices: int, cores: int) -> Job
     from rlplan.algorithms import load_algorithm
     from rlplan.files.frozen import FrozenDict
     from rlplan.job import Engines, Job, NodeGroup, Rewards
-    from rlplan.workload.work import Workload
+    from rlplan.workload import Workload
 
     algorithm = load_algorithm(trial.algorithm)
     tokens, sequences = (128, 64) if sheet.kind == "gpu" else (16, 32)

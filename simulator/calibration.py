@@ -30,7 +30,7 @@ from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.profiles.analytic.efficiencies import Spreads, load_spreads
 from rlplan.simulator.observations import Observation, Part
-from rlplan.simulator.placed.columns import Floats
+from rlplan.simulator.placed import Floats
 
 Names = tuple[str, ...]
 LINK_FACTORS = tuple(link_factor(link) for link in LINKS)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rlplan.errors import CapabilityError
 from rlplan.plan import FLOWS, WHOLE_BATCH_MODES, Mode, Plan
 from rlplan.rules.capability import Capability, refuse_first
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 HERE = "the simulator"
 DROPPED_EPISODES = Capability("more episodes begun than are learnt from")

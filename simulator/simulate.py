@@ -6,7 +6,7 @@ from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.rules import check_plan
 from rlplan.simulator.capabilities import check_played
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.assemble import device_pools
 from rlplan.simulator.timeline.batches import batch_forecast
 from rlplan.simulator.timeline.pool_memory import pool_memory

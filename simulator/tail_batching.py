@@ -15,7 +15,7 @@ from rlplan.plan import Plan
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast, TaskForecast
 from rlplan.simulator.generation.over_provisioning import put_off
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.agenda import enough_learnt
 from rlplan.simulator.timeline.goodput import goodput_forecast

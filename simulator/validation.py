@@ -11,7 +11,7 @@ from rlplan.estimate import Source
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.trace import Span
-from rlplan.workload.lengths import mean_length
+from rlplan.workload import mean_length
 
 Row = tuple[str, str]
 NOT_FORECAST = "not forecast"

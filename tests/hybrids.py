@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.models.model import (
+from rlplan.models import (
     NO_PART,
     ExpertDetails,
     LatentAttention,

@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
 from rlplan.layout import TrainLayout
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from rlplan.workload.lengths import Empirical, Lognormal, Uniform
-from rlplan.workload.work import Workload
+from rlplan.workload import Empirical, Lognormal, Uniform, Workload
 
 sizes = st.sampled_from([1, 2, 4])
 train_layouts = st.builds(lambda p, t, d: TrainLayout(pp=p, tp=t, dp=d), sizes, sizes, sizes)

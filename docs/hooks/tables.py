@@ -20,7 +20,7 @@ from rlplan.profiles.sheets import (
     sheet_names,
 )
 from rlplan.algorithms import ALGORITHMS
-from rlplan.simulator.model.weights import shard_parameters
+from rlplan.simulator.model import shard_parameters
 
 MARK = re.compile(r"^<!-- table: ([a-z-]+) -->$", re.MULTILINE)
 PUBLISHED = Path(__file__).resolve().parents[2] / "reports" / "published"

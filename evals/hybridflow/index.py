@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rlplan.evals.claims import Bound
 from rlplan.evals.claims import near as bound_near
 from rlplan.evals.hybridflow.points import HYBRIDFLOW
-from rlplan.results.reproduced import Point
+from rlplan.results.accuracy import Point
 
 # Within what a forecast bears out a figure that the paper states: what single forecasts are held to.
 WITHIN_FRACTION = 0.35

@@ -20,12 +20,11 @@ from rlplan.evals.tables.hybridflow_transition_generation_search import (
     transition_row,
     transition_seconds,
 )
-from rlplan.models.precision import PRECISIONS
+from rlplan.models import PRECISIONS
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan
 from rlplan.profiles.catalog import load_model
-from rlplan.results.reproduced import Point
-from rlplan.results.systems import SystemForecast
+from rlplan.results.accuracy import Point, SystemForecast
 from rlplan.transfers import TransitionName, TransitionShape, transition_volume
 
 HYBRIDFLOW = "HybridFlow"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rlplan.plug_ins import PlugIns
-from rlplan.results.reproduced import Reproduction
+from rlplan.results.accuracy import Reproduction
 
 Progress = Callable[[int, int, str], None]
 

@@ -10,8 +10,8 @@ from rlplan.evals.claims import FALLS, Stated, figure, judged, near, order
 from rlplan.evals.settings.published_points import Progress, forecast_points, step_seconds
 from rlplan.job import Engines
 from rlplan.planner.measured.framework_runs import PublishedRun
-from rlplan.results.reproduced import Reproduction
-from rlplan.workload.lengths import Logged
+from rlplan.results.accuracy import Reproduction
+from rlplan.workload import Logged
 
 WITHIN_FRACTION = 0.20
 # A bound that no sample reaches: generation is ahead by this many updates only after as many steps.

@@ -12,10 +12,10 @@ from rlplan.job import Engines
 from rlplan.planner.measured.framework_runs import PublishedRun, job_of
 from rlplan.planner.search import search
 from rlplan.profiles.facts import load_facts
-from rlplan.results.reproduced import Point, Reproduction
-from rlplan.results.searched import SearchResult
+from rlplan.results.accuracy import Point, Reproduction
+from rlplan.results.forecast import SearchResult
 from rlplan.specs import Specs
-from rlplan.workload.lengths import Logged
+from rlplan.workload import Logged
 
 WITHIN_FRACTION = 0.25
 ABLATION_DEVICES = 512

@@ -11,7 +11,7 @@ from rlplan.evals.hybridflow import mappings, speed_ups
 from rlplan.evals.hybridflow.index import Points
 from rlplan.evals.hybridflow.points import unfinished_points
 from rlplan.evals.reproductions import Progress
-from rlplan.results.reproduced import Claim, Point, Reproduction
+from rlplan.results.accuracy import Claim, Point, Reproduction
 
 NOTES = (
     (

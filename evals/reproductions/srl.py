@@ -16,7 +16,7 @@ from rlplan.evals.srl_workers import (
     play_workers,
     rollout_rate,
 )
-from rlplan.results.reproduced import Point, Reproduction
+from rlplan.results.accuracy import Point, Reproduction
 
 CLOSE = 0.35
 FLAT = 0.05  # a larger ring gains less than this where the speed-up has peaked

@@ -28,8 +28,8 @@ from rlplan.evals.verl_fully_async.runs import (
     split,
 )
 from rlplan.planner.measured.framework_runs import PublishedRun
-from rlplan.results.reproduced import Point, Reproduction
-from rlplan.workload.lengths import Logged
+from rlplan.results.accuracy import Point, Reproduction
+from rlplan.workload import Logged
 
 PANEL_7B, PANEL_30B = "Qwen2.5-Math-7B, H20", "Qwen3-30B-A3B, H20"
 # Runs with their published seconds, by panel and series.

@@ -9,8 +9,7 @@ from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.planner.plans.assembly import assemble
 from rlplan.profiles.catalog import load_model, resolve_job
 from rlplan.profiles.facts import Facts, load_facts
-from rlplan.workload.lengths import Lengths, Lognormal
-from rlplan.workload.work import Workload
+from rlplan.workload import Lengths, Lognormal, Workload
 
 DEVICE = "a100-80gb-sxm"
 NODE_GPUS = 8

@@ -19,8 +19,8 @@ from rlplan.planner.search import search
 from rlplan.planner.systems.baselines import load_baseline
 from rlplan.planner.systems.system_plans import job_tasks
 from rlplan.profiles.facts import load_facts
-from rlplan.results.searched import Candidate, SearchResult
-from rlplan.results.systems import SystemForecast
+from rlplan.results.accuracy import SystemForecast
+from rlplan.results.forecast import Candidate, SearchResult
 
 OURS = "hybridflow"
 OPENRLHF = "openrlhf-0.2"

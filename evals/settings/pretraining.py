@@ -9,18 +9,16 @@ from rlplan.estimate import Estimate
 from rlplan.evals.rows import fitted_on, row_key
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
-from rlplan.models.model import ModelArchitecture
-from rlplan.models.precision import TrainingPrecision
+from rlplan.models import ModelArchitecture, TrainingPrecision
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.planner.measured.rows import Record, forecast_row, skipped_row
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.accuracy import Row
-from rlplan.sheets.hardware import EngineSheet
-from rlplan.simulator.costs.passes.tasks import update_parts
+from rlplan.sheets import EngineSheet
+from rlplan.simulator.costs.passes import update_parts
 from rlplan.simulator.costs.taskcost import cost_of
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
-from rlplan.workload.work import Workload
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, Site
+from rlplan.workload import Workload
 
 NODE_GPUS = 8
 TASK = Task(name="actor.update", role="actor", kind="train", inputs=())

@@ -6,9 +6,9 @@ from functools import lru_cache
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.measured.framework_runs import PublishedRun, job_of, plan_of
 from rlplan.profiles.facts import load_facts
-from rlplan.results.reproduced import Point, Quantity
+from rlplan.results.accuracy import Point, Quantity
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.lengths import mean_length
+from rlplan.workload import mean_length
 
 Progress = Callable[[int, int, str], None]
 

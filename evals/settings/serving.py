@@ -5,24 +5,24 @@ from functools import cache
 
 from rlplan.estimate import Estimate
 from rlplan.layout import ModelCut
-from rlplan.models.model import ModelArchitecture
-from rlplan.models.operators import KeptBatch
-from rlplan.models.precision import PRECISIONS, WIDE, Precision
+from rlplan.models import PRECISIONS, WIDE, KeptBatch, ModelArchitecture, Precision
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_device
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.profiles.jobs.checks import MOST_SEQUENCES
-from rlplan.sheets.hardware import EngineSheet
+from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.pricing import setting_on
 from rlplan.simulator.generation.generating import generated, limits_of
-from rlplan.simulator.generation.prices.setting import ReplicaSetting
-from rlplan.simulator.generation.prices.stepping import engine_steps
+from rlplan.simulator.generation.prices import ReplicaSetting, engine_steps
 from rlplan.simulator.generation.replica import ReplicaLimits
 from rlplan.simulator.memory.engine_share import Room
-from rlplan.simulator.model.activations import layer_activation_bytes, logits_bytes
-from rlplan.simulator.model.weights import cached_sequence, largest_shard
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import shard_of
+from rlplan.simulator.model import (
+    cached_sequence,
+    largest_shard,
+    layer_activation_bytes,
+    logits_bytes,
+)
+from rlplan.simulator.placed import Site, shard_of
 
 # Replicas of these tables lie inside one node; the network plays no part.
 NO_NETWORK = 1e9

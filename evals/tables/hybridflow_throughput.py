@@ -16,8 +16,7 @@ from rlplan.evals.settings.hybridflow_systems import (
 )
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.planner.placements.strategies import strategy_names
-from rlplan.results.accuracy import Row
-from rlplan.results.systems import SystemForecast
+from rlplan.results.accuracy import Row, SystemForecast
 
 SEARCHED = (
     "parallel sizes are not published: the best plan over all placements is searched, activations "

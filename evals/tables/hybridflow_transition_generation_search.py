@@ -20,18 +20,16 @@ from rlplan.evals.settings.hybridflow_jobs import (
     job_of,
 )
 from rlplan.evals.settings.pretraining import TrialFacts
-from rlplan.models.precision import PRECISIONS
+from rlplan.models import PRECISIONS
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.accuracy import Row
-from rlplan.sheets.hardware import EngineSheet
-from rlplan.simulator.costs.syncs.transition import transition_cost, volume_of
-from rlplan.simulator.placed.plan import PlacedPlan, PlacedTransition
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.sheets import EngineSheet
+from rlplan.simulator.costs.syncs import transition_cost, volume_of
+from rlplan.simulator.placed import PlacedPlan, PlacedTask, PlacedTransition, Site
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.timeline.pool_memory import kv_bytes_left
 from rlplan.transfers import TransitionName

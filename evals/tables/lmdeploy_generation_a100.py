@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rlplan.evals.rows import fitted_on, row_key
 from rlplan.evals.settings.serving import Service, serve
-from rlplan.models.precision import Precision
+from rlplan.models import Precision
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.results.accuracy import Row

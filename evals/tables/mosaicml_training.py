@@ -1,7 +1,7 @@
 """Iterations of MosaicML's llm-foundry with FSDP (mosaicml/llm-foundry, scripts/train/benchmarking)."""
 
 from rlplan.evals.settings.pretraining import Iteration, Pretraining, is_fitted, training_row
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.planner.measured.rows import Record, TableReader
 from rlplan.units import bytes_per_second_from_gbps
 

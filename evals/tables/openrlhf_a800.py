@@ -23,8 +23,7 @@ from rlplan.results.accuracy import Row
 from rlplan.results.forecast import Forecast
 from rlplan.simulator.simulate import simulate
 from rlplan.transfers import TransitionName
-from rlplan.workload.lengths import Lengths
-from rlplan.workload.work import Workload
+from rlplan.workload import Lengths, Workload
 
 DEVICE, GPUS = "a800-80gb", 8
 UPDATES = 8  # optimizer steps of 128 sequences, as OpenRLHF's scripts have them

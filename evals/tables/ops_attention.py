@@ -6,7 +6,7 @@ from typing import Final
 from rlplan.estimate import Estimate
 from rlplan.evals.rows import NO_DEVICE, fitted_on, row_key
 from rlplan.evals.settings.serving import device_facts
-from rlplan.models.operators import Attention
+from rlplan.models import Attention
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.results.accuracy import Row

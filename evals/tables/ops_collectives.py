@@ -5,7 +5,7 @@ from typing import Final
 
 from rlplan.evals.rows import NO_DEVICE, fitted_on, row_key
 from rlplan.evals.settings.serving import device_facts
-from rlplan.models.operators import CollectiveKind
+from rlplan.models import CollectiveKind
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.results.accuracy import Row
 from rlplan.units import seconds_from_ms

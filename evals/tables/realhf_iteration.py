@@ -19,7 +19,7 @@ from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.accuracy import Row
 from rlplan.results.forecast import Forecast
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 DEVICE = "a800-80gb"  # "probably A800": NVLink 400 GB/s, a network of the 200 Gbps class
 NETWORK_GBPS = 200.0

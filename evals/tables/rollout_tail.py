@@ -29,9 +29,9 @@ from rlplan.planner.plans.assembly import host_pool
 from rlplan.profiles.facts import load_facts
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
-from rlplan.simulator.costs.passes.tasks import DRIVER
+from rlplan.simulator.costs.passes import DRIVER
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.lengths import Logged
+from rlplan.workload import Logged
 
 SETTINGS = (
     "model", "gpu", "gpus", "system", "mode", "prompts_per_step", "samples_per_prompt", "max_response",

@@ -9,18 +9,17 @@ from rlplan.dataflow import Task
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
-from rlplan.models.adapter import Adapter
+from rlplan.models import Adapter
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.planner.measured.rows import Record, TableReader, skipped_row
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.results.accuracy import Row
 from rlplan.simulator.memory.task_memory import CONTEXT
-from rlplan.simulator.placed.site import site_at
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_memory
 from rlplan.units import GIB
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 TASK = Task(name="actor.update", role="actor", kind="train", inputs=())
 COLUMNS = (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from rlplan.evals.rows import fitted_on, row_key
 from rlplan.evals.settings.serving import Service, serve
-from rlplan.models.precision import PRECISIONS, Precision
+from rlplan.models import PRECISIONS, Precision
 from rlplan.parts import num_parameters
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_device, load_engine, load_model

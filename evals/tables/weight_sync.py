@@ -15,20 +15,17 @@ from rlplan.errors import FileError, UnknownNameError
 from rlplan.estimate import Estimate, total
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
-from rlplan.models.model import LatentAttention, LayerRun, ModelArchitecture
+from rlplan.models import LatentAttention, LayerRun, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.profiles.sheets import canonical_name, load_device, load_model, model_names
 from rlplan.results.accuracy import Row
-from rlplan.simulator.costs.syncs.transition import sync_case
-from rlplan.simulator.costs.syncs.weight_sync import METADATA, sync_parts
-from rlplan.simulator.placed.plan import PlacedTransition
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.costs.syncs import METADATA, sync_case, sync_parts
+from rlplan.simulator.placed import PlacedTask, PlacedTransition, Site
 from rlplan.transfers import TransitionName
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 # What was published, of which rows are named, and what is forecast. `rollout_ranks` is of all GPUs where training has
 # none of its own; `fitted` is true of every other model of a system by size, from the smallest on, of miles, whose two

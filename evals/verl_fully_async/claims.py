@@ -14,7 +14,7 @@ from rlplan.evals.verl_fully_async.runs import (
     USUAL_REQUIRED,
     USUAL_STALENESS,
 )
-from rlplan.results.reproduced import Point
+from rlplan.results.accuracy import Point
 
 # Steps within 25 %, speed-ups within 20 %.
 STEP_WITHIN, SPEED_UP_WITHIN = 0.25, 0.20

@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 from rlplan.evals.settings.published_points import step_seconds, task_seconds
 from rlplan.job import Engines
 from rlplan.planner.measured.framework_runs import PublishedRun
-from rlplan.workload.lengths import Logged
+from rlplan.workload import Logged
 
 STEPS = 100  # the hours are of so many
 

@@ -6,13 +6,13 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
 from rlplan.executor.environments import environment_names
-from rlplan.executor.model.families import FAMILIES, PRETRAINED_FAMILIES
-from rlplan.executor.parallel.positions import TRAIN_ENGINES, shares_weights
+from rlplan.executor.model.building import FAMILIES, PRETRAINED_FAMILIES
+from rlplan.executor.parallel.meshes import TRAIN_ENGINES, shares_weights
 from rlplan.executor.rollout.engines import DEFAULT_ENGINE, engine_module_names
 from rlplan.executor.rollout.vllm_limits import lacks_of_vllm
 from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.job import RANDOM
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import WHOLE_BATCH_MODES, Plan
 from rlplan.rules import check_plan
 from rlplan.rules.batches import unequal_parts

@@ -8,7 +8,7 @@ Where iterations overlap, `generator/` holds the weights that the next batch is 
 are an update older: a run that goes on makes that batch again.
 
 Of a checkpoint behind a URL the run's folder has the first two and the manifest; the rest is sent from the nodes that
-have it, the manifest's other files first (`rlplan.executor.workers.stored`).
+have it, the manifest's other files first (`rlplan.executor.workers.worker`).
 """
 
 import atexit
@@ -21,16 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from rlplan.errors import FileError
-from rlplan.executor.data.manifests import (
+from rlplan.executor.data.remote_folders import (
     MANIFEST_FILE,
     VERSION,
     Manifest,
+    RemoteFolder,
     check_whole,
     checksums,
+    child_url,
     fetch_files,
     read_manifest,
 )
-from rlplan.executor.data.remote_folders import RemoteFolder, child_url
 from rlplan.executor.data.workload import job_of_batches
 from rlplan.executor.workers.calls import RANDOM_FOLDER, StoreCall
 from rlplan.executor.workers.pools import WorkerGroup, fetched

@@ -9,10 +9,21 @@ import ray
 
 from rlplan.errors import PlanError, WorkerLostError
 from rlplan.executor.rollout.vllm_limits import VLLM
-from rlplan.executor.workers.cluster.carrying import carried_files, outside_paths
-from rlplan.executor.workers.cluster.looking import NodeAnswer, check_reached, check_seen
-from rlplan.executor.workers.cluster.nodes import RayNode, groups_there, plan_nodes
-from rlplan.executor.workers.cluster.placing import Placed, placed_workers, settled_nodes
+from rlplan.executor.workers.cluster.looking import (
+    NodeAnswer,
+    carried_files,
+    check_reached,
+    check_seen,
+    outside_paths,
+)
+from rlplan.executor.workers.cluster.nodes import (
+    Placed,
+    RayNode,
+    groups_there,
+    placed_workers,
+    plan_nodes,
+    settled_nodes,
+)
 from rlplan.executor.workers.processes.joined_ray import joined_ray
 from rlplan.executor.workers.processes.ray_session import running_ray
 from rlplan.files.frozen import FrozenDict

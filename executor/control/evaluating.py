@@ -16,17 +16,15 @@ from rlplan.executor.control.controller import Controller
 from rlplan.executor.control.evaluations import EVALUATIONS_FILE, SAMPLES_FILE, passing_counts
 from rlplan.executor.control.line_file import LineFile
 from rlplan.executor.data.batches import RESPONSE, split_rows
-from rlplan.executor.data.held_out import HeldOut
-from rlplan.executor.data.tokenizer import Tokenizer
+from rlplan.executor.data.prompts import HeldOut, Tokenizer
 from rlplan.executor.data.workload import PromptBatches
-from rlplan.executor.parallel.positions import generation_positions
+from rlplan.executor.parallel.meshes import generation_positions
 from rlplan.executor.workers.calls import EvaluationCall, JudgeCall
 from rlplan.executor.workers.pools import WorkerGroup, fetched
 from rlplan.executor.workers.protocols import PROTOCOLS
 from rlplan.executor.workers.stages import STAGES
 from rlplan.plan import Plan
-from rlplan.workload.evaluation import Evaluation
-from rlplan.workload.lengths import longest
+from rlplan.workload import Evaluation, longest
 
 # Letters of a text that a line on the terminal has room for.
 SHOWN_LETTERS = 60

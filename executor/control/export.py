@@ -13,16 +13,21 @@ from rlplan.errors import FileError
 from rlplan.executor.control.checkpoints import Checkpoint, model_of
 from rlplan.executor.data.remote_folders import RemoteFolder
 from rlplan.executor.model.adapters import layer_of
-from rlplan.executor.model.building import EMBEDDING, HEAD, published_name
-from rlplan.executor.model.families import causal_lm_class, model_config, weights_folder
+from rlplan.executor.model.building import (
+    EMBEDDING,
+    HEAD,
+    causal_lm_class,
+    draw_no_bars,
+    model_config,
+    published_name,
+    weights_folder,
+)
 from rlplan.executor.model.joined import joined_parts, put_together
-from rlplan.executor.model.writing import draw_no_bars
 from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.files.decoding import read_yaml
 from rlplan.files.places import is_url
 from rlplan.files.writing import write_json
-from rlplan.models.adapter import Adapter
-from rlplan.models.folder import CONFIG_FILE
+from rlplan.models import CONFIG_FILE, Adapter
 from rlplan.plan import Plan
 from rlplan.results.stored import PLAN_FILE
 

@@ -16,7 +16,7 @@ from rlplan.executor.data.workload import PromptBatches, job_of_batches
 from rlplan.executor.rollout.vllm_limits import check_vllm_is_here
 from rlplan.executor.workers.calls import HostSetup, PoolSetup, RankInPool
 from rlplan.executor.workers.cluster.looking import clock_offsets
-from rlplan.executor.workers.cluster.placing import Placed
+from rlplan.executor.workers.cluster.nodes import Placed
 from rlplan.executor.workers.host_worker import HostWorker
 from rlplan.executor.workers.pools import (
     WorkerGroup,

@@ -1,18 +1,379 @@
-"""Prompts: as text and as tokens, and in batches for iterations."""
+"""Prompts: their files, their tokens, batches of them in a stream, and those that are held out.
 
-from collections.abc import Mapping, Sequence
+Mistakes in files are gathered, so that a user sees them all at once.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from rlplan.errors import FileError, nearest_name
-from rlplan.executor.data.prompt_files import MESSAGES, ORIGIN, Refuse, Row, at_once, read_rows
-from rlplan.executor.data.tokenizer import Tokenizer
-from rlplan.job import PromptData
-from rlplan.workload.lengths import Lengths, longest
+from rlplan.errors import FileError, UnknownNameError, UserError, nearest_name
+from rlplan.executor.data.batches import Columns, left_padded
+from rlplan.files.reading import check_regular, read_text
+from rlplan.job import Job, PromptData
+from rlplan.workload import Lengths, longest
+
+# Where a row comes from ("prompts.jsonl: line 7"), for messages; beside the file's own keys.
+ORIGIN = "_origin"
+# The messages of a prompt that is a chat, beside the text that the tokenizer's template makes of them.
+MESSAGES = "_messages"
+
+Row = dict[str, Any]
+
+# What is done with a mistake in one row: to raise it, or to keep it and to go on with the next row.
+Refuse = Callable[[FileError], None]
+
+# What `datasets` writes into the folder of a data set, and into that of several splits.
+_DATASET_STATE, _SPLITS = "state.json", "dataset_dict.json"
+
+
+def at_once(error: FileError) -> None:
+    """Raise a mistake: the usual `Refuse`."""
+    raise error
+
+
+def read_rows(path: Path, split: str = "train", refuse: Refuse = at_once) -> list[Row]:
+    """Return the rows of a file or folder as dicts, each with where it comes from.
+
+    Args:
+        path: A `.jsonl` file, a `.parquet` file, a folder of parquet files, or a folder that
+            `save_to_disk` of Hugging Face `datasets` wrote.
+        split: Which one, where the folder has several.
+        refuse: Given each line that holds no row; it is left out where this returns.
+
+    Raises:
+        FileError: It is missing, empty or broken, or the folder holds nothing of that kind.
+    """
+    if path.is_dir():
+        rows = list(_rows_of_folder(path, split))
+    elif path.suffix == ".parquet":
+        rows = list(_rows_of_parquet(path))
+    else:
+        rows, lines = _rows_of_lines(path, refuse)
+        if lines:
+            return rows
+    if not rows:
+        raise FileError(str(path), "holds no prompts")
+    return rows
+
+
+def _rows_of_lines(path: Path, refuse: Refuse) -> tuple[list[Row], int]:
+    """Return the rows of a file's lines, and how many lines there are that hold something."""
+    rows, lines = [], 0
+    # Not splitlines(): a prompt may hold a U+2028, which JSON leaves unescaped.
+    for number, line in enumerate(read_text(path, most_bytes=None).split("\n"), 1):
+        if line.strip():
+            origin = f"{path}: line {number}"
+            lines += 1
+            try:
+                rows.append({**json_object(line, origin), ORIGIN: origin})
+            except FileError as error:
+                refuse(error)
+    return rows, lines
+
+
+def json_object(line: str, origin: str) -> Row:
+    """Return the object that a line of JSON holds.
+
+    Args:
+        origin: Where the line is from, for messages.
+
+    Raises:
+        FileError: The line is no JSON, or holds something else.
+    """
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise FileError(origin, f"is not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise FileError(origin, "is not an object", value=type(row).__name__, allowed="{...}")
+    return row
+
+
+def _rows_of_folder(folder: Path, split: str) -> Iterator[Row]:
+    if (folder / _SPLITS).is_file():
+        splits = _listed(folder / _SPLITS, "splits")
+        if split not in splits:
+            raise FileError(
+                str(folder),
+                "has no such split",
+                field="prompt_data.split",
+                value=split,
+                allowed=", ".join(splits),
+                nearest=nearest_name(split, splits),
+            )
+        folder = folder / split
+    if (folder / _DATASET_STATE).is_file():
+        yield from _rows_of_dataset(folder)
+        return
+    files = sorted(folder.glob("*.parquet"))
+    if not files:
+        raise FileError(
+            str(folder),
+            "is a folder without a data set",
+            allowed="parquet files, or what `save_to_disk` of Hugging Face datasets writes",
+        )
+    for file in files:
+        yield from _rows_of_parquet(file)
+
+
+def _listed(path: Path, key: str) -> list[Any]:
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))[key]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(str(path), f"cannot be read: {error}") from None
+    if not isinstance(listed, list):
+        raise FileError(str(path), "is not a list", field=key, value=listed)
+    return listed
+
+
+def _rows_of_dataset(folder: Path) -> Iterator[Row]:
+    import pyarrow as pa  # noqa: PLC0415  # takes a second
+
+    files = _listed(folder / _DATASET_STATE, "_data_files")
+    if (folder / "indices.arrow").exists() or any("filename" not in file for file in files):
+        raise FileError(str(folder), "is no data set that was saved whole", allowed="save_to_disk")
+    for file in files:
+        path = folder / str(file["filename"])
+        try:
+            with pa.memory_map(str(path)) as source:
+                table = pa.ipc.open_stream(source).read_all()
+        except (OSError, pa.ArrowException) as error:
+            raise FileError(str(path), f"cannot be read: {error}") from None
+        yield from _numbered(table.to_pylist(), path)
+
+
+def _rows_of_parquet(path: Path) -> Iterator[Row]:
+    import pyarrow as pa  # noqa: PLC0415  # takes a second
+    from pyarrow import parquet  # noqa: PLC0415
+
+    check_regular(path, None)
+    try:
+        table = parquet.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise FileError(str(path), f"cannot be read: {error}") from None
+    yield from _numbered(table.to_pylist(), path)
+
+
+def _numbered(rows: Iterable[Row], path: Path) -> Iterator[Row]:
+    for number, row in enumerate(rows, 1):
+        yield {**row, ORIGIN: f"{path}: row {number}"}
+
+
+# A mistake's figures (tokens, columns of a line) differ from row to row; the mistake is the same.
+_FIGURES = re.compile(r"\d+")
+
+
+class NeededColumns(NamedTuple):
+    """Name the columns that every row must have beside its prompt: of those learnt from, and of those held out."""
+
+    prompts: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
+
+
+NO_COLUMNS = NeededColumns()
+
+
+def missing_columns(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[FileError]:
+    """Yield a mistake for each row without one of the columns."""
+    for row in rows:
+        for column in columns:
+            if column not in row:
+                known = [key for key in row if key != ORIGIN]
+                problem = "is missing (the job's rule compares with it)"
+                nearest = nearest_name(column, known)
+                yield FileError(str(row[ORIGIN]), problem, field=column, nearest=nearest)
+
+
+def one_of_each_kind(mistakes: Sequence[UserError]) -> list[UserError]:
+    """Return the first mistake of each kind, which says how many there are of it.
+
+    Mistakes of rows are alike where they are of one field and differ in figures only.
+    """
+    kinds: dict[tuple[str, str], list[UserError]] = {}
+    for mistake in mistakes:
+        kinds.setdefault(_kind(mistake), []).append(mistake)
+    return [_of_all(alike) for alike in kinds.values()]
+
+
+def _kind(mistake: UserError) -> tuple[str, str]:
+    if not isinstance(mistake, FileError):
+        return ("", str(mistake))
+    return (mistake.field or "", _FIGURES.sub("0", mistake.problem))
+
+
+def _of_all(alike: Sequence[UserError]) -> UserError:
+    """Return the first of some mistakes, saying of how many rows it is one."""
+    first = alike[0]
+    if len(alike) == 1 or not isinstance(first, FileError):
+        return first
+    more = f"and {len(alike) - 1} more like it"
+    return FileError(
+        first.file,
+        f"{first.problem} ({more})",
+        field=first.field,
+        value=first.value,
+        allowed=first.allowed,
+        nearest=first.nearest,
+    )
+
+
+class Tokenizer(Protocol):
+    """Turn text into token ids and back."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Return how many ids a model's embedding must hold."""
+
+    @property
+    def pad_id(self) -> int:
+        """Return the id that fills rows up; models never see it attended."""
+
+    @property
+    def eos_id(self) -> int:
+        """Return the id that ends a response."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a prompt, with what the tokenizer puts before a text."""
+
+    def encode_more(self, text: str) -> list[int]:
+        """Return the ids of a text that goes on where another one ended."""
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
+        """Return a chat as text and ids, up to where the answer begins.
+
+        Raises:
+            ValueError: There is no chat template, or it does not take these messages.
+        """
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the text of ids, without special tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteTokenizer:
+    """Take UTF-8 bytes as tokens: 256 bytes, then pad, bos and eos; one id is spare.
+
+    The vocabulary of 260 divides by the usual tensor-parallel sizes of tiny models.
+    """
+
+    vocab_size: ClassVar[int] = 260
+    pad_id: ClassVar[int] = 256
+    bos_id: ClassVar[int] = 257
+    eos_id: ClassVar[int] = 258
+
+    def encode(self, text: str) -> list[int]:
+        """Return bos and the text's bytes."""
+        return [self.bos_id, *text.encode()]
+
+    def encode_more(self, text: str) -> list[int]:
+        """Return the text's bytes."""
+        return list(text.encode())
+
+    def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],  # noqa: ARG002  # the protocol's
+    ) -> tuple[str, list[int]]:
+        """Refuse: bytes have no chat template.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("the tokenizer `bytes` has no chat template; name a folder with one")
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the text of the bytes; what is no UTF-8 becomes U+FFFD, special ids are left out."""
+        return bytes(token for token in tokens if 0 <= token < self.pad_id).decode(errors="replace")
+
+
+class FolderTokenizer:
+    """Wrap the Hugging Face tokenizer that lies in a folder."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        """Return how many ids there are, added ones included."""
+        return len(self._tokenizer)
+
+    @property
+    def pad_id(self) -> int:
+        """Return the padding id; tokenizers without one pad with eos."""
+        pad = self._tokenizer.pad_token_id
+        return self.eos_id if pad is None else int(pad)
+
+    @property
+    def eos_id(self) -> int:
+        """Return the id that ends a response."""
+        return int(self._tokenizer.eos_token_id)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a prompt, special tokens included."""
+        return [int(token) for token in self._tokenizer.encode(text)]
+
+    def encode_more(self, text: str) -> list[int]:
+        """Return the ids of a text that goes on where another one ended, without special tokens."""
+        return [int(token) for token in self._tokenizer.encode(text, add_special_tokens=False)]
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[int]]:
+        """Return a chat in the folder's template as text and ids, up to where the answer begins.
+
+        Raises:
+            ValueError: The folder has no chat template, or it does not take these messages.
+        """
+        if not self._tokenizer.chat_template:
+            raise ValueError("its folder has no chat template")
+        try:
+            text = str(
+                self._tokenizer.apply_chat_template(
+                    list(messages), tokenize=False, add_generation_prompt=True
+                )
+            )
+        except Exception as error:  # noqa: BLE001  # a template is a program of its authors
+            raise ValueError(f"{type(error).__name__}: {error}") from None
+        # The template writes the special tokens itself.
+        ids = self._tokenizer.encode(text, add_special_tokens=False)
+        return text, [int(token) for token in ids]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        """Return the text of ids, without special tokens."""
+        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
+    """Return the tokenizer that a job names.
+
+    Args:
+        spec: "bytes", or a folder with a Hugging Face tokenizer.
+        folder: What a relative `spec` is relative to: the job file's folder.
+
+    Raises:
+        UnknownNameError: It is neither "bytes" nor a folder.
+        FileError: The folder holds no tokenizer, or one that has no end-of-text token.
+    """
+    if spec == "bytes":
+        return ByteTokenizer()
+    path = (folder or Path()) / spec
+    if not path.is_dir():
+        raise UnknownNameError("tokenizer", spec, ["bytes"], hint=f"no folder {path}")
+    # It takes seconds to load, and the byte tokenizer does without.
+    from transformers import AutoTokenizer  # noqa: PLC0415
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise FileError(str(path), f"holds no tokenizer that can be read: {reason}") from None
+    if tokenizer.eos_token_id is None:
+        raise FileError(str(path), "has no end-of-text token", field="eos_token")
+    return FolderTokenizer(tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,3 +543,89 @@ def _encoded(
         raise FileError(
             origin, f"is a chat that the job's tokenizer cannot render: {error}", field="prompt"
         ) from None
+
+
+# In place of an iteration's number it starts the random numbers of all evaluations: what differs between two of
+# them are weights alone. Far above any iteration's and any number of a batch.
+EVALUATION = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Hold an evaluation's prompts: as texts, and as columns whose rows are its responses.
+
+    Attributes:
+        columns: Left-padded `prompt_tokens` (rows, P) and where they are, `prompt_present`; the samples of a
+            prompt are consecutive.
+        dropped: Prompts that were left out for their length.
+    """
+
+    rows: list[dict[str, object]]
+    columns: Columns
+    dropped: int
+
+
+def held_out_of(
+    job: Job,
+    folder: Path,
+    tokenizer: Tokenizer,
+    columns: Sequence[str],
+    mistakes: list[UserError],
+) -> HeldOut | None:
+    """Return the prompts of a job's evaluation, and add to its mistakes; None without any, or with mistakes.
+
+    Args:
+        folder: What relative paths in the job are relative to.
+        columns: Keys that every row must have beside its prompt.
+    """
+    evaluation = job.evaluation
+    if evaluation is None:
+        return None
+    found: list[UserError] = list(_contradictions(job))
+    prompts: Prompts | None = None
+    try:
+        rows = load_prompts(folder / evaluation.prompts_file, job.prompt_data, found.append)
+        found += missing_columns(rows, columns)
+        if rows:
+            lengths, data = job.workload.prompt_tokens, job.prompt_data
+            prompts = encode_prompts(rows, tokenizer, lengths, data, found.append)
+    except UserError as error:
+        found.append(error)
+    mistakes += found
+    if found or prompts is None:
+        return None
+    tokens, present = left_padded(prompts.tokens, tokenizer.pad_id)
+    samples = evaluation.samples_per_prompt
+    held = {
+        "prompt_tokens": tokens.repeat(samples, axis=0),
+        "prompt_present": present.repeat(samples, axis=0),
+    }
+    return HeldOut(prompts.rows, held, prompts.dropped)
+
+
+def _contradictions(job: Job) -> Iterator[UserError]:
+    """Yield what an evaluation cannot be, whatever its prompts are."""
+    evaluation = job.evaluation
+    assert evaluation is not None
+    if evaluation.samples_per_prompt > 1 and not evaluation.temperature:
+        yield FileError(
+            "job",
+            "gives the same response to a prompt each time",
+            field="evaluation.temperature",
+            value=evaluation.temperature,
+            allowed="above 0, or samples_per_prompt: 1",
+        )
+    if job.environments:
+        yield FileError(
+            "job",
+            "plays no episodes",
+            field="evaluation",
+            allowed="a job without environments",
+        )
+    if job.rewards is None or job.rewards.function is None:
+        yield FileError(
+            "job",
+            "has nobody who judges: the processes that call the job's reward function do",
+            field="rewards.function",
+            allowed="a reward function (its weight may be 0)",
+        )

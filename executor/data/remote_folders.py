@@ -1,21 +1,23 @@
-"""Folders on storage that a URL names (`s3://bucket/runs/first`), reached by fsspec.
+"""Files and folders that users name: local ones, and those behind URLs, which are fetched, sent and compared."""
 
-A folder behind a URL is no path: nothing in it is renamed or appended to. It is sent and fetched as a whole, the file that
-makes it whole last. Which storage there is depends on what is installed beside fsspec (`s3fs`, `gcsfs`, `adlfs`, ...), and
-who may use it on what those libraries read (environment, configuration files).
-"""
-
+import hashlib
+import importlib.util
+import os
 import shutil
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from filelock import FileLock
 from fsspec.core import url_to_fs
 
-from rlplan.errors import FileError
+from rlplan.errors import FileError, nearest_name
+from rlplan.files.decoding import decode, load_json
+from rlplan.files.frozen import FrozenDict
 from rlplan.files.places import is_url
+from rlplan.files.reading import check_regular
 
 _Found = TypeVar("_Found")
 EXAMPLES = "a URL such as s3://bucket/folder or gs://bucket/folder"
@@ -184,3 +186,167 @@ def check_url(place: str, field: str) -> str:
     if not is_url(place):
         raise FileError(field, "is no URL", value=place, allowed=EXAMPLES)
     return place
+
+
+MANIFEST_FILE = "manifest.json"
+VERSION = 2  # 1 had pickles in it, and no manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """Hold the SHA-256 checksum of every other file of a checkpoint, by its path in the folder."""
+
+    version: int = VERSION
+    sha256: FrozenDict[str, str]
+
+
+def checksums(folder: Path) -> FrozenDict[str, str]:
+    """Return the checksum of every file of a folder but its manifest, by its path in the folder.
+
+    Raises:
+        FileError: A file cannot be read, or is none.
+    """
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() or name == MANIFEST_FILE:
+            continue
+        check_regular(path, None)
+        with path.open("rb") as stream:
+            found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return FrozenDict(found)
+
+
+def read_manifest(folder: Path) -> Mapping[str, str]:
+    """Return the checksums that were written beside the files of a folder.
+
+    Raises:
+        FileError: There are none.
+    """
+    file = folder / MANIFEST_FILE
+    return decode(Manifest, load_json(file), str(file)).sha256
+
+
+def fetch_whole(url: str, into: Path) -> None:
+    """Fetch all that is behind a URL, and refuse it where a file is not as the manifest there says.
+
+    Raises:
+        FileError: It cannot be read, or names the file that is another one.
+    """
+    RemoteFolder(url).fetch(into)
+    check_whole(url, read_manifest(into), checksums(into))
+
+
+def fetch_files(url: str, into: Path, written: Mapping[str, str]) -> None:
+    """Fetch some of the files behind a URL, and refuse one that is not as it was written.
+
+    Args:
+        written: Their checksums of then, by name.
+
+    Raises:
+        FileError: One cannot be read, or is another one.
+    """
+    RemoteFolder(url).fetch(into, sorted(written))
+    check_whole(url, written, checksums(into))
+
+
+def check_whole(place: str, written: Mapping[str, str], there: Mapping[str, str]) -> None:
+    """Refuse a folder of which a file is not as it was written.
+
+    Args:
+        place: The folder's path or URL.
+        written: Checksums of then.
+        there: Those of now.
+
+    Raises:
+        FileError: Names the file that is another one, or that is missing.
+    """
+    for name in sorted(written.keys() | there.keys()):
+        if written.get(name) != there.get(name):
+            problem = (
+                "is not in the manifest" if name not in written else "is not as it was written"
+            )
+            raise FileError(f"{place}/{name}", problem if name in there else "is missing")
+
+
+# As `huggingface_hub` names where caches are.
+CACHE_HOME = "XDG_CACHE_HOME"
+
+
+@cache
+def fetched_folder(url: str, field: str = "") -> Path:
+    """Return a folder of this machine with what lies behind a URL; a process looks for changes once.
+
+    Args:
+        field: What people call it, for messages.
+
+    Raises:
+        FileError: Nothing is there, or it cannot be read.
+    """
+    remote = RemoteFolder(url, field)
+    names = remote.names()
+    if not names:
+        raise FileError(url, "no such folder", field=field or None)
+    state = f"{remote.url}\n{remote.state()}"
+    home = Path(os.environ.get(CACHE_HOME) or Path.home() / ".cache", "rlplan", "fetched")
+    there = home / hashlib.sha256(state.encode()).hexdigest()[:24]
+    try:
+        fetched_once(there, partial(remote.fetch, names=names))
+    except OSError as error:
+        problem = f"cannot be kept in {home}: {error.strerror or error}"
+        raise FileError(url, problem, field=field or None) from None
+    return there
+
+
+def is_in_a_file(spec: str) -> bool:
+    """Tell whether a name is meant as one of a Python file."""
+    return ":" in spec or spec.endswith(".py")
+
+
+def load_from_file(spec: str, folder: Path) -> Any:
+    """Return what a user's file defines under a name; the file is run.
+
+    Load it in the process that calls it: a function of a user's file cannot be sent elsewhere.
+
+    Args:
+        spec: `path/to/file.py:name`.
+        folder: What a relative path is relative to: the job file's folder.
+
+    Raises:
+        FileError: The file is missing or fails when it is imported, or has no such function.
+    """
+    file, _, name = spec.rpartition(":") if ":" in spec else (spec, ":", "")
+    path = folder / file
+    if not path.is_file():
+        siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise FileError(str(path), "no such file", nearest=nearest_name(path.name, siblings))
+    module = _run_module(path)
+    functions = sorted(
+        key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
+    )
+    if name not in functions:
+        raise FileError(
+            str(path),
+            "has no such function",
+            value=name,
+            allowed=", ".join(functions) or None,
+            nearest=nearest_name(name, functions),
+        )
+    return getattr(module, name)
+
+
+def _run_module(path: Path) -> Any:
+    module_spec = importlib.util.spec_from_file_location(f"rlplan_user_{path.stem}", path)
+    if module_spec is None or module_spec.loader is None:
+        raise FileError(str(path), "is not a Python file", allowed="path/to/file.py:name")
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        raise FileError(str(path), f"cannot be imported: {in_words(error)}") from error
+    return module
+
+
+def in_words(error: Exception) -> str:
+    """Return an exception's type and message."""
+    return f"{type(error).__name__}: {error}"

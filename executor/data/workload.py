@@ -12,20 +12,27 @@ import numpy.typing as npt
 from rlplan.dataflow import begun_work
 from rlplan.errors import FileError, PlanError, UserError, nearest_name, refuse
 from rlplan.executor.data.batches import PADDING, PROMPT, Columns, left_padded
-from rlplan.executor.data.held_out import HeldOut, held_out_of
-from rlplan.executor.data.mistakes import (
+from rlplan.executor.data.prompts import (
     NO_COLUMNS,
+    ORIGIN,
+    HeldOut,
     NeededColumns,
+    Prompts,
+    PromptStream,
+    Refuse,
+    Tokenizer,
+    at_once,
+    encode_prompts,
+    held_out_of,
+    load_prompts,
+    load_tokenizer,
     missing_columns,
     one_of_each_kind,
+    read_rows,
 )
-from rlplan.executor.data.prompt_files import ORIGIN, Refuse, at_once, read_rows
-from rlplan.executor.data.prompts import Prompts, PromptStream, encode_prompts, load_prompts
-from rlplan.executor.data.tokenizer import Tokenizer, load_tokenizer
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.workload.environment import Environment
-from rlplan.workload.lengths import longest, sample_lengths
+from rlplan.workload import Environment, longest, sample_lengths
 
 # Made-up texts of a job without a file of them: enough that batches differ.
 MADE_UP_TEXTS = 64

@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 from rlplan.executor.data.batches import RESPONSE
-from rlplan.executor.data.packing import packed_tokens
-from rlplan.executor.data.token_balancing import balanced_rows
+from rlplan.executor.data.packing import balanced_rows, packed_tokens
 from rlplan.executor.learning.losses import Loss, load_loss
-from rlplan.executor.passes.forward import (
+from rlplan.executor.passes import (
     Reader,
     head_outputs,
     pack_for,
+    pipeline_backward,
     policy_reader,
     read_values,
 )
-from rlplan.executor.passes.pipeline import pipeline_backward
 from rlplan.executor.weights.shard import ModelShard
 from rlplan.job import Hyperparameters
 

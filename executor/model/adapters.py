@@ -15,11 +15,17 @@ import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Partial
 
-from rlplan.executor.parallel.cuts import even_cut
 from rlplan.executor.parallel.meshes import RankMesh
-from rlplan.executor.parallel.sums import DividedGradient, SharedInput, SummedBothWays, SummedOutput
-from rlplan.executor.parallel.tensor_parallel import COLUMN_MODULES, ROW_MODULES
-from rlplan.models.adapter import Adapter
+from rlplan.executor.parallel.tensor_parallel import (
+    COLUMN_MODULES,
+    ROW_MODULES,
+    DividedGradient,
+    SharedInput,
+    SummedBothWays,
+    SummedOutput,
+    even_cut,
+)
+from rlplan.models import Adapter
 
 PARTS = {"attention": ("self_attn",), "feed-forward": ("mlp",), "all-linear": ("self_attn", "mlp")}
 LORA_A, LORA_B = "lora_A", "lora_B"

@@ -121,7 +121,7 @@ def takes_kernel(config: Any, device: torch.device, usual: Attention) -> bool:
     of a few tokens: so a GPU too old, a head size or a window that it lacks goes the usual way.
 
     Args:
-        config: The model's configuration (`rlplan.executor.model.families`).
+        config: The model's configuration (`rlplan.executor.model.building`).
         usual: What attends where there is no kernel.
     """
     if device.type not in DEVICES or any(

@@ -15,9 +15,8 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor, nn
 
-from rlplan.executor.parallel.cuts import Cut, even_cut
 from rlplan.executor.parallel.meshes import RankGroup, RankMesh
-from rlplan.executor.parallel.sums import SharedInput, SummedOutput
+from rlplan.executor.parallel.tensor_parallel import Cut, SharedInput, SummedOutput, even_cut
 
 Counts = Sequence[int]
 

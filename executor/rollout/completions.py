@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rlplan.dataflow import begun_work
 from rlplan.executor.data.batches import Rows, whole_blocks
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 Moment = tuple[int, int]
 """A segment, and a step in it."""

@@ -15,12 +15,12 @@ from torch.distributed.tensor import DTensor, Shard
 
 from rlplan.executor.model.adapters import FROZEN, LORA_A, LORA_B
 from rlplan.executor.model.building import HEAD
-from rlplan.executor.parallel.cuts import Cut
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.parallel.tensor_parallel import (
     COLUMN_MODULES,
     PARTIAL_GRADIENT_MODULES,
     ROW_MODULES,
+    Cut,
 )
 
 # Of adapters, what ranks hold whole: each sees the gradients of its slice of the layer.

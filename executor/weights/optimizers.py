@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rlplan.executor.parallel.meshes import RankGroup, RankMesh
 from rlplan.executor.weights.flat import FlatParameters, local_part
 from rlplan.job import Hyperparameters
-from rlplan.models.learning_rate import LearningRateSchedule
+from rlplan.models import LearningRateSchedule
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 # Where torch steps in one kernel. On a CPU that one rounds otherwise, by the last bit of some weights

@@ -21,10 +21,9 @@ from rlplan.executor.model.experts import is_expert
 from rlplan.executor.model.joined import APART
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.weights.adapted import AdaptedParameters
-from rlplan.executor.weights.expert_parallel import ExpertParallelParameters
 from rlplan.executor.weights.flat import Entry, FlatParameters, distinct_parameters, entries_of
-from rlplan.executor.weights.fully_sharded import FullyShardedParameters
-from rlplan.models.folder import WEIGHT_FILES
+from rlplan.executor.weights.fully_sharded import ExpertParallelParameters, FullyShardedParameters
+from rlplan.models import WEIGHT_FILES
 
 SCORE = "score.weight"
 PREFIXES = ("model.", "", "language_model.model.", "model.language_model.")

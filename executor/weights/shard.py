@@ -13,18 +13,17 @@ from rlplan.executor.model.adapters import AdaptedLinear, adapters_off, add_adap
 from rlplan.executor.model.building import EMBEDDING, HEAD, StageModel, build_stages, scalar_head
 from rlplan.executor.model.experts import cut_experts, is_expert
 from rlplan.executor.model.joined import keep_heads
-from rlplan.executor.parallel.meshes import RankGroup, RankMesh
-from rlplan.executor.parallel.positions import cuts_sequences
-from rlplan.executor.parallel.tensor_parallel import apply_tensor_parallelism
-from rlplan.executor.parallel.vocabulary import cut_vocabulary
-from rlplan.executor.parallel.wide_norms import cut_wide_norms
-from rlplan.executor.weights.adapted import AdaptedParameters
-from rlplan.executor.weights.expert_parallel import (
-    ExpertParallelOptimizer,
-    ExpertParallelParameters,
+from rlplan.executor.parallel.meshes import RankGroup, RankMesh, cuts_sequences
+from rlplan.executor.parallel.tensor_parallel import (
+    apply_tensor_parallelism,
+    cut_vocabulary,
+    cut_wide_norms,
 )
+from rlplan.executor.weights.adapted import AdaptedParameters
 from rlplan.executor.weights.flat import FlatParameters, distinct_parameters
 from rlplan.executor.weights.fully_sharded import (
+    ExpertParallelOptimizer,
+    ExpertParallelParameters,
     FullyShardedOptimizer,
     FullyShardedParameters,
     shard_fully,
@@ -32,9 +31,7 @@ from rlplan.executor.weights.fully_sharded import (
 from rlplan.executor.weights.optimizers import FlatOptimizer, ShardOptimizer
 from rlplan.executor.weights.pretrained import PretrainedFolder, parts_of, read_weights
 from rlplan.executor.weights.shared_parameters import SharedParameters
-from rlplan.models.adapter import Adapter
-from rlplan.models.model import Head, ModelArchitecture
-from rlplan.models.precision import Precision
+from rlplan.models import Adapter, Head, ModelArchitecture, Precision
 from rlplan.plan import TaskPlan
 
 

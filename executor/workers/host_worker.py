@@ -7,7 +7,7 @@ from typing import Any
 from rlplan.executor.data.batches import Columns
 from rlplan.executor.workers.calls import HostSetup, JudgeCall, StoreCall, TaskCall
 from rlplan.executor.workers.clock import set_clock
-from rlplan.executor.workers.cluster.carrying import seen_job
+from rlplan.executor.workers.cluster.looking import seen_job
 from rlplan.executor.workers.processes.process_state import (
     peak_bytes,
     read_random_states,
@@ -15,7 +15,7 @@ from rlplan.executor.workers.processes.process_state import (
 )
 from rlplan.executor.workers.protocols import registered
 from rlplan.executor.workers.stages import STAGES
-from rlplan.executor.workers.stored import clear, fetch, fetched, store
+from rlplan.executor.workers.worker import clear, fetch, fetched, store
 
 
 class HostWorker:

@@ -1,13 +1,15 @@
-"""A worker: one process on one device of a pool, with its shards of all models of the pool.
+"""The worker: one process a rank, with the models of its pool."""
 
-Colocated tasks run one after another, in the order in which the controller sends them.
-"""
-
+import hashlib
 import os
+import shutil
 import socket
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,17 +17,28 @@ import psutil
 import ray
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
+from rlplan.dataflow import Task
 from rlplan.executor.data.batches import Columns
-from rlplan.executor.parallel.meshes import wait_for_device
-from rlplan.executor.probing.loop import loop_flops_per_second
-from rlplan.executor.probing.passes import PassBench, work_a_while
-from rlplan.executor.weights.reshard import ShardLayout
-from rlplan.executor.weights.shard import ModelShard, freeze_collector
+from rlplan.executor.data.remote_folders import RemoteFolder, checksums, fetch_whole, fetched_once
+from rlplan.executor.model.building import weights_folder
+from rlplan.executor.parallel.meshes import (
+    RankMesh,
+    RankPositions,
+    generation_positions,
+    make_mesh,
+    shares_weights,
+    task_positions,
+    wait_for_device,
+)
+from rlplan.executor.probing import PassBench, loop_flops_per_second, work_a_while
+from rlplan.executor.weights.shard import ModelShard, build_shard, freeze_collector
 from rlplan.executor.weights.stored_shards import load_shard, save_shard
-from rlplan.executor.weights.transition import shard_layout_of
+from rlplan.executor.weights.transition import PoolTransition, ShardLayout, shard_layout_of
 from rlplan.executor.workers.calls import (
     GENERATOR_FOLDER,
+    RANDOM_FOLDER,
     CallReport,
     EvaluationCall,
     PoolSetup,
@@ -37,8 +50,7 @@ from rlplan.executor.workers.calls import (
     TaskCall,
 )
 from rlplan.executor.workers.clock import now_seconds, set_clock
-from rlplan.executor.workers.cluster.carrying import seen_job
-from rlplan.executor.workers.pool_models import PoolModels, as_array
+from rlplan.executor.workers.cluster.looking import seen_job
 from rlplan.executor.workers.processes.process_state import (
     peak_bytes,
     read_random_states,
@@ -46,10 +58,148 @@ from rlplan.executor.workers.processes.process_state import (
 )
 from rlplan.executor.workers.protocols import registered
 from rlplan.executor.workers.stages import STAGES
-from rlplan.executor.workers.stored import clear, fetch, fetched, store
 from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.job import Job
 from rlplan.probing import ModelPass
+
+
+class PoolModels:
+    """Build and hold a rank's shards of all models of its pool.
+
+    Every rank of the pool builds its own at the same time, since groups of ranks are made together.
+
+    Attributes:
+        shards: By role, the shard in the layout in which the model is trained or infers.
+        transition: What brings the weights to the generate layout inside this pool, if they differ.
+    """
+
+    def __init__(self, setup: PoolSetup, rank: int, ranks: int, device: torch.device) -> None:
+        self.setup, self.device = setup, device
+        self.shards: dict[str, ModelShard] = {}
+        self.transition: PoolTransition | None = None
+        self._rank, self._ranks = rank, ranks
+        self._meshes: dict[tuple[RankPositions, int], RankMesh] = {}
+        self._generator: ModelShard | None = None
+
+    @property
+    def generator(self) -> ModelShard:
+        """Return the shard that generates."""
+        assert self._generator is not None, "this pool generates nothing"
+        return self._generator
+
+    @property
+    def generates_behind(self) -> bool:
+        """Tell whether this pool generates with weights older than those that are trained."""
+        return self._generator is not None and self.setup.plan.flow.is_batch_ahead
+
+    def tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
+        """Return a copy on the device; arrays of the object store cannot be written."""
+        return torch.tensor(array, device=self.device)
+
+    def shard_of(self, task: Task) -> ModelShard:
+        """Return the shard of a task's role, adapters off where it wants that; built in the task's layout if need be."""
+        if task.role not in self.shards:
+            positions = task_positions(self.setup.plan.tasks[task.name], self._ranks)
+            self.shards[task.role] = self._build(task, positions)
+        shard = self.shards[task.role]
+        return shard.without_adapters() if task.without_adapter else shard
+
+    def build_generator(self, task: Task) -> None:
+        """Build the shard that generates, and what brings the weights to it; or share a shard."""
+        plan, shard = self.setup.plan, self.shards.get(task.role)
+        if shard is not None and shares_weights(plan):
+            self._generator = shard
+            return
+        # Within a pool its weights come from those that are trained.
+        positions, filled = generation_positions(plan), shard is None
+        self._generator = self._build(task, positions, filled=filled)
+        if shard is not None:
+            self.transition = PoolTransition(plan, shard, self._generator)
+            self.transition.release()
+
+    def _build(self, task: Task, positions: RankPositions, *, filled: bool = True) -> ModelShard:
+        job, layout = self.setup.plan.job, self.setup.plan.tasks[task.name]
+        rate, settings = None, job.hyperparameters
+        if task.trains:
+            rate = settings.learning_rate if task.head == "lm" else settings.critic_learning_rate
+        shard = build_shard(
+            job.architecture(task.role),
+            task.head,
+            self._mesh(positions, layout.ep),
+            role=task.role,
+            seed=self.setup.seed,
+            precision=job.precision or "fp32",
+            adapter=job.adapter(task.role) if task.trains else None,
+            folder=weights_folder(job, task.role),
+            filled=filled,
+            learning_rate=rate,
+            layout=layout,
+        )
+        if shard.trainer is not None:
+            shard.trainer.configure(settings, job.workload.updates * job.workload.epochs)
+        if layout.offload and not task.generates:
+            shard.offload()
+        return shard
+
+    def _mesh(self, positions: RankPositions, ep: int) -> RankMesh:
+        if (positions, ep) not in self._meshes:
+            made = make_mesh(positions, self._rank, self.device, ep)
+            self._meshes[positions, ep] = made
+        return self._meshes[positions, ep]
+
+
+def as_array(values: Tensor) -> np.ndarray[Any, Any]:
+    """Return a tensor's values on the host, as calls pass them on."""
+    return values.detach().cpu().numpy()
+
+
+def store(call: StoreCall, write: Callable[[StoreCall], None]) -> Mapping[str, str]:
+    """Write a rank's part of a checkpoint.
+
+    Returns:
+        Checksums of the files that were sent to a URL, by their paths; none of what lies in a folder.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    if not call.url:
+        write(call)
+        return {}
+    with tempfile.TemporaryDirectory(prefix="rlplan-stored-") as made:
+        folder = Path(made)
+        (folder / RANDOM_FOLDER).mkdir()
+        write(replace(call, folder=folder, url=""))
+        RemoteFolder(call.url).send(folder)
+        return checksums(folder)
+
+
+def fetch(call: StoreCall) -> None:
+    """Fetch a checkpoint from its URL to this node, if no other rank has done so.
+
+    Raises:
+        FileError: It cannot be read, or a file of it is not as it was written.
+    """
+    if not call.url:
+        return
+    fetched_once(_copy(call.url), partial(fetch_whole, call.url))
+
+
+def fetched(call: StoreCall) -> StoreCall:
+    """Return a call whose folder is on this node."""
+    return replace(call, folder=_copy(call.url), url="") if call.url else call
+
+
+def clear(call: StoreCall) -> None:
+    """Clear away what was fetched."""
+    if call.url:
+        shutil.rmtree(_copy(call.url), ignore_errors=True)
+
+
+def _copy(url: str) -> Path:
+    """Return where this node keeps what it fetches from a URL."""
+    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir(), f"rlplan-fetched-{os.getuid()}", name)
+
 
 # Of gloo and NCCL: over which interface the ranks of a pool reach each other.
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")

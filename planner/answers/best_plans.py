@@ -21,8 +21,7 @@ from rlplan.planner.search import search
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.jobs.nodes import left_to_framework, on_usual_nodes
 from rlplan.profiles.sheets import load_framework, sheet_of
-from rlplan.results.frontier import Frontier, FrontierPoint
-from rlplan.results.searched import Candidate, SearchResult
+from rlplan.results.forecast import Candidate, Frontier, FrontierPoint, SearchResult
 from rlplan.simulator.timeline.assemble import batch_tokens
 from rlplan.specs import Specs
 

@@ -21,7 +21,7 @@ from rlplan.results.forecast import Forecast
 from rlplan.rules import refusals
 from rlplan.rules.layouts import divisors
 from rlplan.rules.transition import transition_for
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import device_pools
 from rlplan.simulator.timeline.pool_memory import TRANSITION, memory_moments, pool_memory

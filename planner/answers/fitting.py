@@ -17,7 +17,7 @@ from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast
 from rlplan.simulator.simulate import simulate
 from rlplan.specs import NO_SPECS, Specs
-from rlplan.workload.lengths import longest
+from rlplan.workload import longest
 
 # Of each search, which only has to find some plan that fits.
 SEARCH_SECONDS = 0.5

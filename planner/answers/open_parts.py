@@ -18,7 +18,7 @@ from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules, ScheduleSpace
 from rlplan.planner.search import check_searched, search
 from rlplan.profiles.facts import Facts
-from rlplan.simulator.placed.site import sites_of
+from rlplan.simulator.placed import sites_of
 from rlplan.specs import Specs
 
 

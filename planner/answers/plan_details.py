@@ -10,14 +10,19 @@ from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.facts import Facts
-from rlplan.results.plan_details import MemoryMoment, PlanDetails, ResponsesUnderWay, WhatIf
-from rlplan.results.searched import SearchResult
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.results.forecast import (
+    MemoryMoment,
+    PlanDetails,
+    ResponsesUnderWay,
+    SearchResult,
+    WhatIf,
+)
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.agenda import response_end_seconds
 from rlplan.simulator.timeline.assemble import device_pools
 from rlplan.simulator.timeline.pool_memory import memory_moments
-from rlplan.workload.lengths import stretched
+from rlplan.workload import stretched
 
 # Of each search; one that is cut short says how far its plan may be from the best.
 SEARCH_SECONDS = 60.0

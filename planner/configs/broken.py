@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from rlplan.errors import FileError
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.planner.configs.frameworks import has, load_part
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.settings import Settings

@@ -12,7 +12,7 @@ from rlplan.errors import FileError, nearest_name
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain
 from rlplan.job import Job, Role
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import PlanDraft
 from rlplan.planner.configs.frameworks import load_part
 from rlplan.planner.configs.models import model_of

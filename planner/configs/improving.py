@@ -27,7 +27,7 @@ from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.rules import refusals
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.agenda import agenda_of
 from rlplan.simulator.timeline.assemble import device_pools

@@ -18,8 +18,7 @@ from rlplan.job import (
     Role,
     TrainerOptions,
 )
-from rlplan.models.adapter import Adapter
-from rlplan.models.precision import Precision, TrainingPrecision
+from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import (
     BUCKET_BYTES,
     USUAL_MODE,
@@ -40,10 +39,9 @@ from rlplan.profiles.sheets import (
     load_framework,
     sheet_of,
 )
-from rlplan.simulator.workload.packing import packed_sequences
+from rlplan.simulator.workload import packed_sequences
 from rlplan.specs import Specs
-from rlplan.workload.lengths import Lengths, Logged
-from rlplan.workload.work import Workload
+from rlplan.workload import Lengths, Logged, Workload
 
 USUAL_ENGINES, USUAL_LOSS = Engines(), Hyperparameters()
 TRAIN_POOL, ROLLOUT_POOL, REWARD_POOL = "train", "rollout", "reward"

@@ -43,8 +43,7 @@ from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.jobs.nodes import left_to_framework
 from rlplan.profiles.sheets import canonical_name, sheet_of
-from rlplan.results.frontier import Frontier
-from rlplan.results.searched import Candidate, SearchResult
+from rlplan.results.forecast import Candidate, Frontier, SearchResult
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
 from rlplan.specs import Specs

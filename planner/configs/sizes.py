@@ -5,13 +5,12 @@ from dataclasses import replace
 from typing import Final, cast
 
 from rlplan.job import Role, State, TrainerOptions
-from rlplan.models.adapter import Adapter
-from rlplan.models.precision import TrainingPrecision
+from rlplan.models import Adapter, TrainingPrecision
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.profiles.sheets import engine_names
 from rlplan.rules.layouts import divisors
-from rlplan.sheets.hardware import DeviceSheet
+from rlplan.sheets import DeviceSheet
 from rlplan.units import GIB
 
 # Roles whose models are read and not trained: they have weights alone.

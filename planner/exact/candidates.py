@@ -21,8 +21,7 @@ from rlplan.planner.layouts.pool_rows import PoolRows
 from rlplan.planner.placements.partitions import ColocatedSet
 from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.planner.requests.specs import ROUNDING
-from rlplan.simulator.placed.columns import Flags, Floats, Ints
-from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed import Flags, Floats, Ints, Site
 
 
 class BesideGeneration(NamedTuple):

@@ -26,16 +26,15 @@ from typing import NamedTuple
 import numpy as np
 
 from rlplan.job import Job
-from rlplan.models.model import layer_kinds
-from rlplan.sheets.hardware import EngineSheet
-from rlplan.simulator.environments.host import host_share
-from rlplan.simulator.generation.episodes.playing import Episode, EpisodeShare
-from rlplan.simulator.generation.prices.grids import NODES
-from rlplan.simulator.generation.prices.stepping import EngineSteps
+from rlplan.models import layer_kinds
+from rlplan.sheets import EngineSheet
+from rlplan.simulator.environments import host_share
+from rlplan.simulator.generation.episodes import Episode, EpisodeShare
+from rlplan.simulator.generation.prices import NODES, EngineSteps
 from rlplan.simulator.generation.replica import blocks_of
 from rlplan.simulator.generation.shares import longest_episodes
-from rlplan.simulator.placed.columns import Flags, Floats, Ints
-from rlplan.simulator.workload.sequences import statistics_of
+from rlplan.simulator.placed import Flags, Floats, Ints
+from rlplan.simulator.workload import statistics_of
 
 # Seconds that no generation of a replica can beat, in closed form: nothing is played.
 #

@@ -30,10 +30,10 @@ from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.transition import transitions
 from rlplan.simulator.costs.calibrated import times_of
-from rlplan.simulator.costs.syncs.transition import least_sync_seconds, transition_cost
+from rlplan.simulator.costs.syncs import least_sync_seconds, transition_cost
 from rlplan.simulator.costs.traffic import call_of
 from rlplan.simulator.generation.generating import steps_of
-from rlplan.simulator.generation.prices.stepping import EngineSteps
+from rlplan.simulator.generation.prices import EngineSteps
 from rlplan.simulator.generation.shares import longest_shares, waits
 from rlplan.simulator.memory.engine_share import Room
 from rlplan.simulator.memory.task_memory import (
@@ -48,12 +48,9 @@ from rlplan.simulator.memory.transition_memory import (
     train_shard_bytes,
     transition_terms,
 )
-from rlplan.simulator.placed.columns import Flags, Floats, Ints
-from rlplan.simulator.placed.plan import PlacedTransition
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTransition, Site
 from rlplan.simulator.stages import task_cost
-from rlplan.simulator.workload.sequences import statistics_of
+from rlplan.simulator.workload import statistics_of
 from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName
 
 # How a pool can generate: in which layout, after which transition, with how much KV cache.

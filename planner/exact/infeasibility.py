@@ -9,7 +9,7 @@ from rlplan.planner.exact.space import Space, generates_alone
 from rlplan.planner.layouts.pool_rows import roles_of
 from rlplan.planner.placements.allocations import Share, devices_of, gpus_of
 from rlplan.planner.placements.partitions import ColocatedSet, Placement
-from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed import Site
 from rlplan.units import show_bytes
 
 

@@ -52,22 +52,19 @@ from rlplan.simulator.generation.over_provisioning import (
     cost_until_enough,
     kept_of,
 )
-from rlplan.simulator.generation.prices.stepping import EngineSteps
+from rlplan.simulator.generation.prices import EngineSteps
 from rlplan.simulator.generation.shares import (
     ORDER_SEED,
     evenly_spread,
     first_replicas_rows,
     longest_shares,
 )
-from rlplan.simulator.placed.columns import Floats
-from rlplan.simulator.placed.site import Site, host_site
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import Floats, PlacedTask, Site, host_site
 from rlplan.simulator.stages import task_cost
-from rlplan.simulator.workload.sequences import statistics_of
+from rlplan.simulator.workload import statistics_of
 from rlplan.specs import NO_SPECS, Specs
 from rlplan.transfers import TransitionName
-from rlplan.workload.lengths import Empirical, longest
-from rlplan.workload.work import Workload
+from rlplan.workload import Empirical, Workload, longest
 
 
 class StreamTable(GenerationTable):

@@ -33,17 +33,18 @@ from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.costs.layouts import layout_seconds
 from rlplan.simulator.memory.states import GRADIENTS_SHARDED
 from rlplan.simulator.memory.task_memory import COMMUNICATORS, layout_memory
-from rlplan.simulator.placed.columns import (
+from rlplan.simulator.placed import (
     COLUMNS,
     RECOMPUTES,
     Flags,
     Floats,
     Ints,
     LayoutColumns,
+    PlacedTask,
+    PlacedTasks,
+    Site,
     Zero,
 )
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
 from rlplan.stages import Stage
 
 Rows = npt.NDArray[Any]

@@ -17,8 +17,7 @@ from rlplan.planner.layouts.option_table import (
     front_of_groups,
 )
 from rlplan.planner.placements.partitions import GENERATION, ColocatedSet
-from rlplan.simulator.placed.columns import Floats, Ints
-from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed import Floats, Ints, Site
 
 # How dear memory is for quick choices, in shares of (a pool's least seconds) / (a GPU's memory): from
 # nothing to everything. They only decide how good the first plan is, not what is found in the end.

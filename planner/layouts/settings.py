@@ -1,7 +1,7 @@
 """Layouts that a task can have on a pool: parallel sizes and batch settings, before any cost.
 
 This is the space that is searched. `TaskPlan`s are for tests and single plans; a search takes the same
-layouts as columns (`rlplan.simulator.placed.columns`).
+layouts as columns (`rlplan.simulator.placed`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,8 +14,7 @@ import numpy as np
 
 from rlplan.job import Job
 from rlplan.layout import layers_of_stages
-from rlplan.models.model import ModelArchitecture
-from rlplan.models.precision import PRECISIONS
+from rlplan.models import PRECISIONS, ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskDraft, TaskPlan
 from rlplan.planner.placements.allocations import gpus_of
@@ -31,10 +30,10 @@ from rlplan.rules.layouts import (
     divides_mlp,
     divisors,
 )
-from rlplan.sheets.hardware import EngineSheet
-from rlplan.simulator.placed.columns import RECOMPUTES, LayoutColumns, Zero
-from rlplan.simulator.workload.packing import packed_sequences
-from rlplan.workload.work import Workload
+from rlplan.sheets import EngineSheet
+from rlplan.simulator.placed import RECOMPUTES, LayoutColumns, Zero
+from rlplan.simulator.workload import packed_sequences
+from rlplan.workload import Workload
 
 # Context parallelism is for sequences that one GPU's memory does not hold: with fewer tokens than these
 # on a rank, its exchange of keys and values costs more than data or tensor parallelism's.

@@ -17,10 +17,9 @@ from rlplan.planner.measured.reading import KnownTables, open_table, own_tables,
 from rlplan.profiles.facts import DATASHEET
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
-from rlplan.results.measurement import MeasuredRun
-from rlplan.results.step_log import LoggedSteps
+from rlplan.results.measurement import LoggedSteps, MeasuredRun
 from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, is_run, read_forecast, read_run
-from rlplan.simulator.costs.passes.tasks import DRIVER, STATES_AWAY, STATES_BACK
+from rlplan.simulator.costs.passes import DRIVER, STATES_AWAY, STATES_BACK
 from rlplan.simulator.observations import (
     Observation,
     observations_of,

@@ -23,17 +23,15 @@ from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.catalog import load_engine, load_job
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast
-from rlplan.results.measurement import MeasuredRun
-from rlplan.results.step_check import StageCheck, StepCheck, Verdict
-from rlplan.results.step_log import LoggedSteps
+from rlplan.results.measurement import LoggedSteps, MeasuredRun, StageCheck, StepCheck, Verdict
 from rlplan.results.stored import PLAN_FILE, is_run, read_run
-from rlplan.simulator.costs.passes.tasks import STATES_AWAY, STATES_BACK
+from rlplan.simulator.costs.passes import STATES_AWAY, STATES_BACK
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.simulator.validation import compare
-from rlplan.simulator.workload.sequences import statistics_of
+from rlplan.simulator.workload import statistics_of
 from rlplan.units import show_seconds
-from rlplan.workload.lengths import longest, mean_length
+from rlplan.workload import longest, mean_length
 
 # A longest response of more times the mean leaves most of a batch's running slots empty at its end: of lengths
 # with the log standard deviation of published runs (0.6 to 0.8), the longest of 256 are 4 times the mean and more.

@@ -11,7 +11,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.errors import nearest_name
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role
-from rlplan.models.precision import Precision
+from rlplan.models import Precision
 from rlplan.plan import (
     BY_SAMPLE_MODE,
     ENDLESS_MODE,
@@ -30,9 +30,8 @@ from rlplan.planner.plans.assembly import assemble
 from rlplan.planner.plans.trained import TrainerSizes, trainer_task
 from rlplan.profiles.catalog import device_names, load_engine, resolve_job
 from rlplan.profiles.sheets import canonical_name, load_framework
-from rlplan.sheets.hardware import EngineSheet
-from rlplan.workload.lengths import Lengths
-from rlplan.workload.work import Workload
+from rlplan.sheets import EngineSheet
+from rlplan.workload import Lengths, Workload
 
 TRAIN_POOL, ROLLOUT_POOL = "train", "rollout"
 NODE_GPUS = 8

@@ -13,7 +13,7 @@ from rlplan.errors import FileError, unreadable
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import check_regular, read_text
 from rlplan.profiles.sheets import load_log_sheet, sheet_names
-from rlplan.results.step_log import LoggedSteps, LogSheet
+from rlplan.results.measurement import LoggedSteps, LogSheet
 
 # `step:3 - timing_s/gen:45.87 - response_length/mean:np.float64(220.5)`, after whatever Ray puts before it.
 CONSOLE_STEP = re.compile(r"\bstep:\d+ - ")

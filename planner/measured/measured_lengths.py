@@ -9,10 +9,9 @@ from rlplan.profiles.facts import Facts
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
 from rlplan.profiles.jobs.place import JobPlace
 from rlplan.results.forecast import Forecast
-from rlplan.results.measurement import MeasuredRun
-from rlplan.results.step_log import LoggedSteps
+from rlplan.results.measurement import LoggedSteps, MeasuredRun
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.lengths import Logged, mean_length, with_mean
+from rlplan.workload import Logged, mean_length, with_mean
 
 # The longest response is longer than the mean by more where lengths are uneven at all.
 UNEVEN_TIMES = 1.1

@@ -15,7 +15,7 @@ from rlplan.planner.configs.checking import Checked, Verdict, check_config, chec
 from rlplan.planner.configs.importing import ImportOptions
 from rlplan.planner.requests.drafts import read_draft
 from rlplan.profiles.facts import load_facts
-from rlplan.results.fit import FitCase, FitRow, Said
+from rlplan.results.accuracy import FitCase, FitRow, Said
 from rlplan.units import GB, GIB
 
 ABOUT = "about.yaml"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from rlplan.job import Job, NodeGroup
 from rlplan.rules.layouts import divisors
-from rlplan.simulator.placed.site import Site, site_at
+from rlplan.simulator.placed import Site, site_at
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from rlplan.plan import LAYOUT_FIELDS, TaskPlan
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.sheets.hardware import EngineSheet
+from rlplan.sheets import EngineSheet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,7 @@ from rlplan.files.writing import to_yaml
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.profiles.catalog import load_device, resolve_job
 from rlplan.profiles.jobs.place import has_weights, is_hub_id
-from rlplan.workload.evaluation import Evaluation
-from rlplan.workload.lengths import Empirical, Lengths
-from rlplan.workload.work import Workload
+from rlplan.workload import Empirical, Evaluation, Lengths, Workload
 
 # A model of some hundred thousand weights learns at rates at which a large one falls apart.
 SMALL_MODEL = Hyperparameters(learning_rate=1e-3, critic_learning_rate=2e-3)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from rlplan.plug_ins import PlugIns
-from rlplan.results.searched import SearchResult
+from rlplan.results.forecast import SearchResult
 
 SEARCHERS = PlugIns[Callable[..., SearchResult]](
     __name__, __path__, kind="searcher", attribute="search", dashes=False

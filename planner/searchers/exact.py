@@ -30,8 +30,7 @@ from rlplan.planner.placements.partitions import (
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import Schedule, ScheduleSpace
 from rlplan.profiles.facts import Facts
-from rlplan.results.forecast import Forecast
-from rlplan.results.searched import Candidate, InfeasiblePlacement, SearchResult
+from rlplan.results.forecast import Candidate, Forecast, InfeasiblePlacement, SearchResult
 from rlplan.specs import Specs
 
 Progress = Callable[[int, int, str], None]

@@ -19,7 +19,7 @@ from rlplan.profiles.facts import Facts
 from rlplan.profiles.jobs.nodes import left_to_framework
 from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.profiles.sheets import canonical_name, load_framework, sheet_names
-from rlplan.results.systems import SystemForecast, SystemsComparison
+from rlplan.results.accuracy import SystemForecast, SystemsComparison
 
 OURS = "rlplan"
 ABOUT = "the best plan over all placements, allocations and layouts, found by `rlplan search`"

@@ -8,7 +8,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job, NodeGroup
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.planner.placements.partitions import placed_roles
@@ -16,14 +16,12 @@ from rlplan.planner.plans.assembly import assemble, with_largest_share
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.search import search
 from rlplan.profiles.facts import Facts
+from rlplan.results.accuracy import SystemForecast
 from rlplan.results.forecast import Forecast, MemoryForecast
-from rlplan.results.systems import SystemForecast
 from rlplan.rules.batches import divides_prompts, divides_update
 from rlplan.rules.layouts import fits_model
 from rlplan.simulator.memory.task_memory import TaskMemory
-from rlplan.simulator.placed.plan import PlacedPlan
-from rlplan.simulator.placed.site import Site, sites_of
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedPlan, PlacedTask, Site, sites_of
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.stages import task_cost, task_memory
 from rlplan.simulator.timeline.pool_memory import kv_bytes_left, passing, pool_memory, staying

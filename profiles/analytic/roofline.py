@@ -11,8 +11,7 @@ from typing import Final, Literal
 
 from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source
-from rlplan.models.operators import Attention, CollectiveKind
-from rlplan.models.precision import PRECISIONS, Precision
+from rlplan.models import PRECISIONS, Attention, CollectiveKind, Precision
 from rlplan.profiles.analytic.efficiencies import Constant, Efficiencies, load_efficiencies
 from rlplan.profiles.kernels.kernel_time import (
     GemmTime,
@@ -23,7 +22,7 @@ from rlplan.profiles.kernels.kernel_time import (
     RowTime,
     load_kernels,
 )
-from rlplan.sheets.hardware import DeviceSheet
+from rlplan.sheets import DeviceSheet
 
 CopyDirection = Literal["host_to_device", "device_to_host", "device_to_device"]
 

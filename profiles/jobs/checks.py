@@ -4,7 +4,7 @@ from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import Algorithm
 from rlplan.errors import nearest_name
 from rlplan.job import Job
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.profiles.jobs.config.faults import architecture_fault
 from rlplan.profiles.jobs.place import JobPlace
 from rlplan.profiles.sheets import (
@@ -16,8 +16,8 @@ from rlplan.profiles.sheets import (
 )
 from rlplan.rules.batches import learned_units
 from rlplan.rules.layouts import divisors
-from rlplan.sheets.hardware import DeviceSheet
-from rlplan.workload.lengths import Empirical, Lengths, Uniform, longest
+from rlplan.sheets import DeviceSheet
+from rlplan.workload import Empirical, Lengths, Uniform, longest
 
 # More than any cluster or batch of today by a factor of ten; a slip of the keyboard is larger still.
 MOST_GPUS = 1_000_000

@@ -20,9 +20,17 @@ from rlplan.files.decoding import read_yaml
 from rlplan.profiles.analytic.efficiencies import FITS_FOLDER, LENGTHS_FILE, Constant
 from rlplan.profiles.analytic.normal import normal_quantile, zero_between
 from rlplan.profiles.jobs.place import JobPlace
-from rlplan.workload.lengths import Empirical, Lengths, Logged, Lognormal, mean_length
-from rlplan.workload.lognormal import cut_mean, log_moments, normal_share
-from rlplan.workload.work import Workload
+from rlplan.workload import (
+    Empirical,
+    Lengths,
+    Logged,
+    Lognormal,
+    Workload,
+    cut_mean,
+    log_moments,
+    mean_length,
+    normal_share,
+)
 
 Field = Literal["prompt_tokens", "response_tokens"]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rlplan.job import Job, NodeGroup
 from rlplan.profiles.sheets import load_framework, sheet_of
-from rlplan.sheets.hardware import DeviceSheet
+from rlplan.sheets import DeviceSheet
 
 
 def on_usual_nodes(

@@ -9,7 +9,7 @@ from rlplan.errors import FileError, nearest_name
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.places import is_url
 from rlplan.job import RANDOM, Job, Role
-from rlplan.models.folder import CONFIG_FILE, WEIGHT_FILES
+from rlplan.models import CONFIG_FILE, WEIGHT_FILES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

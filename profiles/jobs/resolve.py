@@ -16,8 +16,7 @@ from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import check_regular
 from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync
-from rlplan.models.folder import CONFIG_FILE
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import CONFIG_FILE, ModelArchitecture
 from rlplan.profiles.analytic.efficiencies import architecture_names
 from rlplan.profiles.jobs.checks import (
     check_adapters,
@@ -46,17 +45,21 @@ from rlplan.profiles.sheets import (
     sheet_of,
 )
 from rlplan.rules.pools import lacking_cores
-from rlplan.sheets.hardware import DeviceSheet
-from rlplan.workload.environment import Environment
-from rlplan.workload.latencies import (
+from rlplan.sheets import DeviceSheet
+from rlplan.workload import (
+    Empirical,
     EmpiricalSeconds,
+    Environment,
+    Lengths,
+    Logged,
     LognormalSeconds,
     PercentileSeconds,
     Seconds,
+    TraceFile,
     UniformSeconds,
+    Workload,
+    longest,
 )
-from rlplan.workload.lengths import Empirical, Lengths, Logged, TraceFile, longest
-from rlplan.workload.work import Workload
 
 # The csv module files surplus fields of a row under None.
 Row = dict[str | None, Any]

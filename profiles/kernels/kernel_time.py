@@ -11,7 +11,7 @@ from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, NonNegative, Positive
-from rlplan.models.operators import Attention
+from rlplan.models import Attention
 
 # What kernels take on one architecture: constants fitted to operator tables, with their spread.
 #

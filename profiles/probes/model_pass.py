@@ -16,8 +16,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict, freeze
 from rlplan.job import Job
-from rlplan.models.model import Head, ModelArchitecture
-from rlplan.models.precision import PRECISIONS
+from rlplan.models import PRECISIONS, Head, ModelArchitecture
 from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.probing import GENERATION_PASSES, UNEVEN, USUAL, ModelPass, is_uneven
 from rlplan.profiles.probes.bench.clock import ROUNDS

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rlplan.job import Job
-from rlplan.models.model import Head
-from rlplan.models.precision import PRECISIONS
+from rlplan.models import PRECISIONS, Head
 from rlplan.parts import num_parameters
 from rlplan.profiles.probes.bench.contract import DeviceProbe, Keys, Settings
 from rlplan.profiles.probes.bench.shapes import architectures, geometric, operator_tp_sizes

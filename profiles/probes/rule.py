@@ -11,7 +11,7 @@ import time
 
 from rlplan.job import Job
 from rlplan.profiles.probes.bench.contract import HostBench, HostProbe, JobRules, Keys, Settings
-from rlplan.workload.lengths import mean_length
+from rlplan.workload import mean_length
 
 _KIND = "rule:"
 # A usual time between two calls of a worker. A sweep over 32 MiB in its place makes a rule 1.1 times as slow.

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.estimate import Estimate, Source
-from rlplan.models.operators import Attention
-from rlplan.models.precision import PRECISIONS, Precision
+from rlplan.models import PRECISIONS, Attention, Precision
 from rlplan.probing import ModelPass
 from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.tables.points import Key, Point, model_pass_keys

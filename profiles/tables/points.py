@@ -11,7 +11,7 @@ from functools import cache
 from typing import Final, Literal
 
 from rlplan.files.writing import plain
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.probing import ModelPass
 
 Key = tuple[str | int, ...]

@@ -173,7 +173,7 @@ class Header:
         source: Where the points come from, when they were not measured by `rlplan profile`.
         context_bytes: What a worker of the executor holds of a device beside models, at its peak; 0 if
             that was not measured.
-        loop_flops_per_second: What the slowest device did in a fixed loop (`rlplan.executor.probing.loop`), all of them
+        loop_flops_per_second: What the slowest device did in a fixed loop (`rlplan.executor.probing`), all of them
             busy: at the start and the end of each session; empty if that was not measured.
         nodes: Addresses of the nodes between which collectives of several nodes were measured; all else was measured
             on the first. Empty where none were.

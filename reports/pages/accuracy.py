@@ -38,8 +38,7 @@ from rlplan.reports.tables.accuracy import (
 )
 from rlplan.reports.tables.plans import Table, columns, markdown_lines
 from rlplan.reports.tables.wording import counted, percent, signed_percent
-from rlplan.results.accuracy import Row, Summary, TableFindings
-from rlplan.results.fit import COUNTED, FitCase, FitRow
+from rlplan.results.accuracy import COUNTED, FitCase, FitRow, Row, Summary, TableFindings
 from rlplan.units import show_seconds
 
 PAGE = "accuracy.md"

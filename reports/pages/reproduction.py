@@ -29,7 +29,7 @@ from rlplan.reports.pictures.picture import (
 )
 from rlplan.reports.tables.accuracy import claims_table, points_table, series_table
 from rlplan.reports.tables.plans import Table, markdown_lines
-from rlplan.results.reproduced import Point, Reproduction
+from rlplan.results.accuracy import Point, Reproduction
 
 
 def write_reproduction_page(folder: Path, found: Reproduction, command: str) -> Path:

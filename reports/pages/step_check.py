@@ -10,7 +10,7 @@ from rlplan.reports.tables.accuracy import measured_words, step_check_table, ver
 from rlplan.reports.tables.answers import fit_words, gpus_of
 from rlplan.reports.widgets import ranges_of_check
 from rlplan.results.forecast import Forecast
-from rlplan.results.step_check import StepCheck
+from rlplan.results.measurement import StepCheck
 from rlplan.units import show_seconds, show_usd
 
 PAGE_NAME = "check-step"

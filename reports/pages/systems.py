@@ -19,9 +19,9 @@ from rlplan.reports.tables.systems import (
     throughput_table,
 )
 from rlplan.reports.widgets import Widget, memory_bars
-from rlplan.results.plan_details import MemoryMoment
+from rlplan.results.accuracy import SystemForecast, SystemsComparison
+from rlplan.results.forecast import MemoryMoment
 from rlplan.results.stored import write_plan
-from rlplan.results.systems import SystemForecast, SystemsComparison
 from rlplan.units import show_seconds
 
 PAGE_NAME = "compare"

@@ -12,10 +12,8 @@ from rlplan.plug_ins import PlugIns
 from rlplan.reports.pictures.picture import Picture
 from rlplan.reports.tables.plans import Table
 from rlplan.reports.widgets import Widget
-from rlplan.results.forecast import Forecast
+from rlplan.results.forecast import Forecast, PlanDetails, SearchResult
 from rlplan.results.measurement import Comparison, MeasuredRun
-from rlplan.results.plan_details import PlanDetails
-from rlplan.results.searched import SearchResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

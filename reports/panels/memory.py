@@ -10,9 +10,8 @@ from rlplan.reports.pictures.stacked_bars import Bar, Scale, stacked_figure
 from rlplan.reports.tables.plans import memory_table, memory_terms_table
 from rlplan.reports.tables.wording import percent
 from rlplan.reports.widgets import MOST_PEAKS_SHOWN, memory_bars
-from rlplan.results.forecast import Forecast, MemoryForecast
+from rlplan.results.forecast import Forecast, MemoryForecast, MemoryMoment
 from rlplan.results.measurement import MeasuredRun
-from rlplan.results.plan_details import MemoryMoment
 from rlplan.units import bytes_scale, show_bytes
 
 ORDER = 40

@@ -7,7 +7,7 @@ from rlplan.reports.panels import Part, Section, Subject
 from rlplan.reports.tables.plans import Table, columns
 from rlplan.reports.tables.wording import percent
 from rlplan.reports.widgets import even_ticks, share, short_scale
-from rlplan.results.plan_details import ResponsesUnderWay
+from rlplan.results.forecast import ResponsesUnderWay
 from rlplan.units import show_seconds
 
 # The picture's own coordinates; it is stretched to the page's width.

@@ -11,7 +11,7 @@ from rlplan.reports.tables.searches import (
     why_table,
 )
 from rlplan.reports.tables.wording import counted
-from rlplan.results.searched import SearchResult
+from rlplan.results.forecast import SearchResult
 
 ORDER = 50
 TOP_PLACEMENTS = 5

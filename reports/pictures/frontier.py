@@ -20,7 +20,7 @@ from rlplan.reports.pictures.picture import (
     titled_canvas,
 )
 from rlplan.reports.tables.searches import pools_words
-from rlplan.results.frontier import Frontier, FrontierPoint
+from rlplan.results.forecast import Frontier, FrontierPoint
 from rlplan.units import ShownAs
 
 _SIDE, _LEFT, _RIGHT = 300.0, 60.0, 14.0

@@ -8,10 +8,19 @@ from statistics import mean, median
 from rlplan.calibration import Calibration
 from rlplan.reports.tables.plans import Table, columns
 from rlplan.reports.tables.wording import counted, interval, percent, signed_percent
-from rlplan.results.accuracy import Errors, Row, Summary, TableFindings
-from rlplan.results.fit import COUNTED, FitRow, FitTotals, totals_of
-from rlplan.results.reproduced import Claim, Point
-from rlplan.results.step_check import StageCheck, StepCheck
+from rlplan.results.accuracy import (
+    COUNTED,
+    Claim,
+    Errors,
+    FitRow,
+    FitTotals,
+    Point,
+    Row,
+    Summary,
+    TableFindings,
+    totals_of,
+)
+from rlplan.results.measurement import StageCheck, StepCheck
 from rlplan.units import show_bytes, show_filled, show_seconds
 
 UNKNOWN = "-"

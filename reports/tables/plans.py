@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.reports.tables.wording import (
     interval,

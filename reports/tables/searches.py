@@ -11,9 +11,14 @@ from rlplan.reports.tables.wording import (
     signed_percent,
     signed_seconds,
 )
-from rlplan.results.frontier import Frontier, FrontierPoint
-from rlplan.results.lost_seconds import StageLoss, losses
-from rlplan.results.searched import Candidate, SearchResult
+from rlplan.results.forecast import (
+    Candidate,
+    Frontier,
+    FrontierPoint,
+    SearchResult,
+    StageLoss,
+    losses,
+)
 from rlplan.units import ShownAs, show_seconds
 
 

@@ -2,7 +2,7 @@
 
 from rlplan.reports.tables.plans import Table, columns
 from rlplan.reports.tables.wording import TIMES, kinds, layout_words, pool_sizes, pool_words
-from rlplan.results.systems import SystemForecast, SystemsComparison
+from rlplan.results.accuracy import SystemForecast, SystemsComparison
 from rlplan.units import show_bytes, show_seconds
 
 _NOTHING = "-"

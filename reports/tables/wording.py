@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.job import Job
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import Comparison, ComparisonRow
 from rlplan.stages import STAGE_KINDS
 from rlplan.transfers import TRANSFERS
 from rlplan.units import show_seconds
-from rlplan.workload.lengths import Empirical, Lengths, Logged, Lognormal, TraceFile, Uniform
+from rlplan.workload import Empirical, Lengths, Logged, Lognormal, TraceFile, Uniform
 
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"

@@ -9,8 +9,16 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from rlplan.layout import WHOLE_MODEL, ModelCut
-from rlplan.models.model import NO_PART, Head, ModelArchitecture, layer_kinds
-from rlplan.models.operators import Batch, KeptBatch, Operators, Shard
+from rlplan.models import (
+    NO_PART,
+    Batch,
+    Head,
+    KeptBatch,
+    ModelArchitecture,
+    Operators,
+    Shard,
+    layer_kinds,
+)
 from rlplan.plug_ins import PlugIns
 
 
@@ -76,7 +84,7 @@ PARTS: Final = PlugIns[LayerPart](__name__, __path__, kind="part of a model")
 
 
 def parts_of(model: ModelArchitecture) -> tuple[LayerPart, ...]:
-    """Return the parts of a model's layers, in their order; of one kind's (`rlplan.models.model.layer_kinds`)."""
+    """Return the parts of a model's layers, in their order; of one kind's (`rlplan.models.layer_kinds`)."""
     names = (model.attention, model.feed_forward_part)
     return tuple(PARTS.load(name) for name in names if name != NO_PART)
 

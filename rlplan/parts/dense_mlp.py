@@ -1,7 +1,6 @@
 """A dense feed-forward network, gated or plain: its first matrices split by columns, the last by rows."""
 
-from rlplan.models.model import ModelArchitecture
-from rlplan.models.operators import Batch, Elementwise, Gemm, KeptBatch, Operators, Shard
+from rlplan.models import Batch, Elementwise, Gemm, KeptBatch, ModelArchitecture, Operators, Shard
 
 
 def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:

@@ -7,13 +7,14 @@ How a router chooses, in groups or not, costs nothing.
 import math
 
 from rlplan.estimate import largest_normal
-from rlplan.models.model import ExpertDetails, ModelArchitecture
-from rlplan.models.operators import (
+from rlplan.models import (
     Batch,
     Collective,
     Elementwise,
+    ExpertDetails,
     Gemm,
     KeptBatch,
+    ModelArchitecture,
     Operators,
     Shard,
 )

@@ -5,15 +5,16 @@ the output matrix by rows. Context parallelism is one all-gather of keys and val
 Where a window bounds what a query sees, work and cache are bounded by it; chunks (Llama 4) count as windows.
 """
 
-from rlplan.models.model import AttentionDetails, ModelArchitecture
-from rlplan.models.operators import (
+from rlplan.models import (
     FP32_BYTES,
     Attention,
+    AttentionDetails,
     Batch,
     Collective,
     Elementwise,
     Gemm,
     KeptBatch,
+    ModelArchitecture,
     Operator,
     Operators,
     Shard,

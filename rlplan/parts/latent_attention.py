@@ -7,14 +7,15 @@ queries and to the outputs and attends over the compressed vectors themselves (s
 
 from collections.abc import Callable
 
-from rlplan.models.model import LatentAttention, ModelArchitecture
-from rlplan.models.operators import (
+from rlplan.models import (
     Attention,
     Batch,
     Collective,
     Elementwise,
     Gemm,
     KeptBatch,
+    LatentAttention,
+    ModelArchitecture,
     Operator,
     Operators,
     Shard,

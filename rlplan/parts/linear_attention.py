@@ -5,13 +5,14 @@ short causal convolution of the first three, the scan, a norm, the output matrix
 ranks. A sequence leaves its states, however long it is, and nothing for its tokens.
 """
 
-from rlplan.models.model import LinearAttention, ModelArchitecture
-from rlplan.models.operators import (
+from rlplan.models import (
     FP32_BYTES,
     Batch,
     Elementwise,
     Gemm,
     KeptBatch,
+    LinearAttention,
+    ModelArchitecture,
     Operators,
     Scan,
     Shard,

@@ -6,13 +6,14 @@ chosen attend as latent attention does; in longer ones every head reads the comp
 a decode step, for each query has tokens of its own.
 """
 
-from rlplan.models.model import LatentAttention, ModelArchitecture
-from rlplan.models.operators import (
+from rlplan.models import (
     Attention,
     Batch,
     Elementwise,
     Gemm,
     KeptBatch,
+    LatentAttention,
+    ModelArchitecture,
     Operators,
     Shard,
 )

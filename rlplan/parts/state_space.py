@@ -5,16 +5,17 @@ and the output matrix follow. Heads and groups are split over tensor-parallel ra
 however long it is, and nothing for its tokens.
 """
 
-from rlplan.models.model import ModelArchitecture, StateSpace
-from rlplan.models.operators import (
+from rlplan.models import (
     FP32_BYTES,
     Batch,
     Elementwise,
     Gemm,
     KeptBatch,
+    ModelArchitecture,
     Operators,
     Scan,
     Shard,
+    StateSpace,
 )
 
 HEAD_PARAMETERS = 3  # of a head: A, D and the step's bias

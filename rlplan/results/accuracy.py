@@ -1,10 +1,14 @@
-"""Forecasts against measurements that others published, row by row and summed up."""
+"""Errors against what was measured and published, by table, system and case."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
+from rlplan.plan import Plan
+from rlplan.results.forecast import Forecast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,3 +242,250 @@ class TableFindings:
         """Return why a row misses; empty where no cause is known."""
         text = f"{row.kind} {row.label}"
         return next((cause.why for cause in self.causes if cause.where in text), "")
+
+
+Quantity = Literal["tokens_per_second", "frames_per_second", "seconds", "bytes"]
+
+REPRODUCTION_VERSION: Literal[1] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Hold one point of a figure: what rlplan forecasts, and what was published where that is held.
+
+    Attributes:
+        panel: Part of the figure, such as `PPO 7B`.
+        series: Curve or group of bars, such as `DS-Chat`.
+        forecast: In the quantity's unit; None where nothing fits.
+        published: The published value; None where rlplan holds none.
+        plan: The forecast's plan in a few words.
+        reason: Why there is no forecast.
+        is_comparable: Whether the published value is of the same thing (a run time on another machine
+            is not).
+    """
+
+    figure: str
+    panel: str
+    series: str
+    gpus: int
+    quantity: Quantity
+    forecast: float | None = None
+    published: float | None = None
+    plan: str = ""
+    reason: str = ""
+    is_comparable: bool = True
+
+    @property
+    def error_fraction(self) -> float | None:
+        """Return (forecast - published) / published; None where either is missing."""
+        if self.forecast is None or not self.published or not self.is_comparable:
+            return None
+        return (self.forecast - self.published) / self.published
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Hold one claim of the publication and what the forecasts say to it.
+
+    Attributes:
+        where: Section or figure that makes it.
+        holds: Whether it holds in the forecasts.
+        evidence: The figures that say so.
+    """
+
+    where: str
+    text: str
+    holds: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """Hold a reproduced evaluation.
+
+    Attributes:
+        source: The publication.
+        notes: What a reader must know before judging: assumptions, known inconsistencies.
+    """
+
+    version: Literal[1] = REPRODUCTION_VERSION
+    name: str
+    title: str
+    source: str
+    notes: tuple[str, ...]
+    points: tuple[Point, ...]
+    claims: tuple[Claim, ...]
+
+
+COMPARISON_VERSION: Literal[1] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemForecast:
+    """Hold the best plan that a system can express for a job.
+
+    Attributes:
+        name: As the user types it, such as `openrlhf-0.2`.
+        about: How the system runs a job, in one sentence.
+        plan: None when no plan of it fits.
+        forecast: That of the plan.
+        reason: Why the system cannot run the job; None when it can.
+        considered: Plans that were looked at.
+    """
+
+    name: str
+    about: str
+    plan: Plan | None = None
+    forecast: Forecast | None = None
+    reason: str | None = None
+    considered: int = 0
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the seconds of an iteration; None when nothing fits."""
+        return self.forecast.iteration_seconds if self.forecast else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemsComparison:
+    """Hold our plan of a job beside those of other systems, in the order asked for.
+
+    Attributes:
+        ours: The plan that the search found.
+        systems: The other systems.
+    """
+
+    version: Literal[1] = COMPARISON_VERSION
+    job: str
+    ours: SystemForecast
+    systems: tuple[SystemForecast, ...]
+
+    def speed_up(self, system: SystemForecast) -> float | None:
+        """Return how many times as fast our plan is as a system's; None when one has no plan."""
+        if system.seconds is None or self.ours.seconds is None:
+            return None
+        return system.seconds / self.ours.seconds
+
+
+Outcome = Literal["runs", "oom"]
+Group = Literal["shown", "collected", "host", "bug"]
+Said = Literal["fits", "may not fit", "does not fit", "no answer"]
+Score = Literal["right", "may", "wrong"]
+
+# What of the groups counts: those whose outcome is the GPUs', and the configuration's.
+COUNTED: tuple[Group, ...] = ("shown", "collected")
+RIGHT: dict[Outcome, Said] = {"runs": "fits", "oom": "does not fit"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitCase:
+    """Hold a configuration that somebody reported, and what happened.
+
+    Attributes:
+        case: Name of the folder with its files.
+        framework: Whose configuration it is; `plan` is a plan of rlplan's own.
+        arguments: What `rlplan check` is told beside the file.
+        outcome: Whether it ran or ran out of memory; of the host's memory in group `host`.
+        peak_bytes: Of a GPU, where the report has it.
+        host_memory_bytes: Of a node, where the outcome is the host's.
+        group: `shown` and `collected` were gathered one after the other; `bug` is caused by a fault of one version.
+        trust: How complete the report is: high, medium or low; empty where nobody judged it.
+        stage: When it ran out, in the report's words.
+        version: Of framework and engine, as far as the report says it.
+        assumed: What the report leaves open, and was filled in.
+        if_wrong: What is probably behind a wrong answer.
+    """
+
+    case: str
+    framework: str
+    file: str
+    arguments: str
+    outcome: Outcome
+    peak_bytes: int | None
+    host_memory_bytes: int | None
+    group: Group
+    trust: str
+    stage: str
+    version: str
+    source: str
+    assumed: str
+    if_wrong: str
+
+    @property
+    def label(self) -> str:
+        """Return its name, with its file where that says more."""
+        words = [word for word in self.arguments.split(" --")[0].split() if "=" in word]
+        return " ".join((self.case, self.file.rpartition("/")[2], *words))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitRow:
+    """Hold what is said of a case.
+
+    Attributes:
+        forecast_bytes: Peak of the fullest GPU; of a node's host in group `host`.
+        capacity_bytes: What there is.
+        during: When memory runs out first; empty where it does not.
+        why: Why there is no answer.
+    """
+
+    case: FitCase
+    said: Said
+    forecast_bytes: int | None = None
+    capacity_bytes: int | None = None
+    during: str = ""
+    why: str = ""
+
+    @property
+    def score(self) -> Score:
+        """Tell whether the answer is what happened, or is not sure of it, or is wrong."""
+        if self.said == RIGHT[self.case.outcome]:
+            return "right"
+        return "may" if self.said == "may not fit" else "wrong"
+
+    @property
+    def error_fraction(self) -> float | None:
+        """Return (forecast - measured) / measured of a peak; None where nothing was measured."""
+        if not self.case.peak_bytes or self.forecast_bytes is None:
+            return None
+        return (self.forecast_bytes - self.case.peak_bytes) / self.case.peak_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitTotals:
+    """Count answers.
+
+    Attributes:
+        oom: Reports of memory that ran out.
+        oom_seen: Those of them that are not said to fit.
+        peaks: Measured peaks with a forecast.
+        median_error, worst_error: Of these, without sign.
+    """
+
+    rows: int
+    right: int
+    may: int
+    wrong: int
+    oom: int
+    oom_seen: int
+    peaks: int
+    median_error: float | None
+    worst_error: float | None
+
+
+def totals_of(rows: Sequence[FitRow]) -> FitTotals:
+    """Count the answers of some rows."""
+    scores = [row.score for row in rows]
+    oom = [row for row in rows if row.case.outcome == "oom"]
+    errors = [abs(row.error_fraction) for row in rows if row.error_fraction is not None]
+    return FitTotals(
+        rows=len(rows),
+        right=scores.count("right"),
+        may=scores.count("may"),
+        wrong=scores.count("wrong"),
+        oom=len(oom),
+        oom_seen=sum(row.said in {"may not fit", "does not fit"} for row in oom),
+        peaks=len(errors),
+        median_error=median(errors) if errors else None,
+        worst_error=max(errors, default=None),
+    )

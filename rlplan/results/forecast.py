@@ -1,4 +1,4 @@
-"""What the simulator says a plan will do. The file `forecast.json`."""
+"""Answers of the simulator and of searches: forecasts, plans in order, fronts, what is lost where."""
 
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.tags import OneOf
+from rlplan.plan import Plan
 from rlplan.results.notebook import NotebookResult
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
@@ -152,7 +153,7 @@ class Forecast(NotebookResult):
         profile: What costs rest on: data sheets, or a profile.
         site: Whose factors are in the costs; None without any.
         loop_flops_per_second: What a device did in a fixed loop when the profile was measured
-            (`rlplan.executor.probing.loop`); None where that is not known.
+            (`rlplan.executor.probing`); None where that is not known.
     """
 
     version: Literal[1] = FORECAST_VERSION
@@ -205,3 +206,228 @@ class Forecast(NotebookResult):
             for span, start in zip(self.tasks, starts, strict=True)
         ]
         return replace(self.trace, spans=sorted_spans(spans))
+
+
+# Seconds of a stage that no task of its busiest pool accounts for: transfers, and waiting for others.
+WAITING = "transfers and waiting"
+# A cause below this share of the stage's loss is not worth telling.
+LEAST_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLoss:
+    """Hold what a stage takes longer (or, below zero, less long) than the winner's.
+
+    Attributes:
+        causes: Pairs of cause and seconds, such as (`pipeline bubble`, 4.0), the largest first; they
+            sum to `seconds`.
+    """
+
+    stage: str
+    seconds: float
+    causes: tuple[tuple[str, float], ...]
+
+    @property
+    def main_causes(self) -> tuple[tuple[str, float], ...]:
+        """Return the causes that push the stage the way it went, without the smallest."""
+        least = LEAST_SHARE * abs(self.seconds)
+        same_way = [(name, seconds) for name, seconds in self.causes if seconds * self.seconds > 0]
+        return tuple(each for each in same_way if abs(each[1]) >= least)
+
+
+def losses(slower: Forecast, faster: Forecast) -> tuple[StageLoss, ...]:
+    """Return what every stage of an iteration loses to another plan's, the largest loss first.
+
+    A stage lasts as long as its busiest pool works; the parts of that pool's tasks are compared cause by
+    cause, whichever tasks they belong to.
+    """
+    found = []
+    for stage in dict.fromkeys((*slower.stage_seconds, *faster.stage_seconds)):
+        seconds = slower.stage_seconds.get(stage, 0.0) - faster.stage_seconds.get(stage, 0.0)
+        own, others = _parts(slower, stage), _parts(faster, stage)
+        causes = {
+            name: own.get(name, 0.0) - others.get(name, 0.0)
+            for name in dict.fromkeys((*own, *others))
+        }
+        ordered = sorted(causes.items(), key=lambda item: (-abs(item[1]), item[0]))
+        found.append(
+            StageLoss(
+                stage=stage,
+                seconds=seconds,
+                causes=tuple((name, each) for name, each in ordered if each),
+            )
+        )
+    return tuple(sorted(found, key=lambda loss: (-loss.seconds, loss.stage)))
+
+
+def _parts(forecast: Forecast, stage: str) -> dict[str, float]:
+    """Return a stage's seconds by cause on its busiest pool; they sum to what it occupies."""
+    pools: dict[str, list[TaskForecast]] = {}
+    for task in forecast.costs:
+        if task.stage == stage and task.activity != "transfer":
+            pools.setdefault(task.pool, []).append(task)
+    parts: dict[str, float] = {}
+    busiest = max(pools.values(), key=lambda tasks: sum(each.seconds for each in tasks), default=[])
+    for task in busiest:
+        for name, seconds in task.parts.items():
+            parts[name] = parts.get(name, 0.0) + seconds
+    rest = forecast.stage_seconds.get(stage, 0.0) - sum(parts.values())
+    if rest:
+        parts[WAITING] = rest
+    return parts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """Hold one change of a job, simulated.
+
+    Attributes:
+        change: In words, such as `responses twice as long`.
+        plan: Of the changed job; None where there is none.
+        is_same_plan: Whether pools and layouts are those of the plan that was asked about; else they were
+            searched anew.
+        forecast: Of the plan.
+        reason: Why there is no plan; empty where there is one.
+        gap: How far a plan that was searched may be from the best; 0 is proven.
+    """
+
+    change: str
+    plan: Plan | None = None
+    is_same_plan: bool = True
+    forecast: Forecast | None = None
+    reason: str = ""
+    gap: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponsesUnderWay:
+    """Hold how many responses of an iteration are still under way, as a step function of time.
+
+    Attributes:
+        seconds: From the start of generation, ascending, the first one 0.
+        responses: That have not ended from then on, running or waiting for a place; the last one 0.
+        most_running: That run at a time, as far as the plan's limit says.
+    """
+
+    seconds: tuple[float, ...]
+    responses: tuple[int, ...]
+    most_running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryMoment:
+    """Hold what lies in the memory of a pool's fullest GPU during one task, or the transition.
+
+    Attributes:
+        terms: Bytes by term.
+    """
+
+    pool: str
+    during: str
+    terms: FrozenDict[str, int]
+    capacity_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanDetails:
+    """Hold what is worked out of a plan when a page of it is written.
+
+    Attributes:
+        what_ifs: The plan's job with one change each.
+        under_way: Responses during generation; None in modes that never stop generating.
+        memory: By pool, in the order of the dataflow.
+    """
+
+    what_ifs: tuple[WhatIf, ...] = ()
+    under_way: ResponsesUnderWay | None = None
+    memory: tuple[MemoryMoment, ...] = ()
+
+
+SEARCH_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Hold a plan with its forecast, and what it loses to the winner.
+
+    Attributes:
+        loses_seconds: Iteration seconds above the winner's.
+        loses_to: Where the loss comes from: by stage, seconds above (or below) the winner's.
+        gap: How far the best plan of its placement may be below it; 0 means proven optimal.
+    """
+
+    plan: Plan
+    forecast: Forecast
+    loses_seconds: float
+    loses_to: FrozenDict[str, float]
+    gap: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InfeasiblePlacement:
+    """Say why a placement has no feasible plan, by the candidate that came nearest."""
+
+    placement: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult(NotebookResult):
+    """Hold the plans found, best first, with the certificate.
+
+    Attributes:
+        plans: At least the best plan of every placement that has a feasible one.
+        considered: Candidates that were looked at, by level.
+        pruned: Candidates dropped, by rule.
+        bound_seconds: No plan in the space is faster than this.
+        gap: (best - bound) / best; 0 means proven optimal under the cost model.
+        space: In words, the plans of which the best is meant.
+    """
+
+    version: int = SEARCH_VERSION
+    plans: tuple[Candidate, ...]
+    infeasible: tuple[InfeasiblePlacement, ...]
+    considered: FrozenDict[str, int]
+    pruned: FrozenDict[str, int]
+    bound_seconds: float
+    gap: float
+    search_seconds: float
+    profile: str
+    space: str = ""
+
+
+FRONTIER_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierPoint:
+    """Hold one plan of a front, simulated.
+
+    Attributes:
+        values: By objective, what the plan is worth in the objective's unit; less is better.
+        best_in: Objectives of which no plan has a better value: the front's ends.
+        gap: By how much at most a plan could be better in the objective that was searched for, the
+            others no worse; 0 is proven optimal under the cost model.
+    """
+
+    candidate: Candidate
+    values: FrozenDict[str, float]
+    best_in: tuple[str, ...]
+    gap: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontier:
+    """Hold the points of a front, the best in the first objective first.
+
+    Attributes:
+        units: By objective, the unit of its values.
+        searches: Searches that it took.
+    """
+
+    version: int = FRONTIER_VERSION
+    objectives: tuple[str, ...]
+    units: FrozenDict[str, str]
+    points: tuple[FrontierPoint, ...]
+    searches: int
+    search_seconds: float

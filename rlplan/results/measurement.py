@@ -1,6 +1,7 @@
-"""What a run did, and how right the forecast of it was. The files `measured.json`, `validation.json`."""
+"""Answers from measurements: runs, logged steps, and what is said of them."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import NonNegativeInt, Positive
@@ -49,7 +50,7 @@ class MeasuredRun:
         machine: Fingerprint of the machine that ran it.
         response_tokens: Mean tokens of a response after the warm-up; None in runs that did not note it.
         response_lengths: After the warm-up; None in runs that did not note it.
-        loop_flops_per_second: What the slowest device does in a fixed loop (`rlplan.executor.probing.loop`), all of them
+        loop_flops_per_second: What the slowest device does in a fixed loop (`rlplan.executor.probing`), all of them
             busy: before the first iteration and after the last. Empty in runs that did not note it.
         replanned: Where plans followed one another; `plan` is the last one, of which alone the trace is.
         evaluation_seconds: For which training waited in each evaluation.
@@ -127,3 +128,136 @@ class Comparison:
     response_tokens: tuple[float, float] | None = None
     as_run_response_tokens: float | None = None
     machine_slowdown: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSheet:
+    """Say what a framework's log calls the figures of a step.
+
+    Attributes:
+        step: Key of the seconds of the whole step.
+        tells: Keys that each of its steps has, which tell its log from another with the same key of a step.
+        stages: Stages of a step (`rlplan.calibration.STEP_STAGES`) by the keys of their seconds.
+        holds: Stages that a stage's seconds hold where they have no key of their own.
+        states_in: Stage whose seconds hold the trainer's states on their way to the host, whose way back none
+            holds; empty where those of the updates hold both.
+        prompt_tokens: Key of the mean length of prompts.
+        response_tokens: Key of the mean length of responses, after the cut at the maximum.
+        total_tokens: Key of the mean length of both together, for logs that do not print the prompts'.
+        longest_response: Key of the longest response of a step.
+        clip_ratio: Key of the share of responses that were cut at the maximum.
+        prefixes: What trackers put before these keys.
+        console_step: What stands on the console's line that begins a step (a regular expression), for logs
+            whose figures stand on lines of their own.
+        console_nested: Whether they stand below it as a YAML document whose mappings make a key together, with slashes.
+        console_prefix: What is put before names of seconds on such lines to make keys of them.
+        console_names: Keys of what is printed on such lines under other names.
+        of_updates: Whether its steps are updates, of which an iteration has several where its job says so.
+        sources: Where the names are from.
+    """
+
+    name: str
+    step: str
+    tells: tuple[str, ...] = ()
+    stages: FrozenDict[str, str]
+    holds: FrozenDict[str, tuple[str, ...]] = FrozenDict()
+    states_in: str = ""
+    prompt_tokens: str = ""
+    response_tokens: str = ""
+    total_tokens: str = ""
+    longest_response: str = ""
+    clip_ratio: str = ""
+    prefixes: tuple[str, ...] = ()
+    console_step: str = ""
+    console_nested: bool = False
+    console_prefix: str = ""
+    console_names: FrozenDict[str, str] = FrozenDict()
+    of_updates: bool = False
+    sources: FrozenDict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedSteps:
+    """Hold the medians of a log's steps.
+
+    Attributes:
+        steps: How many they are over; the first ones, the warm-up, are left out.
+        step_seconds: Of the whole step; None where it is not logged.
+        stage_seconds: By stage.
+        prompt_tokens: Mean length of prompts; None where it is not logged.
+        response_tokens: Mean length of responses; None where it is not logged.
+        longest_response: Median of the steps' longest responses, in tokens; None where it is not logged.
+        clip_ratio: Share of responses that were cut at the maximum; None where it is not logged.
+        other_seconds: Of timers that the sheet does not name, by their names.
+        growth: How many times as long a stage took in the last third of the steps as in the first, over how
+            many times as many response tokens there were; by stage.
+    """
+
+    sheet: LogSheet
+    steps: int
+    step_seconds: float | None
+    stage_seconds: FrozenDict[str, float]
+    prompt_tokens: float | None
+    response_tokens: float | None
+    longest_response: float | None = None
+    clip_ratio: float | None = None
+    other_seconds: FrozenDict[str, float] = FrozenDict()
+    growth: FrozenDict[str, float] = FrozenDict()
+
+
+Verdict = Literal["normal", "slow", "fast"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCheck:
+    """Hold a stage's measured seconds beside what was to be expected.
+
+    Attributes:
+        forecast_seconds: At the lengths that were measured.
+        normal_seconds: (low, high) between which a stage like it lies at 19 of 20 sites.
+        causes: Why it is not normal, as far as the log and the plan show it.
+        tries: What may be changed, and what the forecast says of it.
+    """
+
+    name: str
+    measured_seconds: float
+    forecast_seconds: float
+    normal_seconds: tuple[float, float]
+    verdict: Verdict
+    causes: tuple[str, ...] = ()
+    tries: tuple[str, ...] = ()
+
+    @property
+    def times(self) -> float:
+        """Return how many times as long it takes as was forecast."""
+        return self.measured_seconds / self.forecast_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCheck:
+    """Hold the check of a log's (or run's) steps.
+
+    Attributes:
+        source: Whose log it is: a framework's, or `rlplan` for a run of its own.
+        steps: How many steps the medians are over.
+        prompt_tokens: Mean length of prompts; None where it is not logged.
+        response_tokens: Mean length of responses; None where it is not logged.
+        step: The whole step; None where it is not logged.
+        others: Seconds of the step in timers that no forecast is made of, and in none (`no timer`).
+        notes: What else a reader should know.
+    """
+
+    source: str
+    steps: int
+    prompt_tokens: float | None
+    response_tokens: float | None
+    step: StageCheck | None
+    stages: tuple[StageCheck, ...]
+    others: FrozenDict[str, float] = FrozenDict()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return `slow` where a stage or the step is, `fast` where only that, else `normal`."""
+        found = {each.verdict for each in (*self.stages, *((self.step,) if self.step else ()))}
+        return "slow" if "slow" in found else "fast" if "fast" in found else "normal"

@@ -8,9 +8,8 @@ from rlplan.errors import FileError
 from rlplan.files.decoding import check_version, decode, load_json
 from rlplan.files.writing import plain, to_yaml, write_text
 from rlplan.plan import WHOLE_LAYOUT, Plan, TaskPlan
-from rlplan.results.forecast import FORECAST_VERSION, Forecast
+from rlplan.results.forecast import FORECAST_VERSION, SEARCH_VERSION, Forecast, SearchResult
 from rlplan.results.measurement import RUN_VERSION, MeasuredRun
-from rlplan.results.searched import SEARCH_VERSION, SearchResult
 
 PLAN_FILE = "plan.yaml"
 FORECAST_FILE = "forecast.json"

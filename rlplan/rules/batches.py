@@ -14,8 +14,8 @@ from rlplan.plan import Plan
 from rlplan.rules.contexts import ModelContext, PlanContext, TaskContext
 from rlplan.rules.layouts import divisors
 from rlplan.rules.rule import Problem, listed, rule
-from rlplan.sheets.hardware import EngineSheet
-from rlplan.workload.work import Workload
+from rlplan.sheets import EngineSheet
+from rlplan.workload import Workload
 
 # Parts in which a batch is handed on at most, in modes that hand responses on one by one. Each costs this project's
 # executor some ten calls of the storage actors, of those that judge and of those that infer, at a millisecond of CPU time.

@@ -11,7 +11,7 @@ from typing import Any
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Algorithm, Task, tasks_of
 from rlplan.job import Job
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import (
     HOST_DEVICE,
     Plan,
@@ -22,7 +22,7 @@ from rlplan.plan import (
     TaskDraft,
     TaskPlan,
 )
-from rlplan.sheets.hardware import EngineSheet
+from rlplan.sheets import EngineSheet
 from rlplan.transfers import Cut
 
 Engines = Mapping[str, EngineSheet]

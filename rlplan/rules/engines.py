@@ -5,7 +5,7 @@ from rlplan.errors import nearest_name
 from rlplan.rules.contexts import ModelContext
 from rlplan.rules.layouts import FULLY_SHARDED, cut_heads, divides_heads
 from rlplan.rules.rule import Problem, listed, rule
-from rlplan.sheets.hardware import EngineSheet
+from rlplan.sheets import EngineSheet
 
 
 def offered_stages(task: Task, zero_stages: tuple[int, ...]) -> set[int]:

@@ -5,7 +5,7 @@ from math import gcd, isqrt, prod
 from typing import Final
 
 from rlplan.layout import layers_of_stages
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.rules.contexts import SIZES, ModelContext, TaskContext
 from rlplan.rules.rule import Problem, listed, rule

@@ -15,8 +15,7 @@ from rlplan_cli.terminal import JsonOption, echo_json, print_table, progress_bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rlplan.results.accuracy import Summary
-    from rlplan.results.fit import FitRow
+    from rlplan.results.accuracy import FitRow, Summary
 
 EXAMPLE = "Example: rlplan accuracy measured/vtrain_training_a100_one_node.csv --rows errors.csv"
 

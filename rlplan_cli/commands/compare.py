@@ -20,7 +20,7 @@ from rlplan_cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from rlplan.results.systems import SystemsComparison
+    from rlplan.results.accuracy import SystemsComparison
 
 EXAMPLE = (
     "Example: rlplan compare examples/ppo-7b-16xa100.yaml --systems deepspeed-chat,openrlhf-0.2"

@@ -13,7 +13,7 @@ from rlplan_cli.terminal import JsonOption, echo_json, say
 
 if TYPE_CHECKING:
     from rlplan.profiles.facts import Facts
-    from rlplan.results.searched import SearchResult
+    from rlplan.results.forecast import SearchResult
 
 EXAMPLE = "Example: rlplan demo --out demo-out --iterations 30"
 

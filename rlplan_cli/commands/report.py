@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from rlplan.plan import Plan
     from rlplan.planner.requests.pinned import Pinned
     from rlplan.profiles.facts import Facts
-    from rlplan.results.forecast import Forecast
-    from rlplan.results.searched import SearchResult
+    from rlplan.results.forecast import Forecast, SearchResult
 
 EXAMPLE = "Example: rlplan report runs/first --search search.json --out report"
 

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from rlplan.planner.requests.pinned import Pinned
     from rlplan.profiles.facts import Facts
     from rlplan.reports.tables.plans import Table
-    from rlplan.results.frontier import Frontier
-    from rlplan.results.searched import SearchResult
+    from rlplan.results.forecast import Frontier, SearchResult
     from rlplan.specs import Specs
     from rlplan.units import ShownAs
 

@@ -15,7 +15,7 @@ from rlplan_cli.profiling.there import Measured as Told
 from rlplan_cli.profiling.there import NodeProfileRequest, files_of, measure_here
 
 if TYPE_CHECKING:
-    from rlplan.executor.workers.cluster.placing import Placed
+    from rlplan.executor.workers.cluster.nodes import Placed
     from rlplan.profiles.tables.table import Profile
 
 Progress = Callable[[int, int, str], None]
@@ -42,7 +42,7 @@ def measure_cluster(
         UserError: Nobody answers there; nodes are missing, in use or unlike each other; or `out` holds a
             profile of something else.
     """
-    from rlplan.executor.workers.cluster.carrying import carried_files
+    from rlplan.executor.workers.cluster.looking import carried_files
     from rlplan.executor.workers.cluster.nodes import ray_nodes
     from rlplan.executor.workers.processes.joined_ray import joined_ray
     from rlplan_cli.profiling.rules import rows_of_rules
@@ -127,7 +127,7 @@ class _OneDevice:
     def measure(self, asked: Callable[..., NodeProfileRequest]) -> None:
         """Measure the first node, as `rlplan profile` measures a machine."""
         from rlplan.executor.workers.cluster.errands import run_on
-        from rlplan.executor.workers.cluster.placing import placed_on
+        from rlplan.executor.workers.cluster.nodes import placed_on
 
         node = self._measured.nodes[0]
 
@@ -154,7 +154,7 @@ class _OneDevice:
         """Measure what devices of different nodes take for messages and collectives."""
         from rlplan.executor.control.start import device_type, join_all
         from rlplan.executor.workers.cluster.errands import apply_on_all, started_members
-        from rlplan.executor.workers.cluster.placing import placed_on
+        from rlplan.executor.workers.cluster.nodes import placed_on
         from rlplan.profiles.probes.session import BACKENDS, open_bench, profile_links, settings_of
 
         measured = self._measured

@@ -94,7 +94,7 @@ def _without_main_program() -> Iterator[None]:
 
 def _measure(asked: NodeProfileRequest, out: Path, progress: Progress) -> None:
     from rlplan.executor.pass_runner import RayPassRunner
-    from rlplan.executor.workers.cluster.carrying import seen_job
+    from rlplan.executor.workers.cluster.looking import seen_job
     from rlplan.profiles.probes.session import profile_machine
     from rlplan_cli.profiling.rules import rules_on
 

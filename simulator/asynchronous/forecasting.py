@@ -25,13 +25,12 @@ from rlplan.simulator.asynchronous.training import PieceWork, in_passes, piece_w
 from rlplan.simulator.costs.calibrated import step_spread, times_of
 from rlplan.simulator.costs.taskcost import TaskCost
 from rlplan.simulator.costs.traffic import data_bytes
-from rlplan.simulator.environments.host import host_share
+from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.batching.joining import Calls
 from rlplan.simulator.generation.generating import clock_of, replica_limits, replica_of
 from rlplan.simulator.generation.over_provisioning import begun
 from rlplan.simulator.generation.replica import ReplicaLimits
-from rlplan.simulator.placed.plan import PlacedPlan
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedPlan, PlacedTask
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.timeline.agenda import Entry, agenda_of
 from rlplan.simulator.timeline.assemble import (
@@ -43,7 +42,7 @@ from rlplan.simulator.timeline.assemble import (
 )
 from rlplan.simulator.timeline.expenses import PoolLoad, rates_of
 from rlplan.simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
-from rlplan.workload.lengths import longest
+from rlplan.workload import longest
 
 # Tokens of each response that this project's executor samples before it looks what has ended, and most looks of a call.
 LOOK_TOKENS, LOOKS_OF_CALL = 16, 2

@@ -16,12 +16,11 @@ from rlplan.simulator.asynchronous.samples import Sample, SampleQueue
 from rlplan.simulator.asynchronous.setting import StreamSetting
 from rlplan.simulator.generation.arrivals import Arriving
 from rlplan.simulator.generation.batching.running import DecodeSteps, RunningSet
-from rlplan.simulator.generation.episodes.playing import Episode, EpisodeSet
-from rlplan.simulator.generation.episodes.waves import EpisodeWaves
+from rlplan.simulator.generation.episodes import Episode, EpisodeSet, EpisodeWaves
 from rlplan.simulator.generation.shares import episode_of
 from rlplan.simulator.timeline.engine import Engine, Steps
-from rlplan.simulator.workload.episodes import Episodes, usual_episodes
-from rlplan.workload.work import Workload
+from rlplan.simulator.workload import Episodes, usual_episodes
+from rlplan.workload import Workload
 
 # Episodes are drawn in orders of their own, apart from those of lengths.
 FIRST_SEED = 1_000_000

@@ -22,15 +22,15 @@ from rlplan.simulator.asynchronous.training import (
     learning,
     preparing,
 )
-from rlplan.simulator.environments.host import HostShare
+from rlplan.simulator.environments import HostShare
 from rlplan.simulator.generation.arrivals import Arriving, arriving
 from rlplan.simulator.generation.batching.joining import Calls
-from rlplan.simulator.generation.episodes.waves import arriving_episodes
+from rlplan.simulator.generation.episodes import arriving_episodes
 from rlplan.simulator.generation.replica import Replica
 from rlplan.simulator.timeline.engine import Engine, Queueing, Steps, Work
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.trace import IterationSpan, Span, Trace
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 # Generators that begin by no more than this more than is learnt from are as fast as training.
 FILLING_FRACTION = 0.01

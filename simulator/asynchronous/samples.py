@@ -10,8 +10,8 @@ import numpy as np
 import simpy
 
 from rlplan.simulator.asynchronous.setting import LEAST_SEQUENCES, StreamSetting
-from rlplan.simulator.workload.usual import evenly
-from rlplan.workload.work import Workload
+from rlplan.simulator.workload import evenly
+from rlplan.workload import Workload
 
 
 @dataclass(slots=True, eq=False)

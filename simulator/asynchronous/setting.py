@@ -7,8 +7,8 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import parts_of_updates
 from rlplan.plan import InFlight, Plan
 from rlplan.rules.layouts import divisors
-from rlplan.simulator.placed.task import PlacedTask
-from rlplan.workload.lengths import mean_length
+from rlplan.simulator.placed import PlacedTask
+from rlplan.workload import mean_length
 
 # Sequences, or turns of episodes, of one playing, about half a second of it: where iterations have more, fewer
 # replicas stand for all, each with its share. `tests/simulator/test_asynchronous.py` says how little that changes.

@@ -12,15 +12,16 @@ from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
 from rlplan.simulator.costs.calibrated import task_at_site, times_of
-from rlplan.simulator.costs.passes.pipeline import Parts
-from rlplan.simulator.costs.passes.sharding import gradient_exchange
-from rlplan.simulator.costs.passes.tasks import infer_parts, train_parts
+from rlplan.simulator.costs.passes import Parts, gradient_exchange, infer_parts, train_parts
 from rlplan.simulator.costs.taskcost import TaskCost, cost_of, with_spread
 from rlplan.simulator.costs.traffic import call_of
-from rlplan.simulator.placed.columns import Floats
-from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
-from rlplan.simulator.workload.sequences import micro_batch_of, micro_batches
-from rlplan.simulator.workload.shared_prompts import computed_batch, waiting_fraction
+from rlplan.simulator.placed import Floats, PlacedTask, PlacedTasks
+from rlplan.simulator.workload import (
+    computed_batch,
+    micro_batch_of,
+    micro_batches,
+    waiting_fraction,
+)
 
 
 def measured_cost(placed: PlacedTask) -> TaskCost | None:

@@ -5,38 +5,42 @@ from functools import lru_cache
 from typing import Literal, TypeVar
 
 from rlplan.estimate import ZERO, Estimate, Source, total
-from rlplan.models.adapter import Adapter
-from rlplan.models.model import Head, ModelArchitecture
-from rlplan.models.operators import (
+from rlplan.models import (
     FP32_BYTES,
+    PRECISIONS,
+    SCALE_BYTES,
+    WIDE,
+    Adapter,
     Attention,
     Batch,
     Collective,
     CollectiveKind,
     Elementwise,
     Gemm,
+    Head,
+    ModelArchitecture,
     Operator,
     Operators,
+    Precision,
     Scan,
     Shard,
 )
-from rlplan.models.precision import PRECISIONS, SCALE_BYTES, WIDE, Precision
 from rlplan.plan import TaskPlan
 from rlplan.profiles.facts import DeviceFacts
-from rlplan.sheets.hardware import USUAL_KERNELS, EngineSheet, KernelRates
-from rlplan.simulator.model.adapters import frozen
-from rlplan.simulator.model.derived import (
+from rlplan.sheets import USUAL_KERNELS, EngineSheet, KernelRates
+from rlplan.simulator.model import (
     BACKWARD_BYTES_RATIO,
     backward_operators,
+    embedding_operators,
+    frozen,
     gradient_accumulation,
+    head_operators,
     kernels_of,
+    layer_operators,
     recomputed_operators,
     with_casts,
 )
-from rlplan.simulator.model.operators import embedding_operators, head_operators, layer_operators
-from rlplan.simulator.placed.columns import Ints
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask, shard_of
+from rlplan.simulator.placed import Ints, PlacedTask, Site, shard_of
 
 # Dropout's and softmax's passes per score in each direction, in bytes of 16-bit values and 8-bit
 # masks: forward reads and writes the softmax's row, reads and writes the dropout's and its mask (9);

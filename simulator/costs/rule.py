@@ -11,8 +11,7 @@ from rlplan.profiles.facts import DeviceFacts
 from rlplan.results.forecast import CALL
 from rlplan.simulator.costs.taskcost import TaskCost, cost_of
 from rlplan.simulator.costs.traffic import data_bytes
-from rlplan.simulator.placed.columns import Floats
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import Floats, PlacedTask
 
 
 def rule_cost(placed: PlacedTask) -> TaskCost:

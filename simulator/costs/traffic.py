@@ -8,10 +8,9 @@ from rlplan.framework import HostTime
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
 from rlplan.profiles.facts import Facts
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask
-from rlplan.simulator.workload.sequences import statistics_of
-from rlplan.workload.work import Workload
+from rlplan.simulator.placed import PlacedTask, Site
+from rlplan.simulator.workload import statistics_of
+from rlplan.workload import Workload
 
 
 def data_bytes(keys: Iterable[str], workload: Workload) -> int:

@@ -10,24 +10,30 @@ import numpy.typing as npt
 from rlplan.estimate import Estimate
 from rlplan.profiles.tables.remembered import Recent
 from rlplan.results.forecast import CALL
-from rlplan.sheets.hardware import EngineSheet
+from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.calibrated import ENVIRONMENT
 from rlplan.simulator.costs.taskcost import TaskCost, cost_of
 from rlplan.simulator.costs.traffic import call_of
-from rlplan.simulator.environments.host import host_share
+from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.batching import waves
-from rlplan.simulator.generation.episodes.playing import EpisodeShare, generate_episodes
+from rlplan.simulator.generation.episodes import EpisodeShare, generate_episodes
 from rlplan.simulator.generation.length_spread import OTHER_BATCHES, length_spread
 from rlplan.simulator.generation.playing import generate
-from rlplan.simulator.generation.prices.decoding import (
+from rlplan.simulator.generation.prices import (
+    CostQuality,
+    EngineSteps,
+    ReplicaSetting,
     ReplicaSteps,
     StepClock,
+    SteppedInterval,
+    engine_steps,
     measured_steps,
+    nodes,
     operator_steps,
+    replica_setting_of,
+    stretches,
+    worst_of,
 )
-from rlplan.simulator.generation.prices.grids import CostQuality, nodes, stretches, worst_of
-from rlplan.simulator.generation.prices.setting import ReplicaSetting, replica_setting_of
-from rlplan.simulator.generation.prices.stepping import EngineSteps, SteppedInterval, engine_steps
 from rlplan.simulator.generation.replica import (
     Chunks,
     Generated,
@@ -37,9 +43,8 @@ from rlplan.simulator.generation.replica import (
     blocks_of,
 )
 from rlplan.simulator.generation.shares import Share, longest_episodes, longest_shares, waits
-from rlplan.simulator.placed.task import PlacedTask
-from rlplan.simulator.workload.episodes import longest_seconds_luck
-from rlplan.simulator.workload.usual import Floats
+from rlplan.simulator.placed import PlacedTask
+from rlplan.simulator.workload import Floats, longest_seconds_luck
 
 
 class EngineClock:

@@ -18,7 +18,7 @@ import numpy as np
 
 from rlplan.simulator.generation.replica import Batching
 from rlplan.simulator.generation.shares import Share, longest_shares, other_shares, waits, wave_tops
-from rlplan.simulator.workload.sequences import LengthStatistics
+from rlplan.simulator.workload import LengthStatistics
 
 # Enough that the spread itself is known within a quarter (1 / sqrt(2 x 12) = 20 %).
 OTHER_BATCHES = 12

@@ -14,10 +14,9 @@ from rlplan.simulator.costs.taskcost import TaskCost
 from rlplan.simulator.generation.generating import Steps, last_token_seconds, replica_limits
 from rlplan.simulator.generation.replica import ReplicaLimits
 from rlplan.simulator.generation.shares import first_shares
-from rlplan.simulator.placed.task import PlacedTask
-from rlplan.simulator.workload.sequences import LengthStatistics
-from rlplan.workload.lengths import Empirical
-from rlplan.workload.work import Workload
+from rlplan.simulator.placed import PlacedTask
+from rlplan.simulator.workload import LengthStatistics
+from rlplan.workload import Empirical, Workload
 
 # About half a second of playing; where a batch has more, the first replicas stand for all.
 PLAYED_SEQUENCES = 12_000

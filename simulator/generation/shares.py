@@ -6,13 +6,11 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from rlplan.simulator.environments.host import HostShare
-from rlplan.simulator.generation.episodes.playing import Episode, EpisodeShare, Turn
+from rlplan.simulator.environments import HostShare
+from rlplan.simulator.generation.episodes import Episode, EpisodeShare, Turn
 from rlplan.simulator.generation.replica import Batching
-from rlplan.simulator.workload.episodes import Episodes, usual_episodes
-from rlplan.simulator.workload.sequences import LengthStatistics
-from rlplan.simulator.workload.usual import Floats, evenly
-from rlplan.workload.work import Workload
+from rlplan.simulator.workload import Episodes, Floats, LengthStatistics, evenly, usual_episodes
+from rlplan.workload import Workload
 
 ORDER_SEED = 0
 REMEMBERED_SHARES = 4096

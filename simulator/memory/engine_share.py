@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlplan.sheets.hardware import EngineSheet
-from rlplan.simulator.placed.columns import Floats
+from rlplan.sheets import EngineSheet
+from rlplan.simulator.placed import Floats
 
 # Shares that are chosen are whole hundredths: rounded down, as people write them.
 HUNDREDTHS = 100

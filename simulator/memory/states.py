@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlplan.models.model import layer_kinds
-from rlplan.models.precision import PRECISIONS
+from rlplan.models import PRECISIONS, layer_kinds
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.simulator.model.weights import (
+from rlplan.simulator.model import (
     kinds_of_stages,
     layer_adapter_parameters,
     layer_parameters,
@@ -15,8 +14,7 @@ from rlplan.simulator.model.weights import (
     layers_parameters,
     shard_parameters,
 )
-from rlplan.simulator.placed.columns import Flags, Floats, Ints, whole
-from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, whole
 
 # Layers whose weights ZeRO stage 3 holds whole at a time: the running one and the prefetched one.
 GATHERED_LAYERS = 2

@@ -10,9 +10,7 @@ from functools import reduce
 import numpy as np
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.models.model import layer_kinds
-from rlplan.models.operators import KeptBatch
-from rlplan.models.precision import is_narrow
+from rlplan.models import KeptBatch, is_narrow, layer_kinds
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.generation.batching.waves import most_prompts
 from rlplan.simulator.memory.states import (
@@ -30,13 +28,13 @@ from rlplan.simulator.memory.working import (
     micro_batch_bytes,
     working_terms,
 )
-from rlplan.simulator.model.activations import layer_activation_bytes, logits_bytes
-from rlplan.simulator.model.weights import (
+from rlplan.simulator.model import (
+    layer_activation_bytes,
     layer_parameters,
+    logits_bytes,
 )
-from rlplan.simulator.placed.columns import Ints, whole
-from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
-from rlplan.simulator.workload.shared_prompts import samples_sharing
+from rlplan.simulator.placed import Ints, PlacedTask, PlacedTasks, whole
+from rlplan.simulator.workload import samples_sharing
 
 CONTEXT = "context and libraries"
 KV_CACHE = "KV cache"

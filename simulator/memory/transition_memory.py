@@ -3,8 +3,8 @@
 from rlplan.layout import WHOLE_MODEL, ModelCut
 from rlplan.plan import BUCKET_BYTES
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.sheets.weight_sync import SyncMethod
-from rlplan.simulator.costs.syncs.transition import volume_of
+from rlplan.sheets import SyncMethod
+from rlplan.simulator.costs.syncs import volume_of
 from rlplan.simulator.memory.engine_share import Room
 from rlplan.simulator.memory.task_memory import (
     CONTEXT,
@@ -14,9 +14,8 @@ from rlplan.simulator.memory.task_memory import (
     passes_memory,
     weights_term,
 )
-from rlplan.simulator.model.weights import largest_shard, layer_parameters
-from rlplan.simulator.placed.plan import PlacedTransition
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.model import largest_shard, layer_parameters
+from rlplan.simulator.placed import PlacedTask, PlacedTransition
 from rlplan.transfers import TRANSFERS
 
 WEIGHT_BUCKETS = "weights under way"

@@ -7,22 +7,19 @@ import math
 
 import numpy as np
 
-from rlplan.models.model import layer_kinds
-from rlplan.models.operators import Batch, KeptBatch
-from rlplan.models.precision import ALONE
+from rlplan.models import ALONE, Batch, KeptBatch, layer_kinds
 from rlplan.simulator.memory.states import StageStates
-from rlplan.simulator.model.activations import (
+from rlplan.simulator.model import (
     OFFLOADED,
     layer_activation_bytes,
+    layer_operators,
     layer_peak_bytes,
     logits_bytes,
+    sums_bytes,
 )
-from rlplan.simulator.model.adapters import sums_bytes
-from rlplan.simulator.model.operators import layer_operators
-from rlplan.simulator.placed.columns import Ints
-from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
-from rlplan.simulator.workload.shared_prompts import least_shared_tokens
-from rlplan.workload.lengths import longest
+from rlplan.simulator.placed import Ints, PlacedTask, PlacedTasks
+from rlplan.simulator.workload import least_shared_tokens
+from rlplan.workload import longest
 
 ACTIVATIONS = "activations"
 FRAGMENTATION = "fragmentation margin"

@@ -10,7 +10,7 @@ from rlplan.plug_ins import PlugIns
 from rlplan.simulator.costs.calibrated import task_at_site
 from rlplan.simulator.costs.taskcost import TaskCost
 from rlplan.simulator.memory.task_memory import TaskMemory
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedTask
 
 
 class StageKind(Protocol):

@@ -3,7 +3,7 @@
 from rlplan.simulator.costs.taskcost import TaskCost, times, with_spread
 from rlplan.simulator.generation.generating import generate_cost
 from rlplan.simulator.memory.task_memory import generate_memory as memory
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedTask
 
 __all__ = ["cost", "memory"]
 

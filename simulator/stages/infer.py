@@ -3,7 +3,7 @@
 from rlplan.simulator.costs.layouts import passes_cost
 from rlplan.simulator.costs.taskcost import TaskCost, times
 from rlplan.simulator.memory.task_memory import passes_memory as memory
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedTask
 
 __all__ = ["cost", "memory"]
 

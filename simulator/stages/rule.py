@@ -3,7 +3,7 @@
 from rlplan.simulator.costs.rule import rule_cost
 from rlplan.simulator.costs.taskcost import TaskCost, times
 from rlplan.simulator.memory.task_memory import TaskMemory
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedTask
 
 
 def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:

@@ -23,7 +23,7 @@ from rlplan.simulator.timeline.goodput import goodput_forecast
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes, show_seconds
-from rlplan.workload.lengths import Lognormal, mean_length
+from rlplan.workload import Lognormal, mean_length
 
 # Allocators lose a few per cent to fragmentation; above this share of a device's memory a plan
 # that fits on paper may not fit in practice.

@@ -6,7 +6,7 @@ from dataclasses import replace
 import simpy
 
 from rlplan.results.forecast import Forecast, MemoryForecast
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.agenda import agenda_of, learnt_plan
 from rlplan.simulator.timeline.assemble import assemble, batch_tokens
 from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun

@@ -25,8 +25,8 @@ from rlplan.job import Job, NodeGroup
 from rlplan.plan import HOST_DEVICE, Plan
 from rlplan.profiles.catalog import load_device
 from rlplan.profiles.facts import Facts
-from rlplan.sheets.hardware import DeviceSheet
-from rlplan.simulator.placed.site import first_gpus, pieces_at
+from rlplan.sheets import DeviceSheet
+from rlplan.simulator.placed import first_gpus, pieces_at
 
 SECONDS_PER_HOUR = 3600
 COMPUTING_POWER_FRACTION = 0.76

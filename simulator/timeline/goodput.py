@@ -16,7 +16,7 @@ from rlplan.job import Failures
 from rlplan.plan import Plan
 from rlplan.profiles.analytic.normal import zero_between
 from rlplan.results.forecast import GoodputForecast
-from rlplan.simulator.placed.site import nodes_of
+from rlplan.simulator.placed import nodes_of
 
 # A larger exponent is beyond what a float holds: nothing is ever done.
 LARGEST_EXPONENT = 700.0

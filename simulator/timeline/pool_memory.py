@@ -14,7 +14,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.framework import HostUse
 from rlplan.job import Engines, Job
 from rlplan.layout import ModelCut
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast
@@ -37,12 +37,10 @@ from rlplan.simulator.memory.transition_memory import (
     transition_terms,
 )
 from rlplan.simulator.memory.working import kept_batch, passes_in_flight
-from rlplan.simulator.model.activations import OFFLOADED, layer_activation_bytes
-from rlplan.simulator.model.weights import largest_shard
-from rlplan.simulator.placed.plan import PlacedPlan, PlacedTransition
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.model import OFFLOADED, largest_shard, layer_activation_bytes
+from rlplan.simulator.placed import PlacedPlan, PlacedTask, PlacedTransition
 from rlplan.simulator.stages import task_memory
-from rlplan.workload.lengths import longest
+from rlplan.workload import longest
 
 TRAINERS, ENGINES = "trainers' processes", "engines' processes"
 SLEEPING = "weights of the sleeping engine"

@@ -5,14 +5,12 @@ from collections.abc import Mapping
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.job import Job
-from rlplan.models.model import Head, ModelArchitecture, layer_kinds
-from rlplan.models.operators import Shard
+from rlplan.models import Head, ModelArchitecture, Shard, layer_kinds
 from rlplan.plan import Plan
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
-from rlplan.simulator.model.derived import flops_of
-from rlplan.simulator.model.operators import head_operators, layer_operators
-from rlplan.simulator.workload.sequences import micro_batch_of, statistics_of
+from rlplan.simulator.model import flops_of, head_operators, layer_operators
+from rlplan.simulator.workload import micro_batch_of, statistics_of
 
 # A backward pass has two matrix products for each of the forward pass, one where weights are frozen (Chowdhery
 # et al. 2022, PaLM, arXiv:2204.02311, appendix B, which defines MFU: what is computed again does not count).

@@ -14,7 +14,7 @@ from rlplan.profiles.catalog import ENGINES, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.cases import first
 
 SMALL = load_model("qwen2.5-0.5b")

@@ -19,7 +19,7 @@ from rlplan.evals.settings.hybridflow_systems import (
     system_forecast,
 )
 from rlplan.evals.tables.hybridflow_throughput import forecast_of
-from rlplan.results.reproduced import Point
+from rlplan.results.accuracy import Point
 
 HEADER = "figure,algorithm,model,gpus,system_or_placement,tokens_per_s"
 

@@ -19,11 +19,11 @@ from rlplan.evals.verl_fully_async.claims import (
 from rlplan.planner.measured.framework_runs import job_of, plan_of
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_framework
+from rlplan.results.accuracy import Point
 from rlplan.results.forecast import CALL
-from rlplan.results.reproduced import Point
 from rlplan.rules import check_plan
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.lengths import Logged
+from rlplan.workload import Logged
 
 LENGTHS = Logged(mean=800, max=runs.LONGEST_RESPONSE)
 

@@ -6,7 +6,7 @@ import pytest
 
 from rlplan.evals.reading import HELD, read_table
 from rlplan.evals.tables import rollout_tail
-from rlplan.workload.lengths import longest, mean_length
+from rlplan.workload import longest, mean_length
 
 TABLE = HELD / "rollout_tail.csv"
 RECORDS = list(csv.DictReader(TABLE.open()))

@@ -10,8 +10,8 @@ from rlplan.evals.settings.pretraining import Pretraining, gpt, iteration_second
 from rlplan.evals.tables import megatron_training, mosaicml_training, torchtitan_training
 from rlplan.evals.tables import vtrain_training as vtrain
 from rlplan.profiles.catalog import load_engine
-from rlplan.sheets.hardware import KernelRates
-from rlplan.simulator.costs.passes.pipeline import send_counts
+from rlplan.sheets import KernelRates
+from rlplan.simulator.costs.passes import send_counts
 
 VTRAIN = {
     "# GPUs": "8",

@@ -3,8 +3,7 @@
 import torch
 
 from rlplan.algorithms import load_algorithm
-from rlplan.executor.learning.advantages import Terms, compute_advantages
-from rlplan.executor.learning.experience import effective_settings
+from rlplan.executor.learning.experience import Terms, compute_advantages, effective_settings
 from rlplan.job import Hyperparameters, Rewards
 
 PPO, GRPO = load_algorithm("ppo"), load_algorithm("grpo")

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from rlplan.executor.control.metrics import read_metrics
-from rlplan.workload.evaluation import Evaluation
+from rlplan.workload import Evaluation
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 HELD_OUT = Evaluation(prompts_file="held-out.jsonl", every=2, correct_from=0.1, shown_prompts=2)

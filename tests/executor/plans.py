@@ -6,9 +6,9 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.cases import covering
 
 TINY = ModelArchitecture(

@@ -10,12 +10,11 @@ import torch
 
 from rlplan.executor.learning.train import update_model
 from rlplan.executor.model.adapters import adapters_off, is_adapter
-from rlplan.executor.parallel.meshes import make_mesh
-from rlplan.executor.parallel.positions import task_positions
-from rlplan.executor.passes.infer import infer
+from rlplan.executor.parallel.meshes import make_mesh, task_positions
+from rlplan.executor.passes import infer
 from rlplan.executor.weights.shard import build_shard
 from rlplan.job import Hyperparameters
-from rlplan.models.adapter import Adapter
+from rlplan.models import Adapter
 from rlplan.plan import TaskPlan
 from tests.cases import only
 from tests.executor.test_parallel_models import MODELS, UPDATES, batch_of, shard_of, share_of

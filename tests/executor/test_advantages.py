@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import PlanError
-from rlplan.executor.learning.advantages import (
+from rlplan.executor.learning.experience import (
     gae,
     group_advantages,
     penalised_token_rewards,

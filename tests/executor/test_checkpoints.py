@@ -27,13 +27,12 @@ from rlplan.executor.control.export import export_actor, hugging_face_model
 from rlplan.executor.control.start import prepare_groups
 from rlplan.executor.data.workload import PromptBatches
 from rlplan.executor.model.adapters import is_adapter
-from rlplan.executor.model.building import HEAD
-from rlplan.executor.model.families import family_config
+from rlplan.executor.model.building import HEAD, family_config
 from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml
 from rlplan.job import Constraint, Pretrain
-from rlplan.models.adapter import Adapter
+from rlplan.models import Adapter
 from tests.cases import draws, only
 from tests.executor.plans import TINY, make_job, make_plan
 from tests.executor.test_tokenizer import write_tokenizer

@@ -16,8 +16,14 @@ from rlplan.errors import FileError, PlanError
 from rlplan.executor.control.cluster import check_one_machine
 from rlplan.executor.workers.clock import now_seconds, set_clock
 from rlplan.executor.workers.cluster import looking
-from rlplan.executor.workers.cluster.carrying import carried_files, outside_paths, seen_job
-from rlplan.executor.workers.cluster.looking import check_seen, clock_offsets, signature
+from rlplan.executor.workers.cluster.looking import (
+    carried_files,
+    check_seen,
+    clock_offsets,
+    outside_paths,
+    seen_job,
+    signature,
+)
 from rlplan.executor.workers.cluster.nodes import (
     RayNode,
     matched,
@@ -31,7 +37,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
 from rlplan.plan import ResourcePool
 from rlplan.profiles.sheets import device_names
-from rlplan.workload.evaluation import Evaluation
+from rlplan.workload import Evaluation
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 
 

@@ -11,10 +11,15 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from rlplan.errors import FileError
-from rlplan.executor.data.prompts import PromptStream, encode_prompts, load_prompts
-from rlplan.executor.data.tokenizer import ByteTokenizer, load_tokenizer
+from rlplan.executor.data.prompts import (
+    ByteTokenizer,
+    PromptStream,
+    encode_prompts,
+    load_prompts,
+    load_tokenizer,
+)
 from rlplan.job import PromptData
-from rlplan.workload.lengths import Uniform
+from rlplan.workload import Uniform
 from tests.executor.test_tokenizer import write_tokenizer
 
 ROOT = Path(__file__).parents[2]

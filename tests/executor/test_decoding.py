@@ -7,7 +7,7 @@ import torch
 
 from rlplan.executor.model import building
 from rlplan.executor.model.building import build_stages, decoded, decodes_plainly
-from rlplan.executor.passes.forward import attention_mask, token_positions
+from rlplan.executor.passes import attention_mask, token_positions
 from rlplan.executor.rollout.engines.torch_static import KeyValueCache
 from tests.executor.plans import TINY
 

@@ -23,12 +23,16 @@ from rlplan.executor.environments import (
 )
 from rlplan.executor.environments.calculator import computed
 from rlplan.executor.rollout.sessions import padded_responses
-from rlplan.executor.workers.episodes.hosts import BROKEN_OFF, Beginning, LocalHost
-from rlplan.executor.workers.episodes.playing import kinds_of, turns_of
-from rlplan.executor.workers.episodes.sessions import Episode
+from rlplan.executor.workers.episodes import (
+    BROKEN_OFF,
+    Beginning,
+    Episode,
+    LocalHost,
+    kinds_of,
+    turns_of,
+)
 from rlplan.profiles.catalog import load_job
-from rlplan.workload.environment import Environment
-from rlplan.workload.lengths import Uniform
+from rlplan.workload import Environment, Uniform
 
 HERE = Path()
 EXAMPLE = Path(__file__).parents[2] / "examples" / "turns" / "job.yaml"

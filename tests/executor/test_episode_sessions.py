@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rlplan.executor.data.batches import OBSERVATION, RESPONSE
 from rlplan.executor.environments import Step
-from rlplan.executor.workers.episodes.sessions import Episode, EpisodeSession
-from rlplan.workload.environment import Environment
+from rlplan.executor.workers.episodes import Episode, EpisodeSession
+from rlplan.workload import Environment
 from tests.cases import draws
 
 EOS = 0

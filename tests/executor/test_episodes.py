@@ -7,9 +7,9 @@ import ray
 
 from rlplan.errors import CapabilityError, UserError
 from rlplan.executor.control.capabilities import check_runnable
-from rlplan.executor.workers.episodes.hosts import Beginning, RemoteHosts
+from rlplan.executor.workers.episodes import Beginning, RemoteHosts
 from rlplan.files.frozen import FrozenDict
-from rlplan.workload.environment import Environment
+from rlplan.workload import Environment
 from tests.executor.plans import make_job, make_plan
 
 GUESS = Environment(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
-from rlplan.executor.learning.advantages import leave_one_out_advantages
+from rlplan.executor.learning.experience import leave_one_out_advantages
 from rlplan.job import Hyperparameters
 from tests.executor.advantage_cases import (
     PPO,

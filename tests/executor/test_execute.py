@@ -19,7 +19,7 @@ from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_json, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
-from rlplan.models.adapter import Adapter
+from rlplan.models import Adapter
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
 from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan

@@ -17,7 +17,7 @@ from rlplan.files.decoding import read_yaml
 from rlplan.job import NodeGroup
 from rlplan.plan import Plan
 from rlplan.results.stored import read_run, write_plan
-from rlplan.workload.evaluation import Evaluation
+from rlplan.workload import Evaluation
 from tests.executor.test_checkpoints import assert_same, stored_weights
 from tests.executor.test_joined_cluster import (
     COMMAND,

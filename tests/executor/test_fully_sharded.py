@@ -11,14 +11,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.executor.learning.train import update_model
-from rlplan.executor.parallel.meshes import make_mesh
-from rlplan.executor.parallel.positions import task_positions
+from rlplan.executor.parallel.meshes import make_mesh, task_positions
 from rlplan.executor.weights.shard import build_shard
 from rlplan.job import Hyperparameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.facts import load_facts
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.stages import task_memory
 from tests.executor.plans import make_job
 from tests.executor.test_parallel_models import QWEN3, UPDATES, batch_of, share_of

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from rlplan.executor.model.building import EMBEDDING, HEAD
-from rlplan.executor.parallel.meshes import make_mesh
-from rlplan.executor.parallel.positions import (
+from rlplan.executor.parallel.meshes import (
     generation_positions,
+    make_mesh,
     shares_weights,
     task_positions,
     uses_micro_groups,
@@ -22,8 +22,8 @@ from rlplan.executor.weights.flat import FlatParameters
 from rlplan.executor.weights.shard import build_shard
 from rlplan.executor.weights.transition import PoolTransition
 from rlplan.profiles.facts import load_facts
-from rlplan.simulator.costs.syncs.transition import lacking_expert_bytes
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.costs.syncs import lacking_expert_bytes
+from rlplan.simulator.placed import PlacedPlan
 from tests.cases import only
 from tests.executor.plans import TINY, chosen_by_default, make_job, make_plan
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError, PlanError, SeveralMistakesError, UserError
-from rlplan.executor.data.mistakes import NeededColumns, one_of_each_kind
+from rlplan.executor.data.prompts import NeededColumns, one_of_each_kind
 from rlplan.executor.data.workload import PromptBatches, read_data
 from rlplan.executor.learning.rules import needed_columns
 from rlplan.job import Pretrain, Rewards
-from rlplan.workload.evaluation import Evaluation
+from rlplan.workload import Evaluation
 from tests.executor.plans import make_job
 from tests.executor.test_tokenizer import write_tokenizer
 

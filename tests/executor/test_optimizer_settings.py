@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.job import Hyperparameters
-from rlplan.models.learning_rate import LearningRateSchedule
+from rlplan.models import LearningRateSchedule
 from tests.executor.plans import TINY, make_job, make_plan
 from tests.executor.test_checkpoints import (
     EXPERTS,

@@ -27,16 +27,14 @@ from rlplan.executor.control.summary import iteration_metrics
 from rlplan.executor.data.batches import RESPONSE
 from rlplan.executor.data.workload import PromptBatches, job_of_batches
 from rlplan.executor.execute import execute
-from rlplan.executor.parallel.positions import generation_positions
+from rlplan.executor.parallel.meshes import generation_positions
 from rlplan.executor.rollout.completions import Completions
 from rlplan.files.frozen import FrozenDict
 from rlplan.profiles.facts import load_facts
 from rlplan.results.stored import PLAN_FILE, write_plan
 from rlplan.simulator.generation.over_provisioning import begun, enough_of
-from rlplan.simulator.placed.plan import PlacedPlan
-from rlplan.workload.environment import Environment
-from rlplan.workload.lengths import Empirical, Lognormal
-from rlplan.workload.work import Workload
+from rlplan.simulator.placed import PlacedPlan
+from rlplan.workload import Empirical, Environment, Lognormal, Workload
 from tests.cases import first
 from tests.executor.harness import collected
 from tests.executor.plans import ALL_ROLES, make_job, make_plan

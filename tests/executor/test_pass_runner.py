@@ -6,11 +6,11 @@ import pytest
 
 from rlplan.errors import PlanError
 from rlplan.executor.pass_runner import RayPassRunner, beside_work
-from rlplan.executor.probing.passes import WORK_SECONDS
+from rlplan.executor.probing import WORK_SECONDS
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
 from rlplan.probing import ModelPass
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.executor.plans import TINY
 
 pytestmark = pytest.mark.ray

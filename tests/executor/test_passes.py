@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from rlplan.executor.data.batches import PADDING, RESPONSE
 from rlplan.executor.data.packing import prompt_leaders
-from rlplan.executor.probing import passes
-from rlplan.executor.probing.passes import STEPS_BEFORE, STEPS_TOGETHER, PassBench, usual_batch
+from rlplan.executor.probing import STEPS_BEFORE, STEPS_TOGETHER, PassBench, passes, usual_batch
 from rlplan.executor.rollout.engines import torch_static
 from rlplan.executor.rollout.engines.torch_static import Wave
 from rlplan.probing import ModelPass
-from rlplan.workload.lengths import Lognormal, Uniform
+from rlplan.workload import Lognormal, Uniform
 from tests.executor.plans import TINY, make_job
 
 JOB = make_job(prompt_tokens=6, response_tokens=40)

@@ -5,10 +5,10 @@ import torch
 
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.executor.probing.passes import preparation
+from rlplan.executor.probing import preparation
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.executor.plans import TINY
 
 SHAPE = (8, 12)

@@ -10,8 +10,7 @@ import torch
 from rlplan.errors import FileError
 from rlplan.executor.control.checkpoints import find_checkpoint, model_of
 from rlplan.executor.control.run import Saving
-from rlplan.executor.data.fetched import fetched_folder
-from rlplan.executor.data.remote_folders import RemoteFolder
+from rlplan.executor.data.remote_folders import RemoteFolder, fetched_folder
 from rlplan.executor.execute import execute
 from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.executor.workers.cluster.looking import check_reached

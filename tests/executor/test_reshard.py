@@ -12,18 +12,22 @@ import pytest
 import torch
 
 from rlplan.executor.model.building import stage_layers
-from rlplan.executor.parallel.cuts import span_of
-from rlplan.executor.parallel.positions import gather_groups, generation_positions, train_positions
-from rlplan.executor.weights.buckets import (
+from rlplan.executor.parallel.meshes import gather_groups, generation_positions, train_positions
+from rlplan.executor.parallel.tensor_parallel import span_of
+from rlplan.executor.weights.flat import Entry
+from rlplan.executor.weights.transition import (
     Block,
+    Part,
+    ShardLayout,
     buckets_of,
     export_slices,
+    overlap,
     spans_of_blocks,
+    wanted_entries,
     write_block,
+    write_shard,
     write_slice,
 )
-from rlplan.executor.weights.flat import Entry
-from rlplan.executor.weights.reshard import Part, ShardLayout, overlap, wanted_entries, write_shard
 from rlplan.plan import TaskPlan
 from rlplan.transfers import TransitionShape, transition_volume
 from tests.cases import only

@@ -6,8 +6,7 @@ from typing import cast
 import pytest
 
 from rlplan.errors import FileError, UserError
-from rlplan.executor.data.prompts import encode_prompts, load_prompts
-from rlplan.executor.data.tokenizer import Tokenizer, load_tokenizer
+from rlplan.executor.data.prompts import Tokenizer, encode_prompts, load_prompts, load_tokenizer
 from rlplan.executor.learning.rules import load_rule
 from rlplan.executor.workers.stages.rule import judging
 from rlplan.job import Rewards

@@ -5,9 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.executor.learning.experience import sequence_weights, text_weights
+from rlplan.executor.learning.experience import overlong_penalties, sequence_weights, text_weights
 from rlplan.executor.learning.multiplier import next_multiplier
-from rlplan.executor.learning.rewards import overlong_penalties
 from rlplan.job import Constraint, Overlong
 
 

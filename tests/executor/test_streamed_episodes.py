@@ -9,11 +9,10 @@ import ray
 
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.environments import Step
-from rlplan.executor.workers.episodes.hosts import Beginning, RemoteHosts
+from rlplan.executor.workers.episodes import Beginning, RemoteHosts
 from rlplan.files.decoding import read_json
 from rlplan.results.measurement import MeasuredRun
-from rlplan.workload.environment import Environment
-from rlplan.workload.lengths import Uniform
+from rlplan.workload import Environment, Uniform
 from rlplan_cli.main import run as run_cli
 from tests.cases import first
 from tests.executor.plans import make_job, make_plan

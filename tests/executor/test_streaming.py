@@ -19,7 +19,7 @@ from rlplan.executor.control.summary import iteration_metrics
 from rlplan.executor.data.workload import PromptBatches
 from rlplan.executor.execute import execute
 from rlplan.job import Rewards
-from rlplan.workload.lengths import Lognormal
+from rlplan.workload import Lognormal
 from tests.cases import first
 from tests.executor.harness import collected
 from tests.executor.plans import make_job, make_plan

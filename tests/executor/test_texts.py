@@ -8,7 +8,7 @@ import torch
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError
 from rlplan.executor.data.batches import PROMPT, RESPONSE
-from rlplan.executor.data.tokenizer import ByteTokenizer
+from rlplan.executor.data.prompts import ByteTokenizer
 from rlplan.executor.data.workload import TextBatches
 from rlplan.executor.learning.experience import make_experience
 from rlplan.job import Pretrain

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError, UnknownNameError
-from rlplan.executor.data.tokenizer import ByteTokenizer, load_tokenizer
+from rlplan.executor.data.prompts import ByteTokenizer, load_tokenizer
 
 
 @given(st.text())

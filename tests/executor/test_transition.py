@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlplan.executor.parallel.cuts import span_of
+from rlplan.executor.parallel.tensor_parallel import span_of
 from tests.cases import first
 from tests.executor.plans import TINY, make_job, make_plan
 from tests.executor.weights import cut_dimension, whole

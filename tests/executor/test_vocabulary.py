@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rlplan.executor.model.building import EMBEDDING, HEAD
-from rlplan.executor.parallel.cuts import span_of
-from rlplan.executor.parallel.meshes import make_mesh
-from rlplan.executor.parallel.positions import task_positions, train_positions
-from rlplan.executor.parallel.vocabulary import cut_vocabulary
+from rlplan.executor.parallel.meshes import make_mesh, task_positions, train_positions
+from rlplan.executor.parallel.tensor_parallel import cut_vocabulary, span_of
 from rlplan.executor.weights.shard import build_shard
 from rlplan.layout import ModelCut
 from rlplan.plan import TaskPlan
-from rlplan.simulator.model.weights import shard_parameters
+from rlplan.simulator.model import shard_parameters
 from tests.executor.test_parallel_models import QWEN3
 
 SIZES = st.integers(1, 300_000)

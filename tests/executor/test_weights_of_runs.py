@@ -19,7 +19,7 @@ from rlplan.executor.execute import execute
 from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters
-from rlplan.models.adapter import Adapter
+from rlplan.models import Adapter
 from rlplan.profiles.jobs.resolve import resolve_job
 from tests.cases import only
 from tests.executor.plans import make_job, make_plan

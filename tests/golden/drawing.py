@@ -12,8 +12,7 @@ from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.profiles.catalog import ENGINES, load_job, load_model
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.rules import check_plan
-from rlplan.workload.lengths import Lognormal, Uniform
-from rlplan.workload.work import Workload
+from rlplan.workload import Lognormal, Uniform, Workload
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PPO = ("actor", "critic", "reference", "reward")

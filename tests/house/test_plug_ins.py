@@ -11,16 +11,16 @@ import pytest
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import DATASET_KEYS, Algorithm
 from rlplan.errors import UnknownNameError
-from rlplan.executor.parallel.positions import train_positions
+from rlplan.executor.parallel.meshes import train_positions
 from rlplan.executor.workers.protocols import PROTOCOLS
 from rlplan.executor.workers.stages import STAGES
 from rlplan.files.decoding import read_yaml
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.plug_ins import PlugIns
 from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.sheets import load_model, load_transition, sheet_names
-from rlplan.sheets.hardware import DeviceSheet, EngineSheet
+from rlplan.sheets import DeviceSheet, EngineSheet
 from rlplan.stages import STAGE_KINDS
 from rlplan.transfers import TRANSFERS, TransitionShape, transfer_names, transition_volume
 from tests.house.tree import ROOT, import_name, own_modules

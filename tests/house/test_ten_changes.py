@@ -41,8 +41,7 @@ from rlplan.reports.panels import PANELS, Subject, sections_of
 from rlplan.reports.tables.wording import layout_words
 from rlplan.rules import check_plan
 from rlplan.rules.transition import transitions
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.stages import STAGES as COSTED
 from rlplan.simulator.stages import task_cost
@@ -186,7 +185,7 @@ def memory(placed):
     return TaskMemory()
 """
 RUNS = """
-from rlplan.executor.parallel.positions import train_positions
+from rlplan.executor.parallel.meshes import train_positions
 
 PROTOCOL = "dp"
 

@@ -15,7 +15,7 @@ from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import refusals
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.environment import Environment
+from rlplan.workload import Environment
 from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
 from tests.golden.kept import kept_plans
 

@@ -20,10 +20,9 @@ from rlplan.profiles.catalog import load_device, load_model
 from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.rules.transition import transitions
 from rlplan.simulator.memory.task_memory import KV_CACHE, least_kv_bytes
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.pool_memory import memory_moments
-from rlplan.workload.lengths import Uniform
-from rlplan.workload.work import Workload
+from rlplan.workload import Uniform, Workload
 from tests.strategies import architectures
 
 PLENTY_BYTES = 2**40

@@ -7,7 +7,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.requests.specs import violations
 from rlplan.profiles.facts import load_facts
-from rlplan.results.searched import Candidate, SearchResult
+from rlplan.results.forecast import Candidate, SearchResult
 from rlplan.simulator.simulate import simulate
 from tests.simulator.plans import priced_plan
 

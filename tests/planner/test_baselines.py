@@ -22,8 +22,7 @@ from rlplan.profiles.catalog import ENGINES, load_model, resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.specs import Specs
-from rlplan.workload.environment import Environment
-from rlplan.workload.work import Workload
+from rlplan.workload import Environment, Workload
 from tests.cases import only
 
 PPO = ("actor", "critic", "reference", "reward")

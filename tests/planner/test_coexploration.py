@@ -15,7 +15,7 @@ from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.simulator.simulate import simulate
 from rlplan.specs import Specs
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.cases import first
 
 H100, H20 = "h100-80gb-sxm", "h20"

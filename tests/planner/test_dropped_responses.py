@@ -18,9 +18,9 @@ from rlplan.profiles.facts import load_facts
 from rlplan.simulator.generation.over_provisioning import PLAYED_SEQUENCES, kept_of
 from rlplan.simulator.generation.shares import ORDER_SEED, evenly_spread, first_shares
 from rlplan.simulator.simulate import simulate
-from rlplan.simulator.workload.sequences import statistics_of
+from rlplan.simulator.workload import statistics_of
 from rlplan.specs import Specs
-from rlplan.workload.lengths import Lognormal
+from rlplan.workload import Lognormal
 from tests.cases import draws
 from tests.planner.brute_force import random_space
 from tests.planner.test_streams import (

@@ -12,9 +12,7 @@ from rlplan.profiles.facts import load_facts
 from rlplan.simulator.generation.generating import steps_of
 from rlplan.simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
 from rlplan.simulator.stages import task_cost
-from rlplan.workload.environment import Environment
-from rlplan.workload.latencies import LognormalSeconds
-from rlplan.workload.lengths import Uniform
+from rlplan.workload import Environment, LognormalSeconds, Uniform
 from tests.planner.test_generation_bounds import DENSE, drawn_case
 from tests.simulator.placing import generating
 

@@ -12,7 +12,7 @@ from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, NodeGroup
-from rlplan.models.adapter import Adapter
+from rlplan.models import Adapter
 from rlplan.plan import TaskDraft
 from rlplan.planner.objectives import limited_objectives, load_objective, objective_names
 from rlplan.planner.placements.partitions import all_placements, placed_roles, show_placement
@@ -25,8 +25,7 @@ from rlplan.profiles.sheets import load_framework
 from rlplan.rules import check_plan
 from rlplan.simulator.simulate import simulate
 from rlplan.specs import Specs
-from rlplan.workload.lengths import Uniform
-from rlplan.workload.work import Workload
+from rlplan.workload import Uniform, Workload
 from tests.cases import draws, first
 from tests.hybrids import HYBRIDS
 from tests.planner.brute_force import (

@@ -14,7 +14,7 @@ from rlplan.planner.placements.partitions import placed_roles
 from rlplan.profiles.catalog import ENGINES, load_engine, load_job
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
-from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.placed import site_at
 from rlplan.simulator.simulate import simulate
 from rlplan.specs import NO_SPECS
 from tests.planner.brute_force import facts_with

@@ -23,11 +23,10 @@ from rlplan.profiles.facts import load_facts
 from rlplan.simulator.generation.generating import steps_of
 from rlplan.simulator.generation.shares import longest_shares, waits
 from rlplan.simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
-from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.placed import site_at
 from rlplan.simulator.stages import task_cost
-from rlplan.simulator.workload.sequences import statistics_of
-from rlplan.workload.lengths import Lognormal, Uniform
-from rlplan.workload.work import Workload
+from rlplan.simulator.workload import statistics_of
+from rlplan.workload import Lognormal, Uniform, Workload
 from tests.cases import draws
 from tests.simulator.placing import generating
 

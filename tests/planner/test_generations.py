@@ -11,10 +11,9 @@ from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.rules.transition import transition_for
 from rlplan.simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
-from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.placed import site_at
 from rlplan.simulator.stages import task_cost
-from rlplan.workload.lengths import Lognormal, Uniform
-from rlplan.workload.work import Workload
+from rlplan.workload import Lognormal, Uniform, Workload
 from tests.cases import draws
 from tests.simulator.placing import generating
 

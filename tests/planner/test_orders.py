@@ -14,7 +14,7 @@ from rlplan.planner.requests.schedules import ONE_STEP_OFF
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.planner.brute_force import every_order
 
 SMALL = load_model("qwen2.5-0.5b")

@@ -5,7 +5,7 @@ import pytest
 from rlplan.planner.answers import plan_details as details
 from rlplan.planner.answers.completion import load_plan
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.lengths import Empirical, Lognormal, Uniform, longest, stretched
+from rlplan.workload import Empirical, Lognormal, Uniform, longest, stretched
 from tests.house.tree import ROOT
 
 

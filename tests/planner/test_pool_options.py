@@ -8,7 +8,7 @@ from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, shardi
 from rlplan.planner.layouts.pool_rows import PoolTable
 from rlplan.planner.layouts.settings import PoolCuts
 from rlplan.profiles.catalog import load_device
-from rlplan.simulator.placed.site import site_at
+from rlplan.simulator.placed import site_at
 from tests.planner.brute_force import PLENTY_BYTES, facts_with, small_jobs
 
 

@@ -29,10 +29,7 @@ from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
 from rlplan.specs import Specs
-from rlplan.workload.environment import Environment
-from rlplan.workload.latencies import LognormalSeconds
-from rlplan.workload.lengths import Lognormal, Uniform, longest
-from rlplan.workload.work import Workload
+from rlplan.workload import Environment, Lognormal, LognormalSeconds, Uniform, Workload, longest
 from tests.cases import draws
 from tests.planner.brute_force import random_space
 

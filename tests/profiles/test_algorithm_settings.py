@@ -7,7 +7,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode
 from rlplan.job import Job
-from rlplan.models.learning_rate import LearningRateSchedule
+from rlplan.models import LearningRateSchedule
 from rlplan.profiles.catalog import resolve_job
 
 WORK = {"prompts": 8, "prompt_tokens": 8, "response_tokens": 8}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplan.models.operators import Attention
+from rlplan.models import Attention
 from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.catalog import load_device
 

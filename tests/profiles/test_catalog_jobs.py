@@ -14,7 +14,7 @@ from rlplan.files.decoding import decode
 from rlplan.files.writing import plain
 from rlplan.job import Engines, Job
 from rlplan.profiles.catalog import load_job, load_model, resolve_job
-from rlplan.workload.lengths import Empirical, Lognormal
+from rlplan.workload import Empirical, Lognormal
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -10,7 +10,7 @@ import rlplan.profiles.sheets
 from rlplan import parts
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import load_yaml
-from rlplan.models.model import layer_kinds
+from rlplan.models import layer_kinds
 from rlplan.parts import num_parameters
 from rlplan.parts.experts import expert_parameters
 from rlplan.profiles.catalog import (
@@ -29,7 +29,7 @@ from rlplan.profiles.sheets import (
     hugging_face_ids,
     nearest_models,
 )
-from rlplan.sheets.hardware import EngineSheet
+from rlplan.sheets import EngineSheet
 from rlplan.units import GIB, MIB
 from tests.profiles.published import CARDS, FAMILY_PARAMETERS
 

@@ -11,8 +11,7 @@ from rlplan.errors import FileError, MissingFactError, UnknownNameError
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
-from rlplan.models.model import ModelArchitecture
-from rlplan.models.operators import Attention
+from rlplan.models import Attention, ModelArchitecture
 from rlplan.probing import ModelPass
 from rlplan.profiles.analytic.efficiencies import (
     FITS_FOLDER,
@@ -25,7 +24,7 @@ from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.catalog import device_names, load_device
 from rlplan.profiles.facts import DeviceFacts, load_facts
 from rlplan.profiles.tables.table import new_profile
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.effort import calls_of
 
 A100 = "a100-80gb-sxm"

@@ -15,7 +15,7 @@ from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.profiles.frameworks import data_files, framework_of_sheet, frameworks_with_data
 from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.profiles.sheets import engine_names, load_framework, sheet_names
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.house.tree import ROOT
 
 USUAL = FrameworkSheet(name="", title="", sources=FrozenDict())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.models.operators import Batch, Elementwise, Gemm, Shard
+from rlplan.models import Batch, Elementwise, Gemm, Shard
 from rlplan.parts import experts
 from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.catalog import load_device, load_model

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rlplan.errors import UnknownNameError
 from rlplan.estimate import Source
-from rlplan.models.operators import Attention
+from rlplan.models import Attention
 from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.catalog import load_device
 from rlplan.profiles.kernels.kernel_time import (

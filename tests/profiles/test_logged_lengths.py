@@ -17,10 +17,16 @@ from rlplan.profiles.jobs.logged_lengths import load_length_spreads, with_logged
 from rlplan.profiles.jobs.place import JobPlace
 from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.simulator.timeline.assemble import assumptions_of
-from rlplan.simulator.workload.sequences import LengthStatistics
-from rlplan.simulator.workload.usual import evenly
-from rlplan.workload.lengths import Lengths, Logged, Lognormal, longest, mean_length, sample_lengths
-from rlplan.workload.work import Workload
+from rlplan.simulator.workload import LengthStatistics, evenly
+from rlplan.workload import (
+    Lengths,
+    Logged,
+    Lognormal,
+    Workload,
+    longest,
+    mean_length,
+    sample_lengths,
+)
 
 PLACE = JobPlace(file="job.yaml")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.estimate import Source
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.probing import ModelPass
 from rlplan.profiles.tables.measurements import Line, PassTable, Scatter, piecewise
 from rlplan.profiles.tables.points import Point, key_of, model_pass_keys

@@ -21,7 +21,7 @@ from rlplan.profiles.probes.bench.contract import (
 from rlplan.profiles.probes.bench.processes import DeviceProcesses, ProbeError
 from rlplan.profiles.sheets import load_model
 from rlplan.profiles.tables.points import ALLOWED_TEXT, TABLES, key_of
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 DEVICE_PROBES = [name for name in probe_names() if isinstance(load_probe(name), DeviceProbe)]
 SETTINGS = Settings(

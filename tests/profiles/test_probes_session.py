@@ -28,13 +28,13 @@ from rlplan.profiles.probes.session.profiling import (
 from rlplan.profiles.sheets import load_model
 from rlplan.profiles.tables.points import TABLES, model_pass_keys
 from rlplan.profiles.tables.table import read_profile
-from rlplan.sheets.machine import (
+from rlplan.sheets import (
     fingerprint_digest,
     matches,
     read_fingerprint,
     usable_cores,
 )
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.cases import only
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.profiles.tables.points import TABLES, architecture_digest
 from rlplan.profiles.tables.table import Profile, new_profile, read_profile
 

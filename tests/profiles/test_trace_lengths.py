@@ -5,7 +5,7 @@ import pytest
 
 from rlplan.errors import FileError
 from rlplan.profiles.jobs.resolve import MAX_VALUES, read_trace
-from rlplan.workload.lengths import TraceFile, longest, mean_length
+from rlplan.workload import TraceFile, longest, mean_length
 
 
 def trace(name, column="tokens", **more):

@@ -10,20 +10,18 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlplan.executor.control.run import Saving
 from rlplan.executor.execute import execute
-from rlplan.executor.parallel.meshes import make_mesh
-from rlplan.executor.parallel.positions import task_positions
-from rlplan.executor.passes.infer import infer
+from rlplan.executor.parallel.meshes import make_mesh, task_positions
+from rlplan.executor.passes import infer
 from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine
 from rlplan.executor.rollout.sampling import GenerateSettings
 from rlplan.executor.weights.shard import build_shard
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, PromptData, Rewards
-from rlplan.models.adapter import Adapter
+from rlplan.models import Adapter
 from rlplan.plan import TaskPlan
 from rlplan.profiles.jobs.config.reading import read_hf_config
 from rlplan.profiles.jobs.resolve import resolve_job
-from rlplan.workload.lengths import Uniform
-from rlplan.workload.work import Workload
+from rlplan.workload import Uniform, Workload
 from tests.executor.plans import make_plan
 
 pytestmark = [pytest.mark.ray, pytest.mark.full]

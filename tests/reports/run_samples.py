@@ -10,7 +10,7 @@ from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.trace import IterationSpan, Trace, sorted_spans
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.reports.samples import (
     GENERATE_PARTS,
     GIB,

@@ -4,13 +4,22 @@ from dataclasses import replace
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Role
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from rlplan.results.forecast import Forecast, MemoryForecast, TaskForecast
-from rlplan.results.plan_details import MemoryMoment, PlanDetails, ResponsesUnderWay, WhatIf
-from rlplan.results.searched import Candidate, InfeasiblePlacement, SearchResult
+from rlplan.results.forecast import (
+    Candidate,
+    Forecast,
+    InfeasiblePlacement,
+    MemoryForecast,
+    MemoryMoment,
+    PlanDetails,
+    ResponsesUnderWay,
+    SearchResult,
+    TaskForecast,
+    WhatIf,
+)
 from rlplan.trace import IterationSpan, Span, sorted_spans
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 GIB = 1024**3
 MIB = 1024**2

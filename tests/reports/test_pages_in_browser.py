@@ -5,7 +5,7 @@ import pytest
 from rlplan.reports.pages.report import write_report
 from rlplan.reports.pages.step_check import write_step_check_page
 from rlplan.reports.panels import Subject
-from rlplan.results.step_check import StageCheck, StepCheck
+from rlplan.results.measurement import StageCheck, StepCheck
 from tests.reports.browser import CHROMIUM, Browser
 from tests.reports.run_samples import cpu_report
 from tests.reports.samples import gpu_details, gpu_forecast, gpu_plan, gpu_search

@@ -2,7 +2,7 @@
 
 from rlplan.reports.pages.reproduction import curves_of, write_reproduction_page
 from rlplan.reports.tables.accuracy import claims_table, points_table, series_table
-from rlplan.results.reproduced import Claim, Point, Reproduction
+from rlplan.results.accuracy import Claim, Point, Reproduction
 
 
 def point(series, gpus, forecast, published=None, figure="Fig 9", **more):

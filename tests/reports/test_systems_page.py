@@ -12,7 +12,7 @@ from rlplan.reports.tables.systems import (
     systems_memory_table,
     throughput_table,
 )
-from rlplan.results.systems import SystemForecast, SystemsComparison
+from rlplan.results.accuracy import SystemForecast, SystemsComparison
 from tests.reports.samples import gpu_forecast, gpu_plan
 
 STAGES = FrozenDict({"generation": 6.0, "preparation": 1.0, "training": 3.0})

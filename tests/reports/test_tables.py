@@ -10,7 +10,7 @@ from rlplan.reports.tables import plans as tables
 from rlplan.reports.tables import searches as search_tables
 from rlplan.reports.tables import wording
 from rlplan.results.measurement import Comparison, ComparisonRow
-from rlplan.workload.lengths import Empirical, Lognormal, Uniform
+from rlplan.workload import Empirical, Lognormal, Uniform
 from tests.reports.run_samples import cpu_forecast, cpu_plan, cpu_run
 from tests.reports.samples import gpu_forecast, gpu_plan, gpu_search
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import ResourcePool
 from rlplan.reports.tables.searches import best_of_placements, short_runners_up_table, why_table
-from rlplan.results.searched import Candidate
+from rlplan.results.forecast import Candidate
 from tests.reports.samples import gpu_forecast, gpu_plan, gpu_search, task_forecast
 
 

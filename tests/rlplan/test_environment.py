@@ -15,9 +15,9 @@ from rlplan.errors import FileError
 from rlplan.files.decoding import decode
 from rlplan.job import Job, Rewards
 from rlplan.profiles.jobs.resolve import resolve_job
-from rlplan.workload.environment import Environment
-from rlplan.workload.latencies import (
+from rlplan.workload import (
     EmpiricalSeconds,
+    Environment,
     LognormalSeconds,
     PercentileSeconds,
     UniformSeconds,

@@ -3,7 +3,7 @@ import statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.workload.lengths import Lognormal, longest, mean_length, sample_lengths
+from rlplan.workload import Lognormal, longest, mean_length, sample_lengths
 from tests.strategies import distributions
 
 

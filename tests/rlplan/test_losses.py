@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.results.forecast import TaskForecast
-from rlplan.results.lost_seconds import WAITING, losses
+from rlplan.results.forecast import WAITING, TaskForecast, losses
 from tests.reports.samples import gpu_forecast
 
 

@@ -11,7 +11,7 @@ from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
 from rlplan.layout import ModelCut, layers_of_stages
-from rlplan.models.operators import Attention, Batch, Collective, Shard
+from rlplan.models import Attention, Batch, Collective, Shard
 from rlplan.parts import expert_parameters, layer_parameters, num_parameters
 from rlplan.plan import PlanDraft, PoolDraft, TaskDraft
 from rlplan.planner.requests.drafts import pinned_parts
@@ -19,8 +19,8 @@ from rlplan.planner.search import search
 from rlplan.profiles.catalog import ENGINES, load_job, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan, refusals
-from rlplan.simulator.model.operators import layer_operators
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.model import layer_operators
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.stages import task_cost, task_memory
 from tests.planner.sound_plans import plan_on

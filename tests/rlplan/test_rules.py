@@ -9,7 +9,7 @@ from rlplan.job import Rewards
 from rlplan.plan import PlanDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.profiles.catalog import ENGINES, load_job
 from rlplan.rules import RULES, check_plan, refusals
-from rlplan.workload.environment import Environment
+from rlplan.workload import Environment
 from tests.planner.sound_plans import A100, split_ppo
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ppo-7b-16xa100.yaml"

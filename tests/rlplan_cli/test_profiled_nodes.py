@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import FileError, PlanError
-from rlplan.executor.workers.cluster import boards
-from rlplan.executor.workers.cluster.boards import Board, check_alike
+from rlplan.executor.workers.cluster import errands
+from rlplan.executor.workers.cluster.errands import Board, check_alike
 from rlplan.executor.workers.cluster.looking import NodeAnswer
 from rlplan.executor.workers.cluster.nodes import RayNode
 from rlplan.files.frozen import FrozenDict
@@ -41,9 +41,9 @@ def seen(monkeypatch):
     """Let nodes answer as machines of one kind, their GPUs by what Ray calls them."""
     found = NodeAnswer(versions=FrozenDict(VERSIONS), fingerprint=FrozenDict(MACHINE))
     answers = {f"10.0.0.{number}": found for number in range(1, 5)}
-    monkeypatch.setattr(boards, "looked_at", lambda *_: answers)
+    monkeypatch.setattr(errands, "looked_at", lambda *_: answers)
     monkeypatch.setattr(
-        boards, "boards_of", lambda nodes: {n.id: BOARDS[n.kinds[0]] for n in nodes if n.kinds}
+        errands, "boards_of", lambda nodes: {n.id: BOARDS[n.kinds[0]] for n in nodes if n.kinds}
     )
     return answers
 

@@ -7,8 +7,8 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
-from rlplan.simulator.placed.site import site_at
-from rlplan.workload.work import Workload
+from rlplan.simulator.placed import site_at
+from rlplan.workload import Workload
 
 A100 = "a100-80gb-sxm"
 PPO = {task.name: task for task in load_algorithm("ppo").tasks}

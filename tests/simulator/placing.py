@@ -6,10 +6,8 @@ from rlplan.algorithms import load_algorithm
 from rlplan.evals.settings.serving import device_facts
 from rlplan.plan import TaskPlan
 from rlplan.simulator.costs.pricing import setting_on
-from rlplan.simulator.generation.prices.setting import ReplicaSetting
-from rlplan.simulator.placed.plan import PlacedTransition
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.generation.prices import ReplicaSetting
+from rlplan.simulator.placed import PlacedTask, PlacedTransition, Site
 
 PPO = {task.name: task for task in load_algorithm("ppo").tasks}
 

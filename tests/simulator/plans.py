@@ -5,9 +5,9 @@ from typing import Any
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 
 TINY = ModelArchitecture(
     name="tiny",

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Role
-from rlplan.models.precision import Precision
+from rlplan.models import Precision
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.profiles.jobs.resolve import resolve_job
-from rlplan.workload.lengths import Lognormal
-from rlplan.workload.work import Workload
+from rlplan.workload import Lognormal, Workload
 
 TABLE = Path(__file__).parent / "nemo_rl_recipes.csv"
 PROMPT_TOKENS = 256

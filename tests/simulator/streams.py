@@ -12,8 +12,7 @@ from rlplan.simulator.costs.taskcost import cost_of
 from rlplan.simulator.generation.replica import Replica
 from rlplan.simulator.timeline.agenda import Entry
 from rlplan.simulator.timeline.engine import Work
-from rlplan.workload.lengths import Empirical
-from rlplan.workload.work import Workload
+from rlplan.workload import Empirical, Workload
 
 RESPONSES = (3, 4, 5, 5, 7, 9, 13, 24)
 

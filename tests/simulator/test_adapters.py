@@ -8,17 +8,20 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.layout import ModelCut
-from rlplan.models.adapter import Adapter
-from rlplan.models.operators import Batch, Gemm, Shard
+from rlplan.models import Adapter, Batch, Gemm, Shard
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.simulator.costs.layouts import passes_cost
-from rlplan.simulator.costs.syncs.transition import moved_bytes, transition_cost
+from rlplan.simulator.costs.syncs import moved_bytes, transition_cost
 from rlplan.simulator.memory.transition_memory import extra_weight_bytes
-from rlplan.simulator.model.derived import backward_operators, flops_of
-from rlplan.simulator.model.operators import layer_operators
-from rlplan.simulator.model.weights import adapter_shard, shard_parameters
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.model import (
+    adapter_shard,
+    backward_operators,
+    flops_of,
+    layer_operators,
+    shard_parameters,
+)
+from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.stages import task_memory
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 from tests.simulator.placing import transition

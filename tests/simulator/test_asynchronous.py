@@ -17,9 +17,8 @@ from rlplan.simulator.asynchronous.samples import batch_tokens, endless_lengths
 from rlplan.simulator.asynchronous.training import QUEUE_CALLS, piece_work
 from rlplan.simulator.costs.taskcost import cost_of
 from rlplan.simulator.generation.batching.joining import Calls
-from rlplan.simulator.workload.sequences import longest_of
-from rlplan.simulator.workload.usual import evenly
-from rlplan.workload.lengths import Lognormal
+from rlplan.simulator.workload import evenly, longest_of
+from rlplan.workload import Lognormal
 from tests.simulator.reference_streaming import System
 from tests.simulator.streams import (
     decode_seconds,

@@ -12,14 +12,11 @@ from rlplan.errors import MissingFactError
 from rlplan.plan import ResourcePool
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.asynchronous.playing import play_stream
-from rlplan.simulator.environments.host import HostShare, InstanceSlots, host_share
+from rlplan.simulator.environments import HostShare, InstanceSlots, host_share
 from rlplan.simulator.generation.batching.joining import Calls, JoiningSet
-from rlplan.simulator.generation.episodes.playing import Episode, Turn
-from rlplan.simulator.generation.episodes.waves import EpisodeWaves
+from rlplan.simulator.generation.episodes import Episode, EpisodeWaves, Turn
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.environment import Environment
-from rlplan.workload.latencies import LognormalSeconds
-from rlplan.workload.lengths import Uniform
+from rlplan.workload import Environment, LognormalSeconds, Uniform
 from tests.cases import draws
 from tests.simulator.plans import priced_plan
 from tests.simulator.streams import decode_seconds, mean_seconds, replica, stream, workload

@@ -14,14 +14,12 @@ from rlplan.probing import ModelPass
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.tables.points import model_pass_keys
 from rlplan.profiles.tables.table import new_profile, read_profile
-from rlplan.simulator.costs.syncs.transition import transition_cost
+from rlplan.simulator.costs.syncs import transition_cost
 from rlplan.simulator.memory.task_memory import CONTEXT
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.stages import task_cost, task_memory
 from rlplan.transports import KNOWN_TRANSPORTS, Transport, serves_all
-from rlplan.workload.lengths import Empirical, Uniform
-from rlplan.workload.work import Workload
+from rlplan.workload import Empirical, Uniform, Workload
 from tests.simulator.placing import transition
 from tests.simulator.plans import TINY
 

@@ -6,17 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.models.model import ModelArchitecture
-from rlplan.models.operators import Attention, Batch, Collective, Elementwise, Gemm, Shard
+from rlplan.models import Attention, Batch, Collective, Elementwise, Gemm, ModelArchitecture, Shard
 from rlplan.parts import layer_parameters, num_parameters
 from rlplan.profiles.catalog import load_model
-from rlplan.simulator.model.derived import (
+from rlplan.simulator.model import (
     backward_operators,
+    embedding_operators,
     flops_of,
+    head_operators,
     kernels_of,
+    layer_operators,
     recomputed_operators,
 )
-from rlplan.simulator.model.operators import embedding_operators, head_operators, layer_operators
 from tests.strategies import architectures
 
 TINY = ModelArchitecture(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.rules.batches import rank_sequences
-from rlplan.simulator.workload.sequences import (
+from rlplan.simulator.workload import (
     LengthStatistics,
     micro_batch_of,
     micro_batches,
@@ -15,8 +15,7 @@ from rlplan.simulator.workload.sequences import (
     statistics_of,
     straggler_fraction,
 )
-from rlplan.workload.lengths import Empirical, Uniform, mean_length
-from rlplan.workload.work import Workload
+from rlplan.workload import Empirical, Uniform, Workload, mean_length
 from tests.simulator.cost_jobs import job_of
 from tests.strategies import distributions
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rlplan.job import NodeGroup
 from rlplan.plan import ResourcePool
-from rlplan.simulator.placed.site import Site, site_at, sites_of
+from rlplan.simulator.placed import Site, site_at, sites_of
 from tests.simulator.cost_jobs import A100, facts_of, job_of
 from tests.simulator.plans import split_plan
 

@@ -8,17 +8,16 @@ import pytest
 
 from rlplan.estimate import Estimate, Source
 from rlplan.evals.settings.serving import Service, cache_bytes, device_facts, serve
-from rlplan.models.operators import Batch
+from rlplan.models import Batch
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_engine, load_model
-from rlplan.sheets.hardware import StepCosts
+from rlplan.sheets import StepCosts
 from rlplan.simulator.costs.pricing import pass_seconds, setting_on
 from rlplan.simulator.generation.generating import EngineClock, generated, limits_of, steps_in
-from rlplan.simulator.generation.prices.grids import CostQuality, Grid, nodes, worst_of
-from rlplan.simulator.generation.prices.stepping import engine_steps
+from rlplan.simulator.generation.prices import CostQuality, Grid, engine_steps, nodes, worst_of
 from rlplan.simulator.generation.replica import Chunks
-from rlplan.simulator.placed.site import Site
-from rlplan.workload.lengths import Lognormal, sample_lengths
+from rlplan.simulator.placed import Site
+from rlplan.workload import Lognormal, sample_lengths
 from tests.effort import calls_of
 from tests.simulator.placing import replica_setting
 

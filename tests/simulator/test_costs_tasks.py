@@ -11,13 +11,10 @@ from rlplan.estimate import Source
 from rlplan.job import Rewards
 from rlplan.layout import layers_of_stages
 from rlplan.plan import TaskPlan
-from rlplan.simulator.generation.prices.decoding import operator_steps
-from rlplan.simulator.generation.prices.setting import replica_setting_of
-from rlplan.simulator.placed.site import Site
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.generation.prices import operator_steps, replica_setting_of
+from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.stages import task_cost
-from rlplan.workload.lengths import Empirical, Lognormal
-from rlplan.workload.work import Workload
+from rlplan.workload import Empirical, Lognormal, Workload
 from tests.effort import calls_of
 from tests.simulator.cost_jobs import GRPO, PPO, facts_of, job_of, site_of
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.profiles.catalog import load_engine
-from rlplan.sheets.hardware import EngineShare
+from rlplan.sheets import EngineShare
 from rlplan.simulator.memory.engine_share import Room, hundredths
 
 GIB = 2**30

@@ -14,11 +14,9 @@ from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import ENGINES
 from rlplan.simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
 from rlplan.simulator.generation.playing import generate
-from rlplan.simulator.placed.site import site_at
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_cost
-from rlplan.workload.lengths import Lognormal
-from rlplan.workload.work import Workload
+from rlplan.workload import Lognormal, Workload
 from tests.simulator.cost_jobs import PPO, job_of, site_of
 from tests.simulator.placing import replica_setting
 

@@ -7,11 +7,8 @@ import pytest
 from rlplan.job import NodeGroup
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
-from rlplan.simulator.workload.sequences import LengthStatistics
-from rlplan.workload.environment import Environment
-from rlplan.workload.latencies import LognormalSeconds
-from rlplan.workload.lengths import Uniform
-from rlplan.workload.work import Workload
+from rlplan.simulator.workload import LengthStatistics
+from rlplan.workload import Environment, LognormalSeconds, Uniform, Workload
 from tests.simulator.plans import priced_plan
 
 # ReTool's code sandbox: mean and longest call of a run of verl; 7.78 messages are 3.9 turns.

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.profiles.facts import load_facts
-from rlplan.simulator.environments.host import HostQueue, HostShare, InstanceSlots
-from rlplan.simulator.generation.episodes.playing import (
+from rlplan.simulator.environments import HostQueue, HostShare, InstanceSlots
+from rlplan.simulator.generation.episodes import (
     Episode,
     EpisodeShare,
     Turn,
@@ -18,8 +18,7 @@ from rlplan.simulator.generation.episodes.playing import (
 from rlplan.simulator.generation.playing import generate
 from rlplan.simulator.generation.replica import Replica
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.environment import Environment
-from rlplan.workload.lengths import Lognormal
+from rlplan.workload import Environment, Lognormal
 from tests.cases import draws
 from tests.simulator.golden.plans import PLANS
 

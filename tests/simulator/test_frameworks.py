@@ -15,12 +15,15 @@ from rlplan.planner.plans.assembly import with_largest_share
 from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.jobs.resolve import resolve_job
-from rlplan.simulator.costs.passes.tasks import DRIVER, STATES_AWAY
+from rlplan.simulator.costs.passes import DRIVER, STATES_AWAY
 from rlplan.simulator.simulate import simulate
-from rlplan.simulator.workload.packing import packed_sequences, packed_waiting, unbalanced_waiting
-from rlplan.simulator.workload.sequences import statistics_of
-from rlplan.workload.lengths import Lognormal, mean_length
-from rlplan.workload.work import Workload
+from rlplan.simulator.workload import (
+    packed_sequences,
+    packed_waiting,
+    statistics_of,
+    unbalanced_waiting,
+)
+from rlplan.workload import Lognormal, Workload, mean_length
 
 POOL = ResourcePool(name="all", device="h100-80gb-sxm", gpus=8, roles=("actor",))
 HOST = ResourcePool(name="host", device="host", gpus=8, roles=("rule",))

@@ -5,15 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.simulator.workload.packing import (
+from rlplan.simulator.workload import (
     MOST_CONVOLVED,
     RESPONSES_GROW,
     RUN_STEPS,
     fullest_tokens,
+    statistics_of,
 )
-from rlplan.simulator.workload.sequences import statistics_of
-from rlplan.workload.lengths import Lognormal, Uniform
-from rlplan.workload.work import Workload
+from rlplan.workload import Lognormal, Uniform, Workload
 
 SPREAD = Workload(
     prompts=64,

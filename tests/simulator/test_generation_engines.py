@@ -8,7 +8,7 @@ import pytest
 from rlplan.profiles.catalog import engine_names, load_engine, load_model
 from rlplan.simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
 from rlplan.simulator.generation.playing import generate
-from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed import Site
 from tests.simulator import reference_generation as reference
 from tests.simulator.placing import replica_setting
 

@@ -10,8 +10,7 @@ from rlplan.parts import num_parameters
 from rlplan.plan import Plan, TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.results.forecast import MemoryForecast
-from rlplan.simulator.placed.plan import PlacedPlan
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedPlan, PlacedTask
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.assemble import memory_shortage
 from rlplan.simulator.timeline.pool_memory import host_capacity_bytes, host_terms, pool_memory

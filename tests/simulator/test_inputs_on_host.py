@@ -6,8 +6,7 @@ import pytest
 
 from rlplan.job import NodeGroup
 from rlplan.plan import TaskPlan
-from rlplan.simulator.placed.site import site_at
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_cost, task_memory
 from rlplan.simulator.timeline.pool_memory import host_terms
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of

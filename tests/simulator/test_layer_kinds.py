@@ -8,16 +8,15 @@ from hypothesis import strategies as st
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.layout import ModelCut
-from rlplan.models.model import NO_PART, LayerKind, layer_kinds
+from rlplan.models import NO_PART, LayerKind, layer_kinds
 from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.jobs.config.faults import architecture_fault
 from rlplan.simulator.costs.layouts import layout_seconds
 from rlplan.simulator.memory.task_memory import layout_memory, passes_memory
-from rlplan.simulator.model.weights import kinds_of_stages, shard_parameters
-from rlplan.simulator.placed.columns import columns_of
-from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.model import kinds_of_stages, shard_parameters
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of
 from rlplan.simulator.stages import task_cost
 from tests.hybrids import with_layers
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.models.model import layer_kinds
-from rlplan.models.operators import Attention, Batch, Scan, Shard
+from rlplan.models import Attention, Batch, Scan, Shard, layer_kinds
 from rlplan.parts import (
     attention_core,
     attention_of,
@@ -20,8 +19,7 @@ from rlplan.parts.grouped_attention import windowed
 from rlplan.profiles.catalog import load_model
 from rlplan.simulator.generation.playing import generate
 from rlplan.simulator.generation.replica import Replica
-from rlplan.simulator.model.derived import backward_operators, flops_of
-from rlplan.simulator.model.operators import layer_operators
+from rlplan.simulator.model import backward_operators, flops_of, layer_operators
 from rlplan.simulator.stages import task_cost
 from tests.hybrids import HYBRIDS, WINDOWED
 from tests.simulator.test_layer_kinds import LAYOUT, placed

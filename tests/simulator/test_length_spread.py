@@ -24,9 +24,8 @@ from rlplan.simulator.generation.length_spread import OTHER_BATCHES, length_spre
 from rlplan.simulator.generation.playing import generate
 from rlplan.simulator.generation.shares import longest_shares, other_shares, waits
 from rlplan.simulator.stages import task_cost
-from rlplan.simulator.workload.sequences import LengthStatistics
-from rlplan.workload.lengths import Empirical, Logged, Lognormal, Uniform
-from rlplan.workload.work import Workload
+from rlplan.simulator.workload import LengthStatistics
+from rlplan.workload import Empirical, Logged, Lognormal, Uniform, Workload
 from tests.simulator.cost_jobs import facts_of, job_of, site_of
 from tests.simulator.placing import generating, replica_setting
 

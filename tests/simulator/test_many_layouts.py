@@ -13,12 +13,9 @@ from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.costs.layouts import layout_seconds
 from rlplan.simulator.memory.task_memory import layout_memory
-from rlplan.simulator.placed.columns import columns_of
-from rlplan.simulator.placed.site import site_at
-from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of, site_at
 from rlplan.simulator.stages import task_cost, task_memory
-from rlplan.workload.lengths import Lognormal
-from rlplan.workload.work import Workload
+from rlplan.workload import Lognormal, Workload
 from tests.cases import draws, only
 
 A100 = "a100-80gb-sxm"

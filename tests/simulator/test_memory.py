@@ -9,21 +9,22 @@ from hypothesis import strategies as st
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
 from rlplan.layout import ModelCut
-from rlplan.models.operators import KeptBatch, Shard
+from rlplan.models import KeptBatch, Shard
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.profiles.catalog import load_model
-from rlplan.sheets.hardware import EngineShare
+from rlplan.sheets import EngineShare
 from rlplan.simulator.memory.task_memory import least_kv_bytes
 from rlplan.simulator.memory.transition_memory import generation_room, transition_terms
-from rlplan.simulator.model.activations import (
+from rlplan.simulator.model import (
+    cached_sequence,
+    largest_shard,
     layer_activation_bytes,
     layer_peak_bytes,
     logits_bytes,
+    shard_parameters,
 )
-from rlplan.simulator.model.weights import cached_sequence, largest_shard, shard_parameters
-from rlplan.simulator.placed.plan import PlacedPlan
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.placed import PlacedPlan, PlacedTask
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.assemble import memory_shortage
 from rlplan.simulator.timeline.pool_memory import kv_bytes_left, memory_moments, pool_memory

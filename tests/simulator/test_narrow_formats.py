@@ -10,12 +10,11 @@ from rlplan.job import Job, NodeGroup
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model, resolve_job
 from rlplan.simulator.costs.layouts import passes_cost
-from rlplan.simulator.costs.syncs.transition import moved_bytes, transition_cost
+from rlplan.simulator.costs.syncs import moved_bytes, transition_cost
 from rlplan.simulator.memory.task_memory import QUANTISED
 from rlplan.simulator.memory.transition_memory import extra_weight_bytes
-from rlplan.simulator.model.weights import largest_shard_bytes
-from rlplan.simulator.placed.site import site_at
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.model import largest_shard_bytes
+from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_cost, task_memory
 from tests.simulator.cost_jobs import PPO, facts_of, job_of
 from tests.simulator.placing import transition

@@ -6,12 +6,12 @@ import pytest
 
 from rlplan.estimate import Estimate
 from rlplan.evals.settings.serving import device_facts
-from rlplan.models.operators import Collective
+from rlplan.models import Collective
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_device, load_engine
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.simulator.costs.pricing import price, setting_on
-from rlplan.simulator.placed.site import Site
+from rlplan.simulator.placed import Site
 
 # Megatron-Core, parallel_state.initialize_model_parallel: "we have a total of 16 GPUs denoted by g0 ... g15 and we use
 # 2 GPUs to parallelize the model tensor, and 4 GPUs to parallelize the model pipeline".

@@ -8,8 +8,8 @@ from rlplan.layout import ModelCut
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.simulator.memory.transition_memory import transition_terms
-from rlplan.simulator.model.weights import largest_shard
-from rlplan.simulator.placed.task import PlacedTask
+from rlplan.simulator.model import largest_shard
+from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.stages import task_memory
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 from tests.simulator.placing import transition

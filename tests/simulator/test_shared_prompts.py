@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.models.operators import FP32_BYTES, KeptBatch, Shard
+from rlplan.models import FP32_BYTES, KeptBatch, Shard
 from rlplan.profiles.catalog import engine_names, load_engine, load_model
 from rlplan.simulator.generation.batching.waves import most_prompts, prompts_between
 from rlplan.simulator.generation.generating import limits_of
 from rlplan.simulator.generation.playing import generate
 from rlplan.simulator.generation.replica import Replica
-from rlplan.simulator.model.activations import layer_activation_bytes
-from rlplan.simulator.workload.sequences import LengthStatistics, straggler_fraction
-from rlplan.simulator.workload.shared_prompts import (
+from rlplan.simulator.model import layer_activation_bytes
+from rlplan.simulator.workload import (
+    LengthStatistics,
     computed_batch,
     least_shared_tokens,
+    straggler_fraction,
     waiting_fraction,
 )
-from rlplan.workload.lengths import Empirical, Uniform
-from rlplan.workload.work import Workload
+from rlplan.workload import Empirical, Uniform, Workload
 
 SHARES = replace(load_engine("torch-3d"), shares_prompts=True)
 REPEATS = replace(SHARES, shares_prompts=False)

@@ -18,11 +18,10 @@ from rlplan.profiles.facts import load_facts
 from rlplan.rules.batches import handed_over_parts
 from rlplan.simulator.asynchronous.forecasting import stream_of
 from rlplan.simulator.asynchronous.setting import COUNTED_SEQUENCES
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.agenda import agenda_of
-from rlplan.workload.environment import Environment
-from rlplan.workload.lengths import Lognormal
+from rlplan.workload import Environment, Lognormal
 from tests.simulator.plans import priced_plan
 
 

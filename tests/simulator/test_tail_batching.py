@@ -9,11 +9,11 @@ from rlplan.errors import CapabilityError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.generation.over_provisioning import begun, put_off
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.tail_batching import simulate_rounds
 from rlplan.simulator.timeline.agenda import enough_learnt, learnt_plan
-from rlplan.workload.lengths import Empirical, mean_length
+from rlplan.workload import Empirical, mean_length
 from tests.simulator.test_streaming_plans import apart
 
 

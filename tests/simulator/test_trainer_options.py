@@ -12,9 +12,9 @@ from rlplan.job import TrainerOptions
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
-from rlplan.sheets.hardware import LogitTensors
+from rlplan.sheets import LogitTensors
 from rlplan.simulator.memory.states import gathers_weights
-from rlplan.simulator.placed.task import PlacedTask, PlacedTasks
+from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.pool_memory import host_terms
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of

@@ -8,7 +8,7 @@ from rlplan.results.forecast import Forecast, TaskForecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.simulator.validation import compare
 from rlplan.trace import IterationSpan, Span, Trace, sorted_spans
-from rlplan.workload.lengths import mean_length
+from rlplan.workload import mean_length
 from tests.simulator.plans import split_plan
 
 

@@ -11,7 +11,7 @@ from rlplan.profiles.catalog import ENGINES, load_job, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.planner.sound_plans import plan_on
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

@@ -8,19 +8,17 @@ from hypothesis import strategies as st
 
 from rlplan.plan import TaskPlan
 from rlplan.profiles.sheets import load_transition, sheet_names
-from rlplan.sheets.weight_sync import SyncMethod
-from rlplan.simulator.costs.syncs.transition import (
-    least_sync_seconds,
-    sync_case,
-    sync_seconds,
-    transition_cost,
-)
-from rlplan.simulator.costs.syncs.weight_sync import (
+from rlplan.sheets import SyncMethod
+from rlplan.simulator.costs.syncs import (
     CARRYING,
     GATHER,
     LOADING,
     SyncCase,
+    least_sync_seconds,
     method_seconds,
+    sync_case,
+    sync_seconds,
+    transition_cost,
 )
 from rlplan.simulator.memory.transition_memory import (
     WEIGHT_BUCKETS,
@@ -28,8 +26,8 @@ from rlplan.simulator.memory.transition_memory import (
     extra_weight_bytes,
     transition_terms,
 )
-from rlplan.simulator.model.weights import num_tensors
-from rlplan.simulator.placed.site import Site
+from rlplan.simulator.model import num_tensors
+from rlplan.simulator.placed import Site
 from rlplan.transfers import TRANSFERS, transfer_names, transitions_on_a_pool
 from tests.simulator.cost_jobs import A100, facts_of, job_of
 from tests.simulator.placing import transition

@@ -11,12 +11,16 @@ import torch
 from rlplan.algorithms import load_algorithm
 from rlplan.executor.data.batches import RESPONSE, ROLLOUT_LOG_PROBS
 from rlplan.executor.data.packing import pack
-from rlplan.executor.learning.advantages import gae
-from rlplan.executor.learning.experience import sequence_weights, sum_weights, token_sum_weights
+from rlplan.executor.learning.experience import (
+    gae,
+    sequence_weights,
+    sum_weights,
+    token_sum_weights,
+)
 from rlplan.executor.learning.losses import load_loss
 from rlplan.executor.learning.multiplier import next_kl_coefficient
 from rlplan.executor.learning.tokenwise import divergence, truncated_ratio
-from rlplan.executor.passes.forward import policy_reader
+from rlplan.executor.passes import policy_reader
 from rlplan.job import Hyperparameters
 from tests.executor.advantage_cases import advantages_of, alone, random_batch
 from tests.executor.test_losses import random_case

@@ -10,7 +10,7 @@ import torch
 
 from rlplan.errors import InfeasibleError, PlanError
 from rlplan.executor.data.batches import PADDING, RESPONSE
-from rlplan.executor.passes.infer import infer
+from rlplan.executor.passes import infer
 from rlplan.executor.rollout.engines import start_engine
 from tests.vllm.engine_alone import (
     LENGTHS,

@@ -6,12 +6,12 @@ from typing import Any
 
 from rlplan.dataflow import Task
 from rlplan.executor.data.batches import Rows
-from rlplan.executor.parallel.positions import generation_positions
+from rlplan.executor.parallel.meshes import generation_positions
 from rlplan.executor.queue.transfer_queue import ranges_of
 from rlplan.executor.workers.calls import RollCall, RolloutReport
 from rlplan.executor.workers.pools import WorkerGroup
 from rlplan.plan import Plan
-from rlplan.workload.lengths import longest
+from rlplan.workload import longest
 
 # Tokens of each response that are sampled before it is looked what has ended; twice as many at most in a call,
 # since new weights and new responses wait for its end.

@@ -26,8 +26,7 @@ from rlplan.executor.queue.ledger import Ledger, Reader
 from rlplan.executor.queue.transfer_queue import TransferQueue
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.workload.lengths import longest
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload, longest
 
 # Storage actors on this machine: with two of them one goes on answering while the other one writes.
 STORAGE_UNITS = 2

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from rlplan.executor.data.batches import PADDING, RESPONSE
 from rlplan.executor.data.packing import prompt_leaders
-from rlplan.executor.passes.forward import attention_mask, token_positions
-from rlplan.executor.passes.pipeline import forward_through
+from rlplan.executor.passes import attention_mask, forward_through, token_positions
 from rlplan.executor.rollout.engines import EngineSetup
 from rlplan.executor.rollout.sampling import (
     GenerateSettings,

@@ -22,10 +22,9 @@ from vllm import ModelRegistry
 from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
-from rlplan.executor.model.building import published_name
-from rlplan.executor.model.families import causal_lm_class, model_config
+from rlplan.executor.model.building import causal_lm_class, model_config, published_name
 from rlplan.parts import cache_bytes_per_token
-from rlplan.sheets.machine import memory_bytes
+from rlplan.sheets import memory_bytes
 
 # Read by vLLM when it is imported: it stays in this process, asks no network and binds no cores.
 os.environ |= {
@@ -44,8 +43,8 @@ from vllm.platforms import current_platform
 from rlplan.errors import InfeasibleError, PlanError
 from rlplan.executor.data.batches import RESPONSE
 from rlplan.executor.model.building import HEAD
-from rlplan.executor.parallel.cuts import joined
-from rlplan.executor.passes.infer import infer
+from rlplan.executor.parallel.tensor_parallel import joined
+from rlplan.executor.passes import infer
 from rlplan.executor.rollout.engines import DEFAULT_ENGINE, EngineSetup
 from rlplan.executor.rollout.sampling import GenerateSettings, Sequences, without_responses
 from rlplan.executor.weights.flat import Entry, FlatParameters

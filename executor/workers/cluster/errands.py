@@ -1,7 +1,4 @@
-"""Functions that run on nodes of a joined cluster: one at a time on a node, or one on all devices of several.
-
-Whoever hands a function over knows what it is for; here it is only carried there, and its answer back.
-"""
+"""Errands on a cluster's nodes outside of runs: measuring, and telling what a plan could use."""
 
 import threading
 import time
@@ -11,13 +8,69 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlplan.errors import RlplanError
-from rlplan.executor.workers.cluster.nodes import RayNode
+from rlplan.errors import PlanError, RlplanError
+from rlplan.executor.workers.cluster.looking import LIBRARIES, NodeQuery, looked_at, on_node
+from rlplan.executor.workers.cluster.nodes import CPU, GPU, MEMORY, RayNode, ray_nodes
 from rlplan.executor.workers.pools import WorkerGroup, fetched, start_placed_group
+from rlplan.executor.workers.processes.joined_ray import joined_ray
 from rlplan.executor.workers.protocols import registered
 from rlplan.executor.workers.worker import Worker
+from rlplan.files.frozen import FrozenDict
+from rlplan.sheets import matches
+
+# What has to be the same for the measurements of one node to stand for another's.
+ALIKE = ("python", "ray", "torch")
+HARDWARE = ("cpu", "cores", "memory_bytes", "gpus")
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Hold what a driver says of a GPU: its name, and its memory in bytes."""
+
+    name: str
+    memory_bytes: int
+
+
+def boards_of(nodes: Sequence[RayNode]) -> dict[str, Board]:
+    """Return the first GPU of each node that has any, by the node's id."""
+    asked = {node.id: on_node(_board, node) for node in nodes if node.total.get(GPU)}
+    return {name: board for name, board in fetched(asked).items() if board is not None}
+
+
+def _board() -> Board | None:
+    """Return this node's first GPU; None where torch sees none."""
+    if not torch.cuda.is_available():
+        return None
+    return Board(torch.cuda.get_device_name(0), torch.cuda.mem_get_info(0)[1])
+
+
+def check_alike(nodes: Sequence[RayNode], what: str) -> None:
+    """Refuse nodes of which one cannot stand for another.
+
+    Args:
+        what: They have in common, for people.
+
+    Raises:
+        PlanError: Names the first difference, and the nodes.
+    """
+    seen = looked_at(nodes, NodeQuery())
+    first = seen[nodes[0].id]
+    for node in nodes[1:]:
+        other = seen[node.id]
+        pairs = [(name, first.versions.get(name), other.versions.get(name)) for name in ALIKE]
+        if not matches(first.fingerprint, other.fingerprint):
+            pairs += [(each, first.fingerprint[each], other.fingerprint[each]) for each in HARDWARE]
+        for name, own, another in pairs:
+            if own != another:
+                raise PlanError(
+                    f"nodes with {what} are unlike: {name} is {own or 'not there'} on {nodes[0].address} and"
+                    f" {another or 'not there'} on {node.address}; one's measurements do not stand for"
+                    " the other's (a job's ray_resource tells nodes apart)"
+                )
+
 
 # How often somebody asks how far a function is.
 LOOK_SECONDS = 0.5
@@ -135,3 +188,64 @@ def apply_on_all(members: Members, function: Callable[..., Any], *arguments: Any
     """
     found: list[Any] = members.call("apply", (function, arguments))
     return found
+
+
+NEEDED = ("torch", "transformers", "safetensors")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNode:
+    """Hold what a node has.
+
+    Attributes:
+        gpus: For people: how many are free, of how many, and of what type Ray takes them for.
+        cores: That Ray gives out.
+        memory_bytes: That Ray gives out.
+        versions: Of Python and libraries, without those that are not installed.
+        resources: By which a job's nodes can be told apart (`ray_resource`).
+        to_do: What keeps workers from running there; empty where nothing does.
+    """
+
+    address: str
+    gpus: str
+    cores: float
+    free_cores: float
+    memory_bytes: int
+    versions: FrozenDict[str, str]
+    resources: tuple[str, ...]
+    to_do: str
+
+
+def nodes_of_cluster(address: str) -> tuple[ClusterNode, ...]:
+    """Join a cluster, look at its nodes, and leave it.
+
+    Args:
+        address: `auto`, or `HOST:PORT`.
+
+    Raises:
+        FileError: Nobody answers there, or not to this process.
+    """
+    with joined_ray(address):
+        nodes = ray_nodes()
+        seen = looked_at(nodes, NodeQuery())
+    found = {name: {each.versions.get(name) for each in seen.values()} for name in LIBRARIES}
+    unlike = [name for name in NEEDED if len(found[name] - {None}) > 1]
+    return tuple(_described(node, seen[node.id].versions, unlike) for node in nodes)
+
+
+def _described(node: RayNode, versions: FrozenDict[str, str], unlike: list[str]) -> ClusterNode:
+    missing = [name for name in NEEDED if name not in versions]
+    parts = [f"install {', '.join(missing)}"] if missing else []
+    parts += [f"nodes have different versions of {name}" for name in unlike]
+    total, free = node.total.get(GPU, 0.0), node.free.get(GPU, 0.0)
+    kinds = "/".join(node.kinds) or "of no type"
+    return ClusterNode(
+        address=node.address,
+        gpus=f"{free:g} of {total:g} {kinds}" if total else "none",
+        cores=node.total.get(CPU, 0.0),
+        free_cores=node.free.get(CPU, 0.0),
+        memory_bytes=int(node.total.get(MEMORY, 0.0)),
+        versions=versions,
+        resources=node.marks,
+        to_do="; ".join(parts),
+    )

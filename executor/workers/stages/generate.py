@@ -7,9 +7,9 @@ import torch
 
 from rlplan.dataflow import Task
 from rlplan.executor.data.batches import Array, Columns, as_baseline, row_numbers
-from rlplan.executor.data.held_out import EVALUATION
+from rlplan.executor.data.prompts import EVALUATION
 from rlplan.executor.data.workload import response_lengths
-from rlplan.executor.parallel.positions import RankPositions, generation_positions
+from rlplan.executor.parallel.meshes import RankPositions, generation_positions
 from rlplan.executor.rollout.engines import EngineSetup, start_engine
 from rlplan.executor.rollout.sampling import GenerateSettings, Sequences
 from rlplan.executor.workers.calls import (
@@ -23,12 +23,11 @@ from rlplan.executor.workers.calls import (
     run_task,
 )
 from rlplan.executor.workers.clock import now_seconds
-from rlplan.executor.workers.episodes.playing import EpisodePlayer
-from rlplan.executor.workers.pool_models import PoolModels, as_array
-from rlplan.executor.workers.rolling import Roller, generated_outputs, token_counts
-from rlplan.executor.workers.segments import Segments
+from rlplan.executor.workers.episodes import EpisodePlayer
+from rlplan.executor.workers.rolling import Roller, Segments, generated_outputs, token_counts
+from rlplan.executor.workers.worker import PoolModels, as_array
 from rlplan.plan import Plan
-from rlplan.workload.lengths import longest
+from rlplan.workload import longest
 
 PROTOCOL = "micro-dp"
 
@@ -75,7 +74,7 @@ class Stage:
         return self._roller.roll(call, prompts)
 
     def play_segment(self, call: SegmentCall, prompts: tuple[Columns, ...]) -> Segment:
-        """Go on with a batch of which only a part is wanted (`rlplan.executor.workers.segments`)."""
+        """Go on with a batch of which only a part is wanted (`rlplan.executor.workers.rolling`)."""
         assert self._segments is not None, "this plan waits for all responses"
         return self._segments.play(call, prompts)
 

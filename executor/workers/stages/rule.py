@@ -9,17 +9,16 @@ import numpy as np
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.executor.data.batches import PROMPT, RESPONSE, Array, Columns, sequences_for
-from rlplan.executor.data.tokenizer import Tokenizer, load_tokenizer
+from rlplan.executor.data.prompts import Tokenizer, load_tokenizer
 from rlplan.executor.data.workload import prompt_stream
 from rlplan.executor.learning.reward_forms import Rule
 from rlplan.executor.learning.rules import load_rule
-from rlplan.executor.parallel.positions import RankPositions, train_positions
+from rlplan.executor.parallel.meshes import RankPositions, train_positions
 from rlplan.executor.workers.calls import HostSetup, JudgeCall, Outcome, TaskCall, run_task
 from rlplan.executor.workers.processes.sandbox import Limits, Sandbox
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.workload.lengths import mean_length
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload, mean_length
 
 PROTOCOL = "dp"
 # Responses that are judged to see how long one takes, at most.

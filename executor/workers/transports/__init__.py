@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rlplan.plug_ins import PlugIns
 
 if TYPE_CHECKING:  # names are asked for where nothing runs, without torch and Ray
-    from rlplan.executor.weights.reshard import ShardLayout
+    from rlplan.executor.weights.transition import ShardLayout
     from rlplan.executor.workers.calls import CallReport
-    from rlplan.executor.workers.pool_models import PoolModels
     from rlplan.executor.workers.pools import WorkerGroup
+    from rlplan.executor.workers.worker import PoolModels
 
 Reports = Mapping[int, Any]
 """By rank, references of reports."""

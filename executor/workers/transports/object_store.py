@@ -13,20 +13,20 @@ import torch
 from torch import Tensor
 
 from rlplan.executor.parallel.meshes import wait_for_device
-from rlplan.executor.weights.buckets import (
+from rlplan.executor.weights.flat import FlatParameters
+from rlplan.executor.weights.transition import (
     WEIGHT_BYTES,
     Block,
+    ShardLayout,
     buckets_of,
     export_slices,
+    shard_layout_of,
     write_slice,
 )
-from rlplan.executor.weights.flat import FlatParameters
-from rlplan.executor.weights.reshard import ShardLayout
-from rlplan.executor.weights.transition import shard_layout_of
 from rlplan.executor.workers.calls import CallReport, wait_for
 from rlplan.executor.workers.clock import now_seconds
-from rlplan.executor.workers.pool_models import PoolModels, as_array
 from rlplan.executor.workers.pools import WorkerGroup
+from rlplan.executor.workers.worker import PoolModels, as_array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

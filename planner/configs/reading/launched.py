@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.errors import FileError, unreadable
-from rlplan.planner.configs.reading.given import Flat, GivenValue, flags_of, nested_leaves, place_of
 from rlplan.planner.configs.reading.composed import read_inherited
+from rlplan.planner.configs.reading.given import Flat, GivenValue, flags_of, nested_leaves, place_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet, KeyFile
 from rlplan.planner.configs.shell.commands import Command
 from rlplan.planner.configs.shell.text import Gap, Text

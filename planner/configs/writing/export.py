@@ -15,7 +15,7 @@ from rlplan.planner.configs.losses import words_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue, scalar
 from rlplan.planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, Setting
 from rlplan.profiles.sheets import hugging_face_ids, load_framework, load_model, model_names
-from rlplan.workload.lengths import longest
+from rlplan.workload import longest
 
 GENERATE, UPDATE = "actor.generate", "actor.update"
 EAGER: Final = "-eager"

@@ -29,12 +29,11 @@ from rlplan.planner.configs.writing.export import (
 )
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import Facts
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.pool_memory import staying
 from rlplan.units import show_bytes
-from rlplan.workload.lengths import longest, mean_length
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload, longest, mean_length
 
 # Where a configuration says nothing of it: a plan's, and what an import makes of the configuration, may differ.
 UNSAID: Final = frozenset({

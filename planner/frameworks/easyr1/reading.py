@@ -7,8 +7,7 @@ from typing import Final
 
 from rlplan.algorithms import load_algorithm
 from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role, TrainerOptions
-from rlplan.models.adapter import Adapter
-from rlplan.models.precision import OptimizerKind
+from rlplan.models import Adapter, OptimizerKind
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.broken import actor_of
 from rlplan.planner.configs.losses import (

@@ -14,8 +14,7 @@ from rlplan.job import (
     Role,
     TrainerOptions,
 )
-from rlplan.models.adapter import Adapter
-from rlplan.models.precision import Precision, TrainingPrecision
+from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.losses import (
     algorithm_notes,

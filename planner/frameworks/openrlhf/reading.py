@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
-from rlplan.models.precision import Precision
+from rlplan.models import Precision
 from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, InFlight, TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from rlplan.planner.configs.reading.settings import Settings

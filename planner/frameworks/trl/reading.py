@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
-from rlplan.models.adapter import Adapter
-from rlplan.models.precision import Precision, TrainingPrecision
+from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from rlplan.planner.configs.reading.settings import Settings

@@ -12,7 +12,7 @@ from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, Calibration
 from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
-from rlplan.models.precision import Precision
+from rlplan.models import Precision
 from rlplan.plan import Plan
 from rlplan.planner.measured.framework_runs import (
     PublishedRun,
@@ -29,11 +29,11 @@ from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_framework, sheet_names
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
-from rlplan.simulator.costs.passes.tasks import DRIVER, STATES_AWAY, STATES_BACK
+from rlplan.simulator.costs.passes import DRIVER, STATES_AWAY, STATES_BACK
 from rlplan.simulator.observations import path_seconds_of
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import TRANSITION
-from rlplan.workload.lengths import Lengths, Logged
+from rlplan.workload import Lengths, Logged
 
 COLUMNS = ("id", "grade", "framework", "step_s", "on_policy_ratio_forced", "staleness_fraction")
 # Sheets by the names of framework and trainer in the table, and by the first words of its version.

@@ -9,7 +9,7 @@ from typing import Protocol
 from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
 from rlplan.profiles.facts import Facts
-from rlplan.results.systems import SystemForecast
+from rlplan.results.accuracy import SystemForecast
 
 
 class Baseline(Protocol):

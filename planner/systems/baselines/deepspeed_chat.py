@@ -25,7 +25,7 @@ from rlplan.planner.systems.system_plans import (
     splits,
 )
 from rlplan.profiles.facts import Facts
-from rlplan.results.systems import SystemForecast
+from rlplan.results.accuracy import SystemForecast
 
 ABOUT = (
     "all models on all GPUs, trained by ZeRO stage 3, generation in DeepSpeed's hybrid engine with "

@@ -29,7 +29,7 @@ from rlplan.planner.systems.system_plans import (
     powers_up_to,
 )
 from rlplan.profiles.facts import Facts
-from rlplan.results.systems import SystemForecast
+from rlplan.results.accuracy import SystemForecast
 from rlplan.rules.layouts import fits_model
 
 ABOUT = (

@@ -23,7 +23,7 @@ from rlplan.planner.systems.system_plans import (
     splits,
 )
 from rlplan.profiles.facts import Facts
-from rlplan.results.systems import SystemForecast
+from rlplan.results.accuracy import SystemForecast
 
 ABOUT = "all models on all GPUs, trained by ZeRO stage 3, vLLM on the same GPUs, asleep while others work"
 TRAIN, GENERATE = "deepspeed-zero3", "vllm"

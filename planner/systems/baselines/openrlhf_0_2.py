@@ -27,7 +27,7 @@ from rlplan.planner.systems.system_plans import (
     splits,
 )
 from rlplan.profiles.facts import Facts
-from rlplan.results.systems import SystemForecast
+from rlplan.results.accuracy import SystemForecast
 
 ABOUT = (
     "every model on GPUs of its own, trained by ZeRO stage 3, vLLM with a second copy of the actor on "

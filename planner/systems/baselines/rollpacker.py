@@ -11,7 +11,7 @@ from dataclasses import replace
 from rlplan.job import Job
 from rlplan.planner.systems.baselines import verl
 from rlplan.profiles.facts import Facts
-from rlplan.results.systems import SystemForecast
+from rlplan.results.accuracy import SystemForecast
 from rlplan.simulator.tail_batching import simulate_rounds
 
 ABOUT = (

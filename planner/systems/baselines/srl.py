@@ -18,8 +18,8 @@ from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.systems.system_plans import best_searched, job_tasks
 from rlplan.profiles.facts import Facts
-from rlplan.results.systems import SystemForecast
-from rlplan.workload.environment import Inference
+from rlplan.results.accuracy import SystemForecast
+from rlplan.workload import Inference
 
 ABOUT = (
     "environments, policy workers and trainers apart and asynchronous, a whole model on every GPU; the policy answers "

@@ -24,7 +24,7 @@ from rlplan.planner.systems.system_plans import (
     transition_on_one_pool,
 )
 from rlplan.profiles.facts import Facts
-from rlplan.results.systems import SystemForecast
+from rlplan.results.accuracy import SystemForecast
 
 ABOUT = (
     "all models on all GPUs, Megatron training, vLLM on the same GPUs in a layout of its own, weights "

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.profiles.jobs.config.family_traits import family_names
 
 _POSITIVE = (

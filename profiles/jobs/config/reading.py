@@ -8,8 +8,8 @@ from typing import Any, Final
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_json
 from rlplan.files.frozen import FrozenDict
-from rlplan.models.folder import CONFIG_FILE
-from rlplan.models.model import (
+from rlplan.models import (
+    CONFIG_FILE,
     NO_PART,
     AttentionDetails,
     ExpertDetails,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rlplan.job import Job
-    from rlplan.models.precision import Precision
+    from rlplan.models import Precision
     from rlplan.probing import PassRunner
     from rlplan.profiles.probes.bench.clock import TorchBench
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rlplan.job import Job
-from rlplan.models.model import ModelArchitecture
+from rlplan.models import ModelArchitecture
 from rlplan.probing import ModelPass, PassName
 from rlplan.profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
 from rlplan.profiles.tables.points import architecture_digest
-from rlplan.workload.lengths import (
+from rlplan.workload import (
     Empirical,
     Lengths,
     Uniform,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from rlplan.errors import FileError, UserError
 from rlplan.job import Job
-from rlplan.models.precision import WIDE
+from rlplan.models import WIDE
 from rlplan.probing import GENERATION_PASSES, ModelPass, PassName, PassRunner
 from rlplan.profiles.probes import load_probe, probe_names
 from rlplan.profiles.probes.bench.clock import (
@@ -35,7 +35,7 @@ from rlplan.profiles.probes.bench.contract import (
 from rlplan.profiles.probes.bench.processes import DeviceProcesses, counted
 from rlplan.profiles.sheets import load_model, sheet_of
 from rlplan.profiles.tables.table import HEADER_FILE, Profile, new_profile, read_profile
-from rlplan.sheets.machine import fingerprint_digest, matches, read_fingerprint
+from rlplan.sheets import fingerprint_digest, matches, read_fingerprint
 from rlplan.units import KIB, MIB
 
 

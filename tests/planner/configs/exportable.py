@@ -20,9 +20,7 @@ from rlplan.profiles.sheets import load_framework
 from rlplan.rules import refusals
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.workload.environment import Environment
-from rlplan.workload.lengths import Logged
-from rlplan.workload.work import Workload
+from rlplan.workload import Environment, Logged, Workload
 
 MODELS = ("qwen2.5-1.5b", "qwen2.5-7b", "qwen3-8b", "llama-3.1-8b", "qwen3-30b-a3b")
 POOL_GPUS = (2, 4, 8, 16, 32)

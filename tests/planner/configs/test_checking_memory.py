@@ -7,7 +7,7 @@ from rlplan.planner.answers.explain import first_shortage
 from rlplan.planner.configs.checking import check_config, check_plan, relaxed
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from rlplan.simulator.placed.plan import PlacedPlan
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.pool_memory import memory_moments
 from tests.planner.brute_force import facts_with
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL

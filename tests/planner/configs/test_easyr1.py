@@ -19,7 +19,7 @@ from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.layouts.settings import token_budgets
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.frameworks import DATA_PARTS
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from rlplan_cli.config_options import framework_of
 from tests.house.tree import ROOT
 from tests.planner.configs.test_rules_of_easyr1 import CRITIC, EASYR1, A, C, R

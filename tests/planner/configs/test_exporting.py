@@ -29,7 +29,7 @@ from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_framework
-from rlplan.workload.work import Workload
+from rlplan.workload import Workload
 from tests.house.tree import ROOT
 from tests.planner.configs.exportable import drawn_plan
 from tests.planner.configs.test_importing import OPENRLHF

@@ -15,7 +15,7 @@ from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_engine, load_framework, sheet_names
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.lengths import Logged
+from rlplan.workload import Logged
 from tests.house.tree import ROOT
 
 PUBLISHED = ROOT.parent / "shared" / "data" / "configs"

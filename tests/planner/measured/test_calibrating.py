@@ -20,7 +20,7 @@ from rlplan.results.accuracy import StageSeconds
 from rlplan.simulator.calibration import calibrate
 from rlplan.simulator.observations import observations_of
 from rlplan.simulator.simulate import simulate
-from rlplan.workload.lengths import Empirical, Lognormal, Uniform, mean_length, with_mean
+from rlplan.workload import Empirical, Lognormal, Uniform, mean_length, with_mean
 from tests.golden.kept import kept_plans
 
 FORECAST_SECONDS = 100.0

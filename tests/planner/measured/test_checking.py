@@ -24,8 +24,8 @@ from rlplan.planner.measured.checking import (
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.results.step_log import LoggedSteps
-from rlplan.simulator.costs.passes.tasks import DRIVER
+from rlplan.results.measurement import LoggedSteps
+from rlplan.simulator.costs.passes import DRIVER
 from rlplan.simulator.simulate import simulate
 
 STEPS = 5

@@ -8,7 +8,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.planner.measured.measured_lengths import at_run_lengths
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.trace import Trace
-from rlplan.workload.lengths import Lognormal, longest, mean_length
+from rlplan.workload import Lognormal, longest, mean_length
 from tests.simulator.plans import split_plan
 
 

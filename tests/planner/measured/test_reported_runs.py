@@ -11,7 +11,7 @@ from rlplan.evals.reading import HELD_CASES
 from rlplan.planner.measured.reported_runs import check_cases, checked_row, read_cases
 from rlplan.reports.tables.accuracy import fit_table, fit_totals_table, totals_by_group
 from rlplan.reports.tables.plans import markdown_lines
-from rlplan.results.fit import FitRow, totals_of
+from rlplan.results.accuracy import FitRow, totals_of
 from rlplan.units import GB, GIB
 from tests.house.tree import ROOT
 

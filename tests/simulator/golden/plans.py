@@ -6,8 +6,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.plan import Plan
 from rlplan.profiles.catalog import load_model
-from rlplan.workload.lengths import Lognormal, Uniform
-from rlplan.workload.work import Workload
+from rlplan.workload import Lognormal, Uniform, Workload
 from tests.planner.sound_plans import A100, plan_on, split_ppo
 
 H100 = "h100-80gb-sxm"

@@ -1,4 +1,0 @@
-"""Single passes of a model timed through the functions that tasks run, for profiles.
-
-It runs no job.
-"""

@@ -1,4 +1,0 @@
-"""Episodes on a generating rank: sessions of the engine, the playing of turns, processes of environments.
-
-Environments themselves are in `executor/environments/`.
-"""

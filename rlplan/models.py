@@ -1,0 +1,546 @@
+"""Models as data: architectures, number formats, operators, adapters."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeGuard, TypeVar
+
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.limits import AtLeastOne, NonNegativeInt, Positive, Share
+
+CONFIG_FILE = "config.json"
+WEIGHT_FILES = "*.safetensors"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapter:
+    """Say that a model is trained by adapters (LoRA: Hu et al. 2021, arXiv:2106.09685, section 4.1).
+
+    Its own weights are frozen: kept in the job's format, without gradients and optimizer states. A linear
+    layer of k inputs and n outputs gets two matrices, k x r and r x n, beside it.
+
+    Attributes:
+        rank: The r of both matrices.
+        alpha: What they add is multiplied by alpha / rank; None takes the rank.
+        targets: Which linear layers have them: all of a block (routers, embedding and head aside), or
+            those of its attention or its feed-forward part.
+        shares_reference: Whether the frozen weights, adapters off, are the reference model, so that no
+            second copy of it is kept (the actor's).
+        sync: What generation gets after an update (the actor's): the `adapter`, which its engine computes
+            beside the weights that it keeps, or whole weights with the adapters `merged` into them.
+    """
+
+    rank: AtLeastOne = 16
+    alpha: Positive | None = None
+    targets: Literal["all-linear", "attention", "feed-forward"] = "all-linear"
+    shares_reference: bool = True
+    sync: Literal["adapter", "merged"] = "adapter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningRateSchedule:
+    """Say what share of the full learning rate each iteration is trained with.
+
+    Attributes:
+        warmup_iterations: Iterations of a warm-up: their shares rise in equal steps, and the first one
+            behind them has the full rate.
+        decay: How the rate falls behind the warm-up: not at all, along half a `cosine`, or along a line.
+        iterations: From which on the rate is the lowest, the warm-up counted; a `constant` rate has none.
+        minimum_share: Share of the full rate that is the lowest.
+    """
+
+    warmup_iterations: NonNegativeInt = 0
+    decay: Literal["constant", "cosine", "linear"] = "constant"
+    iterations: AtLeastOne | None = None
+    minimum_share: Share = 0.0
+
+    def share(self, iteration: int) -> float:
+        """Return the share of an iteration, counted from 0 over the whole run."""
+        warmup = self.warmup_iterations
+        if iteration < warmup:
+            return (iteration + 1) / (warmup + 1)
+        if self.decay == "constant":
+            return 1.0
+        assert self.iterations is not None, "a job's schedule is checked"
+        done = min(1.0, (iteration - warmup) / (self.iterations - warmup))
+        left = 1.0 - done if self.decay == "linear" else (1.0 + math.cos(math.pi * done)) / 2.0
+        return self.minimum_share + (1.0 - self.minimum_share) * left
+
+
+TrainingPrecision = Literal["fp32", "bf16", "fp16"]
+NarrowPrecision = Literal["fp8", "mxfp8"]
+Precision = TrainingPrecision | NarrowPrecision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionPlan:
+    """Say how many bytes weights, gradients and optimizer states take per parameter.
+
+    Attributes:
+        weight_bytes: One weight as the forward pass reads it.
+        gradient_bytes: One gradient as it is accumulated.
+        optimizer_bytes: Master weight and Adam's two moments.
+        master_bytes: Of these, the master weight; 0 where the weight itself is stepped.
+    """
+
+    weight_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    master_bytes: int
+
+
+# Mixed-precision Adam: 2 + 2 bytes and 12 of fp32 master weight and moments, or gradients
+# accumulated in fp32 (Rajbhandari et al. 2020, ZeRO, section 3.1). Full fp32 keeps no master copy.
+# In a narrow format only the inputs of linear layers' products are held; all else keeps a wide one.
+PRECISIONS: dict[Precision, PrecisionPlan] = {
+    "fp32": PrecisionPlan(weight_bytes=4, gradient_bytes=4, optimizer_bytes=8, master_bytes=0),
+    "bf16": PrecisionPlan(weight_bytes=2, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
+    "fp16": PrecisionPlan(weight_bytes=2, gradient_bytes=2, optimizer_bytes=12, master_bytes=4),
+    "fp8": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
+    "mxfp8": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
+}
+
+# States of a trainer that keeps no master copy: weights, gradients and both of Adam's moments in one format
+# (PyTorch's optimizers keep moments in their parameters' format; EasyR1 README, "BF16" of its table of hardware).
+ALONE: dict[TrainingPrecision, PrecisionPlan] = {
+    "fp32": PRECISIONS["fp32"],
+    "bf16": PrecisionPlan(weight_bytes=2, gradient_bytes=2, optimizer_bytes=4, master_bytes=0),
+    "fp16": PrecisionPlan(weight_bytes=2, gradient_bytes=2, optimizer_bytes=4, master_bytes=0),
+}
+
+# Optimizers by what they keep. `kahan-bf16`: both of Adam's moments and what rounding takes off every step, all in bf16
+# whatever the weights' format (torchdistX, AnyPrecisionAdamW with Kahan summation).
+OptimizerKind = Literal["adam", "kahan-bf16"]
+KAHAN_BYTES = 6
+
+# Bytes of scales for each narrow weight: one in fp32 for a block of 128 x 128 (DeepSeek-AI 2024,
+# arXiv:2412.19437, section 3.3.2), or one of 8 bits for every 32 (OCP Microscaling Formats v1.0, table 1).
+SCALE_BYTES: dict[NarrowPrecision, float] = {"fp8": 4 / 128**2, "mxfp8": 1 / 32}
+
+
+# The format of what is not quantised beside products of each: activations between kernels, attention
+# scores, embedding and output head (TensorRT-LLM's, vLLM's and Transformer Engine's recipes leave the
+# output matrix out), and in training weights, gradients and optimizer states.
+WIDE: dict[Precision, TrainingPrecision] = {
+    "fp32": "fp32",
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp8": "bf16",
+    "mxfp8": "bf16",
+}
+
+
+def is_narrow(precision: Precision) -> TypeGuard[NarrowPrecision]:
+    """Tell whether products in a format have inputs that are quantised for them."""
+    return precision in SCALE_BYTES
+
+
+Group = Literal["tp", "ep", "cp"]
+CollectiveKind = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv"
+]
+ContextExchange = Literal["gather", "ulysses"]
+FP32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """Multiply (m x k) by (k x n), `count` times.
+
+    Attributes:
+        matrices: Of the model's own, side by side in the n columns.
+        frozen: Whether the (k x n) weights have no gradient.
+    """
+
+    name: str
+    m: int
+    k: int
+    n: int
+    count: int = 1
+    matrices: int = 1
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Attend with `query_tokens` of each sequence over them and `cached_tokens` before them."""
+
+    name: str
+    batch: int
+    query_tokens: int
+    cached_tokens: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Take a state of each head of each sequence past `query_tokens` tokens; the state is in fp32.
+
+    Attributes:
+        key_dim, value_dim: Of a head's state.
+        delta: Whether what a state holds of a key is replaced, not added to (the delta rule).
+    """
+
+    name: str
+    sequences: int
+    query_tokens: int
+    heads: int
+    key_dim: int
+    value_dim: int
+    delta: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """Move bytes through `kernels` memory-bound kernels; `permutes` says that rows change their places."""
+
+    name: str
+    num_bytes: float
+    kernels: int = 1
+    permutes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Exchange a tensor of `num_bytes` (in full) within the group."""
+
+    name: str
+    kind: CollectiveKind
+    num_bytes: float
+    group: Group = "tp"
+
+
+Operator = Gemm | Attention | Scan | Elementwise | Collective
+Operators = tuple[Operator, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """Say how one device's part of the model is cut out of the whole.
+
+    Attributes:
+        expert_tp: Ranks that each expert's width is cut over; 0 is tp.
+        context_exchange: How context-parallel ranks attend: each gathers keys and values, or gets some
+            heads of all tokens (Ulysses; Jacobs et al. 2023, arXiv:2309.14509, section 3).
+        value_bytes: Bytes of one weight or activation.
+    """
+
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    expert_tp: int = 0
+    context_exchange: ContextExchange = "gather"
+    value_bytes: int = 2
+    sequence_parallel: bool = False
+
+    @property
+    def expert_width(self) -> int:
+        """Return the ranks that each expert's width is cut over."""
+        return self.expert_tp or self.tp
+
+    @property
+    def splits_sequence(self) -> bool:
+        """Tell whether norms and residuals are split over the tensor-parallel ranks."""
+        return self.sequence_parallel and self.tp > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Describe the tokens of one (micro-)batch.
+
+    Attributes:
+        tokens: Query tokens of the batch, padding included where it is computed.
+        sequence_tokens: Query tokens of a sequence whose attention costs what the average one's
+            does.
+        cached_tokens: Tokens of a sequence whose keys and values lie in the cache.
+        head_tokens: Tokens that reach the output head.
+    """
+
+    sequences: int
+    tokens: int
+    sequence_tokens: int
+    cached_tokens: int = 0
+    head_tokens: int
+
+
+class KeptBatch(NamedTuple):
+    """Describe a micro-batch that layers keep something of for its backward pass.
+
+    Attributes:
+        shard: The device's part of the model.
+        fused_attention: Whether attention never writes its scores.
+        shared_tokens: Tokens of prompts that samples share, so that it computes so many fewer. Attention spreads
+            queries, keys and values to all sequences, and keeps them so.
+    """
+
+    shard: Shard
+    sequences: int
+    sequence_tokens: int
+    fused_attention: bool
+    shared_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens that one context-parallel rank computes."""
+        return -(-(self.sequences * self.sequence_tokens - self.shared_tokens) // self.shard.cp)
+
+    @property
+    def spread_tokens(self) -> int:
+        """Return the same with every sample's own copy of a shared prompt."""
+        return -(-self.sequences * self.sequence_tokens // self.shard.cp)
+
+
+Head = Literal["lm", "scalar"]
+Number = TypeVar("Number", int, float)
+
+
+NO_PART = "none"  # what a kind of layer names in place of a part that it does not have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerKind:
+    """Say in what one kind of layer differs from what its model says; None is as the model says.
+
+    Attributes:
+        attention, feed_forward: Kinds of parts, or `none`.
+    """
+
+    attention: str | None = None
+    feed_forward: str | None = None
+    num_heads: int | None = None
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    ffn_size: int | None = None
+    window: int | None = None
+    keys_are_values: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRun:
+    """Say that a sequence of kinds of layers follows so many times."""
+
+    count: int = 1
+    kinds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Hold the sizes of attention over compressed keys and values (DeepSeek-V2, arXiv:2405.04434, section 2.1).
+
+    Attributes:
+        query_rank: Of compressed queries; None where they are projected at once.
+        kv_rank: Of what keys and values are made of, and the cache holds.
+        nope_dim, rope_dim: Of a head's queries and keys, without and with a rotary embedding.
+        value_dim: Of a head's values.
+        index_heads, index_dim: Heads that choose the tokens which a query attends to, and their size; 0 where it
+            attends to all (DeepSeek-V3.2, arXiv:2512.02556, section 2.1).
+        index_tokens: That they choose at most.
+    """
+
+    query_rank: int | None = None
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+    index_heads: int = 0
+    index_dim: int = 0
+    index_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttention:
+    """Hold the sizes of a gated delta network (Yang et al. 2024, arXiv:2412.06464): one state for each value head.
+
+    Attributes:
+        kernel: Tokens of the causal convolution before it.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpace:
+    """Hold the sizes of a Mamba-2 mixer (Dao and Gu 2024, arXiv:2405.21060): one state for each head.
+
+    Attributes:
+        groups: Of heads that share a B and a C.
+        kernel: Tokens of the causal convolution before it.
+        kernel_bias: Whether that has biases.
+    """
+
+    heads: int
+    head_dim: int
+    state_size: int
+    groups: int
+    kernel: int
+    kernel_bias: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertDetails:
+    """Say what experts have beside a router and their matrices.
+
+    Attributes:
+        shared_ffn_size: Width of the network that every token passes beside its experts; all shared experts.
+        shared_gate: Whether a token says how much of it it takes.
+        latent_size: Width to which tokens are projected before their experts, and back behind them.
+        router_bias: Whether the router has one number more for each expert.
+        expert_bias: Whether experts' matrices have biases.
+        extra_norms: Norms of a layer beside those before its parts.
+    """
+
+    shared_ffn_size: int = 0
+    shared_gate: bool = False
+    latent_size: int | None = None
+    router_bias: bool = False
+    expert_bias: bool = False
+    extra_norms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionDetails:
+    """Say what grouped attention has beside its projections.
+
+    Attributes:
+        output_gate: Whether the output is gated by a projection as wide as the queries.
+        output_bias: Whether the output matrix has biases.
+        sinks: Whether each head has a logit that takes attention away from all keys.
+        wide_norm: Whether queries and keys are normalised over all heads together.
+    """
+
+    output_gate: bool = False
+    output_bias: bool = False
+    sinks: bool = False
+    wide_norm: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelArchitecture:
+    """Describe a decoder-only transformer.
+
+    Attributes:
+        ffn_size: Width of the (dense) MLP; gated MLPs have three matrices of it.
+        num_experts: 0 for a dense model; then every layer is dense.
+        moe_ffn_size: Width of one expert's MLP.
+        attention: The kind of part of its layers that attends, a file of `rlplan/parts/`.
+        feed_forward: The kind of part behind it; None is `experts` where it has any, else `dense-mlp`.
+        window: Tokens back that attention sees at most, itself included; None where it sees all.
+        keys_are_values: Whether one projection gives both.
+        norms_per_part: Norms of a part; Gemma has one before and one behind it.
+        vision_parameters: Parameters of what turns images and sound into tokens, which lies with the embedding.
+        layer_kinds: Kinds of its layers by a name of one's own; None where all are alike.
+        layer_runs: Its layers in their order, by the names of their kinds.
+        hugging_face: Ids of the models that have it, in a sheet; nothing once it is looked up.
+    """
+
+    name: str
+    family: str
+    hidden_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    ffn_size: int
+    vocab_size: int
+    max_positions: int = 4096
+    tied_embeddings: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    gated_mlp: bool = True
+    num_experts: int = 0
+    experts_per_token: int = 0
+    moe_ffn_size: int = 0
+    rope_theta: float = 10000.0
+    norm_epsilon: float = 1e-5
+    attention: str = "grouped-attention"
+    feed_forward: str | None = None
+    window: int | None = None
+    keys_are_values: bool | None = None
+    norms_per_part: int | None = None
+    attention_details: AttentionDetails | None = None
+    expert_details: ExpertDetails | None = None
+    latent: LatentAttention | None = None
+    linear: LinearAttention | None = None
+    state_space: StateSpace | None = None
+    vision_parameters: int | None = None
+    layer_kinds: FrozenDict[str, LayerKind] | None = None
+    layer_runs: tuple[LayerRun, ...] | None = None
+    source: str = ""
+    hugging_face: tuple[str, ...] | None = None
+
+    def __hash__(self) -> int:
+        """Return a hash of what tells models and kinds of their layers apart: all fields take eight times as long."""
+        parts = (self.attention, self.feed_forward, self.window, self.head_dim, self.ffn_size)
+        return hash((self.name, self.num_layers, self.hidden_size, self.layer_runs is None, *parts))
+
+    @property
+    def feed_forward_part(self) -> str:
+        """Return the kind of feed-forward part of its layers."""
+        return self.feed_forward or ("experts" if self.num_experts else "dense-mlp")
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Return the parameters of the token embedding."""
+        return self.vocab_size * self.hidden_size
+
+    def head_parameters(self, head: Head) -> int:
+        """Return the parameters after the last layer: final norm and output matrix.
+
+        A tied language-model head owns no matrix; a scalar head (critic, reward) is one row.
+        """
+        norm = self.hidden_size
+        if head == "scalar":
+            return norm + self.hidden_size
+        return norm + (0 if self.tied_embeddings else self.embedding_parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKinds:
+    """Hold the layers of a model by kind.
+
+    Attributes:
+        models: The model as it were if all its layers were of one kind, for each kind.
+        order: The place among `models` of each layer's kind.
+    """
+
+    models: tuple[ModelArchitecture, ...]
+    order: tuple[int, ...]
+
+    def counts(self, first: int, last: int) -> tuple[int, ...]:
+        """Return how many layers of each kind there are from the first to before the last."""
+        if len(self.models) == 1:
+            return (last - first,)
+        layers = self.order[first:last]
+        return tuple(layers.count(kind) for kind in range(len(self.models)))
+
+    def total(
+        self, amount: Callable[[ModelArchitecture], Number], counts: tuple[int, ...] | None = None
+    ) -> Number:
+        """Return the sum of an amount over all layers, or over so many of each kind."""
+        counts = self.counts(0, len(self.order)) if counts is None else counts
+        kinds = zip(self.models, counts, strict=True)
+        return sum(amount(kind) * count for kind, count in kinds)
+
+
+@lru_cache(maxsize=4096)
+def layer_kinds(model: ModelArchitecture) -> LayerKinds:
+    """Return the layers of a model by kind, in the order in which kinds first occur."""
+    if model.layer_runs is None or model.layer_kinds is None:
+        return LayerKinds((model,), (0,) * model.num_layers)
+    names = [kind for run in model.layer_runs for kind in run.kinds * run.count]
+    distinct = list(dict.fromkeys(names))
+    models = tuple(_of_kind(model, model.layer_kinds[name]) for name in distinct)
+    return LayerKinds(models, tuple(map(distinct.index, names)))
+
+
+def _of_kind(model: ModelArchitecture, kind: LayerKind) -> ModelArchitecture:
+    told = {each.name: getattr(kind, each.name) for each in fields(kind)}
+    differs = {name: value for name, value in told.items() if value is not None}
+    return replace(model, layer_kinds=None, layer_runs=None, **differs)

@@ -1,0 +1,636 @@
+"""Sheets: what is known of devices, engines, machines and weight syncs, as files say it."""
+
+import hashlib
+import json
+import os
+import platform
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Positive
+from rlplan.models import ContextExchange, Precision, TrainingPrecision
+from rlplan.units import gib_from_bytes
+
+# Who puts weights on the wire.
+Sender = Literal["one rank", "stage heads", "every rank", "receivers"]
+# What carries a bucket from a sender to the engine.
+Transport = Literal["process", "broadcast", "point to point", "files"]
+# Which pools it serves: one on which both layouts are, or two, generation having one of its own.
+Pools = Literal["one", "two", "one or two"]
+# Where weights are read from before they are sent.
+Staging = Literal["none", "host", "host of one peer", "hosts of peers", "replica"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncMethod:
+    """Describe a way to sync weights: the pattern that its code has, and the rates that its software reaches.
+
+    Weights pass four stages, bucket by bucket: training brings full tensors together, they are staged
+    through host memory, carried, and loaded by the engine. Rates of 0 add nothing.
+
+    Attributes:
+        words: What it does, for people, as the end of a sentence.
+        pools: Which pools it serves.
+        sender: `one rank` gathers the whole model and sends; `stage heads` are the first ranks of the
+            pipeline stages, which gather at once and send in turn; `every rank` sends from what it
+            gathered of its stage, or holds; `receivers` have all weights in their hosts' memory.
+        transport: `process` hands over addresses on one GPU (in process, CUDA IPC); `broadcast` brings
+            every byte to every rank of the engine; `point to point` brings a rank what it keeps;
+            `files` are written whole and read.
+        staging: Whether weights are first copied from pinned host memory, of the rank's own node or,
+            over the network, of others, by one rank at a time or by all at once; or whether senders load
+            them into a `replica` of the engine's rank in their hosts' memory, from which they are sent.
+        gathers: Whether training brings full tensors together before they are sent.
+        broadcast_fraction: Share of the weights that one rank gathers and broadcasts all the same: what a
+            point-to-point method leaves to the usual way.
+        pipelined: Whether the stages of successive buckets overlap.
+        packed: Whether a bucket is one message; else each of its tensors is one.
+        relays: Whether ranks on the sender's node pass on what it sends, over their own network cards.
+        bucket_bytes: Weights that are sent at a time; 0 is tensor by tensor.
+        buckets_held: Buckets that a GPU has at a time, on either side.
+        sent_fraction: Share of the weights' bytes that is sent: of what an update changed, with positions.
+            Below 1 it is of the parameters that a token reaches: experts that few tokens reach change less.
+        fixed_seconds: Every call: pausing the engine, meeting of all ranks, what it does at the end.
+        bucket_seconds: Every bucket: calls, handles, waiting for the last rank.
+        metadata_seconds: Every tensor: names and shapes that all ranks gather beforehand.
+        gather_seconds: Every tensor: collectives of its own, conversion to the engine's names.
+        gather_bytes_per_second: Rate at which a rank brings full tensors together, once for each way in
+            which they are cut, and packs them.
+        gather_network_bytes_per_second: The same where the ranks are not all on one fast link; 0 is no other.
+        hop_seconds: Every message and node that a broadcast reaches.
+        link_fraction: Share of the links' rate that the transport reaches.
+        load_seconds: Every tensor: its way through the engine's loader.
+        load_bytes_per_second: Rate at which an engine's rank, or a replica of it, takes weights in.
+        file_bytes_per_second: Rate of the shared file system, written and read.
+    """
+
+    words: str
+    pools: Pools
+    sender: Sender
+    transport: Transport
+    staging: Staging = "none"
+    gathers: bool = True
+    broadcast_fraction: NonNegative = 0.0
+    pipelined: bool = False
+    packed: bool = True
+    relays: bool = False
+    bucket_bytes: NonNegativeInt = 0
+    buckets_held: AtLeastOne = 1
+    sent_fraction: Fraction = 1.0
+    fixed_seconds: NonNegative = 0.0
+    bucket_seconds: NonNegative = 0.0
+    metadata_seconds: NonNegative = 0.0
+    gather_seconds: NonNegative = 0.0
+    gather_bytes_per_second: NonNegative = 0.0
+    gather_network_bytes_per_second: NonNegative = 0.0
+    hop_seconds: NonNegative = 0.0
+    link_fraction: Fraction = 1.0
+    load_seconds: NonNegative = 0.0
+    load_bytes_per_second: NonNegative = 0.0
+    file_bytes_per_second: NonNegative = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSheet:
+    """Hold a device's datasheet, SI inside; every field's origin stands in `sources`.
+
+    Attributes:
+        peak_flops_per_second: Dense peak rate by precision.
+        memory_bytes: What the device has; `reserved_bytes` of it belong to context and drivers.
+        intra_node_bytes_per_second: Link to the devices of the same node, one direction, per GPU.
+        host_bytes_per_second: Link to host memory, one direction.
+        launch_seconds: Host time to launch one kernel (or to dispatch one operation on CPU).
+        architecture: Family whose fitted efficiencies apply ("ampere", "hopper", "ada", "cpu").
+        multiprocessors: Units that each work on one tile of an operation at a time.
+        gpus_per_node: The usual node; the figures of a node below are of one with so many.
+        nvlink_domain_gpus: GPUs, of several nodes, that the intra-node link connects; None where it
+            ends at the node.
+        inter_node_gbps: Network of the usual node, all its cards together, one direction.
+        cpu_cores: Host cores of the usual node.
+        host_memory_bytes: Memory of the usual node's host.
+        host_factor: How many times as long the usual node's host takes to dispatch an operation as hosts of
+            H100 nodes, which constants of software are of; None where nobody says it: as long.
+        aliases: Other names that users type for it, in small letters.
+    """
+
+    name: str
+    title: str
+    aliases: tuple[str, ...] = ()
+    kind: Literal["gpu", "cpu"]
+    architecture: str
+    multiprocessors: AtLeastOne = 1
+    peak_flops_per_second: FrozenDict[Precision, Positive]
+    memory_bytes: AtLeastOne
+    reserved_bytes: NonNegativeInt = 0
+    memory_bytes_per_second: Positive
+    intra_node: str
+    intra_node_bytes_per_second: Positive
+    intra_node_latency_seconds: NonNegative
+    inter_node_latency_seconds: NonNegative
+    host_bytes_per_second: Positive
+    launch_seconds: NonNegative
+    gpus_per_node: AtLeastOne
+    nvlink_domain_gpus: AtLeastOne | None = None
+    inter_node_gbps: Positive
+    cpu_cores: AtLeastOne
+    host_memory_bytes: AtLeastOne
+    host_factor: Positive | None = None
+    power_watts: Positive
+    idle_watts: NonNegative
+    usd_per_hour: NonNegative
+    default_precision: TrainingPrecision = "bf16"
+    sources: FrozenDict[str, str]
+
+    @property
+    def shares_host_memory(self) -> bool:
+        """Tell whether its memory is the host's: nothing that moves there leaves it."""
+        return self.kind == "cpu"
+
+    @property
+    def host_times(self) -> float:
+        """Return how many times as long dispatching takes as on hosts of H100 nodes."""
+        return self.host_factor or 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRates:
+    """Say how an engine's kernels differ from those that the device's facts are of; 1 is not at all.
+
+    Attributes:
+        gemm_rate: Rate of matrix products over the device's.
+        grouped_rate: The same for products of experts, beside `gemm_rate`.
+        attention_rate: Rate of a fused attention's forward kernel over the device's.
+        attention_backward_rate: The same for the backward kernel.
+        score_bytes: Bytes that an unfused attention's softmax, mask and dropout move per score, the
+            products' own traffic aside; 0 takes the roofline's few passes.
+        elementwise_rate: Rate of norms, activations, residuals over the device's: below 1 where
+            they are not fused as `simulator/model.py` lists them.
+        permutation_rate: The same for bringing tokens to their experts and back, beside `elementwise_rate`: below 1
+            where they are sorted again on the way, or added up by atomic operations.
+        logits_rate: The same for the loss over the vocabulary.
+        layer_gap_seconds: Time per layer and forward pass in which the device waits between
+            kernels; the backward pass has as much for each of its two halves.
+        accumulation_passes: Times that a micro-batch's backward pass reads or writes every weight's
+            gradient to add it up; 0 where the products do so themselves.
+        optimizer_rate: Rate of the optimizer step over the device's.
+        softmax_fallback_seconds: Host time that a layer's pass takes longer where sequences times
+            local heads is no multiple of 4, so that Megatron's fused softmax kernel refuses.
+        odd_rate: Rate of matrix products with an odd row of 16-bit values over others': Ampere's
+            asynchronous copies move 4 bytes or more.
+        send_bytes_per_second: Rate at which a pipeline stage hands activations on, where the engine
+            does not reach the device's; 0 is the device's.
+        link_rate: Rate of a layer's exchanges inside a node over the device's; gradients and
+            weights, which are larger, are exchanged at the device's.
+        network_rate: Share that collectives across nodes reach of what the device's facts say.
+        gradient_wire_bytes: Bytes of a gradient value that data-parallel ranks exchange; 0 takes
+            those that it is accumulated in.
+    """
+
+    gemm_rate: Positive = 1.0
+    grouped_rate: Positive = 1.0
+    attention_rate: Positive = 1.0
+    attention_backward_rate: Positive = 1.0
+    score_bytes: NonNegative = 0.0
+    elementwise_rate: Positive = 1.0
+    permutation_rate: Positive = 1.0
+    logits_rate: Positive = 1.0
+    layer_gap_seconds: NonNegative = 0.0
+    accumulation_passes: NonNegative = 0.0
+    optimizer_rate: Positive = 1.0
+    softmax_fallback_seconds: NonNegative = 0.0
+    odd_rate: Positive = 1.0
+    send_bytes_per_second: NonNegative = 0.0
+    link_rate: Positive = 1.0
+    network_rate: Positive = 1.0
+    gradient_wire_bytes: NonNegativeInt = 0
+
+
+USUAL_KERNELS = KernelRates()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCosts:
+    """Say what the steps of a generation engine take beside its operators.
+
+    Attributes:
+        seconds_per_sequence: Host time for every running sequence, beside `step_seconds`.
+        worker_seconds: Host time of passing a step on to the other processes of a replica that
+            spans several GPUs.
+        host_overlap: Whether the host prepares a step while the device computes the one before, so
+            that a step takes the longer of both.
+        overlap_gpus: Most GPUs of a replica whose steps are prepared so; 0 is any number.
+        all_reduce_seconds: Time of a tensor-parallel all-reduce, or of an exchange between experts, of next
+            to no bytes by the engine's own kernel; 0 takes the device's collectives as they are.
+        captured_tokens: Most tokens of a step for which CUDA graphs were captured; larger ones are launched
+            layer by layer. 0 is no limit.
+        sampling_bytes: Bytes that sampling and log-probabilities of the engine's answer move for every
+            entry of the vocabulary and sequence, beside a softmax.
+        launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
+            every doubling of their number, where steps are launched kernel by kernel.
+        cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
+            values; 0 takes the device's attention as it is.
+    """
+
+    seconds_per_sequence: NonNegative = 0.0
+    worker_seconds: NonNegative = 0.0
+    host_overlap: bool = False
+    overlap_gpus: NonNegativeInt = 0
+    all_reduce_seconds: NonNegative = 0.0
+    captured_tokens: NonNegativeInt = 0
+    sampling_bytes: NonNegative = 0.0
+    launch_skew_seconds: NonNegative = 0.0
+    cache_read_efficiency: NonNegative = 0.0
+
+
+USUAL_STEPS = StepCosts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogitTensors:
+    """Say what one way of making log-probabilities and entropies holds of logits at its fullest moment.
+
+    Attributes:
+        infer_bytes: For every logit of a micro-batch on a GPU, in a pass without gradients.
+        train_bytes: The same in a loss and its backward pass.
+        chunk_tokens: Tokens whose logits it works on at a time, beside what it holds of all; 0 has no chunks.
+        chunk_infer_bytes, chunk_train_bytes: What it holds for every logit of a chunk.
+        of_responses: Whether it makes logits of responses alone, not of their prompts; counted in memory only.
+    """
+
+    infer_bytes: NonNegative
+    train_bytes: NonNegative
+    chunk_tokens: NonNegativeInt = 0
+    chunk_infer_bytes: NonNegative = 0.0
+    chunk_train_bytes: NonNegative = 0.0
+    of_responses: bool = False
+
+    def logits_bytes(self, tokens: int, width: int, *, trains: bool) -> int:
+        """Return the bytes that it holds for the logits of a micro-batch.
+
+        Args:
+            tokens: Of the micro-batch, on one GPU.
+            width: Entries of the vocabulary on it.
+        """
+        all_bytes, chunk_bytes = (
+            (self.train_bytes, self.chunk_train_bytes)
+            if trains
+            else (self.infer_bytes, self.chunk_infer_bytes)
+        )
+        chunk = min(tokens, self.chunk_tokens)
+        return round(width * (tokens * all_bytes + chunk * chunk_bytes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerMemory:
+    """Say what a training engine's software holds beside what its layout says.
+
+    Attributes:
+        fp32_weights: Whether weights are kept and stepped in fp32, without another master copy, and
+            gathered in the format of the products.
+        root_stays_whole: Whether embedding and head, in the module that wraps the layers, stay gathered
+            until its backward pass is done, and so do their gradients.
+        logit_copies: Tensors of the logits' size, in the format of the products, that are alive at a
+            time in the loss and its gradient.
+        fp32_logit_copies: The same in fp32.
+        head_entries: Vocabulary entries whose logits are held at a time; 0 is all of them.
+        logit_ways: Other ways in which the software can make log-probabilities and entropies, by name.
+        usual_way: That of them which it takes where a job says nothing; None counts by the copies above.
+        step_bytes: What the optimizer's step allocates for each parameter that a GPU steps.
+        layers_under_way: Layers whose inputs are on the GPU at a time where they are off-loaded.
+        slack_fraction: Share of activations and logits that is lost between the allocator's blocks.
+    """
+
+    fp32_weights: bool = False
+    root_stays_whole: bool = False
+    logit_copies: AtLeastOne = 1
+    fp32_logit_copies: AtLeastOne = 2
+    head_entries: NonNegativeInt = 0
+    logit_ways: FrozenDict[str, LogitTensors] = FrozenDict()
+    usual_way: str | None = None
+    step_bytes: NonNegativeInt = 0
+    layers_under_way: AtLeastOne = 1
+    slack_fraction: NonNegative = 0.10
+
+
+USUAL_MEMORY = TrainerMemory()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineShare:
+    """Say what a generation engine's `memory_fraction` is a share of, and what it does with it.
+
+    Attributes:
+        of: The whole card's memory; what weights and working memory leave `free` of it; or what was free on the
+            card when the engine started, of which weights and cache take the share (`static`).
+        counts_others: What of others on the card goes off the share: everything that lies there while it generates, what
+            lay there when it `started` (weights; optimizer states come with the first update), or `nothing`.
+        fills: Whether the cache takes all of the share when the engine starts, whatever of it is of use.
+        beside_bytes: What the engine has on each GPU beyond its share as long as its process lives, asleep or awake:
+            graphs, libraries' workspaces, the context of a process of its own.
+        group_bytes: The same of communicators and buffers where a replica spans several GPUs.
+        awake_bytes: What it has beyond its share and that while it is awake.
+        wakes_whole: Whether its cache is there already while weights are brought to it; else it comes behind them.
+    """
+
+    of: Literal["card", "free", "static"] = "card"
+    counts_others: Literal["everything", "started", "nothing"] = "everything"
+    fills: bool = False
+    beside_bytes: NonNegativeInt = 0
+    group_bytes: NonNegativeInt = 0
+    awake_bytes: NonNegativeInt = 0
+    wakes_whole: bool = False
+
+    def lasting_bytes(self, gpus: int) -> int:
+        """Return what the engine has beyond its share on each GPU of a replica, asleep or awake.
+
+        Args:
+            gpus: Of the replica.
+        """
+        return self.beside_bytes + (self.group_bytes if gpus > 1 else 0)
+
+
+USUAL_SHARE = EngineShare()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaddedLogits:
+    """Say what a trainer moves for each logit of responses that it pads to the longest before the loss.
+
+    Attributes:
+        infer_bytes: In a pass without gradients.
+        forward_bytes, backward_bytes: In training.
+    """
+
+    infer_bytes: NonNegative
+    forward_bytes: NonNegative
+    backward_bytes: NonNegative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSheet:
+    """Hold what a training or generation engine can do, and its few named constants.
+
+    Attributes:
+        role: Whether it trains (and infers) or generates.
+        batching: How a generation engine forms batches (see `rlplan.simulator.generation.replica`).
+        chunked_prefill: Whether mixed batching splits prompts to use a step's token budget up.
+        reserves_whole: Whether a sequence gets all KV blocks that it may need on admission.
+        max_pp: Largest pipeline size that it runs (0: no limit).
+        max_cp: Largest context-parallel size (0: no limit).
+        context_exchange: How its context-parallel ranks attend, where its attention has heads to share.
+        max_ep: Largest expert-parallel size (0: no limit).
+        equal_parts: Whether data-parallel ranks need equally many prompts, with all their samples, and
+            stages of a pipeline equally many layers; others pad batches, and let stages differ.
+        replicates_kv_heads: Whether tensor-parallel ranks beyond the KV heads share copies of them.
+        whole_experts: Whether experts may be cut over fewer ranks than tensor parallelism cuts all else.
+        tp_leaves_nodes: Whether tensor parallelism may span nodes.
+        zero_stages: ZeRO stages that it offers.
+        recompute_modes: Recomputation modes that it offers.
+        copies_inputs_in_turn: Whether kernels wait while inputs of layers are copied to host memory and back;
+            else copies run beside them.
+        sequence_parallel: Whether TP regions shard norms and residuals over the sequence.
+        step_seconds: Host time of one decode step or one micro-batch, beside the model's own work.
+        launches_hidden: Whether kernel launches hide behind the device (CUDA graphs, or large kernels).
+        layer_launch_seconds: Host time to launch one layer of a forward pass, kernel by kernel, where
+            launches are not hidden, or not captured in a graph; other directions in proportion to their
+            kernels. 0 counts kernels by the device's `launch_seconds`.
+        expert_layer_launch_seconds: The same for a layer of experts; 0 is that of any other.
+        launches_hide: Whether the host launches on while ranks exchange, so that waiting for it
+            and exchanging overlap.
+        overlap_fraction: Share of gradient communication hidden behind the backward pass.
+        padding: What sequences of a training engine are padded to: nothing (they are packed), the
+            longest of their micro-batch, the longest prompt and response of the global batch, or the longest
+            that there may be (`limits`).
+        shares_prompts: Whether a prompt's tokens are computed once for all of its samples. A generation
+            engine of static waves prefills each prompt of a wave once, one of mixed steps whole blocks
+            of it. A training engine that packs
+            sequences holds all but the last token of a prompt once in a micro-batch: linear layers,
+            norms and head compute them once, attention still sees every sample with a prompt of its own.
+        waits_each_micro_batch: Whether data-parallel ranks wait for one another in every micro-batch, since
+            they gather layers' weights together, not once an update.
+        keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
+        offloads: What it can keep in host memory between uses: weights of models that only infer,
+            optimizer states of models that train.
+        reshards_in_buckets: Whether its transition writes the generate shard from received buckets, and
+            lends the train shard in place where both are cut alike; what is not lent has to move.
+        interleaves: Whether its pipeline schedule runs several chunks of layers on a stage.
+        kernels: How its kernels differ from those that the device's facts are of.
+        kernels_on: The same where it differs from device to device, by a device's name or an architecture's.
+        splits_sends: Whether tensor-parallel ranks each send their share of the activations to the
+            next pipeline stage, which gathers them there.
+        stages_outermost: Whether pipeline stages are the outermost groups of ranks, each on consecutive
+            ranks; else the stages of a copy of the model are consecutive, and copies lie a block apart.
+        steps: What the steps of a generation engine take beside its operators.
+        memory: What a training engine's software holds beside what its layout says.
+        padded_logits: What it moves where it pads logits, though it packs sequences; None does not.
+        narrow_products: Whether its kernels' rates, over the device's for 16 bits, are those of products
+            in fp8 that it quantises for itself.
+        gathers_weights: Whether its weights stay sharded over all GPUs of its pool, and each pass
+            gathers every layer before computing it (ZeRO stage 3 without pinned parameters).
+        share: What `memory_fraction` is a share of, and what the engine does with it.
+        forecast_spread: Relative spread (one sigma) of forecasts around measured generations or
+            training iterations, where the constants were fitted; 0 takes the operators' own.
+        sources: Origin of every constant.
+    """
+
+    name: str
+    role: Literal["train", "generate"]
+    batching: Literal["continuous", "mixed", "calls", "static", "none"] = "none"
+    chunked_prefill: bool = False
+    reserves_whole: bool = False
+    kv_block_tokens: AtLeastOne = 16
+    max_batched_tokens: AtLeastOne = 8192
+    max_pp: NonNegativeInt = 0
+    max_cp: NonNegativeInt = 0
+    context_exchange: ContextExchange = "gather"
+    max_ep: NonNegativeInt = 0
+    equal_parts: bool = False
+    replicates_kv_heads: bool = False
+    whole_experts: bool = False
+    tp_leaves_nodes: bool = False
+    zero_stages: tuple[Literal[0, 1, 2, 3], ...] = (0,)
+    recompute_modes: tuple[
+        Literal["none", "selective", "alternate", "full", "full-offload"], ...
+    ] = ("none",)
+    copies_inputs_in_turn: bool = False
+    sequence_parallel: bool = False
+    fused_attention: bool = True
+    step_seconds: NonNegative = 0.0
+    launches_hidden: bool = True
+    layer_launch_seconds: NonNegative = 0.0
+    expert_layer_launch_seconds: NonNegative = 0.0
+    launches_hide: bool = True
+    overlap_fraction: NonNegative = 0.0
+    padding: Literal["none", "micro_batch", "batch", "limits"] = "micro_batch"
+    shares_prompts: bool = False
+    waits_each_micro_batch: bool = False
+    keeps_gradients: bool = False
+    offloads: tuple[Literal["weights", "optimizer"], ...] = ()
+    reshards_in_buckets: bool = False
+    interleaves: bool = False
+    memory_fraction: Positive = 0.9
+    kernels: KernelRates = USUAL_KERNELS
+    kernels_on: FrozenDict[str, KernelRates] = FrozenDict()
+    splits_sends: bool = False
+    stages_outermost: bool = False
+    steps: StepCosts = USUAL_STEPS
+    memory: TrainerMemory = USUAL_MEMORY
+    padded_logits: PaddedLogits | None = None
+    narrow_products: bool = False
+    gathers_weights: bool = False
+    share: EngineShare = USUAL_SHARE
+    forecast_spread: NonNegative = 0.0
+    sources: FrozenDict[str, str]
+
+    def kernels_of(self, device: DeviceSheet) -> KernelRates:
+        """Return how its kernels differ from a device's facts."""
+        if not self.kernels_on:
+            return self.kernels
+        of_architecture = self.kernels_on.get(device.architecture, self.kernels)
+        return self.kernels_on.get(device.name, of_architecture)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionSheet:
+    """Hold the named constants of a transition's software on GPUs; 0 adds nothing.
+
+    A transition moves tensor by tensor through Python: its rates are far below the links'. It takes
+    fixed + node (n - 1) + received / received rate + written / written rate + M / walked rate
+    + M g (g - 1) / pair rate + M (1 - 1/n) / crossing rate seconds on n nodes where g groups gather,
+    M being the bytes of the whole model.
+
+    Attributes:
+        fixed_seconds: Every call: rebuilding buffers, emptying caches, meeting of all ranks.
+        node_seconds: For every node beyond the first: all of its ranks meet the others.
+        received_bytes_per_second: Rate at which a GPU takes in what it receives.
+        written_bytes_per_second: Rate at which a GPU writes all that it generates with: its own part moves
+            to its place among what it receives.
+        walked_bytes_per_second: Rate at which every rank walks through all tensors of the model.
+        pair_bytes_per_second: Rate of what every pair of groups, which gather at once, adds to the gathers of
+            all tensors; groups of one node count once, and one that is all there is as its nodes.
+        crossing_bytes_per_second: Rate of the one stream of weights to the other pool's nodes.
+        spread_fraction: Relative error of the rows that the constants were fitted on, one sigma.
+        method: A framework's way to sync weights, which the constants above are not about; None where
+            the transition's own formula says what moves.
+        sources: Origin of every constant.
+    """
+
+    name: str
+    fixed_seconds: NonNegative = 0.0
+    node_seconds: NonNegative = 0.0
+    received_bytes_per_second: NonNegative = 0.0
+    written_bytes_per_second: NonNegative = 0.0
+    walked_bytes_per_second: NonNegative = 0.0
+    pair_bytes_per_second: NonNegative = 0.0
+    crossing_bytes_per_second: NonNegative = 0.0
+    spread_fraction: NonNegative = 0.0
+    method: SyncMethod | None = None
+    sources: FrozenDict[str, str]
+
+    def software_seconds(
+        self,
+        model_bytes: float,
+        received_bytes: float,
+        written_bytes: float,
+        nodes: int,
+        groups: int,
+    ) -> float:
+        """Return the seconds that the software needs for a model on so many nodes.
+
+        Args:
+            received_bytes: What each GPU receives.
+            written_bytes: What each GPU generates with.
+            groups: Groups of ranks that gather at once.
+        """
+        apart = nodes if groups == 1 else min(groups, nodes)
+        seconds = self.fixed_seconds + self.node_seconds * (nodes - 1)
+        terms = (
+            (received_bytes, self.received_bytes_per_second),
+            (written_bytes, self.written_bytes_per_second),
+            (model_bytes, self.walked_bytes_per_second),
+            (model_bytes * apart * (apart - 1), self.pair_bytes_per_second),
+            (model_bytes * (1 - 1 / nodes), self.crossing_bytes_per_second),
+        )
+        return seconds + sum(num_bytes / rate for num_bytes, rate in terms if rate)
+
+
+# What decides how fast operations run. The rest of the fingerprint (kernel, Python) is for people:
+# an update of the system does not turn the machine into another one.
+HARDWARE_KEYS: Final = ("system", "cpu", "cores", "memory_bytes", "gpus")
+
+_CPU_INFO = Path("/proc/cpuinfo")
+_NVIDIA_DRIVER = Path("/proc/driver/nvidia/gpus")
+
+
+def read_fingerprint(gpus: Sequence[str] | None = None) -> FrozenDict[str, str]:
+    """Return what is known of this machine: its hardware, system and Python, as text.
+
+    Args:
+        gpus: Names of its GPUs; None asks their driver.
+    """
+    return FrozenDict(
+        {
+            "system": platform.system(),
+            "release": platform.release(),
+            "cpu": _cpu_name(),
+            "cores": str(usable_cores()),
+            "memory_bytes": str(memory_bytes()),
+            "gpus": ", ".join(_gpu_names() if gpus is None else gpus) or "none",
+            "python": platform.python_version(),
+        }
+    )
+
+
+def fingerprint_digest(fingerprint: Mapping[str, str]) -> str:
+    """Return a short digest of the hardware; the same on every start of the same machine."""
+    return hashlib.sha256(json.dumps(_hardware(fingerprint)).encode()).hexdigest()[:12]
+
+
+def matches(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
+    """Tell whether two fingerprints are of the same machine or of two that are built alike."""
+    return _hardware(first) == _hardware(second)
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """Return the bytes of the host's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _hardware(fingerprint: Mapping[str, str]) -> dict[str, str]:
+    hardware = {key: fingerprint.get(key, "") for key in HARDWARE_KEYS}
+    if hardware["memory_bytes"].isdigit():
+        # What the kernel keeps for itself differs by some MiB from start to start.
+        hardware["memory_bytes"] = f"{gib_from_bytes(int(hardware['memory_bytes'])):.0f} GiB"
+    return hardware
+
+
+def _cpu_name() -> str:
+    found = re.search(r"^model name\s*:\s*(.+)$", _text_of(_CPU_INFO), re.MULTILINE)
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
+
+
+def _gpu_names() -> list[str]:
+    """Return the names of the GPUs as the driver lists them, in bus order."""
+    if not _NVIDIA_DRIVER.is_dir():
+        return []
+    cards = (_text_of(card / "information") for card in sorted(_NVIDIA_DRIVER.iterdir()))
+    names = (re.search(r"^Model:\s*(.+)$", card, re.MULTILINE) for card in cards)
+    return [name.group(1).strip() for name in names if name]
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

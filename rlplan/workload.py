@@ -1,0 +1,456 @@
+"""The work of an iteration: prompts, lengths, environments and evaluations, with their distributions."""
+
+import math
+import random
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import NormalDist
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+
+from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, Number, Positive, Share
+from rlplan.files.tags import NotBool, Tag
+
+
+def log_moments(mean: float, std: float) -> tuple[float, float]:
+    """Return mean and standard deviation of the logarithm of what has this mean and standard deviation."""
+    variance = math.log1p((std / mean) ** 2)
+    return math.log(mean) - variance / 2, math.sqrt(variance)
+
+
+def normal_share(below: float) -> float:
+    """Return the share of a standard normal distribution that lies below a value."""
+    return 0.5 * math.erfc(-below / math.sqrt(2))
+
+
+def cut_mean(centre: float, width: float, most: float) -> float:
+    """Return E[min(X, most)] of a log-normal X, in closed form.
+
+    Args:
+        centre, width: Mean and standard deviation of its logarithm.
+    """
+    whole = math.exp(centre + width**2 / 2)
+    if not width or most == math.inf:
+        return min(whole, most)
+    cut = (math.log(most) - centre) / width
+    return whole * normal_share(cut - width) + most * normal_share(-cut)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lognormal:
+    """Draw lengths whose logarithm is normal, cut off at `max`.
+
+    Attributes:
+        mean: Mean of the lengths before the cut.
+        std: Standard deviation of the lengths before the cut.
+        max: Longest length; longer draws become this long, as `max_new_tokens` makes them.
+        at_max: Share of lengths that are `max` whatever else is drawn, as those of responses that never
+            end; None for none.
+        assumed: What of it the job did not say, and where that is from; None where all was said.
+    """
+
+    distribution: Literal["lognormal"] = "lognormal"
+    mean: Positive
+    std: Positive
+    max: AtLeastOne
+    at_max: Share | None = None
+    assumed: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uniform:
+    """Draw lengths evenly between `low` and `high`, both included."""
+
+    distribution: Literal["uniform"] = "uniform"
+    low: AtLeastOne
+    high: AtLeastOne
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Empirical:
+    """Draw lengths from a list of observed ones, all equally likely."""
+
+    distribution: Literal["empirical"] = "empirical"
+    values: tuple[AtLeastOne, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFile:
+    """Name a CSV or JSONL file of observed lengths; it becomes `Empirical` when a job is resolved.
+
+    Attributes:
+        trace: Path, relative to the job's file.
+        column: Column (CSV) or key (JSONL) that holds the lengths.
+    """
+
+    distribution: Literal["trace"] = "trace"
+    trace: str
+    column: str
+    max: AtLeastOne | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logged:
+    """Give lengths as a framework's log prints them; they become `Lognormal` when a job is resolved.
+
+    Attributes:
+        mean: Mean as it is printed, of lengths that were cut at `max`.
+        max: Longest length that the engine allows; None takes what the job's `max_total_tokens` leaves.
+        clip_ratio: Share of the lengths that reach `max`, as verl prints it; None where it is not known.
+        std: Standard deviation as it would be printed, of lengths that were cut; None where it is not
+            known. Without either the spread is that of published runs.
+        mean_at_end: Mean at the end of training where lengths grow, evenly, from `mean`.
+        training_share: Of a training whose lengths grow, how much is done at the step that is meant;
+            None means a step of the mean length over training.
+    """
+
+    distribution: Literal["logged"] = "logged"
+    mean: Positive
+    max: AtLeastOne | None = None
+    clip_ratio: Share | None = None
+    std: Positive | None = None
+    mean_at_end: Positive | None = None
+    training_share: Share | None = None
+
+
+Distribution = Annotated[Lognormal | Uniform | Empirical | Logged | TraceFile, Tag("distribution")]
+Lengths = AtLeastOne | Distribution
+
+
+def sample_lengths(lengths: Lengths, count: int, seed: int) -> tuple[int, ...]:
+    """Draw `count` lengths in tokens; the same seed gives the same lengths on any machine.
+
+    Both readers of a plan draw from here, so the simulator and the executor mean the same workload.
+    """
+    if isinstance(lengths, int):
+        return (lengths,) * count
+    generator = random.Random(seed)
+    if isinstance(lengths, Uniform):
+        return tuple(generator.randint(lengths.low, lengths.high) for _ in range(count))
+    if isinstance(lengths, Empirical):
+        return tuple(generator.choices(lengths.values, k=count))
+    if isinstance(lengths, Lognormal):
+        centre, width = log_moments(lengths.mean, lengths.std)
+        draws = [generator.lognormvariate(centre, width) for _ in range(count)]
+        if lengths.at_max:
+            draws = [math.inf if generator.random() < lengths.at_max else draw for draw in draws]
+        return tuple(max(round(min(draw, lengths.max)), 1) for draw in draws)
+    raise _unresolved(lengths)
+
+
+def longest(lengths: Lengths) -> int:
+    """Return the longest length in tokens that can occur: what buffers are sized for."""
+    if isinstance(lengths, int):
+        return lengths
+    if isinstance(lengths, Uniform):
+        return lengths.high
+    if isinstance(lengths, Empirical):
+        return max(lengths.values)
+    if isinstance(lengths, Lognormal):
+        return lengths.max
+    raise _unresolved(lengths)
+
+
+def mean_length(lengths: Lengths) -> float:
+    """Return the expected length in tokens, the cut at the maximum included."""
+    if isinstance(lengths, int):
+        return float(lengths)
+    if isinstance(lengths, Uniform):
+        return (lengths.low + lengths.high) / 2
+    if isinstance(lengths, Empirical):
+        return sum(lengths.values) / len(lengths.values)
+    if isinstance(lengths, Lognormal):
+        others = cut_mean(*log_moments(lengths.mean, lengths.std), lengths.max)
+        return others + (lengths.at_max or 0.0) * (lengths.max - others)
+    raise _unresolved(lengths)
+
+
+def _unresolved(lengths: Logged | TraceFile) -> AssertionError:
+    return AssertionError(f"the job was not resolved: {lengths}")
+
+
+def with_mean(lengths: Lengths, mean: float) -> Lengths:
+    """Return lengths of the same kind whose mean, after the cut at the maximum, is that many tokens.
+
+    A mean beyond the maximum takes the maximum along.
+    """
+    if isinstance(lengths, int):
+        return max(1, round(mean))
+    factor = mean / mean_length(lengths)
+    if isinstance(lengths, Uniform):
+        low, high = max(1, round(lengths.low * factor)), max(1, round(lengths.high * factor))
+        return replace(lengths, low=low, high=high)
+    if isinstance(lengths, Empirical):
+        values = tuple(max(1, round(each * factor)) for each in lengths.values)
+        return replace(lengths, values=values)
+    assert isinstance(lengths, Lognormal), "traces are resolved before"
+    highest = max(lengths.max, math.ceil(mean))
+    low_factor, high_factor = 0.0, 2.0
+    scaled = partial(_scaled_lognormal, lengths, highest)
+    while mean_length(scaled(high_factor)) < mean and high_factor < LARGEST_FACTOR:
+        high_factor *= 2
+    for _ in range(HALVINGS):
+        middle = (low_factor + high_factor) / 2
+        short = mean_length(scaled(middle)) < mean
+        low_factor, high_factor = (middle, high_factor) if short else (low_factor, middle)
+    return scaled(high_factor)
+
+
+def stretched(lengths: Lengths, factor: int) -> Lengths:
+    """Return lengths that are each so many times as long, the longest possible one too."""
+    if isinstance(lengths, int):
+        return lengths * factor
+    if isinstance(lengths, Uniform):
+        return replace(lengths, low=lengths.low * factor, high=lengths.high * factor)
+    if isinstance(lengths, Empirical):
+        return Empirical(values=tuple(each * factor for each in lengths.values))
+    if isinstance(lengths, Lognormal):
+        return _scaled_lognormal(lengths, lengths.max * factor, factor)
+    raise _unresolved(lengths)
+
+
+LARGEST_FACTOR, HALVINGS = 1e3, 60
+
+
+def _scaled_lognormal(lengths: Lognormal, highest: int, factor: float) -> Lognormal:
+    return replace(lengths, mean=lengths.mean * factor, std=lengths.std * factor, max=highest)
+
+
+# Standard normal quantile of the 99th percentile.
+NORMAL_P99 = NormalDist().inv_cdf(0.99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LognormalSeconds:
+    """Draw seconds whose logarithm is normal.
+
+    Attributes:
+        mean: Mean in seconds, before the cut.
+        std: Standard deviation in seconds, before the cut.
+        max: Longest; longer draws become this long. None for no cut.
+    """
+
+    distribution: Literal["lognormal"] = "lognormal"
+    mean: Positive
+    std: Positive
+    max: Positive | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PercentileSeconds:
+    """Draw seconds whose logarithm is normal, with these percentiles.
+
+    Attributes:
+        p50: Median in seconds.
+        p99: Seconds that one in a hundred exceeds.
+        max: Longest; longer draws become this long. None for no cut.
+    """
+
+    distribution: Literal["percentiles"] = "percentiles"
+    p50: Positive
+    p99: Positive
+    max: Positive | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformSeconds:
+    """Draw seconds evenly between `low` and `high`."""
+
+    distribution: Literal["uniform"] = "uniform"
+    low: NonNegative
+    high: NonNegative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmpiricalSeconds:
+    """Draw seconds from a list of observed ones, all equally likely."""
+
+    distribution: Literal["empirical"] = "empirical"
+    values: tuple[NonNegative, ...]
+
+
+Latency = Annotated[
+    LognormalSeconds | PercentileSeconds | UniformSeconds | EmpiricalSeconds, Tag("distribution")
+]
+Seconds = NonNegative | Latency
+
+
+def log_normal_of(latency: LognormalSeconds | PercentileSeconds) -> tuple[float, float]:
+    """Return mean and standard deviation of the logarithm of the seconds, before the cut."""
+    if isinstance(latency, PercentileSeconds):
+        return math.log(latency.p50), math.log(latency.p99 / latency.p50) / NORMAL_P99
+    return log_moments(latency.mean, latency.std)
+
+
+def sample_seconds(seconds: Seconds, count: int, seed: int) -> tuple[float, ...]:
+    """Draw `count` times in seconds; the same seed gives the same ones on any machine."""
+    if isinstance(seconds, int | float):
+        return (float(seconds),) * count
+    generator = random.Random(seed)
+    if isinstance(seconds, UniformSeconds):
+        return tuple(generator.uniform(seconds.low, seconds.high) for _ in range(count))
+    if isinstance(seconds, EmpiricalSeconds):
+        return tuple(generator.choices(seconds.values, k=count))
+    centre, width = log_normal_of(seconds)
+    most = math.inf if seconds.max is None else seconds.max
+    return tuple(min(most, generator.lognormvariate(centre, width)) for _ in range(count))
+
+
+def mean_seconds(seconds: Seconds) -> float:
+    """Return the expected seconds, the cut at the maximum included."""
+    if isinstance(seconds, int | float):
+        return float(seconds)
+    if isinstance(seconds, UniformSeconds):
+        return (seconds.low + seconds.high) / 2
+    if isinstance(seconds, EmpiricalSeconds):
+        return sum(seconds.values) / len(seconds.values)
+    return cut_mean(*log_normal_of(seconds), math.inf if seconds.max is None else seconds.max)
+
+
+Inference = Literal["remote", "inline"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Describe the episodes of some of a job's prompts.
+
+    An episode begins with a reset. Then the model answers and the environment steps, turn by turn; each step
+    but the last adds an observation to the context. `workload.response_tokens` are those that the model
+    generates in all turns of an episode together; observations come on top.
+
+    Attributes:
+        name: Its name for people, once in a job.
+        source: For `execute`: a built-in environment's name, `path/to/file.py:name` of a class or function,
+            or the id of a Gymnasium environment. Forecasts need none.
+        share: Share of the prompts whose episodes it plays; those of all environments sum to 1.
+        turns: Turns of an episode: how often the model answers.
+        observation_tokens: Tokens that a step adds to the context; None only where episodes have one turn.
+        step_seconds: What a step (a tool's call) takes, once it has its cores.
+        final_step_seconds: What the step behind the last turn takes, which judges the episode; None is as the
+            others, and 0 is for tools that a last answer does not call.
+        reset_seconds: What it takes to begin an episode (a sandbox's start).
+        cpu_cores: Host cores that a running step or reset holds; 0 where it runs outside of the cluster.
+        workers: Steps and resets that run at a time; None is as many as the cores of all nodes allow.
+        instances: Episodes that are under way at a time, each with a sandbox of its own; None is all.
+        step_limit_seconds: After which a step is broken off, so that it takes no longer.
+        episode_limit_seconds: After which an episode gets no further turn.
+        inference: Where the policy answers: `remote`, in the batches of the generating pool, or `inline`,
+            with a copy of its own beside each environment, one answer at a time.
+    """
+
+    name: str
+    source: str | None = None
+    share: Fraction = 1.0
+    turns: Lengths = 1
+    observation_tokens: Lengths | None = None
+    step_seconds: Seconds
+    final_step_seconds: Seconds | None = None
+    reset_seconds: Seconds = 0.0
+    cpu_cores: NonNegative = 1.0
+    workers: AtLeastOne | None = None
+    instances: AtLeastOne | None = None
+    step_limit_seconds: Positive | None = None
+    episode_limit_seconds: Positive | None = None
+    inference: Inference = "remote"
+
+    def instances_each(self, replicas: int) -> int | None:
+        """Return the whole instances that each of so many generating replicas has; 0 where several share one."""
+        return None if self.instances is None else self.instances // replicas
+
+    @property
+    def longest_observations_tokens(self) -> int:
+        """Return the most tokens that observations add to an episode's context."""
+        if self.observation_tokens is None:
+            return 0
+        return (longest(self.turns) - 1) * longest(self.observation_tokens)
+
+    @property
+    def mean_observations_tokens(self) -> float:
+        """Return the expected tokens that observations add to an episode's context."""
+        if self.observation_tokens is None:
+            return 0.0
+        return (mean_length(self.turns) - 1) * mean_length(self.observation_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Say on which prompts, that nothing is learnt from, an actor is judged, how often and how.
+
+    `rlplan execute` does it before the first iteration, after every so many, and after the last. No forecast counts it.
+
+    Attributes:
+        prompts_file: Held-out prompts, a file like the job's `prompts_file`, read as `prompt_data` says.
+        every: Iterations from one evaluation to the next.
+        samples_per_prompt: Responses to each prompt.
+        temperature: At which they are sampled; 0 takes the likeliest tokens.
+        function: Reward function that judges, named like `rewards.function`; None takes that.
+        correct_from: Score from which a response counts as right.
+        shown_prompts: Prompts, the first ones, whose responses are kept as text.
+    """
+
+    prompts_file: str
+    every: AtLeastOne = 10
+    samples_per_prompt: AtLeastOne = 1
+    temperature: NonNegative = 0.0
+    function: str | None = None
+    correct_from: Number = 1.0
+    shown_prompts: AtLeastOne = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Describe the work of one iteration.
+
+    Attributes:
+        prompts: Prompts in a global batch.
+        samples_per_prompt: Responses generated for each prompt.
+        prompt_tokens: Lengths of the prompts.
+        response_tokens: Lengths of the responses.
+        max_total_tokens: Most tokens of a prompt, its response and what environments add together, which the
+            engine cuts off at; None where each has a limit of its own.
+        over_provisioning: Prompts begun for each that is learnt from; those that are done last are dropped.
+        over_sampling: Responses begun for each of a prompt's that is learnt from; the last ones are dropped.
+        updates: Optimizer steps in one pass over the global batch.
+        epochs: Passes over the global batch.
+        environments: What answers the model between its turns; none where a response is one turn.
+    """
+
+    prompts: AtLeastOne
+    samples_per_prompt: AtLeastOne = 1
+    prompt_tokens: Lengths
+    response_tokens: Lengths
+    max_total_tokens: AtLeastOne | None = None
+    over_provisioning: Annotated[float, Ge(1), NotBool()] = 1.0
+    over_sampling: Annotated[float, Ge(1), NotBool()] = 1.0
+    updates: AtLeastOne = 1
+    epochs: AtLeastOne = 1
+    environments: tuple[Environment, ...] = ()
+
+    @property
+    def begun_beyond(self) -> dict[str, float]:
+        """Return, by the field that says so, how many are begun for each that is learnt from, where more are."""
+        ratios = {"over_provisioning": self.over_provisioning, "over_sampling": self.over_sampling}
+        return {name: ratio for name, ratio in ratios.items() if ratio > 1}
+
+    @property
+    def drops_responses(self) -> bool:
+        """Tell whether more responses are begun than are learnt from."""
+        return bool(self.begun_beyond)
+
+    @property
+    def sequences(self) -> int:
+        """Return the responses of one iteration."""
+        return self.prompts * self.samples_per_prompt
+
+    @property
+    def longest_sequence_tokens(self) -> int:
+        """Return the longest prompt, response and observations together, or what limits them."""
+        both = longest(self.prompt_tokens) + longest(self.response_tokens)
+        both += max((each.longest_observations_tokens for each in self.environments), default=0)
+        return min(both, self.max_total_tokens or both)
+
+    @property
+    def mean_observations_tokens(self) -> float:
+        """Return the tokens that environments are expected to add to a sequence."""
+        return sum(each.share * each.mean_observations_tokens for each in self.environments)

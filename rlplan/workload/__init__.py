@@ -1,4 +1,0 @@
-"""What a job works on: lengths of prompts and responses, environments, and what those take.
-
-No job and no plan: both name these.
-"""

@@ -1,0 +1,691 @@
+"""Infer and train tasks: passes of micro-batches, their pipeline, what ranks exchange, measured passes.
+
+Operators are priced in `rlplan.simulator.costs.pricing`; nothing here knows generation.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial, reduce
+
+import numpy as np
+import numpy.typing as npt
+
+from rlplan.estimate import ZERO, Estimate, Source
+from rlplan.models import (
+    FP32_BYTES,
+    WIDE,
+    Batch,
+    CollectiveKind,
+    Head,
+    ModelArchitecture,
+    Shard,
+    layer_kinds,
+)
+from rlplan.plan import Recompute
+from rlplan.results.forecast import CALL
+from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.simulator.costs.pricing import (
+    Direction,
+    Setting,
+    pass_seconds,
+    setting_of,
+    stages_apart,
+)
+from rlplan.simulator.costs.traffic import call_of, driver_of
+from rlplan.simulator.model import OFFLOADED, kinds_of_stages
+from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks
+from rlplan.simulator.workload import (
+    computed_batch,
+    packed_waiting,
+    unbalanced_waiting,
+    waiting_fraction,
+)
+from rlplan.workload import longest
+
+# Rows of the packed arrays. The first two are seconds; of the others sums keep the largest.
+SECONDS, SPREAD, SOURCE, OUTSIDE = range(4)
+NUMBERS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimates:
+    """Hold estimates of any shape, one for each layout along the last axis.
+
+    Attributes:
+        packed: Seconds, their spread in seconds, the source's number, and 1 where a look-up left the
+            measured range. Shape (4, ..., layouts).
+    """
+
+    packed: Floats
+
+    @property
+    def seconds(self) -> Floats:
+        """Return the central values. Shape (..., layouts)."""
+        return np.asarray(self.packed[SECONDS])
+
+    def __getitem__(self, place: int) -> "Estimates":
+        """Return one part of the first axis."""
+        return Estimates(self.packed[:, place])
+
+    def __add__(self, other: "Estimates") -> "Estimates":
+        """Return the sums: spreads add up, the weakest source and any flag stay."""
+        return Estimates(
+            np.concatenate(
+                (
+                    self.packed[:SOURCE] + other.packed[:SOURCE],
+                    np.maximum(self.packed[SOURCE:], other.packed[SOURCE:]),
+                )
+            )
+        )
+
+    def __mul__(self, factor: float | Floats | Ints) -> "Estimates":
+        """Return the estimates repeated so many times; nothing is known of what is repeated never."""
+        packed = self.packed.copy()
+        packed[:SOURCE] *= factor
+        packed[SOURCE:] *= np.asarray(factor) > 0
+        return Estimates(packed)
+
+    def where(self, chosen: Flags) -> "Estimates":
+        """Return the estimates of the chosen layouts, and nothing for all others."""
+        return Estimates(self.packed * chosen)
+
+    def summed(self) -> "Estimates":
+        """Return the sum over the first axis."""
+        return Estimates(
+            np.concatenate((self.packed[:SOURCE].sum(axis=1), self.packed[SOURCE:].max(axis=1)))
+        )
+
+    def with_spread(self, fraction: float, *, least_source: Source) -> "Estimates":
+        """Return the estimates with another relative spread where their source is weak enough."""
+        packed = self.packed.copy()
+        weak = packed[SOURCE] >= least_source
+        packed[SPREAD] = np.where(weak, packed[SECONDS] * fraction, packed[SPREAD])
+        return Estimates(packed)
+
+    def row(self, row: int) -> Estimate:
+        """Return one layout's estimate."""
+        seconds, spread, source, outside = self.packed[..., row].tolist()
+        return Estimate(seconds, spread, Source(int(source)), bool(outside))
+
+
+def pack(estimates: Iterable[Estimate]) -> Floats:
+    """Return estimates as they are held packed. Shape (4, estimates)."""
+    each = [
+        (one.seconds, one.spread_seconds, float(one.source), float(one.outside_range))
+        for one in estimates
+    ]
+    return np.array(each, dtype=np.float64).reshape(-1, NUMBERS).T
+
+
+def estimates_by(
+    table: PlacedTasks,
+    names: Sequence[str],
+    estimate: Callable[[PlacedTask], Estimate | tuple[Estimate, ...]],
+) -> Estimates:
+    """Return estimates that depend on some columns only, made once for each of their values."""
+
+    def packed(placed: PlacedTask) -> Floats:
+        found = estimate(placed)
+        return pack((found,))[:, 0] if isinstance(found, Estimate) else pack(found)
+
+    return Estimates(table.by(names, packed))
+
+
+def constant(seconds: npt.ArrayLike, source: Source) -> Estimates:
+    """Return seconds that have no spread."""
+    known = np.atleast_1d(np.asarray(seconds, dtype=np.float64))
+    rest = np.zeros_like(known)
+    return Estimates(np.stack((known, rest, np.full_like(known, source), rest)))
+
+
+def either(chosen: Flags, one: Estimates, other: Estimates) -> Estimates:
+    """Return the one estimates where chosen, and the others elsewhere."""
+    return Estimates(np.where(chosen, one.packed, other.packed))
+
+
+Parts = dict[str, Estimates]
+
+# Each of the packed passes, a layer's of each kind, the embedding's and the head's: three directions.
+PASS_SHAPE = (3, 2)
+# Columns that decide how long ranks wait for the one with the most tokens.
+WAITING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "dp", "pp", "micro_batch", "token_budget")
+MIDDLE_STAGES = 2  # more stages than so many have one between the first and the last
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slots:
+    """Hold what one micro-batch costs in each layout's pipeline.
+
+    Attributes:
+        passes: On the slowest stage, by direction (forward, backward, repeated) and by what it computes
+            and what it exchanges with its group. Shape (3, 2, layouts).
+        others: All other stages' work on the micro-batch: what filling and draining waits for.
+        send: Handing activations to the next stage, one way.
+    """
+
+    passes: Estimates
+    others: Estimates
+    send: Estimates
+
+    @property
+    def compute(self) -> Estimates:
+        """Return what is computed in each direction. Shape (3, layouts)."""
+        return Estimates(self.passes.packed[:, :, 0])
+
+    @property
+    def collectives(self) -> Estimates:
+        """Return what is exchanged in each direction. Shape (3, layouts)."""
+        return Estimates(self.passes.packed[:, :, 1])
+
+    def where(self, chosen: Flags) -> "Slots":
+        """Return the slots of the chosen layouts, and nothing for all others."""
+        return Slots(self.passes.where(chosen), self.others.where(chosen), self.send.where(chosen))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MicroBatches:
+    """Hold the micro-batches that a rank passes through the pipeline: full ones, and a smaller rest.
+
+    Attributes:
+        full: The cost of a full one, or of the only one where there are fewer sequences than that.
+        count: How many are full.
+        rest: The cost of the smaller last one; nothing where there is none.
+        has_rest: Whether there is one.
+    """
+
+    full: Slots
+    count: Ints
+    rest: Slots
+    has_rest: Ints
+
+    @property
+    def total_count(self) -> Ints:
+        """Return how many micro-batches there are."""
+        return np.asarray(self.count + self.has_rest)
+
+    def summed(self, amount: Callable[[Slots], Estimates]) -> Estimates:
+        """Return an amount of all micro-batches together."""
+        return amount(self.full) * self.count + amount(self.rest)
+
+    @property
+    def last_backward(self) -> Estimates:
+        """Return the backward pass of the last micro-batch."""
+        return either(self.has_rest > 0, self.rest.compute[1], self.full.compute[1])
+
+
+def micro_batches_of(table: PlacedTasks) -> MicroBatches:
+    """Return what the micro-batches of all layouts cost."""
+    size, local = table.columns.micro_batch, table.local
+    full_size = np.minimum(size, local)
+    rest_size = local % full_size
+    has_rest = rest_size > 0
+    full = _slots(_sized(table, full_size))
+    rest = full.where(has_rest)
+    if np.any(has_rest):
+        rest = _slots(_sized(table, np.where(has_rest, rest_size, full_size))).where(has_rest)
+    return MicroBatches(full, local // full_size, rest, has_rest.astype(np.int64))
+
+
+def _sized(table: PlacedTasks, size: Ints) -> PlacedTasks:
+    return table.with_columns(table.columns.changed(micro_batch=size))
+
+
+def _slots(table: PlacedTasks) -> Slots:
+    columns, model = table.columns, table.any.model
+    layers, first, last = _passes(table)
+    cut = ("pp", "first_stage_layers", "last_stage_layers")
+    counts = table.by(cut, partial(_stage_layers, _middles(table)))
+    counts = counts.reshape(-1, len(layers), len(table))
+    alone = columns.pp == 1
+    # Stages that differ: the first, the last, and those between them.
+    stages = np.stack(
+        [
+            (_of_layers(layers, counts[0]) + first + last.where(alone)).packed,
+            (_of_layers(layers, counts[1]) + last).packed,
+            *(_of_layers(layers, middle).packed for middle in counts[2:]),
+        ],
+        axis=1,
+    )
+    whole = stages[0].sum(axis=(1, 2))
+    whole[1, alone] = -np.inf
+    whole[2:, columns.pp <= MIDDLE_STAGES] = -np.inf
+    slowest = np.argmax(whole, axis=0)
+    chosen = Estimates(np.take_along_axis(stages, slowest[None, None, None, None], axis=1)[:, 0])
+    kinds = layer_kinds(model).counts(0, model.num_layers)
+    everything = (_of_layers(layers, kinds) + first + last).summed().summed()
+    least = np.divide(whole.max(axis=0), everything.seconds)
+    others = everything * np.where(alone, 0.0, np.maximum(0.0, 1 - least))
+    return Slots(chosen, others, _sends(table))
+
+
+def _of_layers(layers: Sequence[Estimates], counts: Sequence[int] | Floats) -> Estimates:
+    each = (layer * count for layer, count in zip(layers, counts, strict=True))
+    passes: Estimates = reduce(Estimates.__add__, each)
+    return passes
+
+
+def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
+    """Return the passes of a layer of each kind, the embedding's and the head's, of shape (3, 2, layouts)."""
+    # Where a stage stands matters to groups beyond a tensor-parallel one only, as far as they share nodes.
+    columns, per_node = table.columns, table.any.site.gpus_per_node
+    apart = stages_apart(columns.tp, per_node)
+    beyond = (columns.cp * columns.ep > 1) & (not table.any.engine.stages_outermost)
+    stages = np.where(beyond, np.minimum(columns.pp, apart), 1)
+    placed = table.with_columns(columns.changed(pp=stages))
+    names = ("tp", "cp", "ep", "expert_tp", "pp", "micro_batch", "recompute")
+    packed = placed.by(names, _packed_passes, on_any_site=True).reshape(
+        NUMBERS, -1, *PASS_SHAPE, len(table)
+    )
+    *layers, first, last = (Estimates(packed[:, place]) for place in range(packed.shape[1]))
+    return layers, first, last
+
+
+def _packed_passes(placed: PlacedTask) -> Floats:
+    batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
+    recompute = placed.recompute if placed.trains else None
+    setting, padded = setting_of(placed), _padded_bytes(placed, batch)
+    waits = recompute == OFFLOADED and placed.engine.copies_inputs_in_turn
+    copied = _row_bytes(setting.shard, placed.model, batch) if waits else 0
+    return _packed(setting, placed.model, batch, placed.task.head, recompute, padded, copied)
+
+
+def _row_bytes(shard: Shard, model: ModelArchitecture, batch: Batch) -> int:
+    """Return the bytes of hidden states between two layers."""
+    num_bytes = -(-batch.tokens // shard.cp) * model.hidden_size * shard.value_bytes
+    return num_bytes // shard.tp if shard.splits_sequence else num_bytes
+
+
+def _padded_bytes(placed: PlacedTask, batch: Batch) -> tuple[float, float]:
+    """Return the bytes that padded logits of a micro-batch move forwards and backwards."""
+    each = placed.engine.padded_logits
+    if each is None or placed.task.head != "lm":
+        return 0.0, 0.0
+    rows = batch.sequences * longest(placed.workload.response_tokens) / placed.layout.cp
+    logits = rows * -(-placed.model.vocab_size // placed.layout.tp)
+    if not placed.trains:
+        return logits * each.infer_bytes, 0.0
+    return logits * each.forward_bytes, logits * each.backward_bytes
+
+
+@lru_cache(maxsize=65536)
+def _packed(
+    setting: Setting,
+    model: ModelArchitecture,
+    batch: Batch,
+    head: Head,
+    recompute: Recompute | None,
+    padded: tuple[float, float],
+    copied: int,
+) -> Floats:
+    """Return (layers by kind, embedding, head) x (forward, backward, repeated) x (compute, collectives).
+
+    Args:
+        padded: Bytes that padded logits move forwards and backwards.
+        copied: Bytes of a layer's input that go to the host and come back while nothing is computed.
+    """
+    directions: tuple[Direction, ...] = ("forward",)
+    if recompute is not None:
+        directions = ("forward", "backward", recompute)
+    found: list[Estimate] = []
+    for kind in layer_kinds(model).models:
+        for direction in directions:
+            each = pass_seconds(setting, kind, "layer", batch, direction)
+            if recompute == "alternate" and direction == recompute:
+                each = each * 0.5
+            found += [each.compute, each.collectives]
+            if copied and direction == recompute:
+                found[-2] += _there_and_back(setting, copied)
+        found += [ZERO] * (-len(found) % 6)
+    # Embedding and head are outside the layers, and no mode computes them again.
+    for direction in directions[:2]:
+        end = pass_seconds(setting, model, "embedding", batch, direction)
+        found += [end.compute, end.collectives]
+    found += [ZERO] * (-len(found) % 6)
+    for direction, num_bytes in zip(directions[:2], padded, strict=False):
+        end = pass_seconds(setting, model, "head", batch, direction, head)
+        moved = setting.device.memory_bound(num_bytes) if num_bytes else ZERO
+        found += [end.compute + moved, end.collectives]
+    found += [ZERO] * (-len(found) % 6)
+    return pack(found)
+
+
+def _there_and_back(setting: Setting, num_bytes: int) -> Estimate:
+    away = setting.device.copy(num_bytes, "device_to_host")
+    return away + setting.device.copy(num_bytes, "host_to_device")
+
+
+def _middles(table: PlacedTasks) -> int:
+    """Return how many unlike stages lie between the first and the last, at most."""
+    model = table.any.model
+    if len(layer_kinds(model).models) == 1:
+        return 1  # the fullest of them is the second
+    cuts = (table.any.cut._replace(pp=stages) for stages in np.unique(table.columns.pp).tolist())
+    return max([1, *(len(set(kinds_of_stages(model, cut)[1:-1])) for cut in cuts)])
+
+
+def _stage_layers(middles: int, placed: PlacedTask) -> Floats:
+    """Return the layers of each kind on the first, on the last, and on so many stages between them.
+
+    Returns:
+        Shape ((2 + middles) * kinds,); stages are repeated where fewer are unlike.
+    """
+    stages = kinds_of_stages(placed.model, placed.cut)
+    second = stages[min(1, len(stages) - 1)]
+    between = list(dict.fromkeys(stages[1:-1])) if middles > 1 else []
+    between += [second] * (middles - len(between))
+    return np.array([stages[0], stages[-1], *between], dtype=np.float64).ravel()
+
+
+def _sends(table: PlacedTasks) -> Estimates:
+    """Return the seconds of a send, which depends on pp by whether a boundary crosses nodes."""
+    columns, per_node = table.columns, table.any.site.gpus_per_node
+    crossing = np.where(columns.tp * columns.pp > per_node, per_node + 1, 2)
+    placed = table.with_columns(columns.changed(pp=np.where(columns.pp == 1, 1, crossing)))
+    return estimates_by(placed, ("tp", "cp", "pp", "micro_batch"), _send)
+
+
+def _send(placed: PlacedTask) -> Estimate:
+    """Return seconds of handing one micro-batch's activations to the next stage, tp ranks away.
+
+    Ranks that each send a share gather the whole there (Narayanan et al. 2021, section 4.1), unless
+    they need but their part of the sequence.
+    """
+    setting = setting_of(placed)
+    if setting.pp == 1:
+        return ZERO
+    shard = setting.shard
+    batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
+    num_bytes = _row_bytes(shard, placed.model, batch)
+    if shard.splits_sequence:
+        return setting.send(num_bytes)
+    if setting.splits_sends:
+        gathered = setting.collective("all_gather", num_bytes, shard.tp, 1)
+        return setting.send(num_bytes // shard.tp) + gathered
+    return setting.send(num_bytes)
+
+
+def pipeline_parts(table: PlacedTasks, batches: MicroBatches) -> Parts:
+    """Return seconds by cause of passing all micro-batches through the pipeline once.
+
+    With m micro-batches, 1F1B (Narayanan et al. 2021, arXiv:2104.04473, section 2.2) lasts as the
+    slowest stage's m slots, and one slot of every other stage to fill and drain: with equal stages
+    (m + p - 1) slots, a bubble of (p - 1) / m. Stages of several chunks of layers fill and drain
+    by chunks, and hand activations on once per chunk (section 2.2.2).
+    """
+    columns = table.columns
+    chunks = columns.chunks if table.any.trains else np.ones_like(columns.chunks)
+    compute = batches.summed(lambda slots: slots.compute)
+    collectives = batches.summed(lambda slots: slots.collectives.summed())
+    each, once = send_counts(columns.pp, chunks, 2 if table.any.trains else 1)
+    parts = {
+        "forward": compute[0],
+        "backward": compute[1],
+        "recompute": compute[2],
+        "tensor-parallel collectives": collectives,
+        "pipeline bubble": batches.full.others * (1 / chunks),
+        "pipeline sends": batches.full.send * once
+        + batches.summed(lambda slots: slots.send) * each,
+    }
+    uneven = table.by(WAITING_COLUMNS, _waiting)[0]
+    work = compute.summed() + collectives
+    return parts | {"uneven lengths": work * uneven}
+
+
+def send_counts(stages: Ints, chunks: Ints, ways: int) -> tuple[Ints, Ints]:
+    """Return how often a stage sends per micro-batch, and what filling and draining adds.
+
+    A stage between others sends in every way (activations on, gradients back), one of two stages
+    in one way only, unless several chunks of layers make it both the first and a later one.
+
+    Args:
+        ways: 2 where a backward pass follows, else 1.
+    """
+    several = stages > 1
+    each = np.where((chunks > 1) | (stages > MIDDLE_STAGES), ways, 1)
+    once = ways * (stages - 1) - each
+    return np.where(several, each * chunks, 0), np.where(several, once, 0)
+
+
+def _waiting(placed: PlacedTask) -> tuple[float]:
+    """Return how much longer than the mean the rank with the longest sequences works.
+
+    Balancing ranks leaves micro-batches as uneven as they are, and ranks that exchange in every layer
+    wait in each of them. Where only a batch is balanced, ranks wait for the one whose part of an update is longest.
+    """
+    layout, engine, statistics = placed.layout, placed.engine, placed.statistics
+    ranks = layout.dp if engine.waits_each_micro_batch else placed.expert_batches
+    if layout.token_budget is not None:
+        if placed.framework.pads_packs and layout.pp > 1:
+            # Each is padded to the fullest of the batch: as if it waited for all of them.
+            ranks *= -(-placed.local // layout.micro_batch)
+        each = packed_waiting(statistics, layout.token_budget, ranks)
+    else:
+        sequences = min(layout.micro_batch, placed.local)
+        each = waiting_fraction(engine, statistics, sequences, layout.micro_batch, ranks)
+    if placed.trains and placed.workload.updates > 1 and not placed.framework.balances_updates:
+        each = max(each, unbalanced_waiting(statistics, placed.local, layout.dp))
+    if engine.waits_each_micro_batch or placed.framework.balances_tokens:
+        return (each,)
+    sizes = (placed.local, layout.micro_batch, layout.dp)
+    return (max(each, waiting_fraction(engine, statistics, *sizes)),)
+
+
+# Columns that decide which states a rank holds, and with whom it shares them.
+STATE_COLUMNS = (
+    "tp",
+    "pp",
+    "ep",
+    "expert_tp",
+    "first_stage_layers",
+    "last_stage_layers",
+    "dp",
+    "cp",
+    "zero",
+    "shard_ranks",
+)
+
+
+def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estimates]:
+    """Return seconds by cause of what data-parallel ranks exchange in one update, nothing hidden.
+
+    ZeRO stages as Rajbhandari et al. 2020 (arXiv:1910.02054), section 7: 0 all-reduces gradients;
+    1 reduce-scatters them and gathers the updated weights; from 2 on gradients are kept sharded, so
+    every micro-batch's are reduced; 3 also gathers the weights for each forward and each backward.
+    """
+    zero, count = table.columns.zero, batches.total_count
+    once = estimates_by(table, STATE_COLUMNS, gradient_exchange)
+    return {
+        "gradient reduction": once[0] * np.where(zero > 1, count, 1),
+        "weight gathers": once[1] * np.where(zero == FULLY_SHARDED, 2 * count, 1),
+    }
+
+
+def gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
+    """Return one reduction of gradients, and one gather of weights.
+
+    Groups that shard states among themselves (hybrid sharding; Zhao et al. 2023, arXiv:2304.11277, section
+    3.2.2) all-reduce what each rank has of the gradients with the other groups.
+    """
+    layout, setting = placed.layout, setting_of(placed)
+    ranks = placed.state_ranks
+    groups = layout.dp * layout.cp // ranks
+    if ranks * groups == 1:
+        return ZERO, ZERO
+    sizes = placed.formats
+    wire_bytes = setting.kernels.gradient_wire_bytes or sizes.gradient_bytes
+    gradients = placed.trained_parameters * wire_bytes
+    gathered = placed.trained_parameters  # what was stepped; frozen weights are where they were
+    if layout.zero == FULLY_SHARDED:
+        gathered = placed.parameters + placed.adapter_parameters
+    weights = gathered * sizes.weight_bytes
+    if layout.zero == 0:
+        return _among_copies(placed, setting, "all_reduce", gradients), ZERO
+    reduced = _among_copies(placed, setting, "reduce_scatter", gradients)
+    if groups > 1:
+        stride = layout.tp * setting.block_stages * ranks
+        reduced = reduced + setting.collective("all_reduce", gradients / ranks, groups, stride)
+    return reduced, _among_copies(placed, setting, "all_gather", weights)
+
+
+def _among_copies(
+    placed: PlacedTask, setting: Setting, kind: CollectiveKind, num_bytes: float
+) -> Estimate:
+    """Return seconds of a collective of a device's states: fewer ranks have copies of its experts."""
+    layout, ranks = placed.layout, placed.state_ranks
+    stride, copies = layout.tp * setting.block_stages, placed.expert_copies(ranks)
+    if copies == ranks or placed.adapter is not None:
+        return setting.collective(kind, num_bytes, ranks, stride)
+    experts = num_bytes * placed.expert_parameters / placed.parameters
+    rest = setting.collective(kind, num_bytes - experts, ranks, stride)
+    apart = max(1, stride * layout.expert_ranks // layout.tp)
+    return rest + setting.collective(kind, experts, copies, apart)
+
+
+def weight_gathers(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estimates]:
+    """Return seconds of gathering fully sharded weights for each forward pass, nothing hidden."""
+    gathered = estimates_by(table, STATE_COLUMNS, _weight_gather)
+    return {"weight gathers": gathered * batches.total_count}
+
+
+def _weight_gather(placed: PlacedTask) -> Estimate:
+    layout, ranks = placed.layout, placed.state_ranks
+    if layout.zero < FULLY_SHARDED or ranks == 1:
+        return ZERO
+    weights = (placed.parameters + placed.adapter_parameters) * placed.formats.weight_bytes
+    return _among_copies(placed, setting_of(placed), "all_gather", weights)
+
+
+def exposed(
+    exchanges: Mapping[str, Estimates], overlap_fraction: float, hideable: Estimates
+) -> dict[str, Estimates]:
+    """Return what of each exchange does not hide; at most the hideable compute's length does."""
+    whole = sum(part.seconds for part in exchanges.values())
+    hidden = np.minimum(overlap_fraction * whole, hideable.seconds)
+    left = 1 - np.divide(hidden, whole, out=np.zeros_like(hidden), where=whole > 0)
+    return {name: part * left for name, part in exchanges.items()}
+
+
+DRIVER = "host work of a step"
+STATES_BACK = "optimizer states from host"
+STATES_AWAY = "optimizer states to host"
+
+
+def infer_parts(table: PlacedTasks) -> Parts:
+    """Return what an infer task costs on operators' times: forward passes of a global batch."""
+    engine, batches = table.any.engine, micro_batches_of(table)
+    parts = pipeline_parts(table, batches)
+    parts["host work"] = _host_work(table, batches)
+    gathers = weight_gathers(table, batches)
+    parts |= exposed(gathers, engine.overlap_fraction, parts["forward"])
+    parts["weights from host"] = _copied(table, _weights_from_host)
+    return parts | {CALL: estimates_by(table, ("dp",), call_of)}
+
+
+def train_parts(table: PlacedTasks) -> Parts:
+    """Return what a train task costs on operators' times: all its updates and epochs."""
+    workload = table.any.workload
+    updates = workload.updates * workload.epochs
+    whole = {name: part * updates for name, part in update_parts(table).items()}
+    if np.any(table.columns.offload):
+        whole[STATES_BACK] = _copied(table, _states_from_host)
+        whole[STATES_AWAY] = _copied(table, _states_to_host)
+    whole[CALL] = estimates_by(table, ("dp",), call_of)
+    return whole | {DRIVER: estimates_by(table, (), driver_of)}
+
+
+def update_parts(table: PlacedTasks) -> Parts:
+    """Return what one update costs: its micro-batches, what they exchange, the optimizer's step.
+
+    It is an iteration of pre-training too, when the job's global batch is one update.
+    """
+    engine, batches = table.any.engine, micro_batches_of(table)
+    parts = pipeline_parts(table, batches)
+    parts["host work"] = _host_work(table, batches)
+    exchanges = gradient_exchanges(table, batches)
+    parts |= exposed(exchanges, engine.overlap_fraction, _hideable(table, batches))
+    # A step asks whether optimizer states are sharded, not what else is.
+    sharded = table.columns.changed(zero=np.minimum(table.columns.zero, 1))
+    states = table.with_columns(sharded)
+    parts["optimizer"] = estimates_by(states, STATE_COLUMNS, _optimizer_step)
+    if not engine.forecast_spread:
+        return parts
+    return {
+        name: part.with_spread(engine.forecast_spread, least_source=Source.MEASURED)
+        for name, part in parts.items()
+    }
+
+
+def _host_work(table: PlacedTasks, batches: MicroBatches) -> Estimates:
+    return constant(table.any.engine.step_seconds * batches.total_count, Source.DATASHEET)
+
+
+def _hideable(table: PlacedTasks, batches: MicroBatches) -> Estimates:
+    """Return the compute seconds behind which communication can hide.
+
+    Reductions of whole gradients start in the last micro-batch's backward pass; sharded ones run
+    behind every micro-batch's, and gathers of sharded weights behind the forward pass too.
+    """
+    zero = table.columns.zero
+    everything = batches.summed(lambda slots: slots.compute.summed())
+    backward = batches.summed(lambda slots: slots.compute[1])
+    behind = either(zero == FULLY_SHARDED, everything, backward)
+    return either(zero <= 1, batches.last_backward, behind)
+
+
+def _optimizer_step(placed: PlacedTask) -> Estimate:
+    """Return seconds of one optimizer step on the local shard, with the gradients' norm before it."""
+    setting = setting_of(placed)
+    ranks = _stepping_ranks(placed)
+    local = -(-placed.trained_parameters // ranks)
+    if placed.expert_copies(ranks) < ranks:
+        local = placed.kept_states(ranks)
+    norm = setting.device.memory_bound(local * placed.formats.gradient_bytes)
+    step = setting.device.optimizer_step(local, WIDE[placed.precision]) + norm
+    return step * (1 / setting.kernels.optimizer_rate) + _norm_sum(placed, setting)
+
+
+def _norm_sum(placed: PlacedTask, setting: Setting) -> Estimate:
+    """Return seconds of adding up the squared norms of all ranks that hold different gradients."""
+    ranks = placed.layout.tp * placed.layout.pp * _stepping_ranks(placed)
+    return setting.collective("all_reduce", FP32_BYTES, ranks, 1) if ranks > 1 else ZERO
+
+
+def _stepping_ranks(placed: PlacedTask) -> int:
+    """Return the ranks that share the optimizer's states of one shard."""
+    return placed.state_ranks if placed.layout.zero else 1
+
+
+def _copied(table: PlacedTasks, seconds: Callable[[PlacedTask], Estimate]) -> Estimates:
+    """Return seconds of what lives in host memory between uses, where it does."""
+    away = table.columns.offload > 0
+    if not np.any(away):
+        return constant(np.zeros(len(table)), Source.MEASURED)
+    return estimates_by(table, STATE_COLUMNS, seconds).where(away)
+
+
+def _weights_from_host(placed: PlacedTask) -> Estimate:
+    return placed.device.copy(placed.parameters * placed.shard.value_bytes, "host_to_device")
+
+
+def _states_from_host(placed: PlacedTask) -> Estimate:
+    return placed.device.copy(sum(_states_bytes(placed)), "host_to_device")
+
+
+def _states_to_host(placed: PlacedTask) -> Estimate:
+    states, weights = _states_bytes(placed)
+    rate = placed.framework.to_host_bytes_per_second
+    if rate is None:
+        return placed.device.copy(states + weights, "device_to_host")
+    if "weights" in placed.framework.unpinned:
+        states, weights = states + weights, 0
+    written = Estimate(states / rate, 0.0, Source.FITTED)
+    return written + placed.device.copy(weights, "device_to_host")
+
+
+def _states_bytes(placed: PlacedTask) -> tuple[int, int]:
+    """Return the bytes of a rank's optimizer states, and of the weights that leave the GPU with them."""
+    states = placed.kept_states(_stepping_ranks(placed), placed.stored.optimizer_bytes)
+    if "weights" not in placed.off_loadable:
+        return states, 0
+    ranks = placed.state_ranks if placed.layout.zero == FULLY_SHARDED else 1
+    return states, placed.kept_states(ranks, placed.stored.weight_bytes)

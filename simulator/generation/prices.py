@@ -1,0 +1,732 @@
+"""What a step of a generation engine takes: decoding and prefill, priced in parts and on grids.
+
+Nothing here decides which sequences are in a step.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache, reduce
+from typing import NamedTuple
+
+from rlplan.estimate import Estimate, Source, total
+from rlplan.layout import ModelCut
+from rlplan.models import (
+    FP32_BYTES,
+    NO_PART,
+    PRECISIONS,
+    Attention,
+    Batch,
+    Collective,
+    Elementwise,
+    ModelArchitecture,
+    Operator,
+    Operators,
+    Scan,
+    layer_kinds,
+)
+from rlplan.parts import attention_core, read_bytes, state_bytes
+from rlplan.probing import UNEVEN, ModelPass, PassName
+from rlplan.profiles.tables.remembered import remembered
+from rlplan.sheets import EngineSheet
+from rlplan.simulator.costs.pricing import (
+    PassSeconds,
+    Setting,
+    in_fewest_stages,
+    in_wide_format,
+    operator_seconds,
+    pass_seconds,
+    price,
+    setting_of,
+)
+from rlplan.simulator.generation.replica import run_seconds
+from rlplan.simulator.model import (
+    embedding_operators,
+    fullest_stage,
+    head_operators,
+    kernels_of,
+    kinds_of_stages,
+    layer_operators,
+    layer_parameters,
+)
+from rlplan.simulator.placed import PlacedTask
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaSetting:
+    """Hold the setting of one replica of a generation engine.
+
+    Attributes:
+        copies: Replicas that work at the same time, where passes were measured with so many; else 1.
+        gathering_gpus: GPUs over which the engine gathers its weights layer by layer; 0 if it does not.
+    """
+
+    model: ModelArchitecture
+    engine: EngineSheet
+    setting: Setting
+    copies: int = 1
+    gathering_gpus: int = 0
+
+
+def replica_setting_of(placed: PlacedTask) -> ReplicaSetting:
+    """Return what decides the seconds of a generating task's steps."""
+    return ReplicaSetting(
+        placed.model,
+        placed.engine,
+        setting_of(placed),
+        copies=1 if placed.device.profile is None else placed.layout.dp,
+        gathering_gpus=placed.site.gpus if placed.engine.gathers_weights else 0,
+    )
+
+
+# Operators are priced at these sizes, and between them on straight lines: steps are nearly affine
+# in each, and engines pad batches to sizes of this kind anyway.
+EXACT_NODES = 8
+NODE_RATIO = 1.25
+
+MOST_ROWS = 4096  # that a grid remembers
+
+# Far more sequences or tokens than any step has.
+LARGEST_NODE = 1e12
+
+
+def _all_nodes() -> list[int]:
+    found = list(range(EXACT_NODES))
+    power = 0
+    while found[-1] < LARGEST_NODE:
+        found.append(round(EXACT_NODES * NODE_RATIO**power))
+        power += 1
+    return found
+
+
+NODES = _all_nodes()
+
+
+def nodes(value: float) -> tuple[int, int, float]:
+    """Return the nodes around a value and how far it lies between them."""
+    place = bisect_right(NODES, value)
+    low = NODES[place - 1]
+    if value == low:
+        return low, low, 0.0
+    high = NODES[place]
+    return low, high, (value - low) / (high - low)
+
+
+def nodes_around(value: float) -> tuple[int, int]:
+    """Return the last node that is not above a value, and the next one."""
+    place = bisect_right(NODES, value)
+    return NODES[place - 1], NODES[place]
+
+
+def stretches(first: float, steps: int) -> Iterator[tuple[float, int]]:
+    """Yield runs of steps at first, first + 1, ... that lie between two nodes each.
+
+    Costs on straight lines between nodes are the mean's, times the steps, in each.
+
+    Yields:
+        The mean of a run, and its number of steps.
+    """
+    while steps:
+        end = NODES[bisect_right(NODES, first)]
+        count = min(steps, math.floor(end - first) + 1)
+        yield first + (count - 1) / 2, count
+        first += count
+        steps -= count
+
+
+class CostQuality(NamedTuple):
+    """Hold how well a cost is known.
+
+    Attributes:
+        spread: Standard deviation over the seconds.
+    """
+
+    spread: float
+    source: Source
+    outside_range: bool
+
+
+NOTHING = CostQuality(0.0, Source.MEASURED, outside_range=False)
+
+
+def note_of(estimate: Estimate) -> CostQuality:
+    """Return how well an estimate is known; one of no seconds has nothing to know."""
+    if estimate.seconds <= 0:
+        return NOTHING
+    spread = estimate.spread_seconds / estimate.seconds
+    return CostQuality(spread, estimate.source, estimate.outside_range)
+
+
+def worst_of(notes: Iterable[CostQuality]) -> CostQuality:
+    """Return the largest spread and the weakest source of all."""
+    every = (NOTHING, *notes)
+    return CostQuality(
+        max(note.spread for note in every),
+        max(note.source for note in every),
+        any(note.outside_range for note in every),
+    )
+
+
+class Grid:
+    """Read costs off straight lines between nodes, in as many dimensions as the cost has."""
+
+    def __init__(self, cost: Callable[..., Estimate]) -> None:
+        self.at_node = cache(cost)  # what a node costs, asked once
+        self._nodes: dict[tuple[int, ...], tuple[float, CostQuality]] = {}
+        # By all coordinates but the last, which are nodes or lie between them.
+        # Then by the place of the last coordinate's node in `NODES`.
+        self._rows: dict[tuple[float, ...], dict[int, tuple[float, CostQuality]]] = {}
+
+    def __call__(self, notes: set[CostQuality], *at: float) -> float:
+        """Return seconds at a place that need not be a node.
+
+        Args:
+            notes: Gets how well the nodes around are known.
+        """
+        row = self._rows.get(at[:-1])
+        if row is None:
+            if len(self._rows) >= MOST_ROWS:
+                self._rows.clear()
+            row = self._rows[at[:-1]] = {}
+        last = at[-1]
+        place = bisect_right(NODES, last) - 1
+        low = NODES[place]
+        seconds, note = row.get(place) or self._fill(row, at[:-1], place)
+        notes.add(note)
+        if last == low:
+            return seconds
+        upper, note = row.get(place + 1) or self._fill(row, at[:-1], place + 1)
+        notes.add(note)
+        return seconds + (last - low) / (NODES[place + 1] - low) * (upper - seconds)
+
+    def _fill(
+        self, row: dict[int, tuple[float, CostQuality]], first: tuple[float, ...], place: int
+    ) -> tuple[float, CostQuality]:
+        notes: set[CostQuality] = set()
+        seconds = self._between(notes, (), first, NODES[place])
+        note = notes.pop() if len(notes) == 1 else worst_of(notes)
+        found = row[place] = (seconds, note)
+        return found
+
+    def _between(
+        self, notes: set[CostQuality], fixed: tuple[int, ...], rest: tuple[float, ...], last: int
+    ) -> float:
+        """Return seconds at a node of the last coordinate, and any place of the others."""
+        if not rest:
+            return self.at(notes, (*fixed, last))
+        low, high, share = nodes(rest[0])
+        seconds = self._between(notes, (*fixed, low), rest[1:], last)
+        if share:
+            upper = self._between(notes, (*fixed, high), rest[1:], last)
+            seconds += share * (upper - seconds)
+        return seconds
+
+    def at(self, notes: set[CostQuality], node: tuple[int, ...]) -> float:
+        """Return seconds at whole numbers, which need not be nodes."""
+        found = self._nodes.get(node)
+        if found is None:
+            estimate = self.at_node(*node)
+            found = self._nodes[node] = (estimate.seconds, note_of(estimate))
+        notes.add(found[1])
+        return found[0]
+
+
+Cost = Callable[[int, int], Estimate]
+
+
+class Steps(NamedTuple):
+    """Give estimates of steps by (sequences, tokens).
+
+    Attributes:
+        exact: Ask at the very numbers, because the grid's costs are measured and interpolate by themselves.
+    """
+
+    grid: Grid
+    exact: bool
+
+
+class StepClock:
+    """Give seconds of steps for one generation, and remember how well they are known.
+
+    Args:
+        notes: What is remembered, where clocks share it.
+    """
+
+    def __init__(self, steps: Steps, notes: set[CostQuality] | None = None) -> None:
+        self._grid, self._exact = steps
+        self.notes: set[CostQuality] = set() if notes is None else notes
+
+    def __call__(self, sequences: int, tokens: float) -> float:
+        """Return seconds of a step of so many sequences with a mean of `tokens` tokens each."""
+        if self._exact:
+            return self._grid.at(self.notes, (sequences, round(tokens)))
+        return self._grid(self.notes, sequences, tokens)
+
+    def run(self, sequences: int, first: float, steps: int) -> float:
+        """Return seconds of steps at first, first + 1, ... tokens, exact between priced nodes."""
+        if self._exact:
+            return run_seconds(self, sequences, first, steps)
+        return sum(count * self(sequences, mean) for mean, count in stretches(first, steps))
+
+    def estimate(self, seconds: float) -> Estimate:
+        """Return these seconds, summed over steps, as an estimate.
+
+        It has the weakest source and the largest relative spread of all steps asked for.
+        """
+        worst = worst_of(self.notes)
+        return Estimate(seconds, seconds * worst.spread, worst.source, worst.outside_range)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplicaSteps:
+    """Hold both kinds of steps of a replica.
+
+    Attributes:
+        uneven: The same of waves whose rows are not all as long; None where they are not told apart.
+    """
+
+    prefill: Steps
+    decode: Steps
+    uneven: "ReplicaSteps | None" = None
+
+
+def measured_steps(replica: ReplicaSetting) -> ReplicaSteps | None:
+    """Return a replica's steps by measured passes, or None where they are missing."""
+    setting = replica.setting
+    if setting.pp * setting.shard.cp * setting.shard.ep > 1 or setting.adapter is not None:
+        return None
+    tp = setting.shard.tp
+    if setting.device.measured_by_node and setting.site.ranks_per_node(tp) < tp:
+        return None  # tensor-parallel ranks of a measured pass share a node
+
+    def look_up(name: PassName, sequences: int, tokens: int) -> Estimate | None:
+        alone = ModelPass(
+            name=name,
+            model=replica.model,
+            head="lm",
+            precision=setting.precision,
+            tp=setting.shard.tp,
+            sequences=max(1, sequences),
+            tokens=max(1, tokens),
+        )
+        together = replace(alone, dp=replica.copies)
+        return setting.device.model_pass(together) or setting.device.model_pass(alone)
+
+    def cost_of_step(name: PassName) -> Cost:
+        def seconds(sequences: int, tokens: int) -> Estimate:
+            found = look_up(name, sequences, tokens)
+            assert found is not None, "what was measured once is found again"
+            return found
+
+        return seconds
+
+    if look_up("prefill", 1, 1) is None or look_up("decode", 1, 1) is None:
+        return None
+
+    def steps(name: PassName) -> Steps:
+        return Steps(Grid(cost_of_step(name)), exact=True)
+
+    told_apart = all(look_up(name, 1, 1) is not None for name in UNEVEN.values())
+    uneven = ReplicaSteps(steps("prefill_uneven"), steps("decode_uneven")) if told_apart else None
+    return ReplicaSteps(steps("prefill"), steps("decode"), uneven)
+
+
+def operator_steps(replica: ReplicaSetting) -> ReplicaSteps:
+    """Return a replica's steps by operators' times.
+
+    A pipelined replica keeps as many batches in flight as it has stages: a step of all running
+    sequences takes the slowest stage's time once per batch, and a prefill of p batches fills and
+    drains the pipeline, so that it lasts 2 p - 1 of them. The host's work on a step falls to every batch.
+    """
+    setting, engine, model = replica.setting, replica.engine, replica.model
+    stages = setting.pp
+    host = Estimate(engine.step_seconds, 0.0, Source.DATASHEET)
+    if engine.gathers_weights:
+        host = host + _gathering(replica)
+
+    def prefill(sequences: int, tokens: int) -> Estimate:
+        count, length = max(1, sequences), max(1, tokens)
+        batches = min(stages, count)
+        each = -(-count // batches)
+        batch = Batch(
+            sequences=each, tokens=each * length, sequence_tokens=length, head_tokens=each
+        )
+        whole = _whole_pass(setting, model, batch)
+        if batches == 1:
+            return whole + host
+        return whole + host + (_slowest_stage(setting, model, batch) + host) * (batches - 1)
+
+    def decode(running: int, cached: int) -> Estimate:
+        count = -(-max(1, running) // stages)
+        batch = Batch(
+            sequences=count,
+            tokens=count,
+            sequence_tokens=1,
+            cached_tokens=max(1, cached),
+            head_tokens=count,
+        )
+        return (_slowest_stage(setting, model, batch) + host) * stages
+
+    return ReplicaSteps(Steps(Grid(prefill), exact=False), Steps(Grid(decode), exact=False))
+
+
+def _gathering(replica: ReplicaSetting) -> Estimate:
+    """Return seconds of gathering a stage's layers over all GPUs of the pool, one by one."""
+    setting, shard = replica.setting, replica.setting.shard
+    counts = fullest_stage(replica.model, setting.pp)
+    gathers = (
+        setting.collective(
+            "all_gather",
+            layer_parameters(kind, ModelCut(tp=shard.tp, ep=shard.ep)) * shard.value_bytes,
+            replica.gathering_gpus,
+            1,
+        )
+        * count
+        for kind, count in zip(layer_kinds(replica.model).models, counts, strict=True)
+    )
+    return total(gathers)
+
+
+def _whole_pass(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
+    whole = _layers(setting, model, batch, layer_kinds(model).counts(0, model.num_layers))
+    first, last = _ends(setting, model, batch)
+    return (whole + first + last).total + _hops(setting, model, batch)
+
+
+def _slowest_stage(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
+    counts = kinds_of_stages(model, ModelCut(pp=setting.pp))
+    first, last = _ends(setting, model, batch)
+    if setting.pp == 1:
+        return (_layers(setting, model, batch, counts[0]) + first + last).total
+    stages = [
+        (_layers(setting, model, batch, counts[0]) + first).total,
+        (_layers(setting, model, batch, counts[-1]) + last).total,
+    ]
+    if len(counts[0]) > 1:
+        between = dict.fromkeys(counts[1:-1])
+        stages += [_layers(setting, model, batch, each).total for each in between]
+    hop = _hops(setting, model, batch) * (1 / (setting.pp - 1))
+    return max(stages, key=lambda stage: stage.seconds) + hop
+
+
+def _layers(
+    setting: Setting, model: ModelArchitecture, batch: Batch, counts: tuple[int, ...]
+) -> PassSeconds:
+    """Return what so many layers of each kind take, one after another."""
+    kinds = zip(layer_kinds(model).models, counts, strict=True)
+    each = (pass_seconds(setting, kind, "layer", batch) * count for kind, count in kinds)
+    return reduce(PassSeconds.__add__, each)
+
+
+def _ends(
+    setting: Setting, model: ModelArchitecture, batch: Batch
+) -> tuple[PassSeconds, PassSeconds]:
+    return (
+        pass_seconds(setting, model, "embedding", batch),
+        pass_seconds(setting, model, "sampling head", batch),
+    )
+
+
+def _hops(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
+    """Return seconds of handing a batch's activations from stage to stage."""
+    num_bytes = batch.tokens * model.hidden_size * setting.shard.value_bytes
+    return setting.send(num_bytes) * (setting.pp - 1)
+
+
+ALL_REDUCES = 2  # of a tensor-parallel layer
+
+# A message so small that its time is the collective's fixed cost.
+NEXT_TO_NO_BYTES = 1.0
+
+
+class SteppedInterval(NamedTuple):
+    """Hold what decode steps of one number of sequences take between two nodes of cached tokens.
+
+    Attributes:
+        low: Cached tokens from which on the line holds.
+        high: Up to which it holds.
+        fixed: Seconds of the device for all but attention.
+        base: Seconds of the device, were there no cached tokens.
+        slope: Seconds for each token more.
+        floor: What a step takes at least, however fast the device is.
+        added: What comes on top.
+    """
+
+    low: int
+    high: int
+    fixed: float
+    base: float
+    slope: float
+    floor: float
+    added: float
+
+
+@dataclass(frozen=True, eq=False)
+class EngineSteps:
+    """Price the parts of a replica's steps, in seconds; every part is remembered.
+
+    A replica of p pipeline stages keeps p batches in flight: a step of all sequences takes the
+    slowest stage's time once for each.
+    """
+
+    model: ModelArchitecture
+    engine: EngineSheet
+    setting: Setting
+
+    @cached_property
+    def dense_grid(self) -> Grid:
+        """Read `dense` between nodes."""
+        return Grid(self.dense)
+
+    @cached_property
+    def head_grid(self) -> Grid:
+        """Read `head` between nodes."""
+        return Grid(self.head)
+
+    @cached_property
+    def decode_grid(self) -> Grid:
+        """Read `decode_attention` between nodes."""
+        return Grid(self.decode_attention)
+
+    @cached_property
+    def prefill_grid(self) -> Grid:
+        """Read `prefill_attention` between nodes."""
+        return Grid(self.prefill_attention)
+
+    def stretch(
+        self, running: int, cached: float
+    ) -> tuple[SteppedInterval, frozenset[CostQuality]]:
+        """Return the straight line on which a decode step lies, and how well it is known."""
+        return self._stretch(running, *nodes_around(cached))
+
+    @remembered
+    def _stretch(
+        self, running: int, low: int, high: int
+    ) -> tuple[SteppedInterval, frozenset[CostQuality]]:
+        notes: set[CostQuality] = set()
+        stages, host = self.setting.pp, self.host_seconds(running)
+        each = -(-running // stages)
+        launch = self.floor_seconds(each)
+        fixed = self.dense_grid(notes, each) + self.head_grid(notes, each)
+        fewer, more, share = nodes(each)
+        base, slope = self._line(notes, fewer, low, high)
+        if share:
+            other = self._line(notes, more, low, high)
+            base, slope = base + share * (other[0] - base), slope + share * (other[1] - slope)
+        overlap = self.overlaps
+        stretch = SteppedInterval(
+            low,
+            high,
+            fixed * stages,
+            (fixed + base) * stages,
+            slope * stages,
+            max(launch, host) if overlap else launch,
+            0.0 if overlap else host,
+        )
+        return stretch, frozenset(notes)
+
+    @cached_property
+    def overlaps(self) -> bool:
+        """Tell whether the host prepares a step of this replica while the device computes the one before."""
+        costs, gpus = self.engine.steps, self.setting.shard.tp * self.setting.pp
+        return costs.host_overlap and (not costs.overlap_gpus or gpus <= costs.overlap_gpus)
+
+    def _line(
+        self, notes: set[CostQuality], sequences: int, low: int, high: int
+    ) -> tuple[float, float]:
+        """Return decode attention between two nodes of cached tokens as base and slope."""
+        at_low = self.decode_grid(notes, sequences, low)
+        slope = (self.decode_grid(notes, sequences, high) - at_low) / (high - low)
+        return at_low - slope * low, slope
+
+    @cached_property
+    def stage_layers(self) -> tuple[tuple[ModelArchitecture, int], ...]:
+        """Return the kinds of layers of the fullest pipeline stage, with how many it has of each."""
+        counts = fullest_stage(self.model, self.setting.pp)
+        return tuple(zip(layer_kinds(self.model).models, counts, strict=True))
+
+    @cached_property
+    def dense_layers(self) -> tuple[tuple[ModelArchitecture, int], ...]:
+        """Return the kinds that differ in more than how far they attend, with their layers of that stage."""
+        return _merged(
+            (kind, replace(kind, window=None), count) for kind, count in self.stage_layers
+        )
+
+    @cached_property
+    def attending_layers(self) -> tuple[tuple[ModelArchitecture, int], ...]:
+        """Return the kinds that differ in how they attend, with their layers of that stage."""
+        return _merged(
+            (kind, replace(kind, feed_forward=NO_PART), count) for kind, count in self.stage_layers
+        )
+
+    def dense(self, tokens: int) -> Estimate:
+        """Return what everything but attention and output head takes for so many tokens."""
+        tokens, shard = max(1, tokens), self.setting.shard
+        gap = Estimate(self.setting.kernels.layer_gap_seconds, 0.0, Source.FITTED)
+        layers = total(
+            (self._near.layer(kind, tokens) + gap) * count
+            for kind, count in self.dense_layers
+            if count
+        )
+        first = self._near.embedding(tokens)
+        num_bytes = tokens * self.model.hidden_size * shard.value_bytes
+        return layers + first + self.setting.send(num_bytes)
+
+    @cached_property
+    def _near(self) -> "EngineSteps":
+        """Return the steps of fewest stages whose layers take the same: what they take is priced once."""
+        return _steps_of(self.model, self.engine, in_fewest_stages(self.setting))
+
+    @remembered
+    def layer(self, kind: ModelArchitecture, tokens: int) -> Estimate:
+        """Return what everything but attention takes in one layer of a kind."""
+        setting, batch = self.setting, _one_each(tokens)
+        return self._price(layer_operators(kind, setting.shard, batch, setting.adapter))
+
+    @remembered
+    def embedding(self, tokens: int) -> Estimate:
+        """Return what the embedding takes."""
+        return self._price(embedding_operators(self.model, self.setting.shard, _one_each(tokens)))
+
+    def head(self, tokens: int) -> Estimate:
+        """Return what the output head and sampling take for so many tokens."""
+        tokens = max(1, tokens)
+        batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=tokens)
+        setting = in_wide_format(self.setting)
+        operators = head_operators(self.model, setting.shard, batch, "lm", sampling=True)
+        entry_bytes = self.engine.steps.sampling_bytes
+        if entry_bytes:
+            # Every rank samples from the logits of all.
+            num_bytes = tokens * self.model.vocab_size * entry_bytes
+            passes = round(entry_bytes / FP32_BYTES)
+            operators = (*operators, Elementwise("sampling", num_bytes, kernels=passes))
+        return self._price(operators, setting)
+
+    def decode_attention(self, running: int, cached: int) -> Estimate:
+        """Return what all layers' attention takes for one new token of every running sequence."""
+        share = self.engine.steps.cache_read_efficiency
+        if not share:
+            return self._layers(lambda kind: self._attention(kind, running, 1, max(1, cached)))
+        tp, device = self.setting.shard.tp, self.setting.device
+        usual_bytes = PRECISIONS[self.setting.precision].weight_bytes
+        value_bytes = self.setting.cache_value_bytes or usual_bytes
+        rate = device.sheet.memory_bytes_per_second * share
+
+        def reading(kind: ModelArchitecture) -> Estimate:
+            num_bytes = running * read_bytes(kind, tp, value_bytes, cached)
+            return Estimate(num_bytes / rate, 0.0, Source.FITTED)
+
+        def core(kind: ModelArchitecture) -> Estimate:
+            # States are read and written whole for every sequence.
+            sequences = running if state_bytes(kind, tp, value_bytes) else 1
+            return self._attention(kind, sequences, 1, 1) + reading(kind)
+
+        return self._layers(core)
+
+    def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
+        """Return what all layers' attention takes for chunks of prompts."""
+        return self._layers(lambda kind: self._attention(kind, count, tokens, seen))
+
+    def _layers(self, cost: Callable[[ModelArchitecture], Estimate]) -> Estimate:
+        """Return what attention takes in all layers of a stage, told what it does in one of each kind."""
+        return total(cost(kind) * count for kind, count in self.attending_layers if count)
+
+    def floor_seconds(self, tokens: float) -> float:
+        """Return what a step of so many tokens lasts at least: its launches, where no graph holds them."""
+        captured = self.engine.steps.captured_tokens
+        if self.engine.launches_hidden and (not captured or tokens <= captured):
+            return 0.0
+        return self.launch_seconds
+
+    @cached_property
+    def launch_seconds(self) -> float:
+        """Return what the host takes to launch all layers' kernels, where that does not hide.
+
+        The device works meanwhile, so a step takes the longer of both.
+        """
+        skew = self.engine.steps.launch_skew_seconds * math.log2(self.setting.shard.tp)
+        return layer_kinds(self.model).total(
+            lambda kind: self._layer_launch(kind) + ALL_REDUCES * skew
+        )
+
+    def _layer_launch(self, kind: ModelArchitecture) -> float:
+        if self.engine.layer_launch_seconds:
+            return self.engine.layer_launch_seconds
+        batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
+        operators = layer_operators(kind, self.setting.shard, batch)
+        own = tuple(each for each in operators if not isinstance(each, Collective))
+        return kernels_of(own) * self.setting.device.sheet.launch_seconds
+
+    def host_seconds(self, sequences: float) -> float:
+        """Return what the host does in a step of so many sequences."""
+        return self._host_step_seconds + self.engine.steps.seconds_per_sequence * sequences
+
+    @cached_property
+    def _host_step_seconds(self) -> float:
+        """Return what the host does in a step, however many sequences it has."""
+        engine, setting = self.engine, self.setting
+        several = setting.shard.tp * setting.pp > 1
+        worker = engine.steps.worker_seconds if several else 0.0
+        return (engine.step_seconds + worker) * setting.device.sheet.host_times
+
+    def _attention(
+        self, kind: ModelArchitecture, sequences: int, tokens: int, cached: int
+    ) -> Estimate:
+        sizes = (self.setting.shard.tp, max(1, sequences), max(1, tokens), cached)
+        setting = in_wide_format(self.setting)
+        return price(setting, attention_core(kind, *sizes), part="embedding").total
+
+    def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
+        own = [each for each in operators if not isinstance(each, Attention | Scan)]
+        return total(self._seconds(each, setting or self.setting) for each in own)
+
+    def _seconds(self, operator: Operator, setting: Setting) -> Estimate:
+        if isinstance(operator, Collective):
+            return self._exchange(operator)
+        return operator_seconds(setting, operator)
+
+    def _exchange(self, operator: Collective) -> Estimate:
+        """Price a collective; the engine's own kernel replaces its fixed time inside a node."""
+        whole = price(self.setting, (operator,)).total
+        own = self.engine.steps.all_reduce_seconds
+        site, shard = self.setting.site, self.setting.shard
+        reduces = operator.kind == "all_reduce" and operator.group == "tp"
+        ranks = shard.tp if reduces else max(shard.tp, shard.ep)
+        # A kernel that maps the others' memory needs one host, wherever else the fast link leads.
+        host = self.setting.device.sheet.gpus_per_node or site.gpus_per_node
+        inside = site.ranks_per_node(min(ranks, host), 1) == ranks
+        if not own or not (reduces or operator.group == "ep") or not inside:
+            return whole
+        ranks = shard.tp if reduces else shard.ep
+        least = self.setting.collective(operator.kind, NEXT_TO_NO_BYTES, ranks, 1)
+        moving = max(0.0, whole.seconds - least.seconds)
+        return Estimate(own + moving, whole.spread_seconds, Source.FITTED)
+
+
+def _merged(
+    layers: Iterable[tuple[ModelArchitecture, ModelArchitecture, int]],
+) -> tuple[tuple[ModelArchitecture, int], ...]:
+    """Return one kind for all that are alike in what matters, with the layers of all of them.
+
+    Args:
+        layers: A kind, what matters of it, and how many layers are of it.
+    """
+    first: dict[ModelArchitecture, ModelArchitecture] = {}
+    counts: dict[ModelArchitecture, int] = {}
+    for kind, matters, count in layers:
+        first.setdefault(matters, kind)
+        counts[matters] = counts.get(matters, 0) + count
+    return tuple((first[matters], count) for matters, count in counts.items())
+
+
+def _one_each(tokens: int) -> Batch:
+    return Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
+
+
+_steps_of = lru_cache(maxsize=4096)(EngineSteps)
+
+
+def engine_steps(replica: ReplicaSetting) -> EngineSteps:
+    """Return the parts of a replica's steps, by operators' times and the engine's constants."""
+    return EngineSteps(replica.model, replica.engine, replica.setting)

@@ -1,0 +1,779 @@
+"""Plans resolved: where pools stand, and tasks in their layouts with all that costs and bytes ask for.
+
+It looks things up and prices nothing.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import Task, tasks_of
+from rlplan.errors import MissingFactError
+from rlplan.framework import FrameworkSheet
+from rlplan.job import Job, NodeGroup, TrainerOptions
+from rlplan.layout import ModelCut
+from rlplan.models import (
+    ALONE,
+    KAHAN_BYTES,
+    PRECISIONS,
+    WIDE,
+    Adapter,
+    ModelArchitecture,
+    Precision,
+    PrecisionPlan,
+    Shard,
+)
+from rlplan.parts import CachedSequence
+from rlplan.plan import HOST_DEVICE, LAYOUT_FIELDS, Plan, Recompute, ResourcePool, TaskPlan
+from rlplan.profiles.facts import DeviceFacts, Facts
+from rlplan.profiles.tables.remembered import Recent
+from rlplan.rules.batches import rank_sequences
+from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.sheets import EngineSheet, LogitTensors, TransitionSheet
+from rlplan.simulator.model import (
+    OFFLOADED,
+    adapter_shard,
+    cached_sequence,
+    expert_parameters,
+    largest_shard,
+    largest_shard_bytes,
+)
+from rlplan.simulator.workload import LengthStatistics, fullest_tokens, packed_layout, statistics_of
+from rlplan.transfers import TRANSFERS, TransitionName
+from rlplan.transports import DEFAULT_TRANSPORT, TransportName
+from rlplan.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Describe the GPUs of one pool by what decides the speed of their collectives.
+
+    Attributes:
+        device: Device sheet's name; `host` for CPU workers.
+        gpus: GPUs of the pool.
+        gpus_per_node: Largest group of consecutive ranks that never straddles two nodes, or two domains
+            where the link inside a node reaches over several nodes.
+        inter_node_bytes_per_second: Each GPU's share of its node's network cards, one direction.
+    """
+
+    device: str
+    gpus: int
+    gpus_per_node: int
+    inter_node_bytes_per_second: float
+
+    def ranks_per_node(self, ranks: int, stride: int = 1) -> int:
+        """Return how many of a group's ranks, `stride` apart, share one node at the worst place."""
+        return max(1, min(ranks, self.gpus_per_node // stride))
+
+    @property
+    def spans_nodes(self) -> bool:
+        """Tell whether the pool has GPUs on several nodes."""
+        return self.gpus > self.gpus_per_node
+
+
+def first_gpus(plan: Plan) -> Iterator[tuple[ResourcePool, int]]:
+    """Yield each pool with the place of its first GPU among all of its device.
+
+    Pools take the GPUs of the node groups that have their device, one pool after another in the
+    plan's order, node by node.
+    """
+    taken: Counter[str] = Counter()
+    for pool in plan.pools:
+        yield pool, taken[pool.device]
+        taken[pool.device] += pool.gpus
+
+
+def sites_of(plan: Plan, facts: Facts) -> dict[str, Site]:
+    """Return each pool's site by the pool's name."""
+    sites: dict[str, Site] = {}
+    for pool, first in first_gpus(plan):
+        if pool.is_host:
+            sites[pool.name] = host_site(plan.job, pool.gpus)
+            continue
+        facts.device(pool.device)  # an unknown device is named here, not deep inside a cost
+        site = site_at(plan.job, pool.device, first, pool.gpus)
+        assert site is not None, "the rules of a plan let pools want what the cluster has"
+        sites[pool.name] = site
+    return sites
+
+
+def nodes_of(plan: Plan) -> int:
+    """Return the nodes that have a GPU of any of the plan's pools."""
+    count = 0
+    for device in {pool.device for pool in plan.pools if not pool.is_host}:
+        left = sum(pool.gpus for pool in plan.pools if pool.device == device)
+        for group in (group for group in plan.job.cluster if group.gpu == device):
+            here = min(left, group.gpus)
+            count += -(-here // group.gpus_per_node)
+            left -= here
+    return count
+
+
+def host_site(job: Job, workers: int) -> Site:
+    """Return the site of CPU worker processes, which reach GPUs over the first nodes' network."""
+    first = job.cluster[0]
+    network = first.network_bytes_per_second * first.gpus_per_node
+    return Site(HOST_DEVICE, workers, workers, network)
+
+
+def site_at(job: Job, device: str, first: int, gpus: int) -> Site | None:
+    """Return the site of `gpus` GPUs of a device from the `first`-th on; None if there are too few."""
+    pieces = pieces_at(job, device, first, gpus)
+    if sum(size for _, size in pieces) < gpus:
+        return None
+    if len(pieces) == 1:
+        unbroken = pieces[0][0].linked_gpus
+    else:
+        unbroken = math.gcd(*(size for _, size in pieces))
+    network = min(group.network_bytes_per_second for group, _ in pieces)
+    return Site(device, gpus, unbroken, network)
+
+
+def pieces_at(job: Job, device: str, first: int, gpus: int) -> list[tuple[NodeGroup, int]]:
+    """Return the pool's share of every node, or domain of nodes on one link, that it touches."""
+    pieces: list[tuple[NodeGroup, int]] = []
+    position, end = 0, first + gpus
+    for group in (group for group in job.cluster if group.gpu == device):
+        low, high = max(first, position), min(end, position + group.gpus)
+        at = low
+        while at < high:
+            link_end = position + ((at - position) // group.linked_gpus + 1) * group.linked_gpus
+            size = min(link_end, high) - at
+            pieces.append((group, size))
+            at += size
+        position += group.gpus
+    return pieces
+
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Zero = Literal[0, 1, 2, 3]
+
+RECOMPUTES: Final[tuple[Recompute, ...]] = (
+    "none",
+    "selective",
+    "alternate",
+    "full",
+    "full-offload",
+)
+
+
+def whole(numbers: Floats) -> Ints:
+    """Return whole numbers, which floats of 53 bits carry exactly."""
+    return numbers.astype(np.int64)
+
+
+# What of a layout is a column: the fields of `rlplan.plan.TaskPlan` that say so, and those that it may leave open.
+_SEARCHED: Final = [item for item in LAYOUT_FIELDS if item.metadata.get("column", True)]
+COLUMNS: Final = tuple(item.name for item in _SEARCHED)
+OPEN_COLUMNS: Final = tuple(item.name for item in _SEARCHED if item.default is None)
+
+
+class LayoutColumns:
+    """Hold layouts that infer or train with one engine, one row each: a column of whole numbers for each of `COLUMNS`.
+
+    What a layout leaves open is 0, `recompute` a place in `RECOMPUTES`, `offload` 0 or 1.
+    """
+
+    def __init__(self, *, engine: str, **columns: Ints) -> None:
+        assert set(columns) == set(COLUMNS), "a column for each"
+        self.engine = engine
+        self.__dict__.update(columns)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Ints:
+            """Return a column."""
+
+    def changed(self, **columns: Ints) -> "LayoutColumns":
+        """Return these layouts with other columns."""
+        return LayoutColumns(
+            engine=self.engine, **{name: getattr(self, name) for name in COLUMNS} | columns
+        )
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    @property
+    def state_ranks(self) -> Ints:
+        """Return the ranks over which a model's states may be sharded."""
+        return np.where(self.shard_ranks > 0, self.shard_ranks, self.dp * self.cp)
+
+    @property
+    def expert_spread(self) -> Floats:
+        """Return by how many times fewer ranks have copies of an expert than of all else."""
+        width = np.where(self.expert_tp > 0, self.expert_tp, self.tp)
+        return self.ep * width / self.tp
+
+    def rows(self, chosen: Ints | Flags) -> "LayoutColumns":
+        """Return the chosen rows, by place or by flag."""
+        return LayoutColumns(
+            engine=self.engine, **{name: getattr(self, name)[chosen] for name in COLUMNS}
+        )
+
+    def layout(self, row: int) -> TaskPlan:
+        """Return one row as a layout whose pool is still open."""
+        return self.layouts(np.array([row]))[0]
+
+    def layouts(self, rows: Ints) -> list[TaskPlan]:
+        """Return rows as layouts whose pools are still open."""
+        chosen = [getattr(self, name)[rows].tolist() for name in COLUMNS]
+        return [
+            self._layout(dict(zip(COLUMNS, row, strict=True))) for row in zip(*chosen, strict=True)
+        ]
+
+    def _layout(self, values: dict[str, int]) -> TaskPlan:
+        told: dict[str, Any] = values | {name: values[name] or None for name in OPEN_COLUMNS}
+        told |= {"recompute": RECOMPUTES[values["recompute"]], "offload": bool(values["offload"])}
+        return TaskPlan(pool="", engine=self.engine, **told)
+
+
+def columns_of(engine: str, layouts: Sequence[TaskPlan]) -> LayoutColumns:
+    """Return layouts of one engine as columns."""
+    rows = [
+        [
+            RECOMPUTES.index(layout.recompute)
+            if name == "recompute"
+            else int(getattr(layout, name) or 0)
+            for name in COLUMNS
+        ]
+        for layout in layouts
+    ]
+    table = np.array(rows, dtype=np.int64).reshape(len(rows), len(COLUMNS))
+    return LayoutColumns(
+        engine=engine, **{name: table[:, place] for place, name in enumerate(COLUMNS)}
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedTask:
+    """Hold a task of a resolved job in one layout on one site."""
+
+    task: Task
+    layout: TaskPlan
+    site: Site
+    job: Job
+    facts: Facts
+
+    @cached_property
+    def model(self) -> ModelArchitecture:
+        """Return the model of the task's role."""
+        return self.job.architecture(self.task.role)
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """Return the adapters that the task computes beside frozen weights, if there are any."""
+        if self.job.adapters is None or self.task.without_adapter:
+            return None
+        adapter = self.job.adapter(self.task.role)
+        if adapter is None:
+            return None
+        return None if self.task.kind == "generate" and adapter.sync == "merged" else adapter
+
+    @cached_property
+    def engine(self) -> EngineSheet:
+        """Return the sheet of the layout's engine."""
+        return self.facts.engine(self.layout.engine)
+
+    @cached_property
+    def framework(self) -> FrameworkSheet:
+        """Return the sheet of the framework whose step the task is a part of."""
+        return self.facts.framework(self.job.framework)
+
+    @cached_property
+    def device(self) -> DeviceFacts:
+        """Return the facts of the site's device."""
+        return self.facts.device(self.site.device)
+
+    @property
+    def precision(self) -> Precision:
+        """Return the number format in which the task's products are computed."""
+        job = self.job
+        assert job.precision is not None, "job was not resolved: no precision"
+        if self.task.kind != "generate":
+            return job.precision
+        return job.rollout_precision or WIDE[job.precision]
+
+    @property
+    def formats(self) -> PrecisionPlan:
+        """Return what weights, gradients and optimizer states take where none is quantised."""
+        return PRECISIONS[WIDE[self.precision]]
+
+    @cached_property
+    def options(self) -> TrainerOptions:
+        """Return how the trainer of the task's role keeps its states and makes its logits."""
+        return self.job.trainer(self.task.role)
+
+    @property
+    def stored(self) -> PrecisionPlan:
+        """Return the formats in which a training engine keeps and steps what it trains."""
+        if self.options.weights is not None:
+            kept = ALONE[self.options.weights]
+        else:
+            kept = PRECISIONS["fp32"] if self.engine.memory.fp32_weights else self.formats
+        if self.options.optimizer == "kahan-bf16":
+            return replace(kept, optimizer_bytes=KAHAN_BYTES + kept.master_bytes)
+        return kept
+
+    @property
+    def casts_weights(self) -> bool:
+        """Tell whether weights are kept in another format than that in which products read them."""
+        if self.options.weights is None:
+            return self.engine.memory.fp32_weights
+        return self.stored.weight_bytes != self.formats.weight_bytes
+
+    @property
+    def logit_way(self) -> str | None:
+        """Return how the trainer makes log-probabilities; None is as its engine's copies of logits say."""
+        if self.options.logits is not None:
+            return self.options.logits
+        choice, memory = self.framework.logits, self.engine.memory
+        cut = choice.cut if self.layout.tp > 1 or self.layout.cp > 1 else None
+        compared = choice.reference if self.task.role == "reference" else None
+        way = cut or compared or choice.usual
+        return way if way in memory.logit_ways else memory.usual_way
+
+    @property
+    def logit_tensors(self) -> LogitTensors | None:
+        """Return what the trainer's way of making log-probabilities holds of logits; None counts copies.
+
+        Raises:
+            MissingFactError: Its engine's sheet has no such way.
+        """
+        way, ways = self.logit_way, self.engine.memory.logit_ways
+        if way is None:
+            return None
+        if way not in ways:
+            known = ", ".join(ways) or "none"
+            raise MissingFactError(
+                f"engine {self.engine.name} has no way {way!r} to make logits; its sheet has: {known}"
+            )
+        chunk = self.options.logit_chunk_tokens
+        return ways[way] if chunk is None else replace(ways[way], chunk_tokens=chunk)
+
+    @property
+    def off_loadable(self) -> tuple[str, ...]:
+        """Return which states of a model that is trained leave the GPUs where a layout off-loads them."""
+        return self.framework.leaving(self.options)
+
+    @property
+    def workload(self) -> Workload:
+        """Return the work of an iteration."""
+        return self.job.workload
+
+    @cached_property
+    def statistics(self) -> LengthStatistics:
+        """Return what is known of the lengths of prompts and responses."""
+        return statistics_of(self.workload)
+
+    @property
+    def trains(self) -> bool:
+        """Tell whether the task updates its model."""
+        return self.task.kind == "train"
+
+    @cached_property
+    def trains_role(self) -> bool:
+        """Tell whether the model of the task's role is trained, by this task or another one."""
+        tasks = tasks_of(load_algorithm(self.job.algorithm), self.job)
+        return self.trains or any(task.trains and task.role == self.task.role for task in tasks)
+
+    @property
+    def recompute(self) -> Recompute:
+        """Return what its backward pass computes again, and where it keeps the inputs of that.
+
+        Inputs in host memory still are on a device whose memory is the host's.
+        """
+        mode = self.layout.recompute
+        return "full" if mode == OFFLOADED and self.device.sheet.shares_host_memory else mode
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Return which states of a model that is trained leave the GPUs where its layout off-loads them."""
+        return self.off_loadable if self.layout.offload else ()
+
+    @cached_property
+    def local(self) -> int:
+        """Return the sequences of the fullest data-parallel rank; of one update where it trains."""
+        return rank_sequences(self.layout.dp, self.workload, trains=self.trains)
+
+    @property
+    def fullest_micro_batch(self) -> tuple[int, int]:
+        """Return the sequences of the micro-batch that has most tokens, and the tokens of each.
+
+        Padded ones may have all sequences at their limit; of packed ones it is the fullest of a run.
+        """
+        longest, layout = self.statistics.longest_tokens, self.layout
+        sequences = min(layout.micro_batch, self.local)
+        counted = layout.token_budget is None and self.framework.pads_counted
+        if self.engine.padding != "none" or self.engine.shares_prompts or counted:
+            if layout.token_budget is not None:
+                return 1, max(longest, layout.token_budget)
+            return sequences, longest
+        if layout.token_budget is None:
+            return sequences, -(-fullest_tokens(self.statistics, sequences) // sequences)
+        fullest = min(layout.token_budget, self.most_local_tokens)
+        return 1, max(fullest_tokens(self.statistics, 1), fullest)
+
+    @property
+    def most_local_tokens(self) -> int:
+        """Return the most tokens that a rank's sequences of one pass or update have in a run: a pack has no more."""
+        return fullest_tokens(self.statistics, self.local)
+
+    @property
+    def state_ranks(self) -> int:
+        """Return the ranks over which a model's states may be sharded."""
+        return self.layout.shard_ranks or self.layout.dp * self.layout.cp
+
+    @cached_property
+    def expert_parameters(self) -> int:
+        """Return the parameters of experts on the device that holds most of them."""
+        return expert_parameters(self.model, self.cut)
+
+    @property
+    def expert_batches(self) -> int:
+        """Return the micro-batches whose tokens meet in a group that shares out experts."""
+        layout = self.layout
+        if self.model.num_experts == 0:
+            return 1
+        same = layout.tp * (layout.cp if self.engine.stages_outermost else 1)
+        return min(layout.dp, max(1, layout.expert_ranks // same))
+
+    def expert_copies(self, ranks: int) -> int:
+        """Return the ranks that have copies of a device's experts, of those that have copies of all else."""
+        return max(1, ranks * self.layout.tp // self.layout.expert_ranks)
+
+    def kept_states(self, ranks: int, value_bytes: int = 1) -> int:
+        """Return the bytes of the states that each of so many ranks keeps, of one value a parameter."""
+        copies, whole = self.expert_copies(ranks), self.trained_parameters * value_bytes
+        if copies == ranks or self.adapter is not None:
+            return whole // ranks
+        experts = self.expert_parameters * value_bytes
+        return (whole - experts) // ranks + experts // copies
+
+    @cached_property
+    def cut(self) -> ModelCut:
+        """Return how the layout cuts the model's weights."""
+        return self.layout.cut
+
+    @cached_property
+    def shard(self) -> Shard:
+        """Return how the layout cuts the model."""
+        return shard_of(self.layout, self.precision, self.engine)
+
+    @cached_property
+    def parameters(self) -> int:
+        """Return the parameters of the device that holds most of them."""
+        return largest_shard(self.model, self.task.head, self.cut)
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """Return the bytes of whole weights on the device that holds most, adapters included.
+
+        As they generate: quantised where the job says so.
+        """
+        own = largest_shard_bytes(self.model, self.precision, self.cut)
+        return own + self.adapter_parameters * self.formats.weight_bytes
+
+    @property
+    def trained_parameters(self) -> int:
+        """Return those of them that have gradients and optimizer states."""
+        return self.parameters if self.adapter is None else self.adapter_parameters
+
+    @property
+    def adapter_parameters(self) -> int:
+        """Return the parameters of adapters on the device that holds most of them; 0 without any."""
+        adapter = self.adapter
+        return 0 if adapter is None else adapter_shard(self.model, adapter, self.cut)
+
+    @cached_property
+    def running(self) -> int:
+        """Return the sequences that a generating replica decodes at a time, at most."""
+        return min(self.layout.max_running, self.local)
+
+    @property
+    def cache_value_bytes(self) -> int:
+        """Return the bytes of one value in the KV cache."""
+        return PRECISIONS[self.job.kv_cache or WIDE[self.precision]].weight_bytes
+
+    @cached_property
+    def cached_sequence(self) -> CachedSequence:
+        """Return what the cache holds of a sequence on the device that holds most of the longest one."""
+        longest = self.statistics.longest_tokens
+        return cached_sequence(
+            self.model, self.layout.tp, self.layout.pp, self.cache_value_bytes, longest
+        )
+
+    @property
+    def block_bytes(self) -> int:
+        """Return the bytes of one block of the KV cache on that device."""
+        return max(1, self.cached_sequence.token_bytes) * self.engine.kv_block_tokens
+
+    @property
+    def state_blocks(self) -> int:
+        """Return the blocks that a sequence takes beside those of its tokens: states, and whole windows."""
+        return -(-self.cached_sequence.fixed_bytes // self.block_bytes)
+
+    def laid_out(self, layout: TaskPlan) -> "PlacedTask":
+        """Return the task in another layout of the same engine."""
+        placed = PlacedTask(self.task, layout, self.site, self.job, self.facts)
+        # What no layout changes need not be looked up again.
+        for name in ("model", "engine", "framework", "device", "statistics"):
+            if name in self.__dict__:
+                placed.__dict__[name] = self.__dict__[name]
+        return placed
+
+    @property
+    def batched(self) -> "PlacedTask":
+        """Return the task with all its global batches in one, as an update has them."""
+        if self.task.batches == 1:
+            return self
+        prompts = round(self.workload.prompts * self.task.batches)
+        job = replace(self.job, workload=replace(self.workload, prompts=prompts))
+        return replace(self, task=replace(self.task, batches=1.0), job=job)
+
+
+def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Shard:
+    """Return how a layout cuts a model."""
+    return Shard(
+        tp=layout.tp,
+        cp=layout.cp,
+        ep=layout.ep,
+        expert_tp=0 if layout.expert_tp == layout.tp else layout.expert_tp or 0,
+        context_exchange=engine.context_exchange,
+        value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,
+        sequence_parallel=engine.sequence_parallel,
+    )
+
+
+# What is asked of a placed task: numbers that depend on some columns of its layout.
+Numbers = Callable[[PlacedTask], Sequence[float] | Floats]
+# Answers for a task's layouts by the columns that decide them, of the functions, tasks, engines and sites asked for last.
+Question = tuple[Numbers, Task, str, Site, Job, Facts]
+_ANSWERS: Recent[Question, Mapping[tuple[int, ...], Floats]] = Recent(256)
+
+
+class PlacedTasks:
+    """Hold one task in many layouts of one engine on one site.
+
+    Args:
+        placed: The task in any layout of that engine.
+    """
+
+    def __init__(self, columns: LayoutColumns, placed: PlacedTask) -> None:
+        self.columns = columns
+        self.any = placed if len(columns) == 1 else placed.laid_out(columns.layout(0))
+        # What is asked of the same columns, or of the same row, is looked up once.
+        self._grouped: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
+        self._placed: dict[int, PlacedTask] = {}
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @classmethod
+    def of(cls, placed: PlacedTask) -> "PlacedTasks":
+        """Return a table of one row."""
+        return cls(columns_of(placed.layout.engine, [placed.layout]), placed)
+
+    def with_columns(self, columns: LayoutColumns) -> "PlacedTasks":
+        """Return the task in other layouts of the same engine."""
+        return PlacedTasks(columns, self.any.laid_out(columns.layout(0)))
+
+    def row(self, row: int) -> PlacedTask:
+        """Return the task in one of the layouts."""
+        return self._rows(np.array([row]))[0]
+
+    def _rows(self, rows: Ints) -> list[PlacedTask]:
+        if len(self) == 1:
+            return [self.any]
+        new = [row for row in rows.tolist() if row not in self._placed]
+        layouts = self.columns.layouts(np.array(new, dtype=np.int64)) if new else ()
+        self._placed |= zip(new, map(self.any.laid_out, layouts), strict=True)
+        return [self._placed[row] for row in rows.tolist()]
+
+    @cached_property
+    def local(self) -> Ints:
+        """Return the sequences of the fullest data-parallel rank. Shape (layouts,)."""
+        return np.asarray(self.by(("dp",), lambda placed: (placed.local,))[0], dtype=np.int64)
+
+    def by(self, names: Sequence[str], numbers: Numbers, *, on_any_site: bool = False) -> Floats:
+        """Return numbers that depend on some columns only, asked once for each of their values.
+
+        Args:
+            numbers: Answers for a layout; what it does not depend on is that of any row.
+            on_any_site: Whether it does not depend on how many GPUs the pool has: sites share answers.
+
+        Returns:
+            Shape (*numbers, layouts).
+        """
+        if len(self) == 1:
+            return np.asarray(numbers(self.any), dtype=np.float64)[..., None]
+        first, inverse = self._groups(tuple(names))
+        if on_any_site:
+            asked = np.array(self._known(names, numbers, first))
+        else:
+            asked = np.array([numbers(placed) for placed in self._rows(first)], dtype=np.float64)
+        return np.moveaxis(asked, 0, -1)[..., inverse]
+
+    def _groups(self, names: tuple[str, ...]) -> tuple[Ints, Ints]:
+        """Return the first row of each of the columns' values, and for each row the place of its own there."""
+        if names not in self._grouped:
+            key = np.zeros(len(self), dtype=np.int64)
+            for name in names:
+                column = getattr(self.columns, name)
+                key = key * (int(column.max()) + 1) + column
+            # Rows of one cut stand together: one of each run is sorted.
+            heads = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+            _, first, inverse = np.unique(key[heads], return_index=True, return_inverse=True)
+            lengths = np.diff(heads, append=len(key))
+            self._grouped[names] = heads[first], np.repeat(inverse, lengths)
+        return self._grouped[names]
+
+    def _known(self, names: Sequence[str], numbers: Numbers, rows: Ints) -> list[Floats]:
+        """Return what a function answers for rows, by any site whose GPUs have the same links."""
+        placed = self.any
+        site = replace(placed.site, gpus=placed.site.gpus_per_node)
+        key = (numbers, placed.task, placed.layout.engine, site, placed.job, placed.facts)
+        known = _ANSWERS.get(key) or {}
+        columns = (getattr(self.columns, name)[rows].tolist() for name in names)
+        asked = list(zip(*columns, strict=True))
+        new = [place for place, values in enumerate(asked) if values not in known]
+        if new:
+            placed_rows = zip(new, self._rows(rows[new]), strict=True)
+            answers = {
+                asked[place]: np.asarray(numbers(each), dtype=np.float64)
+                for place, each in placed_rows
+            }
+            known = {**known, **answers}
+            _ANSWERS.keep(key, known)
+        return [known[values] for values in asked]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedTransition:
+    """Hold where a model's weights come from and where they generate.
+
+    Attributes:
+        name: How they get there, as the plan says it.
+        same_pool: Whether they are trained on the pool that generates.
+        transport: What carries them to another pool.
+    """
+
+    name: TransitionName
+    train: PlacedTask
+    generate: PlacedTask
+    same_pool: bool
+    transport: TransportName = DEFAULT_TRANSPORT
+
+    @property
+    def shares_weights(self) -> bool:
+        """Tell whether generation reads the very weights that are trained: whole ones, cut alike."""
+        train, generate = self.train.layout, self.generate.layout
+        alike = (train.tp, train.pp) == (generate.tp, generate.pp) and self.expert_shares <= 1
+        stays = train.zero < FULLY_SHARDED and not self.train_is_away
+        return self.same_pool and alike and stays and not self._differ and not self.streams
+
+    @property
+    def train_is_away(self) -> bool:
+        """Tell whether the weights that are trained are in host memory while the model generates."""
+        return "weights" in self.train.leaves
+
+    @property
+    def sheet(self) -> TransitionSheet:
+        """Return what is known of the transition's software on the generating device."""
+        return self.generate.facts.transition(self.name, self.generate.site.device)
+
+    @property
+    def streams(self) -> bool:
+        """Tell whether a framework's method writes weights into an engine that has its own."""
+        return TRANSFERS.load(self.name).method
+
+    @property
+    def expert_shares(self) -> int:
+        """Return how many ranks' experts in training a rank generates with, beyond what TP brings it."""
+        train, generate = self.train.layout, self.generate.layout
+        return train.expert_ranks * generate.tp // (generate.expert_ranks * train.tp)
+
+    @property
+    def keeps_own_weights(self) -> bool:
+        """Tell whether the weights that generate are no part of those that are trained.
+
+        Those are in host memory then; or they are quantised, have adapters merged into them, are written by a
+        framework's method, or are frozen and stay with the engine, which puts them into host memory while
+        others work (vLLM's sleep level 1, as verl has it with adapters).
+        """
+        own = self.train_is_away or self._differ or self.streams
+        return own or (self.moves_adapter and not self.shares_weights)
+
+    @property
+    def moves_adapter(self) -> bool:
+        """Tell whether generation gets adapters only."""
+        return self.generate.adapter is not None
+
+    @property
+    def _differ(self) -> bool:
+        merged = self.train.adapter is not None and self.generate.adapter is None
+        return merged or WIDE[self.train.precision] != self.generate.precision
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedPlan:
+    """Hold a plan whose pools stand on the cluster's GPUs.
+
+    Raises:
+        PlanError: The pools want more GPUs than the cluster has.
+    """
+
+    plan: Plan
+    facts: Facts
+
+    @cached_property
+    def sites(self) -> dict[str, Site]:
+        """Return each pool's site by the pool's name."""
+        return sites_of(self.plan, self.facts)
+
+    @cached_property
+    def known_tasks(self) -> tuple[Task, ...]:
+        """Return all tasks of the job's algorithm, in the dataflow's order."""
+        return tasks_of(load_algorithm(self.plan.job.algorithm), self.plan.job)
+
+    @cached_property
+    def tasks(self) -> dict[str, PlacedTask]:
+        """Return the tasks that have a layout by their names, in the dataflow's order."""
+        plan = self.plan
+        return {
+            task.name: PlacedTask(
+                task,
+                packed_layout(plan.tasks[task.name], plan.job.workload),
+                self.sites[plan.tasks[task.name].pool],
+                plan.job,
+                self.facts,
+            )
+            for task in self.known_tasks
+            if task.name in plan.tasks
+        }
+
+    @property
+    def generate(self) -> PlacedTask:
+        """Return the task that generates."""
+        return next(placed for placed in self.tasks.values() if placed.task.generates)
+
+    def tasks_on(self, pool: ResourcePool) -> list[PlacedTask]:
+        """Return the tasks of a pool, in the dataflow's order."""
+        return [placed for placed in self.tasks.values() if placed.layout.pool == pool.name]
+
+    def transition_to(self, generate: PlacedTask) -> PlacedTransition | None:
+        """Return how new weights get to a generating task; None if its model is not trained."""
+        for placed in self.tasks.values():
+            if placed.trains and placed.task.role == generate.task.role:
+                same = placed.layout.pool == generate.layout.pool
+                transport = self.plan.transport
+                return PlacedTransition(self.plan.transition, placed, generate, same, transport)
+        return None

@@ -1,0 +1,563 @@
+"""How the sequences of an iteration are shared out, and what micro-batches they make.
+
+It knows no device and prices nothing.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from rlplan.estimate import largest_normal
+from rlplan.models import Batch
+from rlplan.plan import TaskPlan
+from rlplan.profiles.analytic.normal import normal_quantiles
+from rlplan.profiles.jobs.logged_lengths import other_spreads
+from rlplan.sheets import EngineSheet
+from rlplan.workload import (
+    Empirical,
+    EmpiricalSeconds,
+    Environment,
+    Lengths,
+    Lognormal,
+    Seconds,
+    Uniform,
+    UniformSeconds,
+    Workload,
+    log_moments,
+    log_normal_of,
+    longest,
+)
+
+Floats = npt.NDArray[np.float64]
+
+
+def evenly(lengths: Lengths, count: int) -> Floats:
+    """Return `count` lengths in tokens, one of each `count`-th of the distribution, in order.
+
+    No luck is in their mean, spread and tail, as it is in as many drawn ones. Shape (count,).
+    """
+    shares = (np.arange(count) + 0.5) / count
+    if isinstance(lengths, int):
+        return np.full(count, float(lengths))
+    if isinstance(lengths, Uniform):
+        return np.floor(lengths.low + shares * (lengths.high - lengths.low + 1))
+    if isinstance(lengths, Lognormal):
+        centre, width = log_moments(lengths.mean, lengths.std)
+        drawn = np.minimum(shares / (1 - (lengths.at_max or 0.0)), 1.0)  # what is left is `max`
+        found = np.exp(centre + width * normal_quantiles(drawn))
+        return np.asarray(np.clip(np.round(found), 1, lengths.max), dtype=np.float64)
+    assert isinstance(lengths, Empirical), "a trace is resolved before use"
+    return _at_shares(lengths.values, shares)
+
+
+def _at_shares(values: Sequence[float], shares: Floats) -> Floats:
+    """Return the observed values at shares of their order. Same shape as `shares`."""
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    return np.asarray(ordered[(shares * len(ordered)).astype(np.int64)])
+
+
+def seconds_evenly(seconds: Seconds, count: int, most: float | None = None) -> Floats:
+    """Return `count` times in seconds, one of each `count`-th of the distribution, in order. Shape (count,).
+
+    Args:
+        most: A limit after which each is broken off.
+    """
+    shares = (np.arange(count) + 0.5) / count
+    if isinstance(seconds, int | float):
+        found = np.full(count, float(seconds))
+    elif isinstance(seconds, UniformSeconds):
+        found = seconds.low + shares * (seconds.high - seconds.low)
+    elif isinstance(seconds, EmpiricalSeconds):
+        found = _at_shares(seconds.values, shares)
+    else:
+        centre, width = log_normal_of(seconds)
+        found = np.exp(centre + width * normal_quantiles(shares))
+        found = np.minimum(found, math.inf if seconds.max is None else seconds.max)
+    return np.asarray(np.minimum(found, math.inf if most is None else most), dtype=np.float64)
+
+
+Ints = npt.NDArray[np.int64]
+
+# Of each distribution, from which a batch with its luck is drawn: its one in ten thousand is among them.
+LUCK_VALUES = 16384
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Episodes:
+    """Hold the episodes of a batch.
+
+    Attributes:
+        environment: Index of each one's environment. Shape (episodes,).
+        turns: Of each. Shape (episodes,).
+        first: Where the steps of each begin, and the end of all. Shape (episodes + 1,).
+        step_seconds: Of every step, an episode's one after another. Shape (steps,).
+        observation_tokens: That every step adds; none behind a last turn. Shape (steps,).
+        reset_seconds: Of each episode. Shape (episodes,).
+    """
+
+    environment: Ints
+    turns: Ints
+    first: Ints
+    step_seconds: Floats
+    observation_tokens: Ints
+    reset_seconds: Floats
+
+    @property
+    def observed_tokens(self) -> Ints:
+        """Return the tokens that observations add to each episode. Shape (episodes,)."""
+        return np.add.reduceat(self.observation_tokens, self.first[:-1])
+
+    @property
+    def outside_seconds(self) -> Floats:
+        """Return what each spends in its environment, were there always cores. Shape (episodes,)."""
+        return np.add.reduceat(self.step_seconds, self.first[:-1]) + self.reset_seconds
+
+
+class Drawing:
+    """Draw lengths and times of a batch: each as often as its distribution has it, or as a batch happens to have it.
+
+    Args:
+        generator: Of the order in which they come, and of what comes together with what.
+    """
+
+    def __init__(self, generator: np.random.Generator, *, lucky: bool = False) -> None:
+        self.generator, self.lucky = generator, lucky
+
+    def lengths(self, lengths: Lengths, count: int) -> Ints:
+        """Return so many lengths in tokens, or turns. Shape (count,)."""
+        found = self._order(evenly(lengths, LUCK_VALUES if self.lucky else count), count)
+        return found.astype(np.int64)
+
+    def seconds(self, seconds: Seconds, count: int, most: float | None = None) -> Floats:
+        """Return so many times in seconds. Shape (count,).
+
+        Args:
+            most: A limit after which each is broken off.
+        """
+        values = seconds_evenly(seconds, LUCK_VALUES if self.lucky else count, most)
+        return self._order(values, count)
+
+    def _order(self, values: Floats, count: int) -> Floats:
+        if self.lucky:
+            return self.generator.choice(values, count)
+        return self.generator.permutation(values)
+
+
+def usual_episodes(
+    environments: Sequence[Environment],
+    prompts: int,
+    samples: int,
+    generator: np.random.Generator,
+) -> Episodes:
+    """Return the episodes of a batch in which everything is as often as its distribution has it.
+
+    Args:
+        samples: Episodes in a row that begin with one prompt.
+    """
+    return drawn_episodes(environments, prompts, samples, Drawing(generator))
+
+
+def drawn_episodes(
+    environments: Sequence[Environment], prompts: int, samples: int, drawing: Drawing
+) -> Episodes:
+    """Return the episodes of a batch, whose environments share the prompts out.
+
+    Args:
+        samples: Episodes in a row that begin with one prompt.
+    """
+    bounds = np.rint(np.cumsum([each.share for each in environments]) * prompts).astype(np.int64)
+    bounds[-1] = prompts
+    kinds = np.searchsorted(bounds, np.arange(prompts), side="right")
+    environment = np.repeat(drawing.generator.permutation(kinds), samples)
+    turns = np.empty(len(environment), dtype=np.int64)
+    resets = np.empty(len(environment))
+    for index, each in enumerate(environments):
+        here = environment == index
+        count = int(here.sum())
+        turns[here] = drawing.lengths(each.turns, count)
+        resets[here] = drawing.seconds(each.reset_seconds, count)
+    first = np.concatenate([[0], np.cumsum(turns)])
+    seconds, tokens = np.zeros(first[-1]), np.zeros(first[-1], dtype=np.int64)
+    of_step, last = np.repeat(environment, turns), np.zeros(first[-1], dtype=bool)
+    last[first[1:] - 1] = True
+    for index, each in enumerate(environments):
+        between, final = (of_step == index) & ~last, (of_step == index) & last
+        limit, count = each.step_limit_seconds, int(between.sum())
+        seconds[between] = drawing.seconds(each.step_seconds, count, limit)
+        judging = each.step_seconds if each.final_step_seconds is None else each.final_step_seconds
+        seconds[final] = drawing.seconds(judging, int(final.sum()), limit)
+        if each.observation_tokens is not None:
+            tokens[between] = drawing.lengths(each.observation_tokens, count)
+    return Episodes(environment, turns, first, seconds, tokens, resets)
+
+
+def longest_seconds_luck(workload: Workload, batches: int) -> tuple[float, float]:
+    """Return what the longest episode of a usual batch spends in its environment, and how far other batches differ.
+
+    Args:
+        batches: Others that are drawn, with fixed seeds.
+
+    Returns:
+        Seconds, and the root of their differences' mean square.
+    """
+    environments, samples = workload.environments, workload.samples_per_prompt
+
+    def longest(drawing: Drawing) -> float:
+        drawn = drawn_episodes(environments, workload.prompts, samples, drawing)
+        return float(drawn.outside_seconds.max())
+
+    usual = longest(Drawing(np.random.default_rng(0)))
+    others = [
+        longest(Drawing(np.random.default_rng(number), lucky=True)) for number in range(batches)
+    ]
+    return usual, float(np.sqrt(np.mean((np.array(others) - usual) ** 2)))
+
+
+# Enough that the longest of a thousand is known within a few per cent.
+DESCRIBED_SEQUENCES = 16384
+REMEMBERED_WORKLOADS = 64
+# Pairs prompts with responses, which have nothing to do with each other.
+PAIR_SEED = 2
+
+# Means of equal whole numbers come out a rounding error above them.
+ROUNDING = 1e-6
+
+Padding = Literal["none", "micro_batch", "batch", "limits"]
+
+
+class LengthStatistics:
+    """Hold what costs need to know of the lengths of prompts and responses.
+
+    Attributes:
+        workload: Whose lengths they are.
+        prompt_tokens: Mean prompt length.
+        response_tokens: Mean response length.
+        mean_tokens: Mean length of prompt and response together.
+        rms_tokens: Root of its mean square: the length whose attention costs the average.
+        std_tokens: Its standard deviation.
+        prompt_std_tokens: Standard deviation of prompt lengths.
+        following_tokens: Mean of what follows a prompt: the response and what environments add.
+        following_std_tokens: Its standard deviation.
+        longest_tokens: Longest sequence that can occur: what buffers are sized for.
+        longest_prompt_tokens: Longest prompt that can occur.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        prompts = evenly(workload.prompt_tokens, DESCRIBED_SEQUENCES)
+        responses = evenly(workload.response_tokens, DESCRIBED_SEQUENCES)
+        pairs = np.random.default_rng(PAIR_SEED).permutation(DESCRIBED_SEQUENCES)
+        following = responses + _observed(workload)
+        whole = np.minimum(prompts + following[pairs], workload.longest_sequence_tokens)
+        self.prompt_tokens = float(prompts.mean())
+        self.response_tokens = float(responses.mean())
+        self.mean_tokens = float(whole.mean())
+        self.rms_tokens = math.sqrt(float(np.mean(whole**2)))
+        self.std_tokens = float(whole.std())
+        self.prompt_std_tokens = float(prompts.std())
+        self.following_tokens = float(following.mean())
+        self.following_std_tokens = float(following.std())
+        self.longest_tokens = workload.longest_sequence_tokens
+        self.longest_prompt_tokens = longest(workload.prompt_tokens)
+        self._ordered = {
+            "whole": np.sort(whole),
+            "prompts": prompts,
+            "responses": responses,
+        }
+        self._longest: dict[tuple[str, int], tuple[float, float]] = {}
+
+    @cached_property
+    def other_spreads(self) -> tuple["LengthStatistics", ...]:
+        """Return the same with responses spread as in other published runs; none if it is not assumed."""
+        others = other_spreads(self.workload.response_tokens)
+        return tuple(
+            LengthStatistics(replace(self.workload, response_tokens=other)) for other in others
+        )
+
+    def ordered(self, what: str) -> Floats:
+        """Return lengths in tokens that stand for the distribution, in order. Shape (lengths,).
+
+        Args:
+            what: `whole` sequences, `prompts` or `responses`.
+        """
+        return self._ordered[what]
+
+    def longest_of(self, count: int, what: str = "whole") -> tuple[float, float]:
+        """Return mean and standard deviation of the longest of `count` sequences, in tokens.
+
+        Args:
+            what: `whole` sequences, `prompts` or `responses`.
+        """
+        key = (what, count)
+        if key not in self._longest:
+            self._longest[key] = longest_of(self._ordered[what], count)
+        return self._longest[key]
+
+
+def _observed(workload: Workload) -> Floats | float:
+    """Return tokens that environments add to sequences, in any order. Shape (DESCRIBED_SEQUENCES,)."""
+    if not workload.environments:
+        return 0.0
+    generator = np.random.default_rng(PAIR_SEED)
+    episodes = usual_episodes(workload.environments, DESCRIBED_SEQUENCES, 1, generator)
+    return episodes.observed_tokens.astype(np.float64)
+
+
+def longest_of(ordered: Floats, count: int) -> tuple[float, float]:
+    """Return mean and standard deviation of the longest of `count` draws from ordered lengths.
+
+    The i-th of n is the longest of c with weight (i^c - (i - 1)^c) / n^c. Sums are of what is beyond the shortest:
+    of equal lengths the deviation is exactly 0, however a processor rounds.
+    """
+    beyond = ordered - ordered[0]
+    weights = np.diff((np.arange(len(ordered) + 1) / len(ordered)) ** count)
+    mean = float(weights @ beyond)
+    deviation = math.sqrt(max(0.0, float(weights @ (beyond - mean) ** 2)))
+    return float(ordered[0]) + mean, deviation
+
+
+_known: OrderedDict[int, LengthStatistics] = OrderedDict()
+
+
+def statistics_of(workload: Workload) -> LengthStatistics:
+    """Return the length statistics of a workload, taken once.
+
+    Remembered by identity: hashing the thousands of lengths of a trace would cost more than a
+    task's whole forecast.
+    """
+    found = _known.get(id(workload))  # the statistics keep the workload, so its id stays its own
+    if found is None:
+        found = _known[id(workload)] = LengthStatistics(workload)
+        if len(_known) > REMEMBERED_WORKLOADS:
+            _known.popitem(last=False)
+    return found
+
+
+def micro_batch_of(statistics: LengthStatistics, sequences: int, padding: Padding) -> Batch:
+    """Return the average micro-batch of so many sequences, with the padding that is computed."""
+    if padding == "none":
+        tokens = round(sequences * statistics.mean_tokens)
+        each = round(statistics.rms_tokens)
+    else:
+        each = padded_tokens(statistics, sequences, padding)
+        tokens = sequences * each
+    return Batch(sequences=sequences, tokens=tokens, sequence_tokens=each, head_tokens=tokens)
+
+
+def padded_tokens(statistics: LengthStatistics, sequences: int, padding: Padding) -> int:
+    """Return the expected width in tokens of a micro-batch.
+
+    Padded to the batch, it has room for the longest prompt and the longest response of all; to the limits, for
+    the longest that there may be.
+    """
+    if padding == "limits":
+        return statistics.longest_tokens
+    if padding == "batch":
+        work = statistics.workload
+        prompt, _ = statistics.longest_of(work.prompts, "prompts")
+        response, _ = statistics.longest_of(work.sequences, "responses")
+        return math.ceil(prompt + response - ROUNDING)
+    return math.ceil(statistics.longest_of(sequences)[0] - ROUNDING)
+
+
+def micro_batches(sequences: int, micro_batch: int) -> tuple[tuple[int, int], ...]:
+    """Return pairs of (sequences, how many micro-batches have so many); the last may be smaller."""
+    full, rest = divmod(sequences, micro_batch)
+    pairs = ((micro_batch, full), (rest, 1))
+    return tuple((size, count) for size, count in pairs if size and count)
+
+
+def straggler_fraction(
+    statistics: LengthStatistics,
+    sequences: int,
+    micro_batch: int,
+    ranks: int,
+    padding: Padding,
+) -> float:
+    """Return how much longer than the mean the fullest of `ranks` data-parallel ranks works.
+
+    The work of a rank is a sum of independent lengths, so nearly normal. Ranks that pad to the same width
+    have the same work.
+    """
+    if ranks == 1 or padding in {"batch", "limits"}:
+        return 0.0
+    if padding == "none":
+        mean, deviation, draws = statistics.mean_tokens, statistics.std_tokens, sequences
+    else:
+        mean, deviation = statistics.longest_of(min(micro_batch, sequences))
+        draws = -(-sequences // micro_batch)
+    return largest_normal(ranks) * deviation / (mean * math.sqrt(draws))
+
+
+def computed_batch(engine: EngineSheet, statistics: LengthStatistics, sequences: int) -> Batch:
+    """Return the average micro-batch of so many sequences, in tokens as the engine computes them."""
+    batch = micro_batch_of(statistics, sequences, engine.padding)
+    samples = samples_sharing(engine, statistics.workload)
+    if samples == 1:
+        return batch
+    copies = sequences - prompts_held(sequences, samples)
+    tokens = batch.tokens - round(copies * (statistics.prompt_tokens - 1))
+    return replace(batch, tokens=tokens, head_tokens=tokens)
+
+
+def waiting_fraction(
+    engine: EngineSheet, statistics: LengthStatistics, sequences: int, micro_batch: int, ranks: int
+) -> float:
+    """Return how much longer than the mean the fullest of `ranks` data-parallel ranks works.
+
+    As `straggler_fraction` says it, or where samples share their prompt: a rank's work is a sum over
+    prompts, each of which counts once in every micro-batch that holds samples of it.
+    """
+    samples = samples_sharing(engine, statistics.workload)
+    if samples == 1 or ranks == 1:
+        return straggler_fraction(statistics, sequences, micro_batch, ranks, engine.padding)
+    copies = -(-samples // micro_batch)
+    mean = copies * (statistics.prompt_tokens - 1) + samples * (statistics.following_tokens + 1)
+    deviation = math.hypot(
+        copies * statistics.prompt_std_tokens,
+        math.sqrt(samples) * statistics.following_std_tokens,
+    )
+    return largest_normal(ranks) * deviation / (mean * math.sqrt(sequences / samples))
+
+
+def samples_sharing(engine: EngineSheet, workload: Workload) -> int:
+    """Return the samples of a prompt for which an engine computes its tokens once; 1 if it does not."""
+    return workload.samples_per_prompt if engine.shares_prompts else 1
+
+
+def prompts_held(sequences: int, samples: int) -> int:
+    """Return the prompts of a micro-batch of so many sequences, which keeps samples together."""
+    return -(-sequences // samples)
+
+
+def least_shared_tokens(engine: EngineSheet, workload: Workload, sequences: int) -> int:
+    """Return the tokens that the longest micro-batch is spared for certain.
+
+    That is none where neither the samples of a prompt nor the sequences of a micro-batch divide the
+    other: prompts are then cut, and a micro-batch may hold pieces of many.
+    """
+    samples = samples_sharing(engine, workload)
+    if sequences % samples and samples % sequences:
+        return 0
+    copies = sequences - prompts_held(sequences, samples)
+    return copies * (longest(workload.prompt_tokens) - 1)
+
+
+PACKED_SEQUENCES = 512  # of which micro-batches are made, to see how full they get
+# Sequences that are drawn to see how uneven shares are: a mean of so many is known within some per cent.
+CHANCE_SEQUENCES = 2**19
+CHANCE_SEED = 3
+
+# Steps of a run, of whose micro-batches the fullest has to fit: about what published recipes train for.
+RUN_STEPS = 1000
+# How much longer responses get on average than the mean that a forecast is asked for: a mean is of some step, and a
+# run fits only if its longest steps do. Engineering assumption: published logs of tuned models (GSM8K, MATH, DAPO-17k)
+# have steps within a fifth of their mean; base models that learn to think at length grow several times, which
+# whoever plans for the end of their run has to say by the mean.
+RESPONSES_GROW = 1.2
+# Sums of more lengths than that are nearly normal.
+MOST_CONVOLVED = 256
+LENGTH_BINS = 1024
+
+
+def packed_layout(layout: TaskPlan, workload: Workload) -> TaskPlan:
+    """Return a layout whose micro-batch has as many sequences as its token budget holds, if it has one."""
+    if layout.token_budget is None:
+        return layout
+    return replace(layout, micro_batch=packed_sequences(layout.token_budget, workload))
+
+
+def packed_sequences(token_budget: int, workload: Workload) -> int:
+    """Return how many sequences of mean length a budget of tokens holds; one that is longer goes alone."""
+    return max(1, int(token_budget / statistics_of(workload).mean_tokens))
+
+
+def packed_waiting(statistics: LengthStatistics, token_budget: int, ranks: int) -> float:
+    """Return how much more tokens than the mean the fullest of `ranks` packed micro-batches has, as a fraction.
+
+    A budget that holds but one of most sequences leaves micro-batches as unlike as those are; of many,
+    all get full.
+    """
+    if ranks == 1:
+        return 0.0
+    tokens = _packed_tokens(statistics, token_budget)
+    most, _ = longest_of(tokens, ranks)
+    return most / float(tokens.mean()) - 1
+
+
+def fullest_tokens(statistics: LengthStatistics, sequences: int) -> int:
+    """Return the tokens of the fullest of all micro-batches of so many packed sequences that a run computes.
+
+    It is the quantile that one of them is expected to pass, of the sum of so many lengths: the distribution of one
+    length, convolved with itself (as `numpy.fft` does it). Responses are taken to grow (`RESPONSES_GROW`).
+    """
+    longest_tokens = statistics.longest_tokens
+    if sequences == 1:
+        share = 1 - 1 / (RUN_STEPS * statistics.workload.sequences)
+        return min(longest_tokens, math.ceil(float(np.quantile(_grown(statistics), share))))
+    passes = RUN_STEPS * -(-statistics.workload.sequences // sequences)
+    return min(sequences * longest_tokens, _sum_quantile(statistics, sequences, passes))
+
+
+@lru_cache(maxsize=1024)
+def _sum_quantile(statistics: LengthStatistics, sequences: int, passes: int) -> int:
+    """Return the sum of so many lengths that one of `passes` sums is expected to pass."""
+    lengths = _grown(statistics)
+    if sequences > MOST_CONVOLVED:
+        spread = largest_normal(passes) * math.sqrt(sequences) * float(lengths.std())
+        return math.ceil(sequences * float(lengths.mean()) + spread)
+    width = max(1.0, float(lengths.max()) / LENGTH_BINS)
+    counts = np.bincount(np.rint(lengths / width).astype(np.int64))
+    size = 1 << math.ceil(math.log2(sequences * len(counts)))
+    one = np.fft.rfft(counts / len(lengths), size)
+    sums = np.clip(np.fft.irfft(one**sequences, size), 0.0, None)
+    beyond = np.cumsum(sums[::-1])[::-1]
+    return math.ceil(float(np.argmax(beyond <= 1 / passes)) * width)
+
+
+def _grown(statistics: LengthStatistics) -> Floats:
+    """Return whole sequences whose responses have grown, as far as their limits let them. Shape (lengths,)."""
+    ordered, work = statistics.ordered("whole"), statistics.workload
+    grows = (RESPONSES_GROW - 1) * statistics.response_tokens / statistics.mean_tokens
+    return np.minimum(ordered * (1 + grows), work.longest_sequence_tokens)
+
+
+@lru_cache(maxsize=256)
+def unbalanced_waiting(statistics: LengthStatistics, sequences: int, ranks: int) -> float:
+    """Return how much more tokens than the mean the fullest of `ranks` has, as a fraction.
+
+    Each has so many sequences by chance. They are drawn: a few that never end, of many short ones, are
+    far from a normal distribution's sum.
+    """
+    if ranks == 1:
+        return 0.0
+    batches = max(1, CHANCE_SEQUENCES // (sequences * ranks))
+    generator = np.random.default_rng(CHANCE_SEED)
+    drawn = generator.choice(statistics.ordered("whole"), size=(batches, ranks, sequences))
+    shares = drawn.sum(axis=2)
+    return float(shares.max(axis=1).mean() / shares.mean()) - 1
+
+
+@lru_cache(maxsize=64)
+def _packed_tokens(statistics: LengthStatistics, token_budget: int) -> Floats:
+    """Return the tokens of micro-batches, in order, that a usual batch is packed into. Shape (micro-batches,).
+
+    By first fit, longest sequences first (Johnson 1973, "Near-Optimal Bin Packing Algorithms"), as
+    frameworks' packers do. The one begun last is left out where there are others: it is not full only because
+    nothing comes after it.
+    """
+    ordered = statistics.ordered("whole")
+    places = (np.arange(PACKED_SEQUENCES) + 0.5) * len(ordered) / PACKED_SEQUENCES
+    held = np.zeros(PACKED_SEQUENCES)
+    for tokens in ordered[places.astype(np.int64)][::-1]:
+        fits = held + tokens <= token_budget
+        place = np.argmax(fits) if fits.any() else np.argmin(held)
+        held[place] += tokens
+    begun = held[held > 0]
+    return np.sort(begun[: max(1, len(begun) - 1)])
