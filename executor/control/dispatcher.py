@@ -52,7 +52,7 @@ class Dispatcher:
         self._begun = job_of_batches(plan).workload
         self._algorithm = load_algorithm(plan.job.algorithm)
         self.tasks, self.order = tasks, sending_order(plan, tasks)
-        self.state: Mapping[str, float] = initial_state(self._algorithm, plan.job)
+        self.state: dict[str, float] = initial_state(self._algorithm, plan.job)
         self.generator_is_ready = False
         self._places = {
             task.name: STAGES.load(task.kind).positions(plan, task) for task in self.order

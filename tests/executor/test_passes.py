@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from rlplan.executor.data.batches import PADDING, RESPONSE
 from rlplan.executor.data.packing import prompt_leaders
-from rlplan.executor.probing import STEPS_BEFORE, STEPS_TOGETHER, PassBench, passes, usual_batch
+from rlplan.executor import probing
+from rlplan.executor.probing import STEPS_BEFORE, STEPS_TOGETHER, PassBench, usual_batch
 from rlplan.executor.rollout.engines import torch_static
 from rlplan.executor.rollout.engines.torch_static import Wave
 from rlplan.probing import ModelPass
@@ -33,7 +34,7 @@ def steps(monkeypatch):
 
     clock = SimpleNamespace(perf_counter=lambda: float(len(taken)), thread_time=lambda: 0.0)
     monkeypatch.setattr(Wave, "advance", counted)
-    monkeypatch.setattr(passes, "time", clock)
+    monkeypatch.setattr(probing, "time", clock)
     return taken
 
 
@@ -47,7 +48,7 @@ def decode(job, tokens):
 @pytest.mark.parametrize("tokens", [6, 26, 46])
 def test_the_seconds_of_a_decode_step_are_those_of_one_among_others(steps, tokens):
     assert decode(JOB, tokens) == (1.0, 1.0, 1.0, 1.0)
-    assert len(steps) == (STEPS_BEFORE + STEPS_TOGETHER) * (passes.WARMUP_RUNS + 4)
+    assert len(steps) == (STEPS_BEFORE + STEPS_TOGETHER) * (probing.WARMUP_RUNS + 4)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +103,11 @@ def test_of_long_steps_fewer_are_timed_and_of_all_ranks_as_many():
     large = replace(TINY, hidden_size=1024, ffn_size=4096, num_layers=30)
     step = ModelPass(name="decode", model=large, head="lm", precision="fp32", sequences=1, tokens=9)
     whole = (STEPS_BEFORE, STEPS_TOGETHER)
-    assert passes.steps_of(step, "cpu") == whole
+    assert probing.steps_of(step, "cpu") == whole
     many = replace(step, sequences=64)
-    assert passes.steps_of(many, "cpu") == (1, 2)
-    assert passes.steps_of(many, "cuda") == whole
-    assert passes.steps_of(replace(many, tp=1000), "cpu") == whole
+    assert probing.steps_of(many, "cpu") == (1, 2)
+    assert probing.steps_of(many, "cuda") == whole
+    assert probing.steps_of(replace(many, tp=1000), "cpu") == whole
 
 
 @given(
