@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlplan.executor import probing
 from rlplan.executor.data.batches import PADDING, RESPONSE
 from rlplan.executor.data.packing import prompt_leaders
-from rlplan.executor import probing
 from rlplan.executor.probing import STEPS_BEFORE, STEPS_TOGETHER, PassBench, usual_batch
 from rlplan.executor.rollout.engines import torch_static
 from rlplan.executor.rollout.engines.torch_static import Wave
