@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
@@ -49,6 +50,8 @@ FIELD_SETTINGS = {
 }
 # Of a value that is shown, in characters.
 MOST_SHOWN = 60
+# How like a key that is known one has to be that is taken for a slip of it, as difflib counts it.
+MOST_ALIKE = 0.8
 TURNS_NOTE = "one turn a response: say what tools and environments take under workload.environments of the job"
 
 
@@ -121,9 +124,12 @@ class Imported:
             yield f"{words} and {'is' if one else 'are'} not counted"
 
     def unknown(self) -> Iterator[str]:
-        """Yield the keys that are not understood, with their values and places."""
+        """Yield the keys that are not understood, with their values and places, and the key that may be meant."""
+        known = set(self.settings.sheet.named())
         for key in self.keys.unknown:
-            yield f"{self._shown(key)} ({self.settings.flat[key].where})"
+            meant = get_close_matches(key, known, n=1, cutoff=MOST_ALIKE)
+            near = f"; is {meant[0]} meant?" if meant and meant[0] not in self.settings.flat else ""
+            yield f"{self._shown(key)} ({self.settings.flat[key].where}){near}"
 
     def _shown(self, key: str) -> str:
         """Return a key with its value, cut where that is long."""
@@ -296,7 +302,7 @@ def imported_run(
     file = Path(settings.file)
     name = file.stem if file.suffix else settings.sheet.name
     job = job_of(replace(run, models=models), name, options.gpu, means, options.host_memory_bytes)
-    known = {**job.models, **_positions(models, settings)}
+    known = {**job.models, **_positions(models, settings), **_written_out(run, models)}
     for role, model in known.items() if least_positions else ():
         whole = load_model(model) if isinstance(model, str) else model
         known[role] = replace(whole, max_positions=max(whole.max_positions, least_positions))
@@ -369,6 +375,9 @@ def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[Role, 
     found: dict[Role, str] = {}
     for role, named in run.models.items():
         replaced = options.model if named == run.models["actor"] and options.model else named
+        if role in run.architectures and replaced == named:
+            found[role] = run.architectures[role].name
+            continue
         sheet = model_of(settings.sheet.models.get(replaced, replaced))
         if sheet is None:
             known = nearest_name(Path(replaced).name.lower(), model_names())
@@ -380,6 +389,12 @@ def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[Role, 
             )
         found[role] = sheet
     return found
+
+
+def _written_out(run: Run, models: Mapping[Role, str]) -> dict[Role, ModelArchitecture]:
+    """Return the models that a configuration writes out itself, but for those that an option replaces."""
+    own = run.architectures.items()
+    return {role: model for role, model in own if models[role] == model.name}
 
 
 def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, ModelArchitecture]:

@@ -8,6 +8,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import (
     USUAL_TRAINER,
+    USUAL_WEIGHT_SYNC,
     DynamicSampling,
     Engines,
     Hyperparameters,
@@ -17,8 +18,10 @@ from rlplan.job import (
     Rewards,
     Role,
     TrainerOptions,
+    WeightSync,
 )
 from rlplan.models.adapter import Adapter
+from rlplan.models.model import ModelArchitecture
 from rlplan.models.precision import Precision, TrainingPrecision
 from rlplan.plan import BUCKET_BYTES, InFlight, Mode, PlanDraft, PoolDraft, TaskDraft, TaskPlan
 from rlplan.planner.plans.trained import TrainerSizes, trainer_task
@@ -52,6 +55,7 @@ class Work:
         max_total: Most tokens of both together; None where each has a limit.
         turns: Most turns of an episode; None where no key says how many.
         max_response_of_all: Whether `max_response` limits what environments add too.
+        over_provisioning: Prompts begun for each that is learnt from.
     """
 
     prompts: int
@@ -63,6 +67,7 @@ class Work:
     max_total: int | None = None
     turns: int | None = 1
     max_response_of_all: bool = False
+    over_provisioning: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,7 @@ class Run:
         engines: None takes the framework's usual one.
         models: By role, the model's Hugging Face id or path.
         model_keys: By role, the key that names it.
+        architectures: By role, models that the configuration writes out itself, in place of a sheet's.
         groups: Equal nodes of the cluster: GPUs of a node, and nodes.
         nodes_together: Nodes that it places by domain of a fast link; None leaves that to its framework.
         generate: Layout of generation.
@@ -102,6 +108,7 @@ class Run:
     algorithm: str
     models: Mapping[Role, str]
     model_keys: Mapping[Role, str]
+    architectures: Mapping[Role, ModelArchitecture] = field(default_factory=dict)
     work: Work
     groups: tuple[tuple[int, int], ...]
     nodes_together: int | None = None
@@ -111,6 +118,7 @@ class Run:
     options: Mapping[Role, TrainerOptions] = field(default_factory=dict)
     loss: Hyperparameters = USUAL_LOSS
     old_log_prob: OldLogProb | None = None
+    weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     precision: Precision | None = None
     rollout_precision: Precision | None = None
     kv_cache: TrainingPrecision | None = None
@@ -147,6 +155,7 @@ def job_of(
         framework=canonical_name("frameworks", run.framework),
         engines=run.engines,
         old_log_prob=run.old_log_prob,
+        weight_sync=run.weight_sync,
         models=FrozenDict(run.models),
         adapters=FrozenDict({"actor": run.adapter}) if run.adapter is not None else None,
         trainers=_unusual(run.options),
@@ -196,6 +205,7 @@ def _workload(work: Work, means: Means) -> Workload:
         prompt_tokens=_prompts(work, means),
         response_tokens=_responses(work, means),
         max_total_tokens=work.max_total,
+        over_provisioning=work.over_provisioning,
     )
 
 

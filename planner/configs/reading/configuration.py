@@ -24,6 +24,8 @@ from rlplan.planner.configs.shell.text import Gap, Text
 
 # `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
 OVERRIDE: Final = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)
+# What stands in place of words that a command would print.
+UNKNOWN_WORD: Final = "$(...)"
 # How many keys that no other program has tell a start whose name says nothing.
 TELLING: Final = 2
 # What runs the Python program that is named behind it, with options of its own between.
@@ -66,8 +68,11 @@ def start_of(sheet: ConfigSheet, words: Sequence[Text], taken_as: str = "") -> S
         taken_as: A module or script that is taken as the framework's; its name takes whatever Python program there is.
     """
     for place, word in enumerate(words):
-        if fits_any(word.value, sheet.starts):
-            return Start(name=word.value, arguments=tuple(words[place + 1 :]), is_own=True)
+        arguments = tuple(words[place + 1 :])
+        if fits_any(word.value, sheet.starts) or (
+            fits_any(word.value, sheet.plain_starts) and telling_keys(sheet, arguments)
+        ):
+            return Start(name=word.value, arguments=arguments, is_own=True)
     for name, arguments in programs_of(words):
         if _is_taken(sheet, name, taken_as) or (
             refusal_of(sheet, name) is None and _is_of_fork(sheet, name, arguments)
@@ -222,7 +227,8 @@ def read_configuration(
         if sheet.own_files:
             return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
         return Settings(sheet, read_inherited(path, flat), str(path))
-    if path.is_file():
+    is_program = path.suffix == ".py"
+    if path.is_file() and not is_program:
         script = _Script(sheet, taken_as, environment)
         return script.settings(path, given[1:], evaluated)
     if path.suffix == ".sh":
@@ -233,6 +239,11 @@ def read_configuration(
     start = start_of(sheet, command.words, taken_as)
     if start is None:
         _refuse(sheet, [command], file)
+        if is_program and path.is_file():
+            problem = "is a Python program, of which nothing is run to see what it starts"
+            raise FileError(
+                str(path), problem, allowed="a script, or behind -- the command that it prints"
+            )
         return bare
     return _of_start(sheet, start, file, Path(), ())
 
@@ -245,12 +256,25 @@ def laid_over(settings: Settings, words: Iterable[str]) -> Settings:
 
 def starts_of(framework: str, words: Iterable[str]) -> bool:
     """Tell whether a script's text, or a command line, names what starts a framework's training."""
-    sheet, given = load_config_sheet(framework), list(words)
-    path = Path(given[0])
-    text = script_text(path).split() if path.is_file() else given
-    plain = [Text(word.strip("\"'")) for word in text]
+    sheet = load_config_sheet(framework)
+    plain = [Text(word.strip("\"'")) for word in _texts(words)]
     named = any(fits_any(word.value, sheet.starts) for word in plain)
     return named or len(telling_keys(sheet, plain)) >= TELLING
+
+
+def most_named(frameworks: Sequence[str], words: Iterable[str]) -> Sequence[str]:
+    """Return, of frameworks whose commands are alike, those that a script or command line names most often."""
+    given = list(words)
+    text = " ".join([*given, *_texts(given)]).lower()
+    counts = {name: len(re.findall(rf"(?<![a-z]){name}(?![a-z])", text)) for name in frameworks}
+    return [name for name in frameworks if counts[name] == max(counts.values())]
+
+
+def _texts(words: Iterable[str]) -> list[str]:
+    """Return the words of a script's text, or of a command line."""
+    given = list(words)
+    path = Path(given[0])
+    return script_text(path).split() if path.is_file() else given
 
 
 def script_text(path: Path) -> str:
@@ -406,7 +430,7 @@ class _Script:
             problem += f"; nothing tells that this is one: {', '.join(last)}"
         if found.gaps:
             problem += f"; not evaluated: {found.gaps[0]}"
-        usual = ", ".join(self.sheet.starts[:MOST_NAMED])
+        usual = ", ".join((*self.sheet.plain_starts, *self.sheet.starts)[:MOST_NAMED])
         allowed = f"a script that starts {usual}, or --as MODULE for a start of another name"
         return FileError(str(path), problem, allowed=allowed)
 
@@ -432,7 +456,7 @@ def _refuse(sheet: ConfigSheet, commands: Sequence[Command], file: str) -> None:
                     f"{file}:{command.line}" if command.line else file,
                     f"{what}; rlplan reads {sheet.title}'s training with RL",
                     value=word.value,
-                    allowed=", ".join(sheet.starts[:MOST_NAMED]),
+                    allowed=", ".join((*sheet.plain_starts, *sheet.starts)[:MOST_NAMED]),
                 )
 
 
@@ -548,7 +572,7 @@ def _over_file(words: list[Text], folder: Path, arguments: Flat) -> Flat:
 
 
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
-    given = _flags(words, file) if sheet.arguments == "flags" else _overrides(words, file)
+    given = _flags(sheet, words, file) if sheet.arguments == "flags" else _overrides(words, file)
     return {
         sheet.older.get(key, key): replace(each, older=key) if key in sheet.older else each
         for key, each in given.items()
@@ -584,10 +608,15 @@ def _overrides(words: list[Text], file: str) -> Flat:
     return flat
 
 
-def _flags(words: list[Text], file: str) -> Flat:
-    """Return the values of argparse's flags: one word, several, or none for a switch."""
+def _flags(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
+    """Return the values of argparse's flags: one word, several, or none for a switch.
+
+    What could not be evaluated behind a switch, or behind a flag's value, stands for flags that nobody knows.
+    """
     flat: Flat = {}
     name, values = "", list[Text]()
+    settings = (*sheet.settings.values(), *sheet.losses.values())
+    switches = {key for each in settings if isinstance(each.default, bool) for key in each.keys}
 
     def keep() -> None:
         if not name:
@@ -605,6 +634,11 @@ def _flags(words: list[Text], file: str) -> Flat:
             keep()
             head, equals, tail = word.value.removeprefix("--").partition("=")
             flag, name, values = word, head, [word.with_value(tail)] if equals else []
+        elif word.gaps and word.value == UNKNOWN_WORD and (values or name in switches):
+            gap = word.gaps[0]
+            flat[gap.source] = GivenValue(
+                value=gap.reason, where=place_of(word, file), gaps=word.gaps
+            )
         elif word.value.strip() and word.value != "\\":
             values.append(word)
     keep()

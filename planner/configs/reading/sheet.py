@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from rlplan.files.decoding import read_yaml
+from rlplan.files.decoding import decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
 from rlplan.plan import Recompute
@@ -16,6 +17,8 @@ from rlplan.profiles.frameworks import data_files
 Scalar = bool | int | float | str | None
 
 ROLE = "{role}"
+# The key by which a sheet names the framework that its own was forked from.
+FORK_KEY: Final = "forked_from"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +151,7 @@ class ConfigSheet:
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         arguments: How its command line is written: `hydra` overrides, or `flags` of argparse.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
+        plain_starts: Those whose names say nothing, as patterns: they count where one of `start_keys` follows.
         fork_starts: Those of frameworks that are built on it, as patterns; they are taken as its own.
         start_keys: Keys, as patterns, that no other program has: a Python program with two of them is such a fork's.
         refused_starts: Those that train otherwise, and what they do.
@@ -193,6 +197,7 @@ class ConfigSheet:
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     arguments: Literal["hydra", "flags"]
     starts: tuple[str, ...]
+    plain_starts: tuple[str, ...] = ()
     fork_starts: tuple[str, ...] = ()
     start_keys: tuple[str, ...] = ()
     refused_starts: FrozenDict[str, str] = FrozenDict()
@@ -236,6 +241,14 @@ class ConfigSheet:
             for key in keys
             for name in spelled(key, self.roles)
         }
+
+    def named(self) -> Iterator[str]:
+        """Yield every key that it names, patterns of keys left out."""
+        said = (*self.not_modelled, *self.changes_work)
+        written = (name for key in said for name in spelled(key, self.roles))
+        settings = (key for each in self.every_setting() for key in (*each.keys, *each.over))
+        every = (*settings, *self.harmless(), *written)
+        yield from (key for key in dict.fromkeys(every) if not set("*?") & set(key))
 
     def of(self, version: str) -> "ConfigSheet":
         """Return it as one of the known versions has it."""
@@ -311,4 +324,24 @@ def load_config_sheet(name: str) -> ConfigSheet:
         MissingPartError: Its keys are not known.
     """
     check_parts(name, "keys")
-    return read_yaml(ConfigSheet, data_files("keys")[name])
+    path = data_files("keys")[name]
+    return decode(ConfigSheet, _keys_of(path), str(path))
+
+
+def _keys_of(path: Path) -> Any:  # noqa: ANN401 -- as a file has it; `decode` refuses what is no sheet
+    """Return what a sheet of keys holds: what it says, over all that the framework's has which it was forked from.
+
+    Of a section that both have, what the fork says counts, key by key; null takes a key away.
+    """
+    data = load_yaml(path)
+    if not isinstance(data, dict) or FORK_KEY not in data:
+        return data
+    base = _keys_of(data_files("keys")[data.pop(FORK_KEY)])
+    merged = dict(base)
+    for key, value in data.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        over = {**base[key], **value} if both else value
+        merged[key] = (
+            {name: each for name, each in over.items() if each is not None} if both else over
+        )
+    return merged

@@ -98,7 +98,7 @@ class Branches(Commands, ABC):
             return self._kept(ending)
         self.note(node, f"it stops here: {ending.left.message}")
         for name in self._empty_names(tests):
-            if getattr(self.words.variables[name], "gaps", ()):
+            if getattr(self.words.variables.get(name), "gaps", ()):
                 continue
             gap = Gap(
                 line=line_of(node), source=f"${name}", reason=f"{name} is not set", unset=True
@@ -112,10 +112,10 @@ class Branches(Commands, ABC):
         return bool(self._empty_names(tests)) or (of_arguments and not self.words.arguments)
 
     def _empty_names(self, tests: list["Node"]) -> list[str]:
-        """Return the variables of which `[ -z "$NAME" ]` is true since they have an empty default."""
+        """Return the variables of which `[ -z "$NAME" ]` is true since they have an empty default, there or before."""
         found = []
         for name in _asked_for(tests):
-            value = self.words.variables.get(name)
+            value = self.words.variables.get(name, Text(""))
             if isinstance(value, Text) and not value.with_empty(Gap.is_argument).value:
                 found.append(name)
         return found
