@@ -55,6 +55,11 @@ DAPO, GRPO, PPO = "dapo", "grpo", "ppo"
 # What slime's own rollouts are called: the usual one, and the same with each response streamed.
 USUAL_ROLLOUTS: Final = ("sglang_rollout.generate_rollout", "sglang_streaming_rollout")
 FULLY_ASYNC: Final = "fully_async"
+# Models whose checkpoints are of FP8 where they were published (config.json, quantization_config).
+PUBLISHED_FP8: Final = frozenset(
+    {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
+)
+FOUR_BITS_NOTE: Final = "the engine's weights of four bits are forecast as those of 16"
 PROMPT_GUESS: Final = "prompts of at most {:,} tokens; {} says it"
 GPUS_NOTE: Final = "{} GPUs a node: the script counts those of the machine on which it runs ({})"
 BATCH_NOTE: Final = (
@@ -121,7 +126,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         old_log_prob=_old_log_prob(settings, reuses=ways.reuses_log_probs and work.updates == 1),
         weight_sync=ways.weight_sync,
         precision=_precision(settings),
-        rollout_precision="fp8" if is_fp8(models["actor"]) else None,
+        rollout_precision="fp8" if is_fp8(models["actor"], written.sheet) else None,
         kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")),
         adapter=ways.adapter,
         dynamic_sampling=sampling,
@@ -319,13 +324,17 @@ def _sizes(settings: Settings, ways: Ways, role: Role, gpus: int) -> TrainerSize
     away = offloads(settings, "train") or sizes.offload
     return replace(
         sizes,
-        expert_tp=own.optional_whole("expert_tp"),
+        expert_tp=own.optional_whole("expert_tp") if _has_experts(settings, sizes) else None,
         infer_token_budget=sizes.token_budget,
         recompute=recompute,
         # The reference's weights are copied over the actor's, and lie in host memory (utils/tensor_backper.py).
         offload=role == "reference" or away,
         infer_offload=True if role == "reference" else None,
     )
+
+
+def _has_experts(settings: Settings, sizes: TrainerSizes) -> bool:
+    return sizes.ep > 1 or (settings.optional_whole("num_experts") or 0) > 0
 
 
 def offloads(settings: Settings, what: str) -> bool:
@@ -377,9 +386,20 @@ def _precision(settings: Settings) -> Precision:
     return "fp16" if settings.on("fp16") else "bf16"
 
 
-def is_fp8(named: str) -> bool:
-    """Tell whether a checkpoint's name says that its weights, and so the engine's, are of FP8."""
-    return "fp8" in named.lower().replace("-", "_").split("/")[-1].split("_")
+def is_fp8(named: str, sheet: str | None) -> bool:
+    """Tell whether a checkpoint's weights, and so the engine's, are of FP8: by its name, or as they were published."""
+    words = _words(named)
+    return "fp8" in words or (sheet in PUBLISHED_FP8 and not words & {"bf16", "thinking", "int4"})
+
+
+def is_int4(named: str) -> bool:
+    """Tell whether a checkpoint's weights, and so the engine's, are of four bits: by its name, or as published."""
+    words = _words(named)
+    return "int4" in words or ({"k2", "thinking"} <= words and not words & {"bf16", "fp8"})
+
+
+def _words(named: str) -> set[str]:
+    return set(named.rstrip("/").lower().replace("-", "_").split("/")[-1].split("_"))
 
 
 def _loss(settings: Settings) -> Hyperparameters:
@@ -402,6 +422,8 @@ def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -
         )
         yield WRITTEN_NOTE.format(why)
     yield from _counted_note(settings)
+    if is_int4(named):
+        yield FOUR_BITS_NOTE
     if not says_updates(settings):
         size = settings.of(MEGATRON, "actor").whole("micro_batch") * copies
         yield BATCH_NOTE.format(size)

@@ -54,8 +54,9 @@ def write_flags(export: Export, *, filter_path: str) -> str:
 
 def text_of_flags(export: Export, start: str) -> str:
     """Return the script; switches that are off are left out."""
+    off = (False, None)
     export.values = {
-        key: value for key, value in export.values.items() if value not in {False, None}
+        key: value for key, value in export.values.items() if not any(value is each for each in off)
     }
     return launch_script(export, start, _flag)
 
@@ -103,7 +104,7 @@ def _sizes_of(model: ModelArchitecture) -> dict[str, bool | int | float | str | 
         "ffn_size": model.ffn_size,
         "num_heads": model.num_heads,
         "vocab_size": model.vocab_size,
-        "rope_theta": model.rope_theta,
+        "rope_theta": round(model.rope_theta),
         "norm_epsilon": model.norm_epsilon,
         "untied": not model.tied_embeddings,
         "qkv_bias": model.qkv_bias,
@@ -172,6 +173,8 @@ def _trainer(export: Export) -> None:
     """Write the sizes, which are the same for all roles and passes."""
     export.put_cut("actor")
     trained, job = export.plan.tasks[UPDATE], export.plan.job
+    if trained.ep == 1 and trained.expert_tp is not None:
+        export.put_size("actor", "expert_tp", trained.expert_tp)
     megatron = "tp" in export.sheet.trainers[export.trainer].sizes
     if megatron and trained.tp > 1:
         export.values["sequence-parallel"] = True

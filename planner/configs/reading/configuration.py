@@ -616,7 +616,12 @@ def _flags(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
     flat: Flat = {}
     name, values = "", list[Text]()
     settings = (*sheet.settings.values(), *sheet.losses.values())
-    switches = {key for each in settings if isinstance(each.default, bool) for key in each.keys}
+    switches = {
+        key
+        for each in settings
+        if isinstance(each.default, bool) or "True" in each.values
+        for key in each.keys
+    }
 
     def keep() -> None:
         if not name:
