@@ -137,10 +137,10 @@ def run_by(settings: Settings, ways: Ways) -> Run:
     )
 
 
-def _old_log_prob(settings: Settings, *, reuses: bool) -> OldLogProb | None:
+def _old_log_prob(settings: Settings, *, reuses: bool) -> OldLogProb:
     """Return where old log-probabilities come from: without a pass of their own it is as if the engine gave them."""
     engine = settings.on("rollout_log_probs") and not settings.on("mismatch_metrics")
-    return "engine" if engine or reuses else None
+    return "engine" if engine or reuses else "trainer"
 
 
 def gpus_of(settings: Settings) -> tuple[int, int]:

@@ -1,13 +1,17 @@
 """Write a plan as a launch script of Megatron's flags and a rollout's, one a line."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
+from rlplan.job import Job
 from rlplan.models.model import ModelArchitecture, layer_kinds
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.megatron.model import DENSE_FAMILY, EXPERT_FAMILY, LATENT_FAMILY
 from rlplan.planner.configs.megatron.reading import ENGINE
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
 from rlplan.planner.configs.writing.launching import launch_script
+from rlplan.profiles.catalog import resolve_job
 
 SYNC, AHEAD = "python3 train.py", "python3 train_async.py"
 DAPO, GRPO, GSPO = "dapo", "grpo", "gspo"
@@ -233,8 +237,14 @@ def _generation(export: Export) -> None:
 def _losses(export: Export) -> None:
     export.put_losses()
     export.put("temperature", export.losses["temperature"])
-    place, weight = export.penalty
+    job, (place, weight) = export.plan.job, export.penalty
     export.put("kl_loss", place == "loss")
     export.put("kl_loss_weight", weight if place == "loss" else 0.0)
     export.put("kl_reward_weight", weight if place == "reward" else 0.0)
-    export.put("rollout_log_probs", export.plan.job.old_log_prob == "engine")
+    export.put("rollout_log_probs", job.old_log_prob == "engine" and not _reuses(job))
+
+
+def _reuses(job: Job) -> bool:
+    """Tell whether the framework leaves the pass for old log-probabilities out by itself."""
+    resolved = resolve_job(replace(job, old_log_prob=None), Path(), file="the export")
+    return resolved.old_log_prob == "engine"

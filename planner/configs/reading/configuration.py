@@ -258,8 +258,9 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     """Tell whether a script's text, or a command line, names what starts a framework's training."""
     sheet = load_config_sheet(framework)
     plain = [Text(word.strip("\"'")) for word in _texts(words)]
-    named = any(fits_any(word.value, sheet.starts) for word in plain)
-    return named or len(telling_keys(sheet, plain)) >= TELLING
+    telling = len(telling_keys(sheet, plain))
+    names = (*sheet.starts, *(sheet.plain_starts if telling else ()))
+    return telling >= TELLING or any(fits_any(word.value, names) for word in plain)
 
 
 def most_named(frameworks: Sequence[str], words: Iterable[str]) -> Sequence[str]:

@@ -244,11 +244,17 @@ class ConfigSheet:
 
     def named(self) -> Iterator[str]:
         """Yield every key that it names, patterns of keys left out."""
+        yield from (key for key in self._every_key() if not set("*?") & set(key))
+
+    def named_patterns(self) -> Iterator[str]:
+        """Yield every pattern of keys that it has."""
+        yield from (key for key in self._every_key() if set("*?") & set(key))
+
+    def _every_key(self) -> Iterator[str]:
         said = (*self.not_modelled, *self.changes_work)
         written = (name for key in said for name in spelled(key, self.roles))
         settings = (key for each in self.every_setting() for key in (*each.keys, *each.over))
-        every = (*settings, *self.harmless(), *written)
-        yield from (key for key in dict.fromkeys(every) if not set("*?") & set(key))
+        yield from dict.fromkeys((*settings, *self.refused_switches, *self.harmless(), *written))
 
     def of(self, version: str) -> "ConfigSheet":
         """Return it as one of the known versions has it."""
