@@ -143,7 +143,7 @@ def test_what_is_not_known_of_a_framework_is_said_by_its_name(script, rlplan, wo
     told = (
         "no keys of bare-rl are known: its configurations are neither read nor written; known of:"
     )
-    assert answer.err.startswith(f"rlplan: {told} nemo-rl, openrlhf")
+    assert answer.err.startswith(f"rlplan: {told} miles, nemo-rl")
     assert len(answer.err.strip().splitlines()) == 1
 
 

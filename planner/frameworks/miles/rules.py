@@ -1,6 +1,7 @@
 """What miles finds only when it starts, beside what Megatron's flags and a rollout's have to keep to."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from rlplan.planner.configs.broken import Broken, Rule, unless
@@ -79,7 +80,7 @@ def fsdp_has_no_other_ranks(settings: Settings) -> Iterator[Broken]:
 
 
 RULES: Final = (
-    *rules.RULES,
+    *(replace(rule, source=rule.source.replace("slime/", "miles/")) for rule in rules.RULES),
     Rule(other_transports_are_between_pools, SOURCE),
     Rule(endless_rollouts_are_async, "miles/train.py"),
     Rule(adapters_say_where_they_are, SOURCE),

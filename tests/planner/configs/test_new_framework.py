@@ -288,7 +288,7 @@ def test_sheets_are_found_in_a_framework_s_folder(found):
 
 
 def test_one_function_answers_which_frameworks_have_which_parts(found):
-    assert set(frameworks_with("log")) >= {"nemo-rl", "openrlhf", "pocket-rl", "verl"}
+    assert set(frameworks_with("log")) >= {"nemo-rl", "openrlhf", "pocket-rl", "slime", "verl"}
     assert "pocket-rl" in frameworks_with("steps", "sync", "log", "keys", "reading", "writing")
     assert "pocket-rl" not in frameworks_with("rules")
     assert {"bare-rl", "pocket-rl", "miles"} <= set(frameworks_with())
@@ -311,7 +311,7 @@ def test_without_its_folders_it_is_gone():
     ("part", "words"),
     [
         ("sync", "no weight sync of bare-rl is known: no way of its own is forecast"),
-        ("log", "no log of bare-rl is known: its logs are not read; known of: nemo-rl, openrlhf"),
+        ("log", "no log of bare-rl is known: its logs are not read; known of: miles, nemo-rl"),
         ("keys", "no keys of bare-rl are known: its configurations are neither read nor written"),
         ("reading", "no reading of bare-rl is known: its configurations are not imported"),
         ("writing", "no writing of bare-rl is known: plans are not exported to it"),
