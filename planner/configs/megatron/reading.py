@@ -353,8 +353,8 @@ def _options(settings: Settings, ways: Ways, role: Role) -> TrainerOptions:
 
 
 def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
-    gpus, pp = settings.whole("engine_gpus"), settings.whole("engine_pp")
-    engines = divided(settings, settings.key_of("engine_gpus"), pool.gpus, gpus)
+    gpus, pp = settings.whole("rollout_tp"), settings.whole("engine_pp")
+    engines = divided(settings, settings.key_of("rollout_tp"), pool.gpus, gpus)
     tp = divided(settings, settings.key_of("engine_pp"), gpus, pp)
     ep, groups = settings.whole("engine_ep"), settings.whole("engine_dp")
     if settings.on("dp_attention") and groups > 1:
@@ -374,9 +374,9 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
         ep=ep,
         expert_tp=width if ep > 1 else None,
         max_running=min(
-            settings.optional_whole("running") or CONCURRENCY, settings.whole("concurrency")
+            settings.optional_whole("rollout_running") or CONCURRENCY, settings.whole("concurrency")
         ),
-        memory_fraction=settings.number("memory_fraction"),
+        memory_fraction=settings.number("rollout_memory"),
     )
 
 

@@ -115,14 +115,14 @@ def recomputation_says_how(settings: Settings) -> Iterator[Broken]:
 def engines_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
     """Share the GPUs that generate out to whole engines."""
     train, rollout = gpus_of(settings)
-    gpus, size = rollout or train, settings.whole("engine_gpus")
+    gpus, size = rollout or train, settings.whole("rollout_tp")
     problem = f"does not divide the {gpus} GPUs that generate"
-    yield from unless(divides(size, gpus), "engine_gpus", problem, f"divisors of {gpus}")
+    yield from unless(divides(size, gpus), "rollout_tp", problem, f"divisors of {gpus}")
 
 
 def engine_ranks_divide_its_gpus(settings: Settings) -> Iterator[Broken]:
     """Share an engine's GPUs out to whole stages, experts and groups of requests."""
-    gpus = settings.whole("engine_gpus")
+    gpus = settings.whole("rollout_tp")
     for name in ("engine_pp", "engine_ep", "engine_dp"):
         problem = f"does not divide an engine's {gpus} GPUs"
         holds = divides(settings.whole(name), gpus)

@@ -222,13 +222,13 @@ def _generation(export: Export) -> None:
     layout, job = export.generate, export.plan.job
     export.engine_word({"sglang": ENGINE})
     groups = max(1, layout.ep // layout.tp)
-    export.put("engine_gpus", layout.tp * layout.pp * groups)
+    export.put("rollout_tp", layout.tp * layout.pp * groups)
     export.put("engine_pp", layout.pp)
     export.put("engine_ep", layout.ep)
     export.put("engine_dp", groups)
     export.put("dp_attention", groups > 1)
-    export.put("memory_fraction", layout.memory_fraction)
-    export.put("running", layout.max_running)
+    export.put("rollout_memory", layout.memory_fraction)
+    export.put("rollout_running", layout.max_running)
     export.put("concurrency", layout.max_running)
     if job.kv_cache == "fp8":
         export.put("kv_cache", "fp8")

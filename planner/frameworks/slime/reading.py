@@ -63,7 +63,7 @@ def _mode(settings: Settings) -> Mapping[str, Any] | None:
     if not is_async(settings) or FULLY_ASYNC not in str(settings.value("rollout_function")):
         return one_off(settings)
     _, gpus = gpus_of(settings)
-    engines = max(1, gpus // max(1, settings.whole("engine_gpus")))
+    engines = max(1, gpus // max(1, settings.whole("rollout_tp")))
     under_way = settings.whole("concurrency") * engines
     batch = max(1, settings.whole("prompts") * settings.whole("samples"))
     return endless(1 + under_way / batch, "recompute")
