@@ -35,10 +35,10 @@ SCRIPT = """
 SCRIPT_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" &>/dev/null && pwd)"
 source "${SCRIPT_DIR}/models/small.sh"
 CKPT_ARGS=(
-   --hf-checkpoint /root/small-moe
-   #--hf-checkpoint /root/Qwen3-4B
-   --ref-load /root/small-moe_torch_dist
-   --save /root/small_slime/
+   --hf-checkpoint /models/small-moe
+   #--hf-checkpoint /models/Qwen3-4B
+   --ref-load /models/small-moe_torch_dist
+   --save /models/small_slime/
 )
 ROLLOUT_ARGS=(
    --num-rollout 3000
@@ -72,7 +72,7 @@ ray job submit --address="http://127.0.0.1:8265" \\
    --sglang-mem-fraction-static 0.7
 """
 COMMON = (
-    "--hf-checkpoint /root/Qwen3-4B --ref-load /root/ref --num-rollout 10 --rollout-batch-size 32 "
+    "--hf-checkpoint /models/Qwen3-4B --ref-load /models/ref --num-rollout 10 --rollout-batch-size 32 "
     "--n-samples-per-prompt 8 --rollout-max-response-len 8192 --attention-dropout 0 --hidden-dropout 0"
 )
 SHARED = f"train.py {COMMON} --colocate --global-batch-size 256"
@@ -147,7 +147,7 @@ def test_flags_of_a_known_model_agree_with_its_sheet_or_count_in_its_place():
 
 def test_a_model_that_is_named_by_an_option_counts_before_flags():
     words = f"{SHARED} --num-layers 2 --hidden-size 64 --num-attention-heads 2 --vocab-size 100".replace(
-        "/root/Qwen3-4B", "/root/x"
+        "/models/Qwen3-4B", "/models/x"
     )
     assert read(words).resolved.architecture("actor").hidden_size == 64
     assert read(words, model="qwen3-8b").resolved.architecture("actor").name != "x"
@@ -155,8 +155,8 @@ def test_a_model_that_is_named_by_an_option_counts_before_flags():
 
 def test_a_model_of_a_specification_of_its_own_that_no_sheet_is_of_is_refused():
     words = f"{SHARED} --spec slime_plugins.models.new get_spec --num-layers 2 --hidden-size 64 --num-attention-heads 2"
-    with pytest.raises(FileError, match="no sheet is of the model /root/never-seen"):
-        read(f"{words} --vocab-size 100".replace("/root/Qwen3-4B", "/root/never-seen"))
+    with pytest.raises(FileError, match="no sheet is of the model /models/never-seen"):
+        read(f"{words} --vocab-size 100".replace("/models/Qwen3-4B", "/models/never-seen"))
 
 
 def test_a_list_of_layers_with_experts_has_to_be_as_long_as_there_are_layers():
@@ -344,7 +344,7 @@ def test_a_start_whose_name_says_nothing_is_told_by_its_flags_and_a_fork_by_its_
     words = SHARED.split()
     assert starts_of("slime", words)
     assert not starts_of("slime", "train.py --config x --epochs 3".split())
-    assert most_named(("miles", "slime"), [*words, "--save", "/root/Qwen3-4B_slime/"]) == ["slime"]
+    assert most_named(("miles", "slime"), [*words, "--save", "/models/Qwen3-4B_slime/"]) == ["slime"]
     assert framework_of([*words, "--save", "/models/Qwen3-4B_miles/"])[0] == "miles"
     with pytest.raises(FileError, match="may be of miles or of slime"):
         framework_of(words)

@@ -9,8 +9,8 @@ from rlplan.planner.configs.megatron import rules as shared
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=1000, environment={})
 SOUND = (
-    "train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate --hf-checkpoint /root/Qwen3-4B "
-    "--ref-load /root/ref --num-rollout 10 --rollout-batch-size 32 --n-samples-per-prompt 8 "
+    "train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate --hf-checkpoint /models/Qwen3-4B "
+    "--ref-load /models/ref --num-rollout 10 --rollout-batch-size 32 --n-samples-per-prompt 8 "
     "--rollout-max-response-len 8192 --global-batch-size 256 --use-dynamic-batch-size --max-tokens-per-gpu 9216 "
     "--tensor-model-parallel-size 2 --sequence-parallel --rollout-num-gpus-per-engine 2 --use-kl-loss "
     "--attention-dropout 0.0 --hidden-dropout 0.0 --advantage-estimator grpo"

@@ -178,7 +178,7 @@ def lines_of_slime(step):
 
 
 @pytest.mark.parametrize(
-    ("save", "name"), [("", "slime"), ("saving to /root/Qwen3-4B_miles/", "miles")]
+    ("save", "name"), [("", "slime"), ("saving to /models/Qwen3-4B_miles/", "miles")]
 )
 def test_lines_of_one_step_of_slime_s_console_are_one_step(tmp_path, save, name):
     path = tmp_path / "run.log"
