@@ -91,7 +91,12 @@ class Ways:
 
 
 def run_by(settings: Settings, ways: Ways) -> Run:
-    """Return what a configuration trains, and how, in a framework's ways."""
+    """Return what a configuration trains, and how, in a framework's ways.
+
+    Raises:
+        FileError: It learns from texts, or a key that matters cannot be imported; it is named.
+    """
+    settings.unmapped("loss")
     models, keys = models_of(settings, _roles(settings))
     written = written_model(settings)
     own = written.own
