@@ -99,7 +99,8 @@ def test_a_step_of_one_update_takes_its_own_log_probabilities_where_its_framewor
     assert job(framework="slime", old_log_prob="trainer").old_log_prob == "trainer"
     assert job(framework="slime", workload=two).old_log_prob == "trainer"
     assert job(framework="slime", hyperparameters=penalised).old_log_prob == "trainer"
-    assert job(framework="slime", algorithm="gspo").old_log_prob == "trainer"
+    alone = FrozenDict({"actor": "qwen3-4b"})
+    assert job(framework="slime", algorithm="gspo", models=alone).old_log_prob == "trainer"
     assert job(framework="miles").old_log_prob == "trainer"
 
 
