@@ -61,7 +61,10 @@ PUBLISHED_FP8: Final = frozenset(
 )
 FOUR_BITS_NOTE: Final = "the engine's weights of four bits are forecast as those of 16"
 PROMPT_GUESS: Final = "prompts of at most {:,} tokens; {} says it"
-GPUS_NOTE: Final = "{} GPUs a node: the script counts those of the machine on which it runs ({})"
+GPUS_GUESS: Final = (
+    "{} GPUs a node: the script counts those of the machine on which it runs (line {}); a variable that it reads "
+    "says otherwise"
+)
 BATCH_NOTE: Final = (
     "an update of {} samples, a micro-batch for every copy of the model, as Megatron has it where neither "
     "global-batch-size nor num-steps-per-rollout is given"
@@ -183,11 +186,11 @@ def _is_of_machine(reason: str) -> bool:
     return reason.endswith(OF_THE_RUN) or reason.startswith("it is not known whether")
 
 
-def _counted_note(settings: Settings) -> Iterator[str]:
+def _counted_guess(settings: Settings) -> Iterator[str]:
     given = settings.flat.get(settings.key_of("actor_gpus_per_node"))
     counted = [gap for gap in given.gaps if _is_of_machine(gap.reason)] if given else []
     for gap in counted[:1]:
-        yield GPUS_NOTE.format(GPUS_OF_A_NODE, f"line {gap.line}; say the variable before it")
+        yield GPUS_GUESS.format(GPUS_OF_A_NODE, gap.line)
 
 
 def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
@@ -426,7 +429,6 @@ def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -
             else OTHER_NOTE.format(written.sheet)
         )
         yield WRITTEN_NOTE.format(why)
-    yield from _counted_note(settings)
     if is_int4(named):
         yield FOUR_BITS_NOTE
     if not says_updates(settings):
@@ -436,6 +438,7 @@ def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -
 
 def _guesses(settings: Settings, work: Work, sampling: DynamicSampling | None) -> Iterator[str]:
     """Yield what was assumed of the amount of work."""
+    yield from _counted_guess(settings)
     if settings.value("max_prompt") is None and settings.value("max_total") is None:
         yield PROMPT_GUESS.format(USUAL_LONGEST_PROMPT, settings.key_of("max_prompt"))
     if sampling is not None:

@@ -137,8 +137,7 @@ def test_every_flag_of_its_parsers_is_named(framework):
 
 def test_only_what_another_program_takes_is_said_by_a_pattern():
     patterns = {
-        framework: set(load_config_sheet(framework).named_patterns())
-        for framework in FRAMEWORKS
+        framework: set(load_config_sheet(framework).named_patterns()) for framework in FRAMEWORKS
     }
     assert patterns["slime"] == {"sglang-*", "router-*"}
     assert patterns["miles"] == {"sglang-*", "router-*", "dashboard-*", "eval-sglang-*"}

@@ -344,7 +344,9 @@ def test_a_start_whose_name_says_nothing_is_told_by_its_flags_and_a_fork_by_its_
     words = SHARED.split()
     assert starts_of("slime", words)
     assert not starts_of("slime", "train.py --config x --epochs 3".split())
-    assert most_named(("miles", "slime"), [*words, "--save", "/models/Qwen3-4B_slime/"]) == ["slime"]
+    assert most_named(("miles", "slime"), [*words, "--save", "/models/Qwen3-4B_slime/"]) == [
+        "slime"
+    ]
     assert framework_of([*words, "--save", "/models/Qwen3-4B_miles/"])[0] == "miles"
     with pytest.raises(FileError, match="may be of miles or of slime"):
         framework_of(words)
@@ -354,6 +356,43 @@ def test_a_python_launcher_is_not_run():
     path = Path(__file__)
     with pytest.raises(FileError, match="is a Python program, of which nothing is run"):
         imported("miles", [str(path)], OPTIONS)
+
+
+TWIN_OF_VERL = """
+-m verl.trainer.main_ppo model_engine=megatron algorithm.adv_estimator=grpo trainer.n_gpus_per_node=8 trainer.nnodes=2
+actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.rollout.name=sglang actor_rollout_ref.rollout.n=8
+data.train_batch_size=64 actor_rollout_ref.actor.ppo_mini_batch_size=16 data.max_prompt_length=1024
+data.max_response_length=4096 actor_rollout_ref.actor.use_dynamic_bsz=True
+actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 actor_rollout_ref.rollout.tensor_model_parallel_size=2
+actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 actor_rollout_ref.actor.use_kl_loss=True
+actor_rollout_ref.actor.megatron.context_parallel_size=2 actor_rollout_ref.rollout.gpu_memory_utilization=0.7
+actor_rollout_ref.actor.kl_loss_coef=0.001 actor_rollout_ref.actor.optim.lr=2e-6
+"""
+TWIN_OF_SLIME = """
+train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 --colocate --hf-checkpoint Qwen/Qwen3-8B --ref-load /models/ref
+--num-rollout 10 --rollout-batch-size 64 --n-samples-per-prompt 8 --global-batch-size 128 --rollout-max-prompt-len 1024
+--rollout-max-response-len 4096 --use-dynamic-batch-size --max-tokens-per-gpu 16384 --rollout-num-gpus-per-engine 2
+--tensor-model-parallel-size 4 --context-parallel-size 2 --use-kl-loss --sglang-mem-fraction-static 0.7
+--kl-loss-coef 0.001 --lr 2e-6 --kl-loss-type low_var_kl
+"""
+
+
+def test_a_script_of_verl_and_its_twin_of_slime_are_the_same_job():
+    own, other = read(TWIN_OF_VERL, "verl"), read(TWIN_OF_SLIME)
+    for name in ("algorithm", "models", "workload", "cluster", "adapters"):
+        assert getattr(own.resolved, name) == getattr(other.resolved, name), name
+    for name in ("learning_rate", "kl_coefficient", "kl_in", "kl_estimator"):
+        found = [getattr(each.job.hyperparameters, name) for each in (own, other)]
+        assert found[0] == found[1], name
+    assert [(pool.gpus, pool.roles) for pool in own.draft.pools] == [
+        (pool.gpus, pool.roles) for pool in other.draft.pools
+    ]
+    sizes = ("tp", "pp", "cp", "dp", "ep", "token_budget", "memory_fraction")
+    for name in ("actor.generate", "reference.compute_log_prob", "actor.update"):
+        pair = [each.draft.tasks[name] for each in (own, other)]
+        assert [getattr(pair[0], size) for size in sizes] == [
+            getattr(pair[1], size) for size in sizes
+        ], name
 
 
 def layout_of(folder, name):
