@@ -19,7 +19,9 @@ from rlplan.models.model import (
     layer_kinds,
 )
 from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.shell.commands import NOT_AT_HAND
 from rlplan.profiles.catalog import load_model, model_names
 from rlplan.profiles.sheets import canonical_name
 
@@ -35,6 +37,8 @@ LEAST_POSITIONS: Final = 4096
 USUAL_LONGEST_PROMPT: Final = 2048
 # `[0]*3+[1]*58`: dense layers and those with experts, as a list, or as a number of layers to one with experts.
 _REPEATED: Final = re.compile(r"\[([01])\]\*(\d+)")
+# A file of a model's flags, as slime's scripts read them in.
+_MODEL_FILE: Final = re.compile(r"models/([\w.\-]+?)\.sh\b")
 # Families, by their sheets' traits, whose layers such flags describe.
 DENSE_FAMILY, EXPERT_FAMILY, LATENT_FAMILY = "qwen3", "qwen3_moe", "deepseek_v3"
 DENSE, EXPERTS = "dense", "experts"
@@ -88,6 +92,21 @@ def written_model(settings: Settings) -> WrittenModel:
     whole = named is not None and sheet == canonical_name("models", Path(named).name)
     found = tuple(differences(settings, known)) if known is not None and sheet else ()
     return WrittenModel(sheet=sheet, whole=whole, flags=flags, differences=found)
+
+
+def take_model_of_file(settings: Settings) -> None:
+    """Let a script's checkpoint that nobody knows be the model whose file of flags it reads in, where that is not at hand."""
+    named = settings.model or _named(settings)
+    if (named is not None and model_of(named)) or settings.is_given("hidden_size"):
+        return
+    for gap in settings.gaps:
+        found = _MODEL_FILE.search(gap.source) if gap.reason == NOT_AT_HAND else None
+        if found is not None and model_of(found[1]):
+            where = f"{settings.file}:{gap.line}"
+            settings.flat[settings.key_of("model")] = GivenValue(value=found[1], where=where)
+            note = f"the model is taken for {found[1]}, whose flags line {gap.line} reads in"
+            settings.notes = (*settings.notes, note)
+            return
 
 
 def _named(settings: Settings) -> str | None:

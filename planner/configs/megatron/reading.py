@@ -30,6 +30,7 @@ from rlplan.planner.configs.losses import (
 from rlplan.planner.configs.megatron.model import (
     USUAL_LONGEST_PROMPT,
     WrittenModel,
+    take_model_of_file,
     written_model,
 )
 from rlplan.planner.configs.reading.settings import Settings
@@ -100,6 +101,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         FileError: It learns from texts, or a key that matters cannot be imported; it is named.
     """
     settings.unmapped("loss")
+    take_model_of_file(settings)
     models, keys = models_of(settings, _roles(settings))
     written = written_model(settings)
     own = written.own

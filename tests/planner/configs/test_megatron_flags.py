@@ -153,6 +153,17 @@ def test_a_model_that_is_named_by_an_option_counts_before_flags():
     assert read(words, model="qwen3-8b").resolved.architecture("actor").name != "x"
 
 
+def test_a_checkpoint_that_nobody_knows_is_the_model_whose_file_a_script_reads_in(tmp_path):
+    path = tmp_path / "run.sh"
+    words = SHARED.replace("/models/Qwen3-4B", "${CHECKPOINT}")
+    path.write_text(
+        f'source "${{HERE}}/scripts/models/qwen2.5-7B.sh"\npython3 {words} ${{MODEL_ARGS[@]}}\n'
+    )
+    found = imported("slime", [str(path)], OPTIONS)
+    assert found.resolved.architecture("actor") == load_model("qwen2.5-7b")
+    assert "the model is taken for qwen2.5-7B, whose flags line 1 reads in" in found.notes
+
+
 def test_a_model_of_a_specification_of_its_own_that_no_sheet_is_of_is_refused():
     words = f"{SHARED} --spec slime_plugins.models.new get_spec --num-layers 2 --hidden-size 64 --num-attention-heads 2"
     with pytest.raises(FileError, match="no sheet is of the model /models/never-seen"):
