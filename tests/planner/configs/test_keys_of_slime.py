@@ -135,6 +135,13 @@ def test_every_flag_of_its_parsers_is_named(framework):
     assert unknown == []
 
 
+def test_flags_of_versions_before_are_still_named():
+    sheet = load_config_sheet("slime")
+    older = {key for each in sheet.ranges if each.until is not None for key in each.keys}
+    assert older <= set(sheet.named())
+    assert len(older) > 10
+
+
 def test_only_what_another_program_takes_is_said_by_a_pattern():
     patterns = {
         framework: set(load_config_sheet(framework).named_patterns()) for framework in FRAMEWORKS
