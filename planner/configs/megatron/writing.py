@@ -8,7 +8,7 @@ from rlplan.job import Job
 from rlplan.models.model import ModelArchitecture, layer_kinds
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.megatron.model import DENSE_FAMILY, EXPERT_FAMILY, LATENT_FAMILY
-from rlplan.planner.configs.megatron.reading import ENGINE
+from rlplan.planner.configs.megatron.reading import ENGINE, MEGATRON
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
 from rlplan.planner.configs.writing.launching import launch_script
 from rlplan.profiles.catalog import resolve_job
@@ -44,7 +44,8 @@ def write_flags(export: Export, *, filter_path: str) -> str:
     export.values["hf-checkpoint"] = export.model("actor")
     if export.penalty[0] != "none":
         export.values["ref-load"] = REFERENCE
-    _model(export, export.plan.job.architecture("actor"))
+    if _is_megatron(export):  # FSDP's parser refuses flags that it does not know
+        _model(export, export.plan.job.architecture("actor"))
     export.values["prompt-data"] = PROMPTS
     export.values["rm-type"] = REWARDS
     if export.turns > 1:
@@ -179,7 +180,7 @@ def _trainer(export: Export) -> None:
     trained, job = export.plan.tasks[UPDATE], export.plan.job
     if trained.ep == 1 and trained.expert_tp is not None:
         export.put_size("actor", "expert_tp", trained.expert_tp)
-    megatron = "tp" in export.sheet.trainers[export.trainer].sizes
+    megatron = _is_megatron(export)
     if megatron and trained.tp > 1:
         export.values["sequence-parallel"] = True
     export.put("backend", "megatron" if megatron else "fsdp")
@@ -206,6 +207,10 @@ def _trainer(export: Export) -> None:
         export.put("fp16", precision == "fp16")
     if megatron:
         export.values["attention-dropout"] = export.values["hidden-dropout"] = 0.0
+
+
+def _is_megatron(export: Export) -> bool:
+    return export.trainer == MEGATRON
 
 
 def _recompute(export: Export, trained: TaskPlan) -> None:

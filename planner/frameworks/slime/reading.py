@@ -19,6 +19,9 @@ from rlplan.planner.configs.run import Run
 REUSING: Final = "0.3"
 # What is forecast: every weight, by CUDA IPC or NCCL.
 USUAL_SYNC: Final[Mapping[str, object]] = {"sync_mode": "full", "sync_transport": "nccl"}
+# Steps by which samples are taken to be ahead at most: a run whose steps are so small is a trial.
+MOST_AHEAD: Final = 8
+AHEAD_NOTE: Final = f"samples of at most {MOST_AHEAD} steps are taken to be under way, and more may be"
 
 
 def run_of(settings: Settings) -> Run:
@@ -65,5 +68,7 @@ def _mode(settings: Settings) -> Mapping[str, Any] | None:
     _, gpus = gpus_of(settings)
     engines = max(1, gpus // max(1, settings.whole("rollout_tp")))
     under_way = settings.whole("concurrency") * engines
-    batch = max(1, settings.whole("prompts") * settings.whole("samples"))
-    return endless(1 + under_way / batch, "recompute")
+    ahead = 1 + under_way / max(1, settings.whole("prompts") * settings.whole("samples"))
+    if ahead > MOST_AHEAD:
+        settings.notes = tuple(dict.fromkeys((*settings.notes, AHEAD_NOTE)))
+    return endless(min(ahead, MOST_AHEAD), "recompute")

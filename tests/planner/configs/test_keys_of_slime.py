@@ -135,6 +135,15 @@ def test_every_flag_of_its_parsers_is_named(framework):
     assert unknown == []
 
 
+def test_a_fork_s_sheet_has_what_its_own_was_forked_from_but_for_what_it_says_itself():
+    own, base = load_config_sheet("miles"), load_config_sheet("slime")
+    assert own.settings["prompts"] == base.settings["prompts"]
+    assert own.settings["backend"] != base.settings["backend"]
+    assert "sync_mode" in base.settings
+    assert "sync_mode" not in own.settings
+    assert (own.name, own.ranges, own.plain_starts) == ("miles", (), base.plain_starts)
+
+
 def test_flags_of_versions_before_are_still_named():
     sheet = load_config_sheet("slime")
     older = {key for each in sheet.ranges if each.until is not None for key in each.keys}
