@@ -35,7 +35,7 @@ from rlplan.planner.configs.megatron.model import (
 )
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from rlplan.planner.configs.shell.text import OF_THE_RUN
+from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
 from rlplan.planner.configs.sizes import (
     divided,
     models_of,
@@ -174,25 +174,17 @@ def gpus_of(settings: Settings) -> tuple[int, int]:
 
 def gpus_of_a_node(settings: Settings) -> int:
     """Return the GPUs of a node that train: slime's usual where a script counts those of its machine."""
-    key = settings.key_of("actor_gpus_per_node")
-    given = settings.flat.get(key)
-    counted = [gap for gap in given.gaps if _is_of_machine(gap.reason)] if given else []
-    if counted:
-        settings.used.add(key)
+    if _counted(settings):
+        settings.used.add(settings.key_of("actor_gpus_per_node"))
         return GPUS_OF_A_NODE
     return settings.whole("actor_gpus_per_node")
 
 
-def _is_of_machine(reason: str) -> bool:
-    """Return whether a value is not known since it, or a condition on it, is of the machine."""
-    return reason.endswith(OF_THE_RUN) or reason.startswith("it is not known whether")
-
-
-def _counted_guess(settings: Settings) -> Iterator[str]:
+def _counted(settings: Settings) -> list[Gap]:
+    """Return what is not known of a node's GPUs since it is of the machine on which the script runs."""
     given = settings.flat.get(settings.key_of("actor_gpus_per_node"))
-    counted = [gap for gap in given.gaps if _is_of_machine(gap.reason)] if given else []
-    for gap in counted[:1]:
-        yield GPUS_GUESS.format(GPUS_OF_A_NODE, gap.line)
+    gaps = () if given is None else given.gaps
+    return [gap for gap in gaps if gap.reason.endswith(OF_THE_RUN)]
 
 
 def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
@@ -440,7 +432,8 @@ def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -
 
 def _guesses(settings: Settings, work: Work, sampling: DynamicSampling | None) -> Iterator[str]:
     """Yield what was assumed of the amount of work."""
-    yield from _counted_guess(settings)
+    for gap in _counted(settings)[:1]:
+        yield GPUS_GUESS.format(GPUS_OF_A_NODE, gap.line)
     if settings.value("max_prompt") is None and settings.value("max_total") is None:
         yield PROMPT_GUESS.format(USUAL_LONGEST_PROMPT, settings.key_of("max_prompt"))
     if sampling is not None:

@@ -21,7 +21,9 @@ REUSING: Final = "0.3"
 USUAL_SYNC: Final[Mapping[str, object]] = {"sync_mode": "full", "sync_transport": "nccl"}
 # Steps by which samples are taken to be ahead at most: a run whose steps are so small is a trial.
 MOST_AHEAD: Final = 8
-AHEAD_NOTE: Final = f"samples of at most {MOST_AHEAD} steps are taken to be under way, and more may be"
+AHEAD_NOTE: Final = (
+    f"samples of at most {MOST_AHEAD} steps are taken to be under way, and more may be"
+)
 
 
 def run_of(settings: Settings) -> Run:
