@@ -80,12 +80,14 @@ class WrittenModel:
 
 
 def written_model(settings: Settings) -> WrittenModel:
-    """Return the model that a configuration's checkpoint and flags mean.
+    """Return the model that a configuration's checkpoint and flags mean; an option that names one leaves flags aside.
 
     Raises:
         FileError: A flag is no size.
     """
-    named = settings.model or _named(settings)
+    if settings.model is not None:
+        return WrittenModel(sheet=model_of(settings.model), whole=True, flags=None)
+    named = _named(settings)
     sheet = None if named is None else model_of(named)
     flags = written_out(settings, named or "model")
     known = load_model(sheet) if sheet in model_names() else None

@@ -150,7 +150,7 @@ def test_a_model_that_is_named_by_an_option_counts_before_flags():
         "/models/Qwen3-4B", "/models/x"
     )
     assert read(words).resolved.architecture("actor").hidden_size == 64
-    assert read(words, model="qwen3-8b").resolved.architecture("actor").name != "x"
+    assert read(words, model="qwen3-8b").resolved.architecture("actor") == load_model("qwen3-8b")
 
 
 def test_a_checkpoint_that_nobody_knows_is_the_model_whose_file_a_script_reads_in(tmp_path):
