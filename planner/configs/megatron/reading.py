@@ -84,6 +84,8 @@ class Ways:
         reuses_log_probs: Whether the update of a step that has one takes its own log-probabilities for the old ones.
         weight_sync: Where that is not its usual one.
         adapter: That is trained.
+        critic_leaves: Whether a trainer with a critic leaves the GPUs whatever the flags say.
+        one_pool: Whether colocate lets no engine have other GPUs than those that train, whatever the flags say.
         mode: What a run's mode, staleness and responses under way are; nothing in synchronous training.
     """
 
@@ -91,6 +93,8 @@ class Ways:
     reuses_log_probs: bool = False
     weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     adapter: Adapter | None = None
+    critic_leaves: bool = False
+    one_pool: bool = False
     mode: Mapping[str, Any] | None = None
 
 
@@ -106,6 +110,8 @@ def run_by(settings: Settings, ways: Ways) -> Run:
     written = written_model(settings)
     own = written.own
     train_gpus, rollout_gpus = gpus_of(settings)
+    if not (rollout_gpus or ways.one_pool):
+        _doubt_other_gpus(settings, train_gpus)
     pools = [RunPool(name=TRAIN_POOL, gpus=train_gpus, roles=tuple(models))]
     if rollout_gpus:
         pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout_gpus, roles=("actor",)))
@@ -120,7 +126,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         engines=Engines(
             train=settings.sheet.trainers[ways.trainer].engine,
             generate=ENGINE,
-            sleeps=bool(rollout_gpus) or offloads(settings, "rollout"),
+            sleeps=bool(rollout_gpus) or _rollout_leaves(settings),
         ),
         algorithm=algorithm(settings),
         models=models,
@@ -161,15 +167,17 @@ def gpus_of(settings: Settings) -> tuple[int, int]:
     """
     train = settings.whole("actor_nodes") * gpus_of_a_node(settings)
     if settings.on("colocate"):
-        rollout = settings.optional_whole("rollout_gpus")
-        if rollout is not None and rollout != train:
-            settings.doubt("rollout_gpus", "engines on other GPUs than those that train")
         return train, 0
     rollout = settings.optional_whole("rollout_gpus")
     if rollout is None or rollout < 1:
         problem = "is missing: no GPU generates, and colocate is off"
         raise settings.refused("rollout_gpus", problem, "at least 1, or --colocate")
     return train, rollout
+
+
+def _doubt_other_gpus(settings: Settings, train: int) -> None:
+    if settings.optional_whole("rollout_gpus") not in {None, train}:
+        settings.doubt("rollout_gpus", "engines on other GPUs than those that train")
 
 
 def gpus_of_a_node(settings: Settings) -> int:
@@ -323,7 +331,7 @@ def _sizes(settings: Settings, ways: Ways, role: Role, gpus: int) -> TrainerSize
     sizes = role_sizes(own, gpus, TRAIN_POOL)
     granularity = "full" if own.on("checkpoints") else own.value("granularity")
     recompute: Recompute = "none" if granularity is None else cast(Recompute, granularity)
-    away = offloads(settings, "train") or sizes.offload
+    away = _train_leaves(settings, ways) or sizes.offload
     return replace(
         sizes,
         expert_tp=own.optional_whole("expert_tp") if _has_experts(settings, sizes) else None,
@@ -339,19 +347,27 @@ def _has_experts(settings: Settings, sizes: TrainerSizes) -> bool:
     return sizes.ep > 1 or (settings.optional_whole("num_experts") or 0) > 0
 
 
-def offloads(settings: Settings, what: str) -> bool:
-    """Tell whether the trainer's states (`train`), or the engine's (`rollout`), leave the GPUs between uses."""
-    if settings.on(f"keeps_{what}"):
-        return False
-    if settings.on("offload") or settings.on(f"offload_{what}") or settings.on("colocate"):
-        return True
-    return what == "train" and settings.word("estimator") == PPO
+def _train_leaves(settings: Settings, ways: Ways) -> bool:
+    """Tell whether the trainer's states leave the GPUs between uses: with a critic they do, if nothing keeps them."""
+    critic = settings.word("estimator") == PPO
+    if settings.on("keeps_train"):
+        return critic and ways.critic_leaves
+    return critic or _leaves(settings, "train")
+
+
+def _rollout_leaves(settings: Settings) -> bool:
+    """Tell whether the engine's weights and caches leave the GPUs between uses."""
+    return not settings.on("keeps_rollout") and _leaves(settings, "rollout")
+
+
+def _leaves(settings: Settings, what: str) -> bool:
+    return any(settings.on(each) for each in ("offload", f"offload_{what}", "colocate"))
 
 
 def _options(settings: Settings, ways: Ways, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states: all of them leave where the trainer is off-loaded."""
     options = trainer_options(settings.of(ways.trainer, role))
-    return replace(options, offloads=None) if offloads(settings, "train") else options
+    return replace(options, offloads=None) if _train_leaves(settings, ways) else options
 
 
 def _generation(settings: Settings, pool: RunPool) -> TaskPlan:

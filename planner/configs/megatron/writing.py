@@ -195,7 +195,7 @@ def _trainer(export: Export) -> None:
     if options.host_optimizer > 0:
         export.put_size("actor", "host_fraction", options.host_optimizer)
     critic = "critic" in export.roles
-    leaves = trained.offload and bool(states_leaving(job, "actor"))
+    leaves = trainer_leaves(export)
     export.put("keeps_train", not leaves and (not export.apart or critic))
     export.put("offload_train", leaves and export.apart and not critic)
     export.put("keeps_rollout", not export.apart and not job.engines.sleeps)
@@ -207,6 +207,12 @@ def _trainer(export: Export) -> None:
         export.put("fp16", precision == "fp16")
     if megatron:
         export.values["attention-dropout"] = export.values["hidden-dropout"] = 0.0
+
+
+def trainer_leaves(export: Export) -> bool:
+    """Tell whether the trainer's states leave the GPUs between uses."""
+    job = export.plan.job
+    return export.plan.tasks[UPDATE].offload and bool(states_leaving(job, "actor"))
 
 
 def _is_megatron(export: Export) -> bool:

@@ -22,6 +22,7 @@ def run_of(settings: Settings) -> Run:
         reuses_log_probs=settings.on("skips_pass"),
         weight_sync=_weight_sync(settings),
         adapter=adapter_of(settings),
+        one_pool=True,
         mode=_mode(settings),
     )
     return run_by(settings, ways)

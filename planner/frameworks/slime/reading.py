@@ -34,7 +34,9 @@ def run_of(settings: Settings) -> Run:
             settings.leave_out(name, "weights that go over a file system")
     if settings.on("releases_train"):
         settings.leave_out("releases_train", "trainers that end and start anew in every step")
-    ways = Ways(mode=_mode(settings), reuses_log_probs=reuses_log_probs(settings))
+    ways = Ways(
+        reuses_log_probs=reuses_log_probs(settings), critic_leaves=True, mode=_mode(settings)
+    )
     return run_by(settings, ways)
 
 

@@ -304,6 +304,25 @@ def test_states_leave_colocated_trainers_unless_somebody_says_otherwise():
     assert host.draft.tasks["actor.update"].offload
 
 
+@pytest.mark.parametrize(("framework", "leaves"), [("slime", True), ("miles", False)])
+def test_a_trainer_with_a_critic_leaves_its_gpus_whatever_slime_is_told_and_stays_in_miles(
+    framework, leaves
+):
+    critic = f"{SHARED} --advantage-estimator ppo"
+    assert read(critic, framework).draft.tasks["actor.update"].offload
+    told = read(f"{critic} --no-offload-train", framework)
+    assert told.draft.tasks["actor.update"].offload == leaves
+
+
+@pytest.mark.parametrize(("framework", "doubtful"), [("slime", 1), ("miles", 0)])
+def test_colocated_engines_on_other_gpus_are_doubtful_where_the_framework_lets_them_be(
+    framework, doubtful
+):
+    found = read(f"{SHARED} --rollout-num-gpus 4", framework)
+    assert len(tuple(found.doubts())) == doubtful
+    assert found.keys.unknown == ()
+
+
 def test_gpus_that_a_script_counts_are_taken_for_eight_and_said(tmp_path):
     path = tmp_path / "run.sh"
     path.write_text(
