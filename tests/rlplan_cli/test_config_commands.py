@@ -149,7 +149,7 @@ def test_a_start_that_nothing_reveals_is_named(project, rlplan):
         (("check", "gone.yaml"), "gone.yaml"),
         (("check", "some", "words", *GPU), "name it first"),
         (("import", "nemo-rl", "run.sh", *GPU), "starts no RL training"),
-        (("search", "job.yaml", "--for", "vrel"), "unknown framework 'vrel'; known: nemo-rl"),
+        (("search", "job.yaml", "--for", "vrel"), "unknown framework 'vrel'; known: miles, nemo-rl, openrlhf, slime, verl"),
         (("import", "verl", "run.sh", "--gpu", "h100", "--mean-response", "9000"), "at most 4,096"),
     ],
 )

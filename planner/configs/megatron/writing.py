@@ -21,7 +21,7 @@ WRITTEN: Final = frozenset(
 )
 PROMPTS: Final = Variable(name="TRAIN_FILES", default=None, meaning="a data set with prompts")
 REFERENCE: Final = Variable(
-    name="REFERENCE", default=None, meaning="the reference's checkpoint, converted for Megatron"
+    name="REFERENCE", default=None, meaning="a checkpoint of the reference, converted for Megatron"
 )
 REWARDS: Final = Variable(
     name="REWARDS", default="math", meaning="the kind of rewards: math, deepscaler, f1, ..."
