@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rlplan.job import Job
 from rlplan.models.model import ModelArchitecture, layer_kinds
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.megatron.model import DENSE_FAMILY, EXPERT_FAMILY, LATENT_FAMILY
@@ -252,10 +251,11 @@ def _losses(export: Export) -> None:
     export.put("kl_loss", place == "loss")
     export.put("kl_loss_weight", weight if place == "loss" else 0.0)
     export.put("kl_reward_weight", weight if place == "reward" else 0.0)
-    export.put("rollout_log_probs", job.old_log_prob == "engine" and not _reuses(job))
+    export.put("rollout_log_probs", job.old_log_prob == "engine" and not _reuses(export))
 
 
-def _reuses(job: Job) -> bool:
+def _reuses(export: Export) -> bool:
     """Tell whether the framework leaves the pass for old log-probabilities out by itself."""
-    resolved = resolve_job(replace(job, old_log_prob=None), Path(), file="the export")
-    return resolved.old_log_prob == "engine"
+    framework = export.sheet.trainers[export.trainer].framework
+    job = replace(export.plan.job, framework=framework, old_log_prob=None)
+    return resolve_job(job, Path(), file="the export").old_log_prob == "engine"
