@@ -188,7 +188,8 @@ def _trainer(export: Export) -> None:
     export.put_size("actor", "dynamic", budget is not None)
     if budget is not None:
         export.put_size("actor", "token_budget", budget // trained.cp)
-    export.put_size("actor", "micro_batch", trained.micro_batch)
+    else:  # Megatron asks for whole ones where they are packed too, and then 1 is
+        export.put_size("actor", "micro_batch", trained.micro_batch)
     options = job.trainer("actor")
     export.put_size("actor", "cpu_optimizer", options.host_optimizer > 0)
     if options.host_optimizer > 0:
