@@ -353,8 +353,7 @@ def _as_its_framework_does(job: Job, place: JobPlace) -> Job:
         job,
         framework=name,
         rewards=rewards,
-        engines=replace(
-            engines,
+        engines=Engines(
             train=engines.train or sheet.engines.train,
             generate=engines.generate or sheet.engines.generate,
         ),
@@ -476,8 +475,9 @@ def _device(gpu: str, at: int, job: Job, folder: Path, place: JobPlace) -> Devic
 def _engines(engines: Engines, sheet: DeviceSheet, place: JobPlace) -> Engines:
     usual = usual_engines(sheet.kind)
     train = _engine("train", engines.train or usual.train, place)
-    generate = _engine("generate", engines.generate or usual.generate, place)
-    return replace(engines, train=train, generate=generate)
+    return Engines(
+        train=train, generate=_engine("generate", engines.generate or usual.generate, place)
+    )
 
 
 def _engine(role: Literal["train", "generate"], name: str | None, place: JobPlace) -> str:

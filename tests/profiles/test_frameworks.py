@@ -89,7 +89,6 @@ def test_a_job_takes_from_its_framework_what_it_leaves_open():
         "fsdp2-hopper"
     )
     assert job(framework="nemo-rl", old_log_prob="engine").old_log_prob == "engine"
-    assert not job(framework="verl", engines=Engines(sleeps=False)).engines.sleeps
 
 
 def test_a_step_of_one_update_takes_its_own_log_probabilities_where_its_framework_does_so():

@@ -112,6 +112,8 @@ def run_by(settings: Settings, ways: Ways) -> Run:
     train_gpus, rollout_gpus = gpus_of(settings)
     if not (rollout_gpus or ways.one_pool):
         _doubt_other_gpus(settings, train_gpus)
+    if not (rollout_gpus or _rollout_leaves(settings)):
+        settings.leave_out("keeps_rollout", "an engine that stays in memory while others work")
     pools = [RunPool(name=TRAIN_POOL, gpus=train_gpus, roles=tuple(models))]
     if rollout_gpus:
         pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout_gpus, roles=("actor",)))

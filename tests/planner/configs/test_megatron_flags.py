@@ -299,6 +299,7 @@ def test_states_leave_colocated_trainers_unless_somebody_says_otherwise():
     kept = read(f"{SHARED} --no-offload-train --no-offload-rollout")
     assert not kept.draft.tasks["actor.update"].offload
     assert not kept.job.engines.sleeps
+    assert list(kept.keys.not_modelled) == ["no-offload-rollout"]
     host = read(f"{SHARED} --optimizer-cpu-offload --optimizer-offload-fraction 0.5")
     assert host.job.trainers["actor"].host_optimizer == 0.5
     assert host.draft.tasks["actor.update"].offload
