@@ -89,6 +89,8 @@ class FrameworkSheet:
         engines: Those that its jobs get when they name none; None is the device's usual one.
         old_log_prob: Where the log-probabilities of the policy that generated come from, if a job leaves
             it open.
+        reuses_log_probs: Algorithms whose update takes its own log-probabilities for the old ones, without a pass for
+            them, where a step has one update and rewards no penalty.
         weight_sync: How its trained weights reach the engine, if a job leaves it open.
         offloads: What leaves the GPUs where a plan off-loads a model that is trained, until it is used again.
         to_host_bytes_per_second: The rate at which optimizer states reach the host's memory where that is neither
@@ -128,6 +130,7 @@ class FrameworkSheet:
     runs: bool = False
     engines: Engines = USUAL_ENGINES
     old_log_prob: OldLogProb = "engine"
+    reuses_log_probs: tuple[str, ...] = ()
     weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     offloads: tuple[State, ...] = ("optimizer",)
     to_host_bytes_per_second: Positive | None = None

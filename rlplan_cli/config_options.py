@@ -105,7 +105,7 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
         MissingPartError: Configurations of the framework that is named are not read.
     """
     from rlplan.errors import FileError
-    from rlplan.planner.configs.reading.configuration import starts_of
+    from rlplan.planner.configs.reading.configuration import most_named, starts_of
 
     names = frameworks_with("keys", "reading")
     if words[0] in frameworks_with():
@@ -117,13 +117,14 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
     if path.suffix in {".yaml", ".yml", ".json"} and len(words) == 1:
         return _of_yaml(path), words
     fitting = [name for name in names if starts_of(name, words)]
+    if len(fitting) > 1:
+        fitting = list(most_named(fitting, words))
     if len(fitting) == 1:
         return fitting[0], words
-    raise FileError(
-        words[0],
-        "is of no framework that is known by its words; name it first",
-        allowed=", ".join(names),
-    )
+    problem = "is of no framework that is known by its words; name it first"
+    if fitting:
+        problem = f"may be of {' or of '.join(fitting)} by its words; name it first"
+    raise FileError(words[0], problem, allowed=", ".join(fitting or names))
 
 
 def _of_yaml(path: Path) -> str | None:

@@ -348,7 +348,8 @@ def may_follow(assignment: Assignment, found: Imported) -> bool:
     """
     key, sheet = assignment[0], found.settings.sheet
     alone = (OFFLOADED, *(name for name, _ in WHOLE_LAYERS))
-    return not (sheet.files_are_whole or key in found.settings.flat or key.endswith(alone))
+    ends = key.replace("-", "_").endswith(alone)
+    return not (sheet.files_are_whole or key in found.settings.flat or ends)
 
 
 def assignments(changes: Changes, plan: Plan, found: Imported) -> tuple[Assignment, ...] | None:
@@ -429,8 +430,11 @@ def _of_recomputation(value: object, own: RoleSettings) -> Found:
         return tuple(said)
     if finely:
         key = own.key_of("granularity")
-        whole = WHOLE_LAYERS if value == "full" and key.endswith(GRANULARITY) else ()
-        beside = ((key.removesuffix(GRANULARITY) + each, said) for each, said in whole)
+        # Flags of argparse have dashes where keys of files have underscores.
+        spelt = GRANULARITY.replace("_", "-") if "-" in key else GRANULARITY
+        whole = WHOLE_LAYERS if value == "full" and key.endswith(spelt) else ()
+        sign = "-" if "-" in key else "_"
+        beside = ((key.removesuffix(spelt) + each.replace("_", sign), said) for each, said in whole)
         return ((key, value if recomputes else None), *beside)
     name = f"{own.role}_checkpoints"
     name = name if name in known else "checkpoints"

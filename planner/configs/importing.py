@@ -126,10 +126,14 @@ class Imported:
 
     def unknown(self) -> Iterator[str]:
         """Yield the keys that are not understood, with their values and places, and what may have been meant."""
-        known = self.settings.sheet.every_key()
+        known = tuple(self.settings.sheet.named())
         for key in self.keys.unknown:
             meant = get_close_matches(key, known, n=1, cutoff=MISSPELT)
-            hint = f"; did you mean {meant[0]}?" if meant else ""
+            hint = (
+                f"; did you mean {meant[0]}?"
+                if meant and meant[0] not in self.settings.flat
+                else ""
+            )
             yield f"{self._shown(key)} ({self.settings.flat[key].where}){hint}"
 
     def _shown(self, key: str) -> str:
@@ -309,7 +313,7 @@ def imported_run(
     file = Path(settings.file)
     name = file.stem if file.suffix else settings.sheet.name
     job = job_of(replace(run, models=models), name, options.gpu, means, options.host_memory_bytes)
-    known = {**job.models, **_positions(models, settings)}
+    known = {**job.models, **_positions(models, settings), **_written_out(run, models)}
     for role, model in known.items() if least_positions else ():
         whole = load_model(model) if isinstance(model, str) else model
         known[role] = replace(whole, max_positions=max(whole.max_positions, least_positions))
@@ -382,6 +386,9 @@ def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[Role, 
     found: dict[Role, str] = {}
     for role, named in run.models.items():
         replaced = options.model if named == run.models["actor"] and options.model else named
+        if role in run.architectures and replaced == named:
+            found[role] = run.architectures[role].name
+            continue
         sheet = model_of(settings.sheet.models.get(replaced, replaced))
         if sheet is None:
             known = nearest_name(Path(replaced).name.lower(), model_names())
@@ -393,6 +400,12 @@ def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[Role, 
             )
         found[role] = sheet
     return found
+
+
+def _written_out(run: Run, models: Mapping[Role, str]) -> dict[Role, ModelArchitecture]:
+    """Return the models that a configuration writes out itself, but for those that an option replaces."""
+    own = run.architectures.items()
+    return {role: model for role, model in own if models[role] == model.name}
 
 
 def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, ModelArchitecture]:

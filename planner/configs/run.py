@@ -8,6 +8,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import (
     USUAL_TRAINER,
+    USUAL_WEIGHT_SYNC,
     DynamicSampling,
     Engines,
     Hyperparameters,
@@ -17,8 +18,9 @@ from rlplan.job import (
     Rewards,
     Role,
     TrainerOptions,
+    WeightSync,
 )
-from rlplan.models import Adapter, Precision, TrainingPrecision
+from rlplan.models import Adapter, ModelArchitecture, Precision, TrainingPrecision
 from rlplan.plan import (
     BUCKET_BYTES,
     USUAL_MODE,
@@ -63,6 +65,7 @@ class Work:
         max_response_of_all: Whether `max_response` limits what environments add too.
         image_tokens: What the smallest image adds to a prompt, where the model reads any; 0 where it reads none, or that
             is not known.
+        over_provisioning: Prompts begun for each that is learnt from.
     """
 
     prompts: int
@@ -75,6 +78,7 @@ class Work:
     turns: int | None = 1
     max_response_of_all: bool = False
     image_tokens: int = 0
+    over_provisioning: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +101,7 @@ class Run:
         engines: None takes the framework's usual one.
         models: By role, the model's Hugging Face id or path.
         model_keys: By role, the key that names it.
+        architectures: By role, models that the configuration writes out itself, in place of a sheet's.
         groups: Equal nodes of the cluster: GPUs of a node, and nodes.
         nodes_together: Nodes that it places by domain of a fast link; None leaves that to its framework.
         generate: Layout of generation.
@@ -115,6 +120,7 @@ class Run:
     algorithm: str
     models: Mapping[Role, str]
     model_keys: Mapping[Role, str]
+    architectures: Mapping[Role, ModelArchitecture] = field(default_factory=dict)
     work: Work
     groups: tuple[tuple[int, int], ...]
     nodes_together: int | None = None
@@ -125,6 +131,7 @@ class Run:
     options: Mapping[Role, TrainerOptions] = field(default_factory=dict)
     loss: Hyperparameters = USUAL_LOSS
     old_log_prob: OldLogProb | None = None
+    weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     precision: Precision | None = None
     rollout_precision: Precision | None = None
     kv_cache: TrainingPrecision | None = None
@@ -161,6 +168,7 @@ def job_of(
         framework=canonical_name("frameworks", run.framework),
         engines=run.engines,
         old_log_prob=run.old_log_prob,
+        weight_sync=run.weight_sync,
         models=FrozenDict(run.models),
         adapters=FrozenDict({"actor": run.adapter}) if run.adapter is not None else None,
         trainers=_unusual(run.options),
@@ -210,6 +218,7 @@ def _workload(work: Work, means: Means) -> Workload:
         prompt_tokens=_prompts(work, means),
         response_tokens=_responses(work, means),
         max_total_tokens=work.max_total,
+        over_provisioning=work.over_provisioning,
     )
 
 

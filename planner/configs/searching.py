@@ -546,13 +546,16 @@ def _without_chunks(asked: SetupSearch) -> Iterator[Candidate]:
 
 
 def _repaired(asked: SetupSearch, pinned: Pinned, plan: Plan) -> Iterator[SearchResult]:
-    """Yield searches in which tasks share what one of them has in a plan: the first, or the last."""
-    way = asked.way
+    """Yield searches in which tasks share what one of them has in a plan: the first, the last, or else another that fits."""
+    groups = tuple(_groups(asked.way))
     tried: set[FrozenDict[str, TaskDraft]] = set()
-    for place in (0, -1):
+    fits = False
+    for place in (0, -1, *range(1, max((len(names) for _, names in groups), default=1))):
+        if fits and place > 0:
+            return
         drafts = dict(pinned.tasks)
-        for field, names in _groups(way):
-            value = getattr(plan.tasks[names[place]], field)
+        for field, names in groups:
+            value = getattr(plan.tasks[names[min(place, len(names) - 1)]], field)
             for name in names:
                 drafts[name] = replace(drafts[name], **{field: value})
         kept = FrozenDict(drafts)
@@ -560,7 +563,9 @@ def _repaired(asked: SetupSearch, pinned: Pinned, plan: Plan) -> Iterator[Search
             continue
         tried.add(kept)
         with suppress(InfeasibleError):
-            yield asked.found(replace(pinned, tasks=kept))
+            result = asked.found(replace(pinned, tasks=kept))
+            fits = True
+            yield result
 
 
 def _value_of(job: Job, objective: str) -> Callable[[Candidate], float]:

@@ -61,13 +61,18 @@ def read_log(path: Path, *, warmup: int = 1, updates: int = 1) -> LoggedSteps:
     """
     sheets = [load_log_sheet(name) for name in sheet_names("logs")]
     sheets.sort(key=lambda each: not each.tells)
-    for sheet, found in _steps_by_sheet(path, sheets):
-        steps = _whole(sheet, found, updates if sheet.of_updates else 1)
+    known = (
+        (sheet, _whole(sheet, found, updates if sheet.of_updates else 1))
+        for sheet, found in _steps_by_sheet(path, sheets)
+    )
+    logged = [(sheet, steps) for sheet, steps in known if steps]
+    if logged:
+        sheet = _named_most(path, [each for each, _ in logged])
+        steps = next(steps for each, steps in logged if each is sheet)
         if len(steps) > warmup:
             return _medians(sheet, steps[warmup:])
-        if steps:
-            problem = f"holds {len(steps)} steps, of which the first {warmup} are left out"
-            raise FileError(str(path), problem, allowed="a log of more steps")
+        problem = f"holds {len(steps)} steps, of which the first {warmup} are left out"
+        raise FileError(str(path), problem, allowed="a log of more steps")
     kinds = "its console, JSON lines, JSON columns by step, CSV, or TensorBoard's events"
     raise FileError(
         str(path),
@@ -102,13 +107,25 @@ def _whole(sheet: LogSheet, found: Iterable[Figures], updates: int) -> list[Figu
     ]
 
 
+def _named_most(path: Path, sheets: Sequence[LogSheet]) -> LogSheet:
+    """Return the sheet of a log: of those whose frameworks log alike, as forks do, that which it names most."""
+    if sheets[0].tells:
+        return sheets[0]
+    alike = [each for each in sheets if each.step == sheets[0].step]
+    if len(alike) == 1:
+        return alike[0]
+    text = read_text(path).lower() if path.is_file() and not event_files(path) else ""
+    return max(alike, key=lambda each: (text.count(each.name), not each.is_fork))
+
+
 def _steps_by_sheet(
     path: Path, sheets: Sequence[LogSheet]
 ) -> Iterator[tuple[LogSheet, list[Figures]]]:
     """Yield the figures of a log's steps as each sheet reads them."""
     if event_files(path):
         logged = events_by_step(path)
-        yield from ((sheet, [_keyed(sheet, each) for each in logged]) for sheet in sheets)
+        for sheet in sheets:
+            yield sheet, _merged(sheet, [_keyed(sheet, each) for each in logged])
         return
     text = read_text(path)
     every = _steps_of_history(text) or _steps_of_columns(text) or _steps_of_csv(text)
@@ -116,7 +133,8 @@ def _steps_by_sheet(
     every = every or [figures for line in lines if (figures := _figures(line))]
     for sheet in sheets:
         printed = _steps_of_blocks(sheet, lines) if sheet.console_step else []
-        yield sheet, printed or [_keyed(sheet, each) for each in every]
+        printed = printed or list(_rows_of_dicts(sheet, lines))
+        yield sheet, _merged(sheet, printed or [_keyed(sheet, each) for each in every])
 
 
 def _unwrapped(lines: Iterable[str], ends: Collection[str]) -> Iterator[str]:
@@ -199,6 +217,29 @@ def _nested_steps(begins: re.Pattern[str], lines: Sequence[str]) -> Iterator[Fig
             step |= _numbers([(key, row["value"])])
     if is_open:
         yield step
+
+
+def _rows_of_dicts(sheet: LogSheet, lines: Iterable[str]) -> Iterator[Figures]:
+    """Yield the figures of each line of a console that holds a Python dict, with the step's number."""
+    if not sheet.console_dict:
+        return
+    begins = re.compile(sheet.console_dict)
+    for raw in lines:
+        line = ENDS_OF_LINE.sub("", raw)
+        if found := begins.search(line):
+            number = _numbers([(sheet.merged_by, found[1])])
+            yield {**_numbers(DICT_FIGURE.findall(line[found.end() :])), **number}
+
+
+def _merged(sheet: LogSheet, rows: Sequence[Figures]) -> list[Figures]:
+    """Return the steps of rows: those of one number are one, where a sheet has a key for it."""
+    if not sheet.merged_by:
+        return list(rows)
+    steps: dict[float, dict[str, float]] = {}
+    for row in rows:
+        if sheet.merged_by in row:
+            steps.setdefault(row[sheet.merged_by], {}).update(row)
+    return list(steps.values()) or list(rows)
 
 
 def _steps_of_csv(text: str) -> list[Figures]:
@@ -366,11 +407,12 @@ def _other_timers(sheet: LogSheet, steps: Sequence[Figures]) -> list[str]:
     group = sheet.step.rpartition("/")[0] + "/"
     known = {sheet.step, *sheet.stages, *(key for key in sheet.stages if "/" in key)}
     keys = dict.fromkeys(key for each in steps for key in each)
-    outer = {key.rpartition("/")[0] for key in sheet.stages}
+    outer = {*sheet.outer, *(key.rpartition("/")[0] for key in sheet.stages)}
     return [
         key
         for key in keys
         if key.startswith(group)
+        and (not sheet.timers or re.fullmatch(sheet.timers, key))
         and key not in known
         and "/" not in key[len(group) :]
         and key not in outer

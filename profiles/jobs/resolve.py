@@ -15,6 +15,7 @@ from rlplan.errors import FileError, nearest_name, unreadable
 from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import check_regular
+from rlplan.framework import FrameworkSheet
 from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync
 from rlplan.models import CONFIG_FILE, ModelArchitecture
 from rlplan.profiles.analytic.efficiencies import architecture_names
@@ -359,12 +360,22 @@ def _as_its_framework_does(job: Job, place: JobPlace) -> Job:
             train=engines.train or sheet.engines.train,
             generate=engines.generate or sheet.engines.generate,
         ),
-        old_log_prob=job.old_log_prob or sheet.old_log_prob,
+        old_log_prob=job.old_log_prob or ("engine" if _reuses(job, sheet) else sheet.old_log_prob),
         weight_sync=WeightSync(
             shared_pool=sync.shared_pool or sheet.weight_sync.shared_pool,
             between_pools=sync.between_pools or sheet.weight_sync.between_pools,
         ),
     )
+
+
+def _reuses(job: Job, sheet: FrameworkSheet) -> bool:
+    """Tell whether a job's updates take their own log-probabilities for the old ones: as if the engine gave them."""
+    once = job.workload.updates * job.workload.epochs == 1
+    learns = job.hyperparameters
+    place = learns.kl_in or load_algorithm(job.algorithm).kl_in
+    penalised = place == "reward" and learns.kl_coefficient > 0
+    capped = learns.importance_cap is not None
+    return job.algorithm in sheet.reuses_log_probs and once and not penalised and not capped
 
 
 def _with_traces_read(job: Job, folder: Path, place: JobPlace) -> Workload:

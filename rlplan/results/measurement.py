@@ -153,6 +153,12 @@ class LogSheet:
         console_prefix: What is put before names of seconds on such lines to make keys of them.
         console_names: Keys of what is printed on such lines under other names.
         of_updates: Whether its steps are updates, of which an iteration has several where its job says so.
+        console_dict: What stands before a Python dict of figures on a line of the console (a regular expression whose
+            group is the step's number), where one step has several.
+        merged_by: Key of that number among a row's figures: rows of one number are one step; empty where each row is.
+        timers: Which keys are of seconds (a regular expression); empty where all of `step`'s group are.
+        outer: Keys of seconds that hold those of stages, and are none.
+        is_fork: Whether another framework, of which this one is a fork, logs alike.
         sources: Where the names are from.
     """
 
@@ -173,6 +179,11 @@ class LogSheet:
     console_prefix: str = ""
     console_names: FrozenDict[str, str] = FrozenDict()
     of_updates: bool = False
+    console_dict: str = ""
+    merged_by: str = ""
+    timers: str = ""
+    outer: tuple[str, ...] = ()
+    is_fork: bool = False
     sources: FrozenDict[str, str]
 
 

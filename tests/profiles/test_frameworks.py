@@ -1,6 +1,7 @@
 """Framework sheets: every choice has a source, and jobs take from them what they leave open."""
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
-from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.profiles.frameworks import data_files, framework_of_sheet, frameworks_with_data
 from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.profiles.sheets import engine_names, load_framework, sheet_names
@@ -90,6 +91,18 @@ def test_a_job_takes_from_its_framework_what_it_leaves_open():
         "fsdp2-hopper"
     )
     assert job(framework="nemo-rl", old_log_prob="engine").old_log_prob == "engine"
+
+
+def test_a_step_of_one_update_takes_its_own_log_probabilities_where_its_framework_does_so():
+    two = replace(job().workload, updates=2)
+    penalised = Hyperparameters(kl_in="reward", kl_coefficient=0.1)
+    assert job(framework="slime").old_log_prob == "engine"
+    assert job(framework="slime", old_log_prob="trainer").old_log_prob == "trainer"
+    assert job(framework="slime", workload=two).old_log_prob == "trainer"
+    assert job(framework="slime", hyperparameters=penalised).old_log_prob == "trainer"
+    alone = FrozenDict({"actor": "qwen3-4b"})
+    assert job(framework="slime", algorithm="gspo", models=alone).old_log_prob == "trainer"
+    assert job(framework="miles").old_log_prob == "trainer"
 
 
 def test_an_unknown_framework_is_one_message():

@@ -61,6 +61,40 @@ def test_a_check_names_first_what_makes_it_doubtful(script, rlplan):
     assert json.loads(told.out)["doubtful"] == [lines[1].removeprefix("doubtful: ")]
 
 
+SLIME = """
+CKPT_ARGS=(
+   --hf-checkpoint /models/Qwen3-8B
+   --ref-load /models/Qwen3-8B_torch_dist
+   --save /models/Qwen3-8B_slime/
+)
+PERF_ARGS=(--tensor-model-parallel-size 2 --sequence-parallel --recompute-granularity full --recompute-method uniform
+   --recompute-num-layers 1 --use-dynamic-batch-size --max-tokens-per-gpu 9216)
+ray job submit -- python3 train.py --actor-num-nodes 1 --actor-num-gpus-per-node 8 --colocate ${CKPT_ARGS[@]} \\
+   --num-rollout 100 --rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len 4096 \\
+   --global-batch-size 256 ${PERF_ARGS[@]} --rollout-num-gpus-per-engine {engine} --sglang-mem-fraction-static 0.6 \\
+   --attention-dropout 0.0 --hidden-dropout 0.0 --use-kl-loss --rollout-batchsize 64
+"""
+
+
+@pytest.mark.usefixtures("project")
+def test_a_script_of_slime_s_is_told_by_its_flags_checked_and_written_again(rlplan):
+    Path("run-slime.sh").write_text(SLIME.replace("{engine}", "2"))
+    sound = rlplan("check", "run-slime.sh", *GPU)
+    assert sound.code == 0, sound.err
+    lines = sound.out.splitlines()
+    assert lines[0] == "run-slime.sh: runs; memory: fits"
+    assert lines[1].startswith("assumed: prompts of at most 2,048 tokens")
+    assert lines[3] == "not understood, and not counted: rollout-batchsize=64 (run-slime.sh:12)"
+    written = ("--out", "job.yaml", "--plan", "plan.yaml")
+    assert rlplan("import", "slime", "run-slime.sh", *GPU, *written).code == 0
+    assert rlplan("export", "plan.yaml", "--to", "slime", "--out", "again.sh").code == 0
+    assert "--rollout-num-gpus-per-engine 2" in Path("again.sh").read_text()
+    Path("broken.sh").write_text(SLIME.replace("{engine}", "3"))
+    broken = rlplan("check", "broken.sh", *GPU)
+    assert broken.code == 1
+    assert "[engines-divide-the-gpus]" in broken.out
+
+
 def test_a_check_as_json(script, rlplan):
     found = json.loads(rlplan("check", script, *GPU, "--json").out)
     assert found["will_run"] is True

@@ -98,7 +98,10 @@ def start_of(
         folder: Where Python programs are looked for whose calls start a training; None does not look.
     """
     for place in range(len(words)):
+        behind = tuple(words[place + 1 :])
         number = words_that_start(sheet.starts, words, place)
+        if fits_any(words[place].value, sheet.plain_starts) and telling_keys(sheet, behind):
+            number = 1
         if number:
             name = " ".join(word.value for word in words[place : place + number])
             behind, before = tuple(words[place + number :]), tuple(words[:place])
@@ -284,7 +287,8 @@ def read_configuration(
         return Settings(sheet, flat, str(path), notes=notes)
     if path.suffix == PYTHON and sheet.launch.starts and path.is_file():
         return _of_program(sheet, path, [Text(word) for word in given[1:]])
-    if path.is_file():
+    is_program = path.suffix == PYTHON
+    if path.is_file() and not is_program:
         script = _Script(sheet, taken_as, environment)
         return script.settings(path, given[1:], evaluated)
     if path.suffix == ".sh":
@@ -295,6 +299,11 @@ def read_configuration(
     start = start_of(sheet, command.words, taken_as)
     if start is None:
         _refuse(sheet, [command], file)
+        if is_program and path.is_file():
+            problem = "is a Python program, of which nothing is run to see what it starts"
+            raise FileError(
+                str(path), problem, allowed="a script, or behind -- the command that it prints"
+            )
         return bare
     settings = _of_start(sheet, start, file, Path(), ())
     return _with_launch(settings, start, Path(), command, ())
@@ -325,12 +334,28 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     """Tell whether a script's text, or a command line, names what starts a framework's training."""
     sheet, given = load_config_sheet(framework), list(words)
     path = Path(given[0])
-    text = script_text(path).split() if path.is_file() else given
     if path.suffix == PYTHON and path.is_file():
         return has_call(path, sheet.launch.starts)
-    plain = [Text(word.strip("\"'")) for word in text]
-    named = any(words_that_start(sheet.starts, plain, place) for place in range(len(plain)))
-    return named or len(telling_keys(sheet, plain)) >= TELLING
+    plain = [Text(word.strip("\"'")) for word in _texts(given)]
+    telling = len(telling_keys(sheet, plain))
+    names = (*sheet.starts, *(sheet.plain_starts if telling else ()))
+    named = any(words_that_start(names, plain, place) for place in range(len(plain)))
+    return named or telling >= TELLING
+
+
+def most_named(frameworks: Sequence[str], words: Iterable[str]) -> Sequence[str]:
+    """Return, of frameworks whose commands are alike, those that a script or command line names most often."""
+    given = list(words)
+    text = " ".join([*given, *_texts(given)]).lower()
+    counts = {name: len(re.findall(rf"(?<![a-z]){name}(?![a-z])", text)) for name in frameworks}
+    return [name for name in frameworks if counts[name] == max(counts.values())]
+
+
+def _texts(words: Iterable[str]) -> list[str]:
+    """Return the words of a script's text, or of a command line."""
+    given = list(words)
+    path = Path(given[0])
+    return script_text(path).split() if path.is_file() else given
 
 
 def script_text(path: Path) -> str:
@@ -491,7 +516,7 @@ class _Script:
             problem += f"; nothing tells that this is one: {', '.join(last)}"
         if found.gaps:
             problem += f"; not evaluated: {found.gaps[0]}"
-        usual = ", ".join(self.sheet.starts[:MOST_NAMED])
+        usual = ", ".join((*self.sheet.plain_starts, *self.sheet.starts)[:MOST_NAMED])
         allowed = f"a script that starts {usual}, or --as MODULE for a start of another name"
         return FileError(str(path), problem, allowed=allowed)
 
@@ -517,7 +542,7 @@ def _refuse(sheet: ConfigSheet, commands: Sequence[Command], file: str) -> None:
                     f"{file}:{command.line}" if command.line else file,
                     f"{what}; rlplan reads {sheet.title}'s training with RL",
                     value=word.value,
-                    allowed=", ".join(sheet.starts[:MOST_NAMED]),
+                    allowed=", ".join((*sheet.plain_starts, *sheet.starts)[:MOST_NAMED]),
                 )
 
 
@@ -565,7 +590,7 @@ def _with_launch(
     }
     if start.program is not None:
         found = python_keys(start.program, sheet.launch.calls, settings.flat)
-        own = found.options - set(sheet.every_key())
+        own = found.options - set(sheet.named())
         flat = {key: given for key, given in flat.items() if key not in own}
         flat = {**found.defaults, **flat, **found.flat}
         starts = (each for each in found.callees if fits_any(each, sheet.launch.starts))
@@ -711,7 +736,7 @@ def _assumed_values(sheet: ConfigSheet, flat: Flat, doubts: Mapping[str, str]) -
 
 
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
-    given = flags_of(words, file) if sheet.arguments == "flags" else _overrides(words, file)
+    given = _flags(sheet, words, file) if sheet.arguments == "flags" else _overrides(words, file)
     return {
         sheet.older.get(key, key): replace(each, older=key) if key in sheet.older else each
         for key, each in given.items()
@@ -745,6 +770,17 @@ def _overrides(words: list[Text], file: str) -> Flat:
                 given = replace(_given(word, "", file), value=leaf)
                 flat[key] = replace(given, added=bool(found[1]))
     return flat
+
+
+def _flags(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
+    settings = (*sheet.settings.values(), *sheet.losses.values())
+    switches = (
+        key
+        for each in settings
+        if isinstance(each.default, bool) or "True" in each.values
+        for key in each.keys
+    )
+    return flags_of(words, file, frozenset(switches))
 
 
 def _given(word: Text, value: str, file: str) -> GivenValue:

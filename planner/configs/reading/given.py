@@ -1,7 +1,7 @@
 """Values of a configuration: one flat mapping of dotted keys, each with where it was given."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,8 +76,15 @@ def _mapping(text: str) -> dict[str, object] | None:
     return data if isinstance(data, dict) and all(isinstance(key, str) for key in data) else None
 
 
-def flags_of(words: Iterable[Text], file: str) -> Flat:
-    """Return the values of argparse's flags: one word, several, or none for a switch; a mapping has keys of its own."""
+# What stands in place of words that a command would print.
+UNKNOWN_WORD: Final = "$(...)"
+
+
+def flags_of(words: Iterable[Text], file: str, switches: Collection[str] = ()) -> Flat:
+    """Return the values of argparse's flags: one word, several, or none for a switch; a mapping has keys of its own.
+
+    What could not be evaluated behind a switch, or behind a flag's value, stands for flags that nobody knows.
+    """
     flat: Flat = {}
     name, values = "", list[Text]()
 
@@ -103,6 +110,11 @@ def flags_of(words: Iterable[Text], file: str) -> Flat:
             keep()
             head, equals, tail = word.value.removeprefix("--").partition("=")
             flag, name, values = word, head, [word.with_value(tail)] if equals else []
+        elif word.gaps and word.value == UNKNOWN_WORD and (values or name in switches):
+            gap = word.gaps[0]
+            flat[gap.source] = GivenValue(
+                value=gap.reason, where=place_of(word, file), gaps=word.gaps
+            )
         elif word.value.strip() and word.value != "\\":
             values.append(word)
     keep()

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from rlplan.files.decoding import read_yaml
+from rlplan.files.decoding import decode, load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Role
 from rlplan.plan import Recompute
@@ -17,6 +18,8 @@ from rlplan.profiles.frameworks import data_files
 Scalar = bool | int | float | str | None
 
 ROLE = "{role}"
+# The key by which a sheet names the framework that its own was forked from.
+FORK_KEY: Final = "forked_from"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,10 +219,10 @@ class ConfigSheet:
         refuses_unknown: Whether its start stops at keys that it does not know, so that a configuration which has some
             is of a copy that has more.
         file_key: Key whose value names the YAML file of a configuration; empty where the flag `--config` does.
-        starts: Modules and scripts that train with RL, as patterns; what follows one is its command line.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line. One of two
             words is a program and its command.
         launch: Where keys stand beside that command line.
+        plain_starts: Those whose names say nothing, as patterns: they count where one of `start_keys` follows.
         fork_starts: Those of frameworks that are built on it, as patterns; they are taken as its own.
         start_keys: Keys, as patterns, that no other program has: a Python program with two of them is such a fork's.
         refused_starts: Those that train otherwise, and what they do.
@@ -271,6 +274,7 @@ class ConfigSheet:
     file_key: str = ""
     starts: tuple[str, ...]
     launch: LaunchSheet = NO_LAUNCH
+    plain_starts: tuple[str, ...] = ()
     fork_starts: tuple[str, ...] = ()
     start_keys: tuple[str, ...] = ()
     refused_starts: FrozenDict[str, str] = FrozenDict()
@@ -307,14 +311,6 @@ class ConfigSheet:
                 yield from map(setting.of, self.roles.values())
         yield from (*self.settings.values(), *self.losses.values())
 
-    def every_key(self) -> tuple[str, ...]:
-        """Return the keys that are known by name, patterns left out."""
-        named = (key for each in self.every_setting() for key in (*each.keys, *each.over))
-        told = (*self.not_modelled, *self.changes_work)
-        others = (name for key in told for name in spelled(key, self.roles))
-        every = dict.fromkeys((*named, *self.harmless(), *others))
-        return tuple(key for key in every if not set(key) & set("*?"))
-
     def harmless(self) -> set[str]:
         """Return the keys, and patterns of keys, that change neither time nor memory."""
         return {
@@ -323,6 +319,20 @@ class ConfigSheet:
             for key in keys
             for name in spelled(key, self.roles)
         }
+
+    def named(self) -> Iterator[str]:
+        """Yield every key that it names, patterns of keys left out."""
+        yield from (key for key in self._every_key() if not set("*?") & set(key))
+
+    def named_patterns(self) -> Iterator[str]:
+        """Yield every pattern of keys that it has."""
+        yield from (key for key in self._every_key() if set("*?") & set(key))
+
+    def _every_key(self) -> Iterator[str]:
+        said = (*self.not_modelled, *self.changes_work)
+        written = (name for key in said for name in spelled(key, self.roles))
+        settings = (key for each in self.every_setting() for key in (*each.keys, *each.over))
+        yield from dict.fromkeys((*settings, *self.refused_switches, *self.harmless(), *written))
 
     def of(self, version: str) -> "ConfigSheet":
         """Return it as one of the known versions has it."""
@@ -423,4 +433,24 @@ def load_config_sheet(name: str) -> ConfigSheet:
         MissingPartError: Its keys are not known.
     """
     check_parts(name, "keys")
-    return read_yaml(ConfigSheet, data_files("keys")[name])
+    path = data_files("keys")[name]
+    return decode(ConfigSheet, _keys_of(path), str(path))
+
+
+def _keys_of(path: Path) -> Any:  # noqa: ANN401 -- as a file has it; `decode` refuses what is no sheet
+    """Return what a sheet of keys holds: what it says, over all that the framework's has which it was forked from.
+
+    Of a section that both have, what the fork says counts, key by key; null takes a key away.
+    """
+    data = load_yaml(path)
+    if not isinstance(data, dict) or FORK_KEY not in data:
+        return data
+    base = _keys_of(data_files("keys")[data.pop(FORK_KEY)])
+    merged = dict(base)
+    for key, value in data.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        over = {**base[key], **value} if both else value
+        merged[key] = (
+            {name: each for name, each in over.items() if each is not None} if both else over
+        )
+    return merged

@@ -17,7 +17,7 @@ from rlplan.planner.configs.shell.commands import (
     short,
 )
 from rlplan.planner.configs.shell.conditions import Truth, inverse, number_is_true, truth_of
-from rlplan.planner.configs.shell.text import Gap, Text
+from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap, Text
 from rlplan.planner.configs.shell.words import RefusedError, line_of, source
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ MOST_UNCOUNTED: Final = 100
 
 # A test of whether a variable is empty.
 _EMPTY: Final = re.compile(r"-z\s+\"?\$\{?(\w+)(?::?-)?\}?\"?\s")
+
+# The variables of a condition.
+_USED: Final = re.compile(r"\$\{?(\w+)")
 
 # What of a condition asks for the script's arguments.
 _ARGUMENTS: Final = re.compile(r"\$(#|\{?[1-9]\b|\{#[@*]?\})")
@@ -98,7 +101,7 @@ class Branches(Commands, ABC):
             return self._kept(ending)
         self.note(node, f"it stops here: {ending.left.message}")
         for name in self._empty_names(tests):
-            if getattr(self.words.variables[name], "gaps", ()):
+            if getattr(self.words.variables.get(name), "gaps", ()):
                 continue
             gap = Gap(
                 line=line_of(node), source=f"${name}", reason=f"{name} is not set", unset=True
@@ -112,10 +115,10 @@ class Branches(Commands, ABC):
         return bool(self._empty_names(tests)) or (of_arguments and not self.words.arguments)
 
     def _empty_names(self, tests: list["Node"]) -> list[str]:
-        """Return the variables of which `[ -z "$NAME" ]` is true since they have an empty default."""
+        """Return the variables of which `[ -z "$NAME" ]` is true since they have an empty default, there or before."""
         found = []
         for name in _asked_for(tests):
-            value = self.words.variables.get(name)
+            value = self.words.variables.get(name, Text(""))
             if isinstance(value, Text) and not value.with_empty(Gap.is_argument).value:
                 found.append(name)
         return found
@@ -141,8 +144,16 @@ class Branches(Commands, ABC):
         if usual is not None and ending.left is None:
             return self._kept(ending)
         text = "; ".join(map(short, tests))
-        self._leave_out(node, f"it is not known whether `{text}`", [node])
+        where = f", which {OF_THE_RUN}" if self._asks_for_the_machine(tests) else ""
+        self._leave_out(node, f"it is not known whether `{text}`{where}", [node])
         return None
+
+    def _asks_for_the_machine(self, tests: Sequence["Node"]) -> bool:
+        """Return whether a condition is not known since what it asks for is known only where the script runs."""
+        names = {name for test in tests for name in _USED.findall(source(test))}
+        values = (self.words.variables.get(name) for name in names)
+        gaps = (gap for value in values if isinstance(value, Text) for gap in value.gaps)
+        return any(gap.reason.endswith(OF_THE_RUN) for gap in gaps)
 
     def _if_unset(self, tests: list["Node"]) -> Truth:
         """Return what a test says where variables are empty that nothing sets."""

@@ -182,6 +182,8 @@ class Commands:
         searched = self._searched(words) if name in SEARCHES else None
         if searched is not None:
             return searched
+        if name == "printf" and len(words) > 3 and words[1].value == "-v":  # noqa: PLR2004 -- -v NAME FORMAT
+            return self._print_into(words, node)
         if name in PROGRAMS and self._print_of(words, node):
             return True
         text = " ".join(word.value for word in words)
@@ -238,6 +240,19 @@ class Commands:
         if printed is not None:
             self._print(Text(printed, line_of(node)))
         return printed is not None
+
+    def _print_into(self, words: list[Text], node: "Node") -> Truth:
+        """Play `printf -v NAME FORMAT ...`: what it prints becomes a variable."""
+        text = joined(words[3:], " ", line_of(node))
+        printed = printed_by(["printf", *(word.value for word in words[3:])], "")
+        if text.gaps or printed is None:
+            own = Gap(line=line_of(node), source=short(node), reason="it is not run")
+            self.words.variables[words[2].value] = Text(
+                "$(...)", line_of(node), text.gaps or (own,)
+            )
+            return None
+        self.words.variables[words[2].value] = Text(printed, line_of(node))
+        return True
 
     def _start(self, words: list[Text], node: "Node") -> None:
         given = [part for part in node.children if part.type == "variable_assignment"]

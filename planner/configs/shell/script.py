@@ -57,6 +57,9 @@ _SLURM: Final = {
     "gpus": ("SLURM_GPUS",),
 }
 
+# `[0]*$NAME`, as lists of layers are written: the grammar breaks a word behind such a star where a variable follows.
+_STARRED: Final = re.compile(r"\]\*\$(\w+)")
+
 # `NAME=<what to write here>`: a blank that somebody is to fill in, which to a shell is no assignment.
 _BLANKS: Final = re.compile(r"(?m)^(\s*(?:export\s+)?\w+=)(<[A-Za-z_][^<>|;&'\n]*>)(?=\s*$)")
 
@@ -96,7 +99,7 @@ def evaluate(
         variables |= {"0": Text(str(path)), "BASH_SOURCE": (Text(str(path)),)}
     given = tuple(map(_text, arguments))
     script = _Script(variables, given, dict(probes or {}), wanted, parse)
-    plain = _IN_A_PATH.sub(r"${\1}", _BLANKS.sub(r"\1'\2'", text))
+    plain = _IN_A_PATH.sub(r"${\1}", _BLANKS.sub(r"\1'\2'", _unbroken(text)))
     root = parse(_BACKTICKS.sub(_substitution, plain))
     try:
         script.block(root.children)
@@ -116,6 +119,11 @@ def evaluate(
     read = {id(each) for each in script.words.read}
     script.found.unread = tuple(each for each in given if id(each) not in read)
     return script.found
+
+
+def _unbroken(text: str) -> str:
+    """Return a script's text with words whole that the grammar would break."""
+    return _STARRED.sub(r"]*${\1}", text)
 
 
 def _substitution(found: re.Match[str]) -> str:
@@ -473,7 +481,8 @@ class _Script(Branches):
         outer = variables.get("BASH_SOURCE", ())
         variables["BASH_SOURCE"] = (Text(str(path)), *(outer if isinstance(outer, tuple) else ()))
         try:
-            return self.block(self._parse(path.read_text("utf-8", "replace")).children)
+            text = _unbroken(path.read_text("utf-8", "replace"))
+            return self.block(self._parse(text).children)
         except ReturnError:
             return True
         finally:

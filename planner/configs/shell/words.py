@@ -111,12 +111,22 @@ class Words:
     def _variable(self, name: str, node: "Node", *, quoted: bool) -> list[Text]:
         if name in _ALL:
             self.read.extend(self.arguments)
-            return _all(name, self.arguments, node, quoted=quoted)
+            return self._all(name, self.arguments, node, quoted=quoted)
         value = self._value(name)
         if value is None:
             return [self._unset(name, node)]
         first = _first(value)
         return [first] if quoted else _split(first)
+
+    def _all(self, sign: str, items: tuple[Text, ...], node: "Node", *, quoted: bool) -> list[Text]:
+        """Return the words of an array: one by one, or all as one where `*` stands in quotes."""
+        if not quoted:
+            return [each for item in items for each in _split(item)]
+        if sign != "*":
+            return list(items)
+        between = self.variables.get("IFS")
+        separator = " " if between is None else _first(between).value[:1]
+        return [joined(items, separator, line_of(node))]
 
     def _unset(self, name: str, node: "Node") -> Text:
         reason = f"argument {name} is not given" if name.isdecimal() else f"{name} is not set"
@@ -152,7 +162,7 @@ class Words:
                 return list(sliced)
             self.read.extend(items if name in _ALL else ())
             if len(parts) == 1:
-                return _all(index or name, items, node, quoted=quoted)
+                return self._all(index or name, items, node, quoted=quoted)
             value = joined(items, " ", line_of(node)) if items else None
         elif index is not None and name in self.maps:
             value = self.variables.get(f"{name}[{self.index(parts[0]).value}]")
@@ -317,13 +327,6 @@ def _parts(node: "Node") -> Iterator[tuple["Node | None", str]]:
         else:
             yield part, between
         at = part.end_byte
-
-
-def _all(sign: str, items: tuple[Text, ...], node: "Node", *, quoted: bool) -> list[Text]:
-    """Return the words of an array: one by one, or all as one where `*` stands in quotes."""
-    if not quoted:
-        return [each for item in items for each in _split(item)]
-    return [joined(items, " ", line_of(node))] if sign == "*" else list(items)
 
 
 def _slice(items: tuple[Text, ...], bounds: list[str], name: str) -> tuple[Text, ...]:

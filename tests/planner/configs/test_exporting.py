@@ -96,6 +96,13 @@ def test_an_exported_plan_is_imported_as_itself(target, seed, tmp_path_factory):
     assert found.resolved.workload.sequences == plan.job.workload.sequences
 
 
+def test_slime_is_told_a_token_budget_or_a_micro_batch():
+    for plan, written in plans("slime", 12):
+        packed = plan.tasks["actor.update"].token_budget is not None
+        assert ("--max-tokens-per-gpu" in written.text) == packed
+        assert ("--micro-batch-size" in written.text) != packed
+
+
 def test_split_placements_are_refused_by_role_for_verl():
     plan = next(plan for plan, _ in plans("openrlhf", 40) if _holds_reference_alone(plan))
     with pytest.raises(FileError, match=r"holds the reference.*verl 0.9.1 cannot do that"):
@@ -230,7 +237,10 @@ def small_job():
     [
         "nemo-rl",
         "easyr1",
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("openrlhf", "verl")),
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in ("miles", "openrlhf", "slime", "verl")
+        ),
     ],
 )
 def test_a_search_for_a_framework_finds_what_it_runs(target):

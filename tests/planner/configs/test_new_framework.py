@@ -288,7 +288,7 @@ def test_sheets_are_found_in_a_framework_s_folder(found):
 
 
 def test_one_function_answers_which_frameworks_have_which_parts(found):
-    assert set(frameworks_with("log")) >= {"nemo-rl", "openrlhf", "pocket-rl", "verl"}
+    assert set(frameworks_with("log")) >= {"nemo-rl", "openrlhf", "pocket-rl", "slime", "verl"}
     assert "pocket-rl" in frameworks_with("steps", "sync", "log", "keys", "reading", "writing")
     assert "pocket-rl" not in frameworks_with("rules")
     assert {"bare-rl", "pocket-rl", "miles"} <= set(frameworks_with())

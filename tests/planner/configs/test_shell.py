@@ -64,6 +64,9 @@ SCRIPTS = {
     "assignments of a substitution": ("A=1; B=$(A=2; echo $A); launch $A $B", "1 2"),
     "what is echoed": ("launch $(echo -n a; echo b) \"$(echo -e 'c\\td')\"", "ab|c\td"),
     "a case of an argument that is not given": ('case "$3" in "") launch none ;; *) launch some ;; esac', "none"),
+    "printing into a variable": ("A=(0 1 1); printf -v F '[%s]' \"$(IFS=', '; echo \"${A[*]}\")\"; launch \"$F\" \"${A[*]}\"", "[0,1,1]|0 1 1"),
+    "a star before a variable": ("N=1; M=3; A=(x [0]*$N+[1]*$M); launch ${A[1]}", "[0]*1+[1]*3"),
+    "a variable without a value of its own": ('if [ -z "${V:-}" ]; then V=usual; fi; launch "$V"', "usual"),
     "appended text": ("A=x; A+=y; export B=${A}z; launch $B", "xyz"),
 }  # fmt: skip
 ARGUMENTS = ("p q", "r")

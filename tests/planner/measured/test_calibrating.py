@@ -158,6 +158,54 @@ def test_json_columns_of_nemo_rl_are_read_too(tmp_path):
     assert log.response_tokens == 795.0
 
 
+SLIME = {
+    "perf": {"rollout/response_len/max": 8192, "rollout/truncated_ratio": 0.01, "perf/rollout_time": 40.5},
+    "rollout": {"rollout/response_lengths": 1000.5, "rollout/total_lengths": 1200.5},
+    "train": {
+        "perf/update_weights_time": 3.1, "perf/sleep_time": 1.5, "perf/train_wait_time": 50.0, "perf/train_time": 27.0,
+        "perf/ref_log_probs_time": 5.5, "perf/actor_train_time": 20.5, "perf/ref_log_probs_tflops": 300.0,
+        "perf/step_time": 77.0, "perf/wait_time_ratio": 0.6,
+    },
+}  # fmt: skip
+
+
+def lines_of_slime(step):
+    """Return the lines of a step: one of what was generated, one of its lengths, one of the update."""
+    yield f"(RolloutManager pid=31) [2026-08-21 10:00:00] rollout_metrics.py:268 - perf {step}: {SLIME['perf']}"
+    yield f"(MegatronTrainRayActor pid=7) train_metric_utils.py:131 - rollout {step}: {SLIME['rollout']}"
+    yield f"\x1b[36m(MegatronTrainRayActor pid=7)\x1b[0m train_metric_utils.py:401 - perf {step}: {SLIME['train']}"
+
+
+@pytest.mark.parametrize(
+    ("save", "name"), [("", "slime"), ("saving to /models/Qwen3-4B_miles/", "miles")]
+)
+def test_lines_of_one_step_of_slime_s_console_are_one_step(tmp_path, save, name):
+    path = tmp_path / "run.log"
+    path.write_text(
+        "\n".join([save, *(line for step in range(3) for line in lines_of_slime(step))])
+    )
+    log = read_log(path)
+    assert (log.sheet.name, log.steps, log.step_seconds) == (name, 2, 77.0)
+    assert log.stage_seconds == {
+        "generation": 40.5, "reference": 5.5, "update_actor": 20.5, "weight_sync": 3.1,
+    }  # fmt: skip
+    assert (log.prompt_tokens, log.response_tokens) == (200.0, 1000.5)
+    assert (log.longest_response, log.clip_ratio) == (8192.0, 0.01)
+    assert log.other_seconds == {"sleep_time": 1.5}
+
+
+def test_rows_of_one_step_that_a_tracker_of_slime_s_has_are_one_step(tmp_path):
+    path = tmp_path / "run.jsonl"
+    rows = [
+        {**figures, "rollout/step": step, "_step": 3 * step + place}
+        for step in range(3)
+        for place, figures in enumerate(SLIME.values())
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    log = read_log(path)
+    assert (log.steps, log.step_seconds, log.stage_seconds["generation"]) == (2, 77.0, 40.5)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -1,0 +1,471 @@
+"""Read a command line of Megatron's flags and a rollout's: one pool that trains, SGLang on it or beside it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+from rlplan.algorithms import load_algorithm
+from rlplan.job import (
+    USUAL_WEIGHT_SYNC,
+    DynamicSampling,
+    Engines,
+    Hyperparameters,
+    KlPlace,
+    OldLogProb,
+    Role,
+    TrainerOptions,
+    WeightSync,
+)
+from rlplan.models import Adapter, Precision, TrainingPrecision
+from rlplan.plan import Recompute, TaskPlan
+from rlplan.planner.configs.losses import (
+    NO_LIMIT,
+    algorithm_of,
+    given_losses,
+    kl_place,
+    sampling_guess,
+)
+from rlplan.planner.configs.megatron.model import (
+    USUAL_LONGEST_PROMPT,
+    WrittenModel,
+    take_model_of_file,
+    written_model,
+)
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
+from rlplan.planner.configs.sizes import (
+    divided,
+    models_of,
+    role_sizes,
+    trainer_options,
+    updates_of,
+)
+from rlplan.planner.plans.trained import TrainerSizes
+
+ENGINE: Final = "sglang-0.5"
+MEGATRON: Final = "megatron"
+ASYNC: Final = "train_async.py"
+# Sequences that slime's client has under way at an engine at most (sglang_server_concurrency).
+CONCURRENCY: Final = 512
+GPUS_OF_A_NODE: Final = 8
+NODE_SIZES: Final = (8, 4, 2, 1)
+DAPO, GRPO, PPO = "dapo", "grpo", "ppo"
+# What slime's own rollouts are called: the usual one, and the same with each response streamed.
+USUAL_ROLLOUTS: Final = ("sglang_rollout.generate_rollout", "sglang_streaming_rollout")
+FULLY_ASYNC: Final = "fully_async"
+# Models whose checkpoints are of FP8 where they were published (config.json, quantization_config).
+PUBLISHED_FP8: Final = frozenset(
+    {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
+)
+FOUR_BITS_NOTE: Final = "the engine's weights of four bits are forecast as those of 16"
+PROMPT_GUESS: Final = "prompts of at most {:,} tokens; {} says it"
+GPUS_GUESS: Final = (
+    "{} GPUs a node: the script counts those of the machine on which it runs (line {}); a variable that it reads "
+    "says otherwise"
+)
+BATCH_NOTE: Final = (
+    "an update of {} samples, a micro-batch for every copy of the model, as Megatron has it where neither "
+    "global-batch-size nor num-steps-per-rollout is given"
+)
+WRITTEN_NOTE: Final = "the model is taken as the flags write it out: {}"
+UNKNOWN_NOTE: Final = "no sheet is of {}"
+OTHER_NOTE: Final = "the sheet of {} has other sizes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """Hold what a framework has of its own in how it runs.
+
+    Attributes:
+        trainer: Name of its sizes in the sheet of keys.
+        reuses_log_probs: Whether the update of a step that has one takes its own log-probabilities for the old ones.
+        weight_sync: Where that is not its usual one.
+        adapter: That is trained.
+        critic_leaves: Whether a trainer with a critic leaves the GPUs whatever the flags say.
+        one_pool: Whether colocate lets no engine have other GPUs than those that train, whatever the flags say.
+        mode: What a run's mode, staleness and responses under way are; nothing in synchronous training.
+    """
+
+    trainer: str = MEGATRON
+    reuses_log_probs: bool = False
+    weight_sync: WeightSync = USUAL_WEIGHT_SYNC
+    adapter: Adapter | None = None
+    critic_leaves: bool = False
+    one_pool: bool = False
+    mode: Mapping[str, Any] | None = None
+
+
+def run_by(settings: Settings, ways: Ways) -> Run:
+    """Return what a configuration trains, and how, in a framework's ways.
+
+    Raises:
+        FileError: It learns from texts, or a key that matters cannot be imported; it is named.
+    """
+    settings.unmapped("loss")
+    take_model_of_file(settings)
+    models, keys = models_of(settings, _roles(settings))
+    written = written_model(settings)
+    own = written.own
+    train_gpus, rollout_gpus = gpus_of(settings)
+    if not (rollout_gpus or ways.one_pool):
+        _doubt_other_gpus(settings, train_gpus)
+    if not (rollout_gpus or _rollout_leaves(settings)):
+        settings.leave_out("keeps_rollout", "an engine that stays in memory while others work")
+    pools = [RunPool(name=TRAIN_POOL, gpus=train_gpus, roles=tuple(models))]
+    if rollout_gpus:
+        pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout_gpus, roles=("actor",)))
+    sizes = {role: _sizes(settings, ways, role, train_gpus) for role in models}
+    work = _work(settings, sizes["actor"].dp)
+    sampling = sampling_of(settings)
+    say_doubts(settings)
+    return Run(
+        framework=settings.sheet.trainers[ways.trainer].framework,
+        trainer=ways.trainer,
+        rollout="sglang",
+        engines=Engines(
+            train=settings.sheet.trainers[ways.trainer].engine,
+            generate=ENGINE,
+            sleeps=bool(rollout_gpus) or _rollout_leaves(settings),
+        ),
+        algorithm=algorithm(settings),
+        models=models,
+        model_keys=keys,
+        architectures={} if own is None else dict.fromkeys(models, own),
+        work=_begun(settings, work, sampling),
+        groups=(_nodes(settings, train_gpus, rollout_gpus),),
+        pools=tuple(pools),
+        generate=_generation(settings, pools[-1]),
+        trainers=sizes,
+        options={role: _options(settings, ways, role) for role in models},
+        loss=_loss(settings),
+        old_log_prob=_old_log_prob(settings, reuses=ways.reuses_log_probs and work.updates == 1),
+        weight_sync=ways.weight_sync,
+        precision=_precision(settings),
+        rollout_precision="fp8" if is_fp8(models["actor"], written.sheet) else None,
+        kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")),
+        adapter=ways.adapter,
+        dynamic_sampling=sampling,
+        bucket_bytes=settings.optional_whole("bucket_bytes"),
+        notes=tuple(_notes(settings, models["actor"], written, sizes["actor"].dp)),
+        guesses=tuple(_guesses(settings, work, sampling)),
+        **(ways.mode or {}),
+    )
+
+
+def _old_log_prob(settings: Settings, *, reuses: bool) -> OldLogProb:
+    """Return where old log-probabilities come from: without a pass of their own it is as if the engine gave them."""
+    engine = settings.on("rollout_log_probs") and not settings.on("mismatch_metrics")
+    return "engine" if engine or reuses else "trainer"
+
+
+def gpus_of(settings: Settings) -> tuple[int, int]:
+    """Return the GPUs that train, and those that only generate.
+
+    Raises:
+        FileError: Nothing says how many generate beside training.
+    """
+    train = settings.whole("actor_nodes") * gpus_of_a_node(settings)
+    if settings.on("colocate"):
+        return train, 0
+    rollout = settings.optional_whole("rollout_gpus")
+    if rollout is None or rollout < 1:
+        problem = "is missing: no GPU generates, and colocate is off"
+        raise settings.refused("rollout_gpus", problem, "at least 1, or --colocate")
+    return train, rollout
+
+
+def _doubt_other_gpus(settings: Settings, train: int) -> None:
+    if settings.optional_whole("rollout_gpus") not in {None, train}:
+        settings.doubt("rollout_gpus", "engines on other GPUs than those that train")
+
+
+def gpus_of_a_node(settings: Settings) -> int:
+    """Return the GPUs of a node that train: slime's usual where a script counts those of its machine."""
+    if _counted(settings):
+        settings.used.add(settings.key_of("actor_gpus_per_node"))
+        return GPUS_OF_A_NODE
+    return settings.whole("actor_gpus_per_node")
+
+
+def _counted(settings: Settings) -> list[Gap]:
+    """Return what is not known of a node's GPUs since it is of the machine on which the script runs."""
+    given = settings.flat.get(settings.key_of("actor_gpus_per_node"))
+    gaps = () if given is None else given.gaps
+    return [gap for gap in gaps if gap.reason.endswith(OF_THE_RUN)]
+
+
+def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
+    """Return GPUs of a node, and nodes: pools of few GPUs stand together in one."""
+    per_node, nodes = gpus_of_a_node(settings), settings.whole("actor_nodes")
+    if not rollout:
+        return per_node, nodes
+    largest = settings.optional_whole("gpus_per_node") or (
+        per_node if nodes > 1 else max(per_node, GPUS_OF_A_NODE)
+    )
+    gpus = train + rollout
+    if gpus <= largest:
+        return gpus, 1
+    size = next(each for each in (largest, *NODE_SIZES) if gpus % each == 0)
+    return size, gpus // size
+
+
+def compares(settings: Settings) -> bool:
+    """Tell whether the actor is compared with a reference: with a weight of 0 too (ray/placement_group.py, with_ref)."""
+    return settings.on("kl_loss") or settings.number("kl_reward_weight") != 0
+
+
+def _roles(settings: Settings) -> dict[Role, str]:
+    names: dict[Role, str] = {"actor": "model"}
+    if compares(settings):
+        names["reference"] = "model"
+    if settings.word("estimator") == PPO:
+        names["critic"] = "model"
+    return names
+
+
+def filters(settings: Settings) -> bool:
+    """Tell whether groups are dropped by a function of their rewards."""
+    return settings.is_given("filters")
+
+
+def algorithm(settings: Settings) -> str:
+    """Return the algorithm: that of the estimator, or DAPO where its groups are filtered and no reference compares."""
+    name = algorithm_of(settings, compares=compares(settings))
+    return DAPO if name == GRPO and filters(settings) and not compares(settings) else name
+
+
+def sampling_of(settings: Settings) -> DynamicSampling | None:
+    """Return how groups are sampled again: until enough have passed, without a limit (rollout/sglang_rollout.py)."""
+    if not filters(settings) or not load_algorithm(algorithm(settings)).resamples:
+        return None
+    return DynamicSampling(max_rounds=NO_LIMIT)
+
+
+def _begun(settings: Settings, work: Work, sampling: DynamicSampling | None) -> Work:
+    """Return the work with the prompts that are begun at once beyond those that are waited for."""
+    batch = settings.optional_whole("begun_prompts") or work.prompts
+    waited = work.prompts * (sampling.expected_rounds if sampling else 1.0)
+    return replace(work, over_provisioning=max(1.0, batch / waited))
+
+
+def is_async(settings: Settings) -> bool:
+    """Tell whether the start generates the next batch while this one is learnt from."""
+    return settings.start.endswith(ASYNC)
+
+
+def updates_a_step(settings: Settings, samples: int, copies: int) -> int:
+    """Return the updates of a step: told, or by their samples; a micro-batch on every copy where neither is.
+
+    Raises:
+        FileError: There are none.
+    """
+    steps = settings.optional_whole("steps_a_rollout")
+    if steps is not None:
+        if steps < 1:
+            raise settings.refused("steps_a_rollout", "is no number of updates", "at least 1")
+        if not settings.is_given("update_sequences"):
+            if samples % steps:
+                what = f"updates that do not divide a step's {samples} samples"
+                settings.doubt("steps_a_rollout", what)
+            return next(each for each in range(min(steps, samples), 0, -1) if samples % each == 0)
+        settings.whole("update_sequences")  # says the same, or the run stops
+        return steps if samples % steps == 0 else 1
+    if settings.is_given("update_sequences"):
+        return updates_of(settings, samples)
+    size = settings.of(MEGATRON, "actor").whole("micro_batch") * copies
+    return next(each for each in range(max(1, samples // size), 0, -1) if samples % each == 0)
+
+
+def says_updates(settings: Settings) -> bool:
+    """Tell whether a configuration says how many samples an update takes, or how many updates a step has."""
+    return settings.is_given("steps_a_rollout") or settings.is_given("update_sequences")
+
+
+def _work(settings: Settings, copies: int) -> Work:
+    prompts, samples = settings.whole("prompts"), settings.whole("samples")
+    response = settings.optional_whole("max_response")
+    prompt, total = settings.optional_whole("max_prompt"), settings.optional_whole("max_total")
+    if response is None and total is None:
+        problem = "is missing, and nothing else ends a response"
+        raise settings.refused("max_response", problem, "tokens, at least 1")
+    if prompt is None:
+        prompt = USUAL_LONGEST_PROMPT if total is None else max(1, total - 1)
+    return Work(
+        prompts=prompts,
+        samples=samples,
+        updates=updates_a_step(settings, prompts * samples, copies),
+        max_prompt=prompt,
+        max_response=response,
+        max_total=total,
+        turns=None if is_played(settings) else 1,
+    )
+
+
+def is_played(settings: Settings) -> bool:
+    """Tell whether a function of the user's own generates, which may take turns with tools."""
+    rollout = str(settings.value("rollout_function"))
+    usual = any(each in rollout for each in (*USUAL_ROLLOUTS, FULLY_ASYNC))
+    return settings.is_given("generate_function") or not usual
+
+
+def say_doubts(settings: Settings) -> None:
+    """Name what changes the amount of work, and is counted in part or not at all."""
+    if is_played(settings):
+        for name in ("generate_function", "rollout_function"):
+            if settings.is_given(name):
+                settings.doubt(name, "turns, tools and observations of a rollout of one's own")
+    if filters(settings) and sampling_of(settings) is None:
+        settings.doubt("filters", "groups that a filter drops and that are sampled again")
+    for name, what in (
+        ("partial_rollout", "responses that are cut off and go on in a later step"),
+        ("distils", "passes of a teacher"),
+        ("reward_server", "rewards that a server gives"),
+    ):
+        if settings.on(name) or (name == "reward_server" and settings.is_given(name)):
+            settings.doubt(name, what)
+
+
+def _sizes(settings: Settings, ways: Ways, role: Role, gpus: int) -> TrainerSizes:
+    own = settings.of(ways.trainer, role)
+    sizes = role_sizes(own, gpus, TRAIN_POOL)
+    granularity = "full" if own.on("checkpoints") else own.value("granularity")
+    recompute: Recompute = "none" if granularity is None else cast(Recompute, granularity)
+    away = _train_leaves(settings, ways) or sizes.offload
+    return replace(
+        sizes,
+        expert_tp=own.optional_whole("expert_tp") if _has_experts(settings, sizes) else None,
+        infer_token_budget=sizes.token_budget,
+        recompute=recompute,
+        # The reference's weights are copied over the actor's, and lie in host memory (utils/tensor_backper.py).
+        offload=role == "reference" or away,
+        infer_offload=True if role == "reference" else None,
+    )
+
+
+def _has_experts(settings: Settings, sizes: TrainerSizes) -> bool:
+    return sizes.ep > 1 or (settings.optional_whole("num_experts") or 0) > 0
+
+
+def _train_leaves(settings: Settings, ways: Ways) -> bool:
+    """Tell whether the trainer's states leave the GPUs between uses: with a critic they do, if nothing keeps them."""
+    critic = settings.word("estimator") == PPO
+    if settings.on("keeps_train"):
+        return critic and ways.critic_leaves
+    return critic or _leaves(settings, "train")
+
+
+def _rollout_leaves(settings: Settings) -> bool:
+    """Tell whether the engine's weights and caches leave the GPUs between uses."""
+    return not settings.on("keeps_rollout") and _leaves(settings, "rollout")
+
+
+def _leaves(settings: Settings, what: str) -> bool:
+    return any(settings.on(each) for each in ("offload", f"offload_{what}", "colocate"))
+
+
+def _options(settings: Settings, ways: Ways, role: Role) -> TrainerOptions:
+    """Return how a role's trainer keeps its states: all of them leave where the trainer is off-loaded."""
+    options = trainer_options(settings.of(ways.trainer, role))
+    return replace(options, offloads=None) if _train_leaves(settings, ways) else options
+
+
+def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
+    gpus, pp = settings.whole("rollout_tp"), settings.whole("engine_pp")
+    engines = divided(settings, settings.key_of("rollout_tp"), pool.gpus, gpus)
+    tp = divided(settings, settings.key_of("engine_pp"), gpus, pp)
+    ep, groups = settings.whole("engine_ep"), settings.whole("engine_dp")
+    if settings.on("dp_attention") and groups > 1:
+        if ep == tp and tp % groups == 0:
+            tp //= (
+                groups  # attention of each group's requests, experts over all of the engine's ranks
+            )
+        else:
+            settings.leave_out("dp_attention", "attention that groups of ranks share by requests")
+    width = max(1, gpus // pp // ep)
+    return TaskPlan(
+        pool=pool.name,
+        engine=ENGINE,
+        tp=tp,
+        pp=pp,
+        dp=engines * (gpus // pp // tp),
+        ep=ep,
+        expert_tp=width if ep > 1 else None,
+        max_running=min(
+            settings.optional_whole("rollout_running") or CONCURRENCY, settings.whole("concurrency")
+        ),
+        memory_fraction=settings.number("rollout_memory"),
+    )
+
+
+def _precision(settings: Settings) -> Precision:
+    if settings.value("fp8") is not None:
+        return cast(Precision, settings.word("fp8_recipe"))
+    return "fp16" if settings.on("fp16") else "bf16"
+
+
+def is_fp8(named: str, sheet: str | None) -> bool:
+    """Tell whether a checkpoint's weights, and so the engine's, are of FP8: by its name, or as they were published."""
+    words = _words(named)
+    return "fp8" in words or (sheet in PUBLISHED_FP8 and not words & {"bf16", "thinking", "int4"})
+
+
+def is_int4(named: str) -> bool:
+    """Tell whether a checkpoint's weights, and so the engine's, are of four bits: by its name, or as published."""
+    words = _words(named)
+    return "int4" in words or ({"k2", "thinking"} <= words and not words & {"bf16", "fp8"})
+
+
+def _words(named: str) -> set[str]:
+    return set(named.rstrip("/").lower().replace("-", "_").split("/")[-1].split("_"))
+
+
+def _loss(settings: Settings) -> Hyperparameters:
+    reward = settings.number("kl_reward_weight")
+    kind: KlPlace = "reward" if reward else "loss" if settings.on("kl_loss") else "none"
+    weight = reward or (settings.number("kl_loss_weight") if settings.on("kl_loss") else 0.0)
+    return Hyperparameters(
+        **given_losses(settings, algorithm(settings)),
+        temperature=settings.number("temperature") or 1.0,
+        **kl_place(kind, weight),
+    )
+
+
+def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -> Iterator[str]:
+    if written.own is not None:
+        why = (
+            UNKNOWN_NOTE.format(named)
+            if written.sheet is None
+            else OTHER_NOTE.format(written.sheet)
+        )
+        yield WRITTEN_NOTE.format(why)
+    if is_int4(named):
+        yield FOUR_BITS_NOTE
+    if not says_updates(settings):
+        size = settings.of(MEGATRON, "actor").whole("micro_batch") * copies
+        yield BATCH_NOTE.format(size)
+
+
+def _guesses(settings: Settings, work: Work, sampling: DynamicSampling | None) -> Iterator[str]:
+    """Yield what was assumed of the amount of work."""
+    for gap in _counted(settings)[:1]:
+        yield GPUS_GUESS.format(GPUS_OF_A_NODE, gap.line)
+    if settings.value("max_prompt") is None and settings.value("max_total") is None:
+        yield PROMPT_GUESS.format(USUAL_LONGEST_PROMPT, settings.key_of("max_prompt"))
+    if sampling is not None:
+        yield sampling_guess(sampling, work.prompts)
+
+
+def one_off(settings: Settings) -> Mapping[str, Any] | None:
+    """Return the mode of a start that generates one batch ahead; None where it is another."""
+    if not is_async(settings):
+        return None
+    if settings.whole("sync_interval") > 1:
+        settings.leave_out("sync_interval", "weights that are synced less often than learnt")
+    return {"mode": "one-step-off", "staleness": 1.0}
+
+
+def endless(staleness: float, in_flight: str) -> Mapping[str, Any]:
+    """Return the mode of a rollout that never stops."""
+    return {"mode": "async", "staleness": float(math.ceil(staleness)), "in_flight": in_flight}

@@ -1,0 +1,53 @@
+"""miles: as slime, which it was forked from; FSDP trains as well, adapters are trained, weights go over RDMA."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rlplan.job import USUAL_WEIGHT_SYNC, WeightSync
+from rlplan.planner.configs.megatron.reading import Ways, endless, is_async, one_off, run_by
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.run import Run
+from rlplan.planner.configs.sizes import adapter_of
+
+P2P: Final = "miles-p2p"
+BROADCAST: Final = "broadcast"
+
+
+def run_of(settings: Settings) -> Run:
+    """Return what a configuration trains, and how."""
+    if settings.value("replicas") is not None and settings.word("backend") == "fsdp":
+        settings.leave_out("replicas", "copies of the weights that groups of ranks hold")
+    ways = Ways(
+        trainer=settings.word("backend"),
+        reuses_log_probs=settings.on("skips_pass"),
+        weight_sync=_weight_sync(settings),
+        adapter=adapter_of(settings),
+        one_pool=True,
+        mode=_mode(settings),
+    )
+    return run_by(settings, ways)
+
+
+def _weight_sync(settings: Settings) -> WeightSync:
+    """Return how weights reach the engines where that is not by CUDA IPC or broadcasts."""
+    way = settings.word("sync_transport")
+    if way == P2P:
+        return WeightSync(between_pools=P2P)
+    if way != BROADCAST:
+        settings.leave_out("sync_transport", "weights that go over a file system")
+    return USUAL_WEIGHT_SYNC
+
+
+def _mode(settings: Settings) -> Mapping[str, Any] | None:
+    """Return the mode: a batch ahead, or without an end with --fully-async (rollout/fully_async_rollout.py).
+
+    So many samples are under way as a step learns from, or as a flag says; behind them wait those of a buffer.
+    """
+    if not is_async(settings) or not settings.on("fully_async"):
+        return one_off(settings)
+    batch = max(1, settings.whole("prompts") * settings.whole("samples"))
+    under_way = settings.optional_whole("async_samples") or batch
+    staleness = under_way / batch + settings.number("async_buffer")
+    most = settings.optional_whole("max_staleness")
+    kept = settings.word("pauses")
+    return endless(staleness if most is None else min(staleness, max(1, most)), kept)

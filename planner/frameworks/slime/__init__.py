@@ -1,0 +1,1 @@
+"""slime: Megatron-Core trains and SGLang generates, on the same GPUs or on GPUs of their own."""

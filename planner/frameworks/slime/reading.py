@@ -1,0 +1,78 @@
+"""slime: Megatron trains and SGLang generates; old log-probabilities are the update's own where a step has one."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from rlplan.planner.configs.megatron.reading import (
+    FULLY_ASYNC,
+    Ways,
+    endless,
+    gpus_of,
+    is_async,
+    one_off,
+    run_by,
+)
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.run import Run
+
+# The first version whose update takes its own log-probabilities for the old ones (slime@bf9b1a3bc, May 2026).
+REUSING: Final = "0.3"
+# What is forecast: every weight, by CUDA IPC or NCCL.
+USUAL_SYNC: Final[Mapping[str, object]] = {"sync_mode": "full", "sync_transport": "nccl"}
+# Steps by which samples are taken to be ahead at most: a run whose steps are so small is a trial.
+MOST_AHEAD: Final = 8
+AHEAD_NOTE: Final = (
+    f"samples of at most {MOST_AHEAD} steps are taken to be under way, and more may be"
+)
+
+
+def run_of(settings: Settings) -> Run:
+    """Return what a configuration trains, and how."""
+    settings.word("backend")
+    for name, usual in USUAL_SYNC.items():
+        if settings.value(name) != usual:
+            settings.leave_out(name, "weights that go over a file system")
+    if settings.on("releases_train"):
+        settings.leave_out("releases_train", "trainers that end and start anew in every step")
+    ways = Ways(
+        reuses_log_probs=reuses_log_probs(settings), critic_leaves=True, mode=_mode(settings)
+    )
+    return run_by(settings, ways)
+
+
+def reuses_log_probs(settings: Settings) -> bool:
+    """Tell whether a step of one update takes its own log-probabilities (backends/megatron_utils/actor.py).
+
+    A penalty in rewards, metrics of mismatch, a critic, a copy of an older actor, distillation, routing that is played
+    again from training, and GSPO need the pass.
+    """
+    order, version = settings.sheet.versions.index, settings.sheet.version
+    if version in settings.sheet.versions and order(version) < order(REUSING):
+        return False
+    replayed = settings.on("routing_replay") and not settings.on("rollout_routing_replay")
+    needed = (
+        settings.number("kl_reward_weight") != 0,
+        settings.on("mismatch_metrics"),
+        settings.on("keeps_old_actor"),
+        settings.on("distils"),
+        replayed,
+        settings.word("estimator") in {"ppo", "gspo"},
+    )
+    return not any(needed)
+
+
+def _mode(settings: Settings) -> Mapping[str, Any] | None:
+    """Return the mode: a batch ahead, or without an end where the rollout is slime's fully asynchronous one.
+
+    That begins as many samples as its client has under way at all engines, whatever a step learns from; requests stay
+    where new weights come, without their caches (update_weight_from_distributed.py: flush_cache).
+    """
+    if not is_async(settings) or FULLY_ASYNC not in str(settings.value("rollout_function")):
+        return one_off(settings)
+    _, gpus = gpus_of(settings)
+    engines = max(1, gpus // max(1, settings.whole("rollout_tp")))
+    under_way = settings.whole("concurrency") * engines
+    ahead = 1 + under_way / max(1, settings.whole("prompts") * settings.whole("samples"))
+    if ahead > MOST_AHEAD:
+        settings.notes = tuple(dict.fromkeys((*settings.notes, AHEAD_NOTE)))
+    return endless(min(ahead, MOST_AHEAD), "recompute")
