@@ -20,6 +20,7 @@ from rlplan.profiles.sheets import (
     sheet_names,
 )
 from rlplan.algorithms import ALGORITHMS
+from rlplan.layout import ModelCut
 from rlplan.simulator.model import shard_parameters
 
 MARK = re.compile(r"^<!-- table: ([a-z-]+) -->$", re.MULTILINE)
@@ -62,7 +63,7 @@ def models() -> str:
         kind = "dense"
         if model.num_experts:
             kind = f"{model.num_experts} experts, {model.experts_per_token} of them a token"
-        size = shard_parameters(model, "lm", 1, 1, 0) / BILLION
+        size = shard_parameters(model, "lm", ModelCut(), 0) / BILLION
         rows.append((f"`{name}`", f"{size:,.1f}", model.num_layers, kind, f"{model.max_positions:,}"))
     return _table(("model", "parameters, 10^9", "layers", "feed-forward", "positions"), rows)
 
