@@ -20,6 +20,7 @@ from tests.executor.test_checkpoints import (
 from tests.executor.test_offloading import shard_of, step
 
 RATE = 1e-3
+ROUNDINGS = 1e-6  # a few of numbers near 1, as norms have; decay moves these by far more
 SCHEDULE = LearningRateSchedule(
     warmup_iterations=1, decay="linear", iterations=5, minimum_share=0.2
 )
@@ -99,9 +100,11 @@ def test_updates_are_those_of_torchs_adamw_with_the_jobs_settings(zero):
         rates.append(shard.trainer.learning_rate)
     assert rates == pytest.approx([RATE * share for share in SHARES[:4] for _ in range(2)])
     settings = {"weight_decay": 0.1, "betas": (0.8, 0.95), "eps": 1e-6}
-    assert torch.allclose(shard.flat.values, alone_with_torch(settings, rates), rtol=0, atol=1e-7)
+    assert torch.allclose(
+        shard.flat.values, alone_with_torch(settings, rates), rtol=0, atol=ROUNDINGS
+    )
     other = alone_with_torch(settings | {"weight_decay": 0.0}, rates)
-    assert not torch.allclose(shard.flat.values, other, rtol=0, atol=1e-7)
+    assert not torch.allclose(shard.flat.values, other, rtol=0, atol=ROUNDINGS)
 
 
 def test_a_job_that_says_nothing_trains_bit_for_bit_as_ever():

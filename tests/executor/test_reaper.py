@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlplan.executor.workers.processes.sandbox import MESSAGE
+from rlplan.executor.workers.processes.reaper import MESSAGE
 from tests.house.tree import ROOT
 
 ALONE = """
 import os, subprocess, sys
-from rlplan.executor.workers.processes.sandbox import Reaper
+from rlplan.executor.workers.processes.reaper import Reaper
 
 reaper = Reaper(sys.argv[1])
 other = subprocess.Popen(["sleep", "600"], start_new_session=True, stderr=subprocess.DEVNULL)

@@ -21,7 +21,7 @@ from ray import _raylet
 from ray._private import ray_constants, services, utils, worker
 
 from rlplan.errors import RlplanError, UserError, WorkerLostError
-from rlplan.executor.workers.processes.sandbox import Reaper
+from rlplan.executor.workers.processes.reaper import Reaper
 from rlplan.units import KIB, MIB
 
 DEVICE = "rlplan_device"

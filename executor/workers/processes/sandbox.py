@@ -1,4 +1,4 @@
-"""Processes that are watched and ended: the reaper's, and a rule's own."""
+"""A process that calls a job's reward function within limits of time and memory."""
 
 import contextlib
 import ctypes
@@ -6,97 +6,15 @@ import multiprocessing
 import os
 import resource
 import select
-import shutil
 import signal
-import sys
-import time
-from collections.abc import Iterable
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from subprocess import DEVNULL, PIPE, Popen
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from rlplan.errors import RlplanError, UserError
 from rlplan.executor.learning.reward_forms import Rule
 from rlplan.executor.learning.rules import load_rule
-
-DISMISSED = "dismissed"
-MESSAGE = (
-    "rlplan: the run ended at once: it was killed, or Ray ended it without its servers. What it left is cleared away;"
-    " a run with checkpoints goes on with --resume"
-)
-# What is ended may write a last line of a log where the folder was.
-AGAIN_SECONDS = 1.0
-
-
-class Reaper:
-    """Have a folder removed and sessions ended where this process does not leave the context itself."""
-
-    def __init__(self, folder: str) -> None:
-        command = [sys.executable, "-I", "-S", str(Path(__file__)), folder]
-        self._child = Popen(command, bufsize=0, stdin=PIPE, stdout=DEVNULL, start_new_session=True)  # noqa: S603 -- our own file
-        self.pid = self._child.pid
-
-    def __enter__(self) -> Self:
-        """Return the reaper."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Dismiss it, however the context ends."""
-        self.dismiss()
-
-    def note(self, session: int) -> None:
-        """Note a session that is to end with this process."""
-        self._say(str(session))
-
-    def dismiss(self) -> None:
-        """Say that nothing is left to do, and wait until the child has ended."""
-        self._say(DISMISSED)
-        self._child.wait()
-
-    def _say(self, line: str) -> None:
-        assert self._child.stdin is not None
-        with suppress(OSError):  # the child was killed too
-            self._child.stdin.write(f"{line}\n".encode())
-
-
-def main() -> None:
-    """Wait for the end of the input; clear up unless it was said that there is no need to."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    sessions = set[int]()
-    for line in sys.stdin:
-        if line.strip() == DISMISSED:
-            return
-        sessions.add(int(line))
-    for _ in range(2):
-        end_sessions(sessions)
-        shutil.rmtree(sys.argv[1], ignore_errors=True)
-        time.sleep(AGAIN_SECONDS)
-    sys.stderr.write(MESSAGE + "\n")
-
-
-def end_sessions(sessions: set[int]) -> None:
-    """Kill all processes of sessions."""
-    for process in _members(sessions):
-        with suppress(OSError):
-            os.kill(process, signal.SIGKILL)
-
-
-def _members(sessions: set[int]) -> Iterable[int]:
-    """Yield the processes of sessions: all of them where /proc lists them, their leaders elsewhere."""
-    listed = Path("/proc")
-    numbers = [int(each.name) for each in listed.glob("[0-9]*")] or list(sessions)
-    for number in numbers:
-        with suppress(OSError):
-            if os.getsid(number) in sessions:
-                yield number
-
-
-if __name__ == "__main__":
-    main()
-
+from rlplan.executor.workers.processes.reaper import end_sessions
 
 # What a call that was broken off is worth.
 NOTHING = 0.0
