@@ -236,10 +236,9 @@ def small_job():
     "target",
     [
         "nemo-rl",
-        "easyr1",
         *(
             pytest.param(name, marks=pytest.mark.full)
-            for name in ("miles", "openrlhf", "slime", "verl")
+            for name in ("easyr1", "miles", "openrlhf", "slime", "verl")
         ),
     ],
 )
