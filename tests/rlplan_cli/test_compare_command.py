@@ -71,7 +71,7 @@ def test_mistakes_are_refused_in_one_line(rlplan, project, arguments, said):
         (("workload", "promts"), 4, "did you mean 'prompts'?"),
         (("cluster", 0, "gpu"), "a100-80g", "did you mean 'a100-80gb-sxm'?"),
         (("cluster", 0, "gpus_per_node"), "two", "job.yaml: cluster.0.gpus_per_node"),
-        (("models", "actor"), "lama-2-7b", "did you mean 'llama-2-7b'?"),
+        (("models", "actor"), "lama-2-7b", "did you mean 'llama-2-7b'"),
         (("models", "critic"), "", "job.yaml: models.critic"),
     ],
 )
