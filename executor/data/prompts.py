@@ -1,227 +1,26 @@
-"""Prompts: their files, their tokens, batches of them in a stream, and those that are held out.
+"""Prompts: their tokens, batches of them in a stream, and those that are held out."""
 
-Mistakes in files are gathered, so that a user sees them all at once.
-"""
-
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from rlplan.errors import FileError, UnknownNameError, UserError, nearest_name
 from rlplan.executor.data.batches import Columns, left_padded
-from rlplan.files.reading import check_regular, read_text
+from rlplan.executor.data.prompt_files import (
+    MESSAGES,
+    ORIGIN,
+    Refuse,
+    Row,
+    at_once,
+    missing_columns,
+    read_rows,
+)
 from rlplan.job import Job, PromptData
 from rlplan.workload import Lengths, longest
-
-# Where a row comes from ("prompts.jsonl: line 7"), for messages; beside the file's own keys.
-ORIGIN = "_origin"
-# The messages of a prompt that is a chat, beside the text that the tokenizer's template makes of them.
-MESSAGES = "_messages"
-
-Row = dict[str, Any]
-
-# What is done with a mistake in one row: to raise it, or to keep it and to go on with the next row.
-Refuse = Callable[[FileError], None]
-
-# What `datasets` writes into the folder of a data set, and into that of several splits.
-_DATASET_STATE, _SPLITS = "state.json", "dataset_dict.json"
-
-
-def at_once(error: FileError) -> None:
-    """Raise a mistake: the usual `Refuse`."""
-    raise error
-
-
-def read_rows(path: Path, split: str = "train", refuse: Refuse = at_once) -> list[Row]:
-    """Return the rows of a file or folder as dicts, each with where it comes from.
-
-    Args:
-        path: A `.jsonl` file, a `.parquet` file, a folder of parquet files, or a folder that
-            `save_to_disk` of Hugging Face `datasets` wrote.
-        split: Which one, where the folder has several.
-        refuse: Given each line that holds no row; it is left out where this returns.
-
-    Raises:
-        FileError: It is missing, empty or broken, or the folder holds nothing of that kind.
-    """
-    if path.is_dir():
-        rows = list(_rows_of_folder(path, split))
-    elif path.suffix == ".parquet":
-        rows = list(_rows_of_parquet(path))
-    else:
-        rows, lines = _rows_of_lines(path, refuse)
-        if lines:
-            return rows
-    if not rows:
-        raise FileError(str(path), "holds no prompts")
-    return rows
-
-
-def _rows_of_lines(path: Path, refuse: Refuse) -> tuple[list[Row], int]:
-    """Return the rows of a file's lines, and how many lines there are that hold something."""
-    rows, lines = [], 0
-    # Not splitlines(): a prompt may hold a U+2028, which JSON leaves unescaped.
-    for number, line in enumerate(read_text(path, most_bytes=None).split("\n"), 1):
-        if line.strip():
-            origin = f"{path}: line {number}"
-            lines += 1
-            try:
-                rows.append({**json_object(line, origin), ORIGIN: origin})
-            except FileError as error:
-                refuse(error)
-    return rows, lines
-
-
-def json_object(line: str, origin: str) -> Row:
-    """Return the object that a line of JSON holds.
-
-    Args:
-        origin: Where the line is from, for messages.
-
-    Raises:
-        FileError: The line is no JSON, or holds something else.
-    """
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise FileError(origin, f"is not JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise FileError(origin, "is not an object", value=type(row).__name__, allowed="{...}")
-    return row
-
-
-def _rows_of_folder(folder: Path, split: str) -> Iterator[Row]:
-    if (folder / _SPLITS).is_file():
-        splits = _listed(folder / _SPLITS, "splits")
-        if split not in splits:
-            raise FileError(
-                str(folder),
-                "has no such split",
-                field="prompt_data.split",
-                value=split,
-                allowed=", ".join(splits),
-                nearest=nearest_name(split, splits),
-            )
-        folder = folder / split
-    if (folder / _DATASET_STATE).is_file():
-        yield from _rows_of_dataset(folder)
-        return
-    files = sorted(folder.glob("*.parquet"))
-    if not files:
-        raise FileError(
-            str(folder),
-            "is a folder without a data set",
-            allowed="parquet files, or what `save_to_disk` of Hugging Face datasets writes",
-        )
-    for file in files:
-        yield from _rows_of_parquet(file)
-
-
-def _listed(path: Path, key: str) -> list[Any]:
-    try:
-        listed = json.loads(path.read_text(encoding="utf-8"))[key]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileError(str(path), f"cannot be read: {error}") from None
-    if not isinstance(listed, list):
-        raise FileError(str(path), "is not a list", field=key, value=listed)
-    return listed
-
-
-def _rows_of_dataset(folder: Path) -> Iterator[Row]:
-    import pyarrow as pa  # noqa: PLC0415  # takes a second
-
-    files = _listed(folder / _DATASET_STATE, "_data_files")
-    if (folder / "indices.arrow").exists() or any("filename" not in file for file in files):
-        raise FileError(str(folder), "is no data set that was saved whole", allowed="save_to_disk")
-    for file in files:
-        path = folder / str(file["filename"])
-        try:
-            with pa.memory_map(str(path)) as source:
-                table = pa.ipc.open_stream(source).read_all()
-        except (OSError, pa.ArrowException) as error:
-            raise FileError(str(path), f"cannot be read: {error}") from None
-        yield from _numbered(table.to_pylist(), path)
-
-
-def _rows_of_parquet(path: Path) -> Iterator[Row]:
-    import pyarrow as pa  # noqa: PLC0415  # takes a second
-    from pyarrow import parquet  # noqa: PLC0415
-
-    check_regular(path, None)
-    try:
-        table = parquet.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise FileError(str(path), f"cannot be read: {error}") from None
-    yield from _numbered(table.to_pylist(), path)
-
-
-def _numbered(rows: Iterable[Row], path: Path) -> Iterator[Row]:
-    for number, row in enumerate(rows, 1):
-        yield {**row, ORIGIN: f"{path}: row {number}"}
-
-
-# A mistake's figures (tokens, columns of a line) differ from row to row; the mistake is the same.
-_FIGURES = re.compile(r"\d+")
-
-
-class NeededColumns(NamedTuple):
-    """Name the columns that every row must have beside its prompt: of those learnt from, and of those held out."""
-
-    prompts: tuple[str, ...] = ()
-    held_out: tuple[str, ...] = ()
-
-
-NO_COLUMNS = NeededColumns()
-
-
-def missing_columns(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[FileError]:
-    """Yield a mistake for each row without one of the columns."""
-    for row in rows:
-        for column in columns:
-            if column not in row:
-                known = [key for key in row if key != ORIGIN]
-                problem = "is missing (the job's rule compares with it)"
-                nearest = nearest_name(column, known)
-                yield FileError(str(row[ORIGIN]), problem, field=column, nearest=nearest)
-
-
-def one_of_each_kind(mistakes: Sequence[UserError]) -> list[UserError]:
-    """Return the first mistake of each kind, which says how many there are of it.
-
-    Mistakes of rows are alike where they are of one field and differ in figures only.
-    """
-    kinds: dict[tuple[str, str], list[UserError]] = {}
-    for mistake in mistakes:
-        kinds.setdefault(_kind(mistake), []).append(mistake)
-    return [_of_all(alike) for alike in kinds.values()]
-
-
-def _kind(mistake: UserError) -> tuple[str, str]:
-    if not isinstance(mistake, FileError):
-        return ("", str(mistake))
-    return (mistake.field or "", _FIGURES.sub("0", mistake.problem))
-
-
-def _of_all(alike: Sequence[UserError]) -> UserError:
-    """Return the first of some mistakes, saying of how many rows it is one."""
-    first = alike[0]
-    if len(alike) == 1 or not isinstance(first, FileError):
-        return first
-    more = f"and {len(alike) - 1} more like it"
-    return FileError(
-        first.file,
-        f"{first.problem} ({more})",
-        field=first.field,
-        value=first.value,
-        allowed=first.allowed,
-        nearest=first.nearest,
-    )
 
 
 class Tokenizer(Protocol):

@@ -1,19 +1,23 @@
-"""Files and folders that users name: local ones, and those behind URLs, which are fetched, sent and compared."""
+"""Folders on storage that a URL names (`s3://bucket/runs/first`), reached by fsspec, and checksums of what is in them.
+
+A folder behind a URL is no path: nothing in it is renamed or appended to. It is sent and fetched as a whole, the file that
+makes it whole last. Which storage there is depends on what is installed beside fsspec (`s3fs`, `gcsfs`, `adlfs`, ...), and
+who may use it on what those libraries read (environment, configuration files).
+"""
 
 import hashlib
-import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from filelock import FileLock
 from fsspec.core import url_to_fs
 
-from rlplan.errors import FileError, nearest_name
+from rlplan.errors import FileError
 from rlplan.files.decoding import decode, load_json
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.places import is_url
@@ -296,57 +300,3 @@ def fetched_folder(url: str, field: str = "") -> Path:
         problem = f"cannot be kept in {home}: {error.strerror or error}"
         raise FileError(url, problem, field=field or None) from None
     return there
-
-
-def is_in_a_file(spec: str) -> bool:
-    """Tell whether a name is meant as one of a Python file."""
-    return ":" in spec or spec.endswith(".py")
-
-
-def load_from_file(spec: str, folder: Path) -> Any:
-    """Return what a user's file defines under a name; the file is run.
-
-    Load it in the process that calls it: a function of a user's file cannot be sent elsewhere.
-
-    Args:
-        spec: `path/to/file.py:name`.
-        folder: What a relative path is relative to: the job file's folder.
-
-    Raises:
-        FileError: The file is missing or fails when it is imported, or has no such function.
-    """
-    file, _, name = spec.rpartition(":") if ":" in spec else (spec, ":", "")
-    path = folder / file
-    if not path.is_file():
-        siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise FileError(str(path), "no such file", nearest=nearest_name(path.name, siblings))
-    module = _run_module(path)
-    functions = sorted(
-        key for key, value in vars(module).items() if callable(value) and not key.startswith("_")
-    )
-    if name not in functions:
-        raise FileError(
-            str(path),
-            "has no such function",
-            value=name,
-            allowed=", ".join(functions) or None,
-            nearest=nearest_name(name, functions),
-        )
-    return getattr(module, name)
-
-
-def _run_module(path: Path) -> Any:
-    module_spec = importlib.util.spec_from_file_location(f"rlplan_user_{path.stem}", path)
-    if module_spec is None or module_spec.loader is None:
-        raise FileError(str(path), "is not a Python file", allowed="path/to/file.py:name")
-    module = importlib.util.module_from_spec(module_spec)
-    try:
-        module_spec.loader.exec_module(module)
-    except Exception as error:
-        raise FileError(str(path), f"cannot be imported: {in_words(error)}") from error
-    return module
-
-
-def in_words(error: Exception) -> str:
-    """Return an exception's type and message."""
-    return f"{type(error).__name__}: {error}"

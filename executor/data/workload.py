@@ -12,23 +12,25 @@ import numpy.typing as npt
 from rlplan.dataflow import begun_work
 from rlplan.errors import FileError, PlanError, UserError, nearest_name, refuse
 from rlplan.executor.data.batches import PADDING, PROMPT, Columns, left_padded
-from rlplan.executor.data.prompts import (
+from rlplan.executor.data.prompt_files import (
     NO_COLUMNS,
     ORIGIN,
-    HeldOut,
     NeededColumns,
+    Refuse,
+    at_once,
+    missing_columns,
+    one_of_each_kind,
+    read_rows,
+)
+from rlplan.executor.data.prompts import (
+    HeldOut,
     Prompts,
     PromptStream,
-    Refuse,
     Tokenizer,
-    at_once,
     encode_prompts,
     held_out_of,
     load_prompts,
     load_tokenizer,
-    missing_columns,
-    one_of_each_kind,
-    read_rows,
 )
 from rlplan.job import Job
 from rlplan.plan import Plan

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from rlplan.errors import FileError, UserError, nearest_name
-from rlplan.executor.data.remote_folders import in_words, is_in_a_file, load_from_file
+from rlplan.executor.data.user_files import in_words, is_in_a_file, load_from_file
 from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from rlplan.errors import FileError
-from rlplan.executor.data.prompts import ORIGIN
+from rlplan.executor.data.prompt_files import ORIGIN
 
 # A sign counts where it is none between two numbers ("7-3" ends with 3), commas where they part thousands.
 # Figures are those of ASCII, and so many at most: what is longer is no answer, and slow to compare.

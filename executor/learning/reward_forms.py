@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from rlplan.errors import FileError
-from rlplan.executor.data.prompts import MESSAGES, ORIGIN
+from rlplan.executor.data.prompt_files import MESSAGES, ORIGIN
 from rlplan.executor.learning.answers import origin_of
 
 Rule: TypeAlias = Callable[[str, str, dict[str, Any]], float]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError, PlanError, SeveralMistakesError, UserError
-from rlplan.executor.data.prompts import NeededColumns, one_of_each_kind
+from rlplan.executor.data.prompt_files import NeededColumns, one_of_each_kind
 from rlplan.executor.data.workload import PromptBatches, read_data
 from rlplan.executor.learning.rules import needed_columns
 from rlplan.job import Pretrain, Rewards

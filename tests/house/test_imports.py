@@ -19,6 +19,8 @@ SEARCHES = (
     "rlplan.planner.answers.explain",
     "rlplan.planner.layouts",
 )
+# What only a run reads its data and storage with.
+DATA_OF_RUNS = ("fsspec", "filelock", "rlplan.executor.data.prompts")
 
 
 def run(program: str) -> str:
@@ -52,7 +54,7 @@ def test_help_loads_nothing_heavy():
     assert loaded == "[]"
 
 
-def test_simulating_a_complete_plan_loads_nothing_of_the_search(tmp_path):
+def test_simulating_a_complete_plan_loads_nothing_of_the_search_nor_of_runs(tmp_path):
     write_plan(tmp_path / "plan.yaml", make_plan(make_job(), {"p0": (2, ALL_ROLES)}))
     program = (
         "import sys\n"
@@ -63,7 +65,7 @@ def test_simulating_a_complete_plan_loads_nothing_of_the_search(tmp_path):
         "except SystemExit as stop:\n"
         "    code = stop.code\n"
         "assert not code, code\n"
-        f"print([m for m in sys.modules if m.startswith({SEARCHES})])\n"
+        f"print([m for m in sys.modules if m.startswith({(*SEARCHES, *DATA_OF_RUNS)})])\n"
     )
     assert run(program).strip().rsplit("\n", 1)[1] == "[]"
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from rlplan.errors import FileError, UserError, nearest_name
-from rlplan.executor.data.prompts import NeededColumns
-from rlplan.executor.data.remote_folders import in_words, is_in_a_file, load_from_file
+from rlplan.executor.data.prompt_files import NeededColumns
+from rlplan.executor.data.user_files import in_words, is_in_a_file, load_from_file
 from rlplan.executor.environments import check_sources
 from rlplan.executor.learning.reward_forms import Rule, as_rule
 from rlplan.job import Job

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlplan.errors import FileError
-from rlplan.executor.data.prompts import ORIGIN
+from rlplan.executor.data.prompt_files import ORIGIN
 from rlplan.units import GIB
 
 # Columns of the data that it reads; a run without them is refused before it starts.

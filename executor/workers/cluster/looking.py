@@ -18,7 +18,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlplan.errors import FileError, RlplanError, WorkerLostError
-from rlplan.executor.data.remote_folders import RemoteFolder, child_url, is_in_a_file
+from rlplan.executor.data.remote_folders import RemoteFolder, child_url
+from rlplan.executor.data.user_files import is_in_a_file
 from rlplan.executor.workers.cluster.nodes import RayNode
 from rlplan.executor.workers.pools import fetched
 from rlplan.files.frozen import FrozenDict
