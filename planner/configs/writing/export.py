@@ -223,6 +223,13 @@ class Export:
             if name in self.sheet.losses and value is not None and used:
                 self._write(self.sheet.losses[name], ANY, value)
 
+    def put_rates(self) -> None:
+        """Write the learning rates of what is trained, and the temperature."""
+        self.put("learning_rate", self.losses["learning_rate"])
+        if "critic" in self.roles:
+            self.put("critic_learning_rate", self.losses["critic_learning_rate"])
+        self.put("temperature", self.losses["temperature"])
+
     def put_fixed(self, role: Role) -> None:
         """Write what a role's trainer is always given."""
         for key, value in self.sheet.trainers[self.trainer].fixed.items():

@@ -13,8 +13,6 @@ from rlplan.planner.configs.broken import actor_of
 from rlplan.planner.configs.losses import (
     algorithm_notes,
     algorithm_of,
-    given_losses,
-    kl_place,
     sampled_in_batches,
     sampling_guess,
 )
@@ -25,17 +23,19 @@ from rlplan.planner.configs.sizes import (
     divided,
     eager_engine,
     models_of,
-    nearest_divisor,
     role_sizes,
     trainer_options,
+)
+from rlplan.planner.configs.verl_family import (
+    GRADIENTS,
+    doubt_updates_of_critics,
+    generated_prompts,
+    hyperparameters_of,
+    updates_of_rows,
 )
 from rlplan.planner.plans.trained import TrainerSizes
 
 TRAINER: Final = "fsdp"
-# ZeRO's stage of FSDP that keeps whole parameters between a layer's forward and backward pass.
-GRADIENTS: Final = 2
-# EasyR1 always has a dual clip; a ratio is never that large.
-NO_DUAL_CLIP: Final = 1e6
 REMAX: Final = "remax"
 OPTIMIZERS: Final[dict[object, OptimizerKind]] = {"adamw": "adam", "adamw_bf16": "kahan-bf16"}
 # Pixels on a side of what becomes one token, by family: a patch times how many are merged on a side
@@ -167,7 +167,8 @@ def _options(settings: Settings, role: Role) -> TrainerOptions:
 
 def _work(settings: Settings) -> Work:
     prompts, most = settings.whole("prompts"), settings.optional_whole("max_model_len")
-    samples, updates = settings.whole("samples"), _updates(settings, prompts)
+    samples = settings.whole("samples")
+    updates = updates_of_rows(settings, prompts, samples)
     if settings.word("estimator") == REMAX:
         prompts, samples = prompts * samples, 1
     return Work(
@@ -180,17 +181,6 @@ def _work(settings: Settings) -> Work:
         max_total=most if most is not None and most < longest_of(settings) else None,
         image_tokens=_image_tokens(settings),
     )
-
-
-def _updates(settings: Settings, prompts: int) -> int:
-    """Return the updates of a step: EasyR1 multiplies `global_batch_size` by `rollout.n` (verl/workers/fsdp_workers.py)."""
-    mini = settings.whole("mini_prompts")
-    for key, size in (("mini_prompts", mini), ("prompts", prompts)):
-        if size < 1:
-            raise settings.refused(key, "is no batch", "at least 1")
-    if prompts % mini:
-        settings.doubt("mini_prompts", f"updates that do not divide a step's {prompts:,} prompts")
-    return nearest_divisor(prompts * settings.whole("samples"), prompts / mini)
 
 
 def _image_tokens(settings: Settings) -> int:
@@ -214,20 +204,14 @@ def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
     if not settings.on("filters") or not load_algorithm(algorithm).resamples:
         return None
     most = settings.whole("filter_batches")
-    prompts, batch = _generated(settings)
+    prompts, batch = generated_prompts(settings)
     return sampled_in_batches(prompts, batch, most if most > 0 else None)
-
-
-def _generated(settings: Settings) -> tuple[int, int]:
-    """Return the prompts that a step learns from, and those of a batch that is generated for it."""
-    prompts = settings.whole("prompts")
-    return prompts, settings.optional_whole("gen_prompts") or prompts
 
 
 def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[str]:
     """Yield what was assumed of the amount of work, and what of it is not counted though no key says it."""
     if sampling is not None:
-        yield sampling_guess(sampling, *_generated(settings))
+        yield sampling_guess(sampling, *generated_prompts(settings))
     model = actor_of(settings)
     if model is not None and model.vision_parameters:
         yield TOWER_NOTE
@@ -246,7 +230,7 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
             "estimator",
             "greedy responses, of which there is one a prompt and one a sample is counted",
         )
-    prompts, batch = _generated(settings)
+    prompts, batch = generated_prompts(settings)
     if not (settings.on("filters") and resamples) and batch != prompts:
         dropped = math.ceil(prompts / batch) * batch - prompts
         if dropped > 0:
@@ -255,9 +239,7 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
             settings.leave_out("gen_prompts", "batches that are generated one after another")
     if "critic" not in models:
         return
-    for own, actors in (("critic_mini_prompts", "mini_prompts"), ("critic_epochs", "epochs")):
-        if settings.whole(own) != settings.whole(actors):
-            settings.doubt(own, "other updates of the critic than of the actor")
+    doubt_updates_of_critics(settings)
 
 
 def _notes(settings: Settings, models: dict[Role, str]) -> Iterator[str]:
@@ -291,18 +273,8 @@ def _loss(settings: Settings, algorithm: str) -> Hyperparameters:
     kind: KlPlace = "none"
     if compares(settings):
         kind = "loss" if settings.on("kl_loss") else "reward"
-    losses, usual = given_losses(settings, algorithm), Hyperparameters()
-    if (losses.get("clip_ratio_dual") or 0.0) >= NO_DUAL_CLIP:
-        del losses["clip_ratio_dual"]
-    norm = of_role(settings, "actor").value("max_gradient_norm")
-    return Hyperparameters(
-        **losses,
-        max_gradient_norm=norm if isinstance(norm, float) and norm > 0 else usual.max_gradient_norm,
-        learning_rate=settings.number("learning_rate") or usual.learning_rate,
-        critic_learning_rate=settings.number("critic_learning_rate"),
-        temperature=settings.number("temperature") or usual.temperature,
-        **kl_place(kind, settings.number("kl_weight") if kind != "none" else 0.0),
-    )
+    weight = settings.number("kl_weight") if kind != "none" else 0.0
+    return hyperparameters_of(settings, of_role(settings, "actor"), algorithm, kind, weight)
 
 
 def _adapter(settings: Settings) -> Adapter | None:

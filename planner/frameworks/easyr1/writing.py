@@ -5,9 +5,10 @@ from typing import Final
 from rlplan.job import Role
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
+from rlplan.planner.configs.verl_family import NO_DUAL_CLIP
 from rlplan.planner.configs.writing.export import Export, Variable, states_leaving
 from rlplan.planner.configs.writing.launching import launch_script
-from rlplan.planner.frameworks.easyr1.reading import NO_DUAL_CLIP, OPTIMIZERS
+from rlplan.planner.frameworks.easyr1.reading import OPTIMIZERS
 from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED
 
@@ -170,10 +171,7 @@ def _losses(export: Export) -> None:
     del export.values[ENTROPY]
     if export.losses["clip_ratio_dual"] is None:
         export.values["worker.actor.clip_ratio_dual"] = NO_DUAL_CLIP
-    export.put("learning_rate", export.losses["learning_rate"])
-    if "critic" in export.roles:
-        export.put("critic_learning_rate", export.losses["critic_learning_rate"])
-    export.put("temperature", export.losses["temperature"])
+    export.put_rates()
     place, weight = export.penalty
     export.put("no_kl", place == "none")
     if place != "none":

@@ -28,8 +28,6 @@ from rlplan.planner.configs.losses import (
     NO_LIMIT,
     algorithm_notes,
     algorithm_of,
-    given_losses,
-    kl_place,
     sampled_in_batches,
     sampling_guess,
 )
@@ -41,21 +39,23 @@ from rlplan.planner.configs.sizes import (
     eager_engine,
     models_of,
     most_turns,
-    nearest_divisor,
     role_sizes,
     trainer_options,
+)
+from rlplan.planner.configs.verl_family import (
+    GRADIENTS,
+    doubt_updates_of_critics,
+    generated_prompts,
+    hyperparameters_of,
+    updates_of_rows,
 )
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.units import MIB
 
 # Configurations of before `model_engine`, and the modules of asynchronous training.
 MEGATRON_CONFIG: Final = "megatron"
-# verl always has a dual clip; a ratio is never that large.
-NO_DUAL_CLIP: Final = 1e6
 # The engine that cuts experts and spreads them out at once.
 CUTS_EXPERTS: Final = "tensorrt"
-# ZeRO's stage of FSDP that keeps whole parameters between a layer's forward and backward pass.
-GRADIENTS: Final = 2
 ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
 CHUNKED: Final = "chunked"
 # What fully asynchronous training has; partial rollouts on the GPUs that train have it too.
@@ -353,7 +353,8 @@ def _work(settings: Settings, mode: Mode) -> Work:
         prompts = _prompts(settings)
     agents = settings.whole("agents")
     samples, most = agents * settings.whole("copies"), settings.optional_whole("max_model_len")
-    updates = _updates(settings, prompts * agents)
+    # Search-R1's ray_trainer.py repeats prompts `n_agent` times before they are sampled `rollout.n` times.
+    updates = updates_of_rows(settings, prompts * agents, settings.whole("copies"))
     longest = settings.whole("max_prompt") + settings.whole("max_response")
     if settings.word("estimator") == "remax":  # every sample has a greedy response beside it
         prompts, samples = prompts * samples, 1
@@ -368,21 +369,6 @@ def _work(settings: Settings, mode: Mode) -> Work:
         turns=1 if settings.unmapped("multi_turn") in OFF else most_turns(settings),
         max_response_of_all=True,
     )
-
-
-def _updates(settings: Settings, rows: int) -> int:
-    """Return the updates of a step, whose batch has so many rows before each is sampled `rollout.n` times.
-
-    verl, workers/fsdp_workers.py multiplies `ppo_mini_batch_size` by `rollout.n`; Search-R1's ray_trainer.py repeats
-    prompts `n_agent` times before. A last update that is smaller is none of a job's: the nearest number is taken.
-    """
-    mini = settings.whole("mini_prompts")
-    for key, size in (("mini_prompts", mini), ("prompts", rows)):
-        if size < 1:
-            raise settings.refused(key, "is no batch", "at least 1")
-    if rows % mini:
-        settings.doubt("mini_prompts", f"updates that do not divide a step's {rows:,} prompts")
-    return nearest_divisor(rows * settings.whole("copies"), rows / mini)
 
 
 def _in_whole_batches(settings: Settings) -> bool:
@@ -412,21 +398,15 @@ def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
     usual, most = DynamicSampling(), settings.whole("filter_rounds")
     if not _in_whole_batches(settings):
         return replace(usual, max_rounds=most if most > 0 else NO_LIMIT)
-    prompts, batch = _generated(settings)
+    prompts, batch = generated_prompts(settings)
     if prompts < 1:  # a fully asynchronous trainer's, which has no steps of its own
         return usual
     return sampled_in_batches(prompts, batch, most if most > 0 else None)
 
 
-def _generated(settings: Settings) -> tuple[int, int]:
-    """Return the prompts that a step learns from, and those of a batch that is generated for it."""
-    prompts = settings.whole("prompts")
-    return prompts, settings.optional_whole("gen_prompts") or prompts
-
-
 def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[str]:
     """Yield what was assumed of the amount of work."""
-    prompts, batch = _generated(settings)
+    prompts, batch = generated_prompts(settings)
     if sampling is None or prompts < 1:
         return
     yield sampling_guess(sampling, prompts, batch if _in_whole_batches(settings) else None)
@@ -440,9 +420,7 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
         )
     if "critic" not in models:
         return
-    for own, actors in (("critic_mini_prompts", "mini_prompts"), ("critic_epochs", "epochs")):
-        if settings.whole(own) != settings.whole(actors):
-            settings.doubt(own, "other updates of the critic than of the actor")
+    doubt_updates_of_critics(settings)
 
 
 def _notes(settings: Settings, mode: Mode) -> Iterator[str]:
@@ -497,19 +475,8 @@ def _loss(settings: Settings) -> Hyperparameters:
         "loss" if settings.on("kl_loss") else "reward" if settings.on("kl_reward") else "none"
     )
     weight = settings.number(f"kl_{kind}_weight") if kind != "none" else 0.0
-    norm = settings.of(trainer_of(settings), "actor").value("max_gradient_norm")
-    usual = Hyperparameters()
-    losses = given_losses(settings, _algorithm(settings))
-    if (losses.get("clip_ratio_dual") or 0.0) >= NO_DUAL_CLIP:
-        del losses["clip_ratio_dual"]
-    return Hyperparameters(
-        **losses,
-        max_gradient_norm=norm if isinstance(norm, float) and norm > 0 else usual.max_gradient_norm,
-        learning_rate=settings.number("learning_rate") or usual.learning_rate,
-        critic_learning_rate=settings.number("critic_learning_rate"),
-        temperature=settings.number("temperature") or usual.temperature,
-        **kl_place(kind, weight),
-    )
+    actor = settings.of(trainer_of(settings), "actor")
+    return hyperparameters_of(settings, actor, _algorithm(settings), kind, weight)
 
 
 def _precision(settings: Settings, trainer: str) -> Precision | None:

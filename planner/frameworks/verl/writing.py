@@ -8,9 +8,9 @@ from rlplan.job import Role, TrainerOptions
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
 from rlplan.planner.configs.reading.sheet import Scalar
+from rlplan.planner.configs.verl_family import NO_DUAL_CLIP
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
 from rlplan.planner.configs.writing.launching import launch_script
-from rlplan.planner.frameworks.verl.reading import NO_DUAL_CLIP
 from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.units import MIB
@@ -305,10 +305,7 @@ def _losses(export: Export) -> None:
     export.put_losses()
     if export.losses["clip_ratio_dual"] is None:
         export.values["actor_rollout_ref.actor.clip_ratio_c"] = NO_DUAL_CLIP
-    export.put("learning_rate", export.losses["learning_rate"])
-    if "critic" in export.roles:
-        export.put("critic_learning_rate", export.losses["critic_learning_rate"])
-    export.put("temperature", export.losses["temperature"])
+    export.put_rates()
     place, weight = export.penalty
     export.put("kl_loss", place == "loss")
     export.put("kl_reward", place == "reward")
