@@ -351,11 +351,10 @@ def most_named(frameworks: Sequence[str], words: Iterable[str]) -> Sequence[str]
     return [name for name in frameworks if counts[name] == max(counts.values())]
 
 
-def _texts(words: Iterable[str]) -> list[str]:
+def _texts(words: Sequence[str]) -> Sequence[str]:
     """Return the words of a script's text, or of a command line."""
-    given = list(words)
-    path = Path(given[0])
-    return script_text(path).split() if path.is_file() else given
+    path = Path(words[0])
+    return script_text(path).split() if path.is_file() else words
 
 
 def script_text(path: Path) -> str:

@@ -322,13 +322,14 @@ class ConfigSheet:
 
     def named(self) -> Iterator[str]:
         """Yield every key that it names, patterns of keys left out."""
-        yield from (key for key in self._every_key() if not set("*?") & set(key))
+        yield from (key for key in self.every_key() if not set("*?") & set(key))
 
     def named_patterns(self) -> Iterator[str]:
         """Yield every pattern of keys that it has."""
-        yield from (key for key in self._every_key() if set("*?") & set(key))
+        yield from (key for key in self.every_key() if set("*?") & set(key))
 
-    def _every_key(self) -> Iterator[str]:
+    def every_key(self) -> Iterator[str]:
+        """Yield every key that it has, patterns of keys among them."""
         said = (*self.not_modelled, *self.changes_work)
         written = (name for key in said for name in spelled(key, self.roles))
         settings = (key for each in self.every_setting() for key in (*each.keys, *each.over))

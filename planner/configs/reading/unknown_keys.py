@@ -6,23 +6,15 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from rlplan.planner.configs.reading.settings import Settings, fits_any
-from rlplan.planner.configs.reading.sheet import ConfigSheet, spelled
+from rlplan.planner.configs.reading.sheet import spelled
 
 # Names that are alike to this share differ by a slip: `ulyses_size` and `ulysses_size`, not `max_input` and `max_prompt`.
 ALIKE: Final = 0.9
 
 
-def known_keys(sheet: ConfigSheet) -> set[str]:
-    """Return all keys that a sheet knows, patterns among them."""
-    known = {key for each in sheet.every_setting() for key in (*each.keys, *each.over)}
-    for section in (sheet.harmless(), sheet.not_modelled, sheet.changes_work):
-        known |= {name for key in section for name in spelled(key, sheet.roles)}
-    return known
-
-
 def unknown_keys(settings: Settings) -> Iterator[str]:
     """Yield the dotted keys of a configuration that its sheet does not know."""
-    known = known_keys(settings.sheet)
+    known = set(settings.sheet.every_key())
     patterns = [key for key in known if "*" in key]
     for key in settings.flat:
         is_key = "." in key and not key.startswith("-") and ": " not in key
@@ -60,7 +52,7 @@ def keys_of_a_copy(settings: Settings) -> tuple[str, ...]:
     """
     if not settings.sheet.refuses_unknown:
         return ()
-    known = known_keys(settings.sheet)
+    known = set(settings.sheet.every_key())
     return tuple(key for key in unknown_keys(settings) if nearest_key(key, known) is None)
 
 

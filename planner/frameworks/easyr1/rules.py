@@ -6,7 +6,6 @@ from typing import Final
 from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.reading.unknown_keys import (
-    known_keys,
     nearest_key,
     older_keys,
     unknown_keys,
@@ -334,7 +333,7 @@ def checkpoints_are_of_a_step(settings: Settings) -> Iterator[Broken]:
 
 def keys_are_known(settings: Settings) -> Iterator[Broken]:
     """Give no key that its dataclasses do not have: OmegaConf stops at it, unless a copy has more fields."""
-    sheet, known = settings.sheet, known_keys(settings.sheet)
+    sheet, known = settings.sheet, set(settings.sheet.every_key())
     for key, until in older_keys(settings):
         problem = f"is a key of versions up to {until}, and {sheet.version} stops at it"
         yield Broken(key=key, problem=problem, allowed="what it is called now", stops=False)

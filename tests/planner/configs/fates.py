@@ -16,3 +16,16 @@ def outcome(found, key, before):
     if (found.job, found.draft) != before:
         return "acts"
     return "" if key in keys.mapped else "idle"
+
+
+def first_fate(outcomes):
+    """Return the first of the outcomes of changes to one key that shows what becomes of it; they are tried as needed.
+
+    A refusal counts where nothing else does: another value, or another configuration, may show more.
+    """
+    seen = "swallowed"
+    for found in outcomes:
+        if found in {"acts", "reported"}:
+            return found
+        seen = found if found == "refused" else seen
+    return seen

@@ -9,7 +9,7 @@ from rlplan.errors import UserError
 from rlplan.planner.configs.importing import ImportOptions, imported, settings_of
 from rlplan.planner.configs.reading.settings import keys_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from tests.planner.configs.fates import outcome
+from tests.planner.configs.fates import first_fate, outcome
 
 CATALOGUE = Path(__file__).parent / "data" / "keys_of_easyr1.txt"
 OPTIONS = ImportOptions(
@@ -77,14 +77,8 @@ def fate(key, default, before):
     """Return what becomes of a key in the first configuration and with the first value that show it."""
     if key in SHEET.harmless():
         return "named"
-    seen = "swallowed"
-    for name in BASES:
-        for value in changed(key, default):
-            found = told(key, value, name, before)
-            if found in {"acts", "reported"}:
-                return found
-            seen = found if found == "refused" else seen
-    return seen
+    values = changed(key, default)
+    return first_fate(told(key, value, name, before) for name in BASES for value in values)
 
 
 def test_no_key_is_swallowed(pytestconfig, before):

@@ -7,7 +7,7 @@ import pytest
 from rlplan.errors import UserError
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from tests.planner.configs.fates import outcome
+from tests.planner.configs.fates import first_fate, outcome
 
 CATALOGUE = Path(__file__).parent / "data" / "flags_of_openrlhf.txt"
 OPTIONS = ImportOptions(
@@ -93,14 +93,8 @@ def fate(flag, described, before):
     kind, default = described
     if SHEET.older.get(flag, flag) in SHEET.harmless():
         return "named"
-    seen = "swallowed"
-    for name in BASES:
-        for words in changed(flag, kind, default):
-            found = told(flag, words, name, before)
-            if found in {"acts", "reported"}:
-                return found
-            seen = found if found == "refused" else seen
-    return seen
+    given = changed(flag, kind, default)
+    return first_fate(told(flag, words, name, before) for name in BASES for words in given)
 
 
 def test_no_flag_is_swallowed(pytestconfig, before):

@@ -9,7 +9,7 @@ from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Settings, keys_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from tests.planner.configs.fates import outcome
+from tests.planner.configs.fates import first_fate, outcome
 
 CATALOGUE = Path(__file__).parent / "data" / "keys_of_trl.txt"
 OPTIONS = ImportOptions(
@@ -77,14 +77,8 @@ def fate(key, default, before):
     """Return what becomes of a key in the first base and with the first word that show it."""
     if key in SHEET.harmless():
         return "named"
-    seen = "swallowed"
-    for name in before:
-        for word in values(key, default):
-            found = told(key, word, name, before)
-            if found in {"acts", "reported"}:
-                return found
-            seen = found if found == "refused" else seen
-    return seen
+    words = values(key, default)
+    return first_fate(told(key, word, name, before) for name in before for word in words)
 
 
 # What only rules ask for, or a loss of its own kind has no field for: their values change no job and no plan.

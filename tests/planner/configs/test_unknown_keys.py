@@ -4,11 +4,11 @@ import pytest
 
 from rlplan.planner.configs.importing import ImportOptions, settings_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy, known_keys, nearest_key
+from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy, nearest_key
 from tests.planner.configs.test_importing import VERL
 from tests.planner.configs.test_rules_of_easyr1 import EASYR1
 
-KNOWN = known_keys(load_config_sheet("easyr1"))
+KNOWN = set(load_config_sheet("easyr1").every_key())
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", environment={})
 
 
