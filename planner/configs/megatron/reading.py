@@ -113,6 +113,8 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         _doubt_other_gpus(settings, train_gpus)
     if not (rollout_gpus or _rollout_leaves(settings)):
         settings.leave_out("keeps_rollout", "an engine that stays in memory while others work")
+    if rollout_gpus and settings.on("offload_rollout"):
+        settings.leave_out("offload_rollout", "engines that leave GPUs on which nobody else works")
     pools = [RunPool(name=TRAIN_POOL, gpus=train_gpus, roles=tuple(models))]
     if rollout_gpus:
         pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout_gpus, roles=("actor",)))
