@@ -42,6 +42,8 @@ Beta = Annotated[float, Ge(0), Lt(1), NotBool()]
 RANDOM = "random"
 # What a trainer keeps of a model, as far as it can leave the GPUs.
 State = Literal["weights", "gradients", "optimizer"]
+# How a trainer computes a layer's experts.
+ExpertOrder = Literal["grouped", "one by one"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +299,8 @@ class TrainerOptions:
             stepped there.
         host_states: Whether weights, gradients and optimizer states all live in host memory, from which layers come as
             they are needed (FSDP2's off-load policy).
+        experts: How a layer's experts are computed: all in one grouped product, or one by one, as layers of
+            transformers before 5.0 have them.
     """
 
     weights: TrainingPrecision | None = None
@@ -306,6 +310,7 @@ class TrainerOptions:
     offloads: tuple[State, ...] | None = None
     host_optimizer: Share = 0.0
     host_states: bool = False
+    experts: ExpertOrder = "grouped"
 
 
 USUAL_TRAINER = TrainerOptions()

@@ -357,6 +357,24 @@ USUAL_SHARE = EngineShare()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertLoop:
+    """Say what a trainer's experts take where they are computed one by one.
+
+    Attributes:
+        turn_seconds: Host time of one expert in a layer's forward pass: it asks the device which tokens are the
+            expert's, waits for the answer, and launches a handful of kernels; other directions in proportion to theirs.
+        stacked: Families of models whose experts are slices of one tensor. The gradient of a slice is a tensor of all
+            experts, zeros but for one, and is added to what there is: `slice_passes` over them for every expert. Passes
+            without gradients compute all experts on all tokens.
+        slice_passes: Times that the gradients of all experts are read or written for the gradient of a slice.
+    """
+
+    turn_seconds: Positive
+    stacked: tuple[str, ...] = ()
+    slice_passes: NonNegative = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PaddedLogits:
     """Say what a trainer moves for each logit of responses that it pads to the longest before the loss.
 
@@ -432,6 +450,8 @@ class EngineSheet:
         gathers_weights: Whether its weights stay sharded over all GPUs of its pool, and each pass
             gathers every layer before computing it (ZeRO stage 3 without pinned parameters).
         share: What `memory_fraction` is a share of, and what the engine does with it.
+        expert_loop: What experts take in a trainer that computes them one by one (`rlplan.job.TrainerOptions`);
+            None where its software never does.
         forecast_spread: Relative spread (one sigma) of forecasts around measured generations or
             training iterations, where the constants were fitted; 0 takes the operators' own.
         sources: Origin of every constant.
@@ -483,6 +503,7 @@ class EngineSheet:
     narrow_products: bool = False
     gathers_weights: bool = False
     share: EngineShare = USUAL_SHARE
+    expert_loop: ExpertLoop | None = None
     forecast_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
 

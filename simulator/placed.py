@@ -36,7 +36,7 @@ from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.profiles.tables.remembered import Recent
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.sheets import EngineSheet, LogitTensors, TransitionSheet
+from rlplan.sheets import EngineSheet, ExpertLoop, LogitTensors, TransitionSheet
 from rlplan.simulator.model import (
     OFFLOADED,
     adapter_shard,
@@ -267,6 +267,35 @@ class PlacedTask:
     def model(self) -> ModelArchitecture:
         """Return the model of the task's role."""
         return self.job.architecture(self.task.role)
+
+    @cached_property
+    def expert_loop(self) -> ExpertLoop | None:
+        """Return what the task's experts take that are computed one by one; None where they are not.
+
+        Raises:
+            MissingFactError: Its engine's sheet does not say it.
+        """
+        one_by_one = self.task.kind != "generate" and self.options.experts == "one by one"
+        if not (one_by_one and self.model.num_experts):
+            return None
+        if self.engine.expert_loop is None:
+            raise MissingFactError(
+                f"engine {self.engine.name} never computes experts one by one, as trainers.{self.task.role}.experts says"
+            )
+        return self.engine.expert_loop
+
+    @property
+    def computes_all_experts(self) -> bool:
+        """Tell whether its passes compute all experts on all tokens, since their loop is for gradients alone."""
+        loop = self.expert_loop
+        return loop is not None and not self.trains and self.model.family in loop.stacked
+
+    @cached_property
+    def computed_model(self) -> ModelArchitecture:
+        """Return the model as its passes compute it."""
+        if not self.computes_all_experts:
+            return self.model
+        return replace(self.model, experts_per_token=self.model.num_experts)
 
     @property
     def adapter(self) -> Adapter | None:

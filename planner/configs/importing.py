@@ -11,7 +11,7 @@ from typing import Any, get_args
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain
-from rlplan.job import Job, Role
+from rlplan.job import USUAL_TRAINER, Job, Role, TrainerOptions
 from rlplan.models import ModelArchitecture
 from rlplan.plan import PlanDraft
 from rlplan.planner.configs.frameworks import load_part
@@ -24,7 +24,7 @@ from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy
 from rlplan.planner.configs.reading.versions import set_version
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
 from rlplan.planner.configs.shell.commands import Evaluated
-from rlplan.profiles.catalog import load_model, model_names, resolve_job
+from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
 
 CONFIG_NAME = "--config-name"
 # verl's own, whose defaults are known: verl 0.9.1, trainer/config/.
@@ -53,6 +53,14 @@ FIELD_SETTINGS = {
 MISSPELT = 0.85
 # Of a value that is shown, in characters.
 MOST_SHOWN = 60
+ONE_BY_ONE = (
+    "experts are taken to be computed one by one, as layers of transformers before 5.0 have them "
+    "(trainers.actor.experts: one by one)"
+)
+TOGETHER = (
+    "experts are taken to be computed together, as layers of transformers have them from 5.0 on; before, one by one, "
+    "updates take several times as long (trainers.actor.experts: one by one)"
+)
 TURNS_NOTE = "one turn a response: say what tools and environments take under workload.environments of the job"
 
 
@@ -317,7 +325,7 @@ def imported_run(
     for role, model in known.items() if least_positions else ():
         whole = load_model(model) if isinstance(model, str) else model
         known[role] = replace(whole, max_positions=max(whole.max_positions, least_positions))
-    job = replace(job, models=FrozenDict(known))
+    job = replace(job, models=FrozenDict(known), trainers=_of_experts(job, known))
     try:
         resolved = resolve_job(job, Path(), file=settings.file)
     except FileError as error:
@@ -331,9 +339,31 @@ def imported_run(
         keys=keys,
         settings=settings,
         run=run,
-        notes=(*_notes(run, settings, keys), *guesses),
+        notes=(*_notes(run, settings, keys), *_expert_notes(resolved), *guesses),
         guesses=guesses,
     )
+
+
+def _of_experts(
+    job: Job, models: Mapping[Role, str | ModelArchitecture]
+) -> FrozenDict[Role, TrainerOptions] | None:
+    """Return a job's options of trainers, without the order of experts where a model has none."""
+    said = dict(job.trainers or {})
+    for role, options in (job.trainers or {}).items():
+        model = models[role]
+        whole = load_model(model) if isinstance(model, str) else model
+        if not whole.num_experts:
+            said[role] = replace(options, experts=USUAL_TRAINER.experts)
+    said = {role: options for role, options in said.items() if options != USUAL_TRAINER}
+    return FrozenDict(said) or None
+
+
+def _expert_notes(job: Job) -> Iterator[str]:
+    """Yield how experts are taken to be computed where layers of transformers are trained: its version decides it."""
+    actor = job.architecture("actor")
+    assert job.engines.train, "job was not resolved: no engine"
+    if actor.num_experts and load_engine(job.engines.train).expert_loop is not None:
+        yield ONE_BY_ONE if job.trainer("actor").experts == "one by one" else TOGETHER
 
 
 def in_keys(error: FileError, settings: Settings, run: Run) -> FileError:

@@ -97,6 +97,7 @@ def trainer_options(own: RoleSettings, logits: str | None = None) -> TrainerOpti
         weights=cast(TrainingPrecision | None, own.value("model_dtype")),
         logits=logits,
         host_states=own.on("cpu_offload"),
+        experts="one by one" if own.on("experts_one_by_one") else "grouped",
     )
     if own.role in ONLY_READ:
         return options

@@ -286,7 +286,8 @@ def _packed_passes(placed: PlacedTask) -> Floats:
     setting, padded = setting_of(placed), _padded_bytes(placed, batch)
     waits = recompute == OFFLOADED and placed.engine.copies_inputs_in_turn
     copied = _row_bytes(setting.shard, placed.model, batch) if waits else 0
-    return _packed(setting, placed.model, batch, placed.task.head, recompute, padded, copied)
+    model = placed.computed_model
+    return _packed(setting, model, batch, placed.task.head, recompute, padded, copied)
 
 
 def _row_bytes(shard: Shard, model: ModelArchitecture, batch: Batch) -> int:

@@ -27,7 +27,8 @@ from rlplan.models import (
 )
 from rlplan.plan import TaskPlan
 from rlplan.profiles.facts import DeviceFacts
-from rlplan.sheets import USUAL_KERNELS, EngineSheet, KernelRates
+from rlplan.parts import expert_parameters
+from rlplan.sheets import USUAL_KERNELS, EngineSheet, ExpertLoop, KernelRates
 from rlplan.simulator.model import (
     BACKWARD_BYTES_RATIO,
     backward_operators,
@@ -158,6 +159,7 @@ class Setting:
         adapter: What is trained in place of the model's own weights, which are frozen.
         casts: Whether kernels of their own quantise the inputs of a layer's products.
         cache_value_bytes: Bytes of one value in the KV cache; 0 is those of `precision`.
+        expert_loop: What experts take that are computed one by one; None where they are not.
     """
 
     device: DeviceFacts
@@ -176,6 +178,7 @@ class Setting:
     adapter: Adapter | None = None
     casts: bool = False
     cache_value_bytes: int = 0
+    expert_loop: ExpertLoop | None = None
 
     @property
     def block_stages(self) -> int:
@@ -250,7 +253,10 @@ def setting_of(placed: PlacedTask) -> Setting:
     """Return the setting in which a task's operators run."""
     sizes = (placed.layout, placed.engine, placed.device, placed.site, placed.precision)
     kept = placed.cache_value_bytes if placed.task.kind == "generate" else 0
-    return setting_on(*sizes, adapter=placed.adapter, cache_value_bytes=kept)
+    setting = setting_on(*sizes, adapter=placed.adapter, cache_value_bytes=kept)
+    if placed.expert_loop is None or placed.computes_all_experts:
+        return setting
+    return replace(setting, expert_loop=placed.expert_loop)
 
 
 def setting_on(
@@ -331,6 +337,7 @@ def pass_seconds(
         operators = forward
     elif direction == "backward":
         operators = backward_operators(forward) + _accumulated(setting, model, part, forward)
+        operators += _slice_gradients(setting, model, forward)
     else:
         fused = setting.fused_attention
         operators = recomputed_operators(forward, direction, fused_attention=fused)
@@ -339,11 +346,39 @@ def pass_seconds(
         return priced
     of_experts = setting.expert_layer_launch_seconds if model.num_experts else 0.0
     whole = of_experts or setting.layer_launch_seconds
+    launch = _turn_seconds(setting, forward, operators)
     if whole and not setting.launches_hidden:
-        launch = launch_seconds(setting.kernels, whole, forward, operators)
+        launch += launch_seconds(setting.kernels, whole, forward, operators)
+    if launch:
         launch *= setting.device.sheet.host_times
         priced = _launched(priced, launch, hides=setting.launches_hide)
     return priced
+
+
+def _turns(forward: Operators) -> int:
+    """Return the experts that a layer's tokens reach; 1 where it has none."""
+    return max((each.count for each in forward if isinstance(each, Gemm)), default=1)
+
+
+def _turn_seconds(setting: Setting, forward: Operators, operators: Operators) -> float:
+    """Return the host's seconds for experts that are computed one by one, in proportion to their products."""
+    loop, turns = setting.expert_loop, _turns(forward)
+    if loop is None or turns == 1:
+        return 0.0
+    products, all_forward = (
+        sum(isinstance(each, Gemm) and each.count == turns for each in some)
+        for some in (operators, forward)
+    )
+    return turns * loop.turn_seconds * products / all_forward
+
+
+def _slice_gradients(setting: Setting, model: ModelArchitecture, forward: Operators) -> Operators:
+    """Return what gradients of experts move that are slices of one tensor, beside their products."""
+    loop, turns = setting.expert_loop, _turns(forward)
+    if loop is None or turns == 1 or setting.adapter or model.family not in loop.stacked:
+        return ()
+    num_bytes = expert_parameters(model) * setting.shard.value_bytes
+    return (Elementwise("gradients of slices", turns * loop.slice_passes * num_bytes),)
 
 
 def _launched(priced: PassSeconds, launch_seconds: float, *, hides: bool) -> PassSeconds:

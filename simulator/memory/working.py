@@ -91,7 +91,8 @@ def passes_in_flight(stages: Ints, stage: Ints, chunks: Ints) -> Ints:
 
 def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
     """Return what a layer holds beside what it keeps, the loss's rows, the logits, and what each kind keeps."""
-    model, shard, layout, engine = placed.model, placed.shard, placed.layout, placed.engine
+    model, shard = placed.computed_model, placed.shard
+    layout, engine = placed.layout, placed.engine
     held, recompute = kept_batch(placed), placed.recompute
     kinds, tokens = layer_kinds(model).models, held.tokens
     rows = row = tokens * model.hidden_size * shard.value_bytes
