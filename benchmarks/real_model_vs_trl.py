@@ -33,6 +33,8 @@ from rlplan.workload import Workload
 ROOT = Path(__file__).parents[1]
 PROMPTS, SAMPLES, RESPONSE_TOKENS = 16, 8, 16
 KL_COEFFICIENT, LEARNING_RATE = 0.001, 1e-6
+# Parts in which TRL passes over a batch: as one, its logits alone take more memory than 24 GiB have beside ours.
+PASSES = 4
 NO_END = "<empty_output>"  # a token of the vocabulary that the model does not say
 
 
@@ -131,6 +133,7 @@ def setting_of(model: Path, texts: list[str], cores: int) -> dict[str, Any]:
         "threads": cores,
         "max_iterations": 10**6,
         "folder": str(model),
+        "passes": PASSES,
     }
 
 

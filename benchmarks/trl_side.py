@@ -75,12 +75,14 @@ def share_of_digits(completions: list[str], **_: object) -> list[float]:
 def grpo_trainer(setting: dict[str, Any], turns: Turns, folder: Path) -> Trainer:
     """Return TRL's GRPO trainer of a setting."""
     rows = setting["prompts"] * setting["samples_per_prompt"]
+    passes = setting.get("passes", 1)
     model = setting.get("folder")
     arguments = trl.GRPOConfig(
         **usual_arguments(setting, folder),
         **({"generation_kwargs": {"min_new_tokens": setting["response_tokens"]}} if model else {}),
-        per_device_train_batch_size=rows,
-        steps_per_generation=1,
+        per_device_train_batch_size=rows // passes,
+        gradient_accumulation_steps=passes,
+        steps_per_generation=passes,
         num_generations=setting["samples_per_prompt"],
         max_completion_length=setting["response_tokens"],
         beta=setting["kl_coefficient"],

@@ -271,16 +271,21 @@ def fit_rows_csv(rows: Sequence[FitRow]) -> str:
 
 
 def step_check_table(found: StepCheck) -> Table:
-    """Return a row for each stage, then what is in no stage, the step last."""
+    """Return a row for each stage, then what is in no stage, the step, and what is no part of every one."""
     rows = [_stage_row(each) for each in found.stages]
     rows += [
         (name, show_seconds(seconds), "", "", "", "") for name, seconds in found.others.items()
     ]
+    whole = frozenset({len(rows)} if found.step else ())
     rows += [_stage_row(found.step)] if found.step else []
+    rows += [
+        (f"{name}, beside it", show_seconds(seconds), "", "", "", "")
+        for name, seconds in found.beside.items()
+    ]
     return Table(
         columns=columns("Stage", "#Measured", "#Forecast", "#Times", "#Normal range", "Verdict"),
         rows=tuple(rows),
-        strong_rows=frozenset({len(rows) - 1} if found.step else ()),
+        strong_rows=whole,
     )
 
 
