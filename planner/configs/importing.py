@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
-from rlplan.errors import FileError, nearest_name
+from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain
 from rlplan.job import USUAL_TRAINER, Job, Role, TrainerOptions
@@ -25,6 +25,7 @@ from rlplan.planner.configs.reading.versions import set_version
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
 from rlplan.planner.configs.shell.commands import Evaluated
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
+from rlplan.profiles.sheets import nearest_models
 
 CONFIG_NAME = "--config-name"
 # verl's own, whose defaults are known: verl 0.9.1, trainer/config/.
@@ -57,6 +58,8 @@ ONE_BY_ONE = (
     "experts are taken to be computed one by one, as layers of transformers before 5.0 have them "
     "(trainers.actor.experts: one by one)"
 )
+# verl's issue 3727 (16,783 s where 2,900 s are forecast) and EasyR1's assets/baselines.md (a step of 4,600 s, of 2,950 s).
+IN_ONE_TENSOR = "updates of models whose experts are one tensor took 1.6 and 5.7 times the forecast in two published runs"
 TOGETHER = (
     "experts are taken to be computed together, as layers of transformers have them from 5.0 on; before, one by one, "
     "updates take several times as long (trainers.actor.experts: one by one)"
@@ -362,8 +365,13 @@ def _expert_notes(job: Job) -> Iterator[str]:
     """Yield how experts are taken to be computed where layers of transformers are trained: its version decides it."""
     actor = job.architecture("actor")
     assert job.engines.train, "job was not resolved: no engine"
-    if actor.num_experts and load_engine(job.engines.train).expert_loop is not None:
-        yield ONE_BY_ONE if job.trainer("actor").experts == "one by one" else TOGETHER
+    loop = load_engine(job.engines.train).expert_loop
+    if not actor.num_experts or loop is None:
+        return
+    one_by_one = job.trainer("actor").experts == "one by one"
+    yield ONE_BY_ONE if one_by_one else TOGETHER
+    if one_by_one and actor.family in loop.stacked:
+        yield IN_ONE_TENSOR
 
 
 def in_keys(error: FileError, settings: Settings, run: Run) -> FileError:
@@ -421,12 +429,11 @@ def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[Role, 
             continue
         sheet = model_of(settings.sheet.models.get(replaced, replaced))
         if sheet is None:
-            known = nearest_name(Path(replaced).name.lower(), model_names())
             raise settings.refused_key(
                 run.model_keys[role],
                 f"no sheet is of the model {replaced}; name a known one by --model",
                 "a Hugging Face id of a known model, or a folder with its config.json",
-                known,
+                nearest_models(Path(replaced).name.lower()),
             )
         found[role] = sheet
     return found

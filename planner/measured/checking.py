@@ -12,9 +12,11 @@ from rlplan.calibration import STAGE_TASKS, STEP_STAGES
 from rlplan.errors import FileError, UserError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.job import ExpertOrder
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.sizes import eager_engine
 from rlplan.planner.measured.calibrating import row_of_log
 from rlplan.planner.measured.logs import event_files, read_log
 from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths
@@ -38,7 +40,7 @@ from rlplan.workload import longest, mean_length
 TAIL_TIMES = 3.0
 # Shares of a stage or of responses that are worth a word.
 TOLD_FRACTION = 0.03
-# What a stage takes if all that explains it is padding lies as near to what it took.
+# What a stage takes if padding, or an eager engine, is all that explains it lies as near to what it took.
 NEAR_FRACTION = 0.25
 # A change that gains less of a stage is not worth a try.
 LEAST_GAIN = 0.02
@@ -204,16 +206,78 @@ def waiting(stage: StageCheck, subject: Subject) -> str | None:
     told = ", ".join(
         f"{name} {show_seconds(seconds)}" for name, seconds in timers[:3] if seconds <= left
     )
+    apart = "" if subject.log.sheet.beside else ", validation and checkpoints"
     return (
         f"waiting: {show_seconds(left)} of the step are in no stage{f' ({told})' if told else ''}: "
-        "rewards, data, logging, validation and checkpoints"
+        f"rewards, data, logging{apart}"
     )
+
+
+def expert_loop(stage: StageCheck, subject: Subject) -> str | None:
+    """Name a loop over experts where a stage takes rather what it would with one."""
+    job = subject.plan.job
+    layouts = {
+        name: layout
+        for name, layout in _layouts(stage, subject).items()
+        if load_engine(layout.engine).expert_loop is not None
+        and job.architecture(name.partition(".")[0]).num_experts
+    }
+    if not layouts:
+        return None
+    seconds = _seconds_if(stage, subject, _with_experts(subject.plan, "one by one"))
+    if not _is_nearer(stage, seconds):
+        return None
+    return (
+        f"expert loop: with experts one by one, as layers of transformers before 5.0 compute them, it is forecast to take "
+        f"{show_seconds(seconds)}; transformers 5.0, or a trainer that groups them (Megatron, VeOmni), does not loop"
+    )
+
+
+def eager(stage: StageCheck, subject: Subject) -> str | None:
+    """Name an engine that launches kernel by kernel where generation takes about what it would with one."""
+    plan = subject.plan
+    tasks = plan.tasks
+    for name, layout in tasks.items():
+        if name.endswith(".generate"):
+            engine = eager_engine(layout.engine, eager=True)
+            tasks = tasks.with_item(name, replace(layout, engine=engine))
+    if stage.name not in GENERATION or tasks == plan.tasks:
+        return None
+    seconds = _seconds_if(stage, subject, replace(plan, tasks=tasks))
+    near = seconds > 0 and abs(stage.measured_seconds / seconds - 1) <= NEAR_FRACTION
+    if not near or not _is_nearer(stage, seconds):
+        return None
+    return (
+        f"eager engine: without CUDA graphs it is forecast to take {show_seconds(seconds)}: is enforce_eager on, or did the "
+        "engine say that it captures none?"
+    )
+
+
+def _with_experts(plan: Plan, order: ExpertOrder) -> Plan:
+    """Return a plan whose trainers compute experts in an order."""
+    job = plan.job
+    trainers = {role: replace(job.trainer(role), experts=order) for role in job.models}
+    return replace(plan, job=replace(job, trainers=FrozenDict(trainers)))
+
+
+def _seconds_if(stage: StageCheck, subject: Subject, plan: Plan) -> float:
+    """Return what a stage would take in another plan; 0 where that cannot be forecast."""
+    with suppress(UserError):
+        forecast = simulate(plan, subject.facts)
+        names = _names(stage.name, subject)
+        return sum(cost.seconds for cost in forecast.costs if cost.name in names)
+    return 0.0
+
+
+def _is_nearer(stage: StageCheck, seconds: float) -> bool:
+    """Tell whether a slow stage lies nearer to other seconds than to its forecast, in times."""
+    return seconds > 0 and abs(log(stage.measured_seconds / seconds)) < abs(log(stage.times))
 
 
 GENERATION = ("generation", "actor.generate")
 SYNC = ("weight_sync", TRANSITION)
 CAUSES: tuple[Cause, ...] = (
-    tail, held_weight_sync, padding, small_batch, offload, weight_sync, slow_stages, waiting,
+    expert_loop, tail, held_weight_sync, eager, padding, small_batch, offload, weight_sync, slow_stages, waiting,
 )  # fmt: skip
 
 
@@ -387,7 +451,8 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
         step=judged[-1] if step else None,
         stages=judged[:-1] if step else judged,
         others=_others(steps),
-        notes=(*_notes(ran, steps.response_tokens, forecast), *_trends(steps)),
+        beside=steps.beside_seconds,
+        notes=(*_notes(ran, steps.response_tokens, forecast), *_apart(steps), *_trends(steps)),
     )
 
 
@@ -567,6 +632,16 @@ def slowdown_note(slowdown: float | None) -> str | None:
         f"the machine took {slowdown:.2f} times as long for a fixed loop as when it was profiled; "
         "a stage that takes so many times its forecast is still normal"
     )
+
+
+def _apart(steps: LoggedSteps) -> tuple[str, ...]:
+    """Say what was taken off the steps before they are judged, since it is no part of every one."""
+    if not steps.beside_seconds:
+        return ()
+    told = " and ".join(
+        f"{name} {show_seconds(each)}" for name, each in steps.beside_seconds.items()
+    )
+    return (f"steps are judged without {told} (a step on average over the log)",)
 
 
 def _trends(steps: LoggedSteps) -> tuple[str, ...]:

@@ -365,13 +365,14 @@ def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
     return LoggedSteps(
         sheet=sheet,
         steps=len(steps),
-        step_seconds=middle(sheet.step),
+        step_seconds=_middle_step(sheet, steps),
         stage_seconds=FrozenDict(stages),
         prompt_tokens=prompts,
         response_tokens=responses,
         longest_response=middle(sheet.longest_response),
         clip_ratio=middle(sheet.clip_ratio),
         growth=_growth(sheet, steps),
+        beside_seconds=_beside(sheet, steps),
         other_seconds=FrozenDict(
             {
                 key.rsplit("/", 1)[-1]: seconds
@@ -380,6 +381,31 @@ def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
             }
         ),
     )
+
+
+def _middle_step(sheet: LogSheet, steps: Sequence[Figures]) -> float | None:
+    """Return the median of whole steps without validation and checkpoints, where their timer holds those.
+
+    Some versions time them inside the step, others behind it; inside they are where the stages leave room for them.
+    """
+    known = []
+    for each in steps:
+        if sheet.step in each:
+            apart = sum(each.get(key, 0.0) for key in sheet.beside)
+            left = each[sheet.step] - apart
+            stages = sum(each.get(key, 0.0) for key in sheet.stages)
+            known.append(left if left >= stages else each[sheet.step])
+    return median(known) if known else None
+
+
+def _beside(sheet: LogSheet, steps: Sequence[Figures]) -> FrozenDict[str, float]:
+    """Return the seconds a step, on average, of what is no part of every step."""
+    found = dict[str, float]()
+    for key, name in sheet.beside.items():
+        seconds = sum(each.get(key, 0.0) for each in steps) / len(steps)
+        if seconds > 0:
+            found[name] = found.get(name, 0.0) + seconds
+    return FrozenDict(found)
 
 
 def _growth(sheet: LogSheet, steps: Sequence[Figures]) -> FrozenDict[str, float]:
@@ -408,6 +434,7 @@ def _other_timers(sheet: LogSheet, steps: Sequence[Figures]) -> list[str]:
     known = {sheet.step, *sheet.stages, *(key for key in sheet.stages if "/" in key)}
     keys = dict.fromkeys(key for each in steps for key in each)
     outer = {*sheet.outer, *(key.rpartition("/")[0] for key in sheet.stages)}
+    outer |= {*sheet.inside, *sheet.beside}
     return [
         key
         for key in keys

@@ -158,6 +158,8 @@ class LogSheet:
         merged_by: Key of that number among a row's figures: rows of one number are one step; empty where each row is.
         timers: Which keys are of seconds (a regular expression); empty where all of `step`'s group are.
         outer: Keys of seconds that hold those of stages, and are none.
+        inside: Keys of seconds that lie inside those of stages.
+        beside: What is no part of every step, though its seconds may be in the step's, by the keys of its own.
         is_fork: Whether another framework, of which this one is a fork, logs alike.
         sources: Where the names are from.
     """
@@ -183,6 +185,8 @@ class LogSheet:
     merged_by: str = ""
     timers: str = ""
     outer: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
+    beside: FrozenDict[str, str] = FrozenDict()
     is_fork: bool = False
     sources: FrozenDict[str, str]
 
@@ -193,13 +197,14 @@ class LoggedSteps:
 
     Attributes:
         steps: How many they are over; the first ones, the warm-up, are left out.
-        step_seconds: Of the whole step; None where it is not logged.
+        step_seconds: Of the whole step, without what is `beside`; None where it is not logged.
         stage_seconds: By stage.
         prompt_tokens: Mean length of prompts; None where it is not logged.
         response_tokens: Mean length of responses; None where it is not logged.
         longest_response: Median of the steps' longest responses, in tokens; None where it is not logged.
         clip_ratio: Share of responses that were cut at the maximum; None where it is not logged.
         other_seconds: Of timers that the sheet does not name, by their names.
+        beside_seconds: Of what is no part of every step, a step on average over the log.
         growth: How many times as long a stage took in the last third of the steps as in the first, over how
             many times as many response tokens there were; by stage.
     """
@@ -213,6 +218,7 @@ class LoggedSteps:
     longest_response: float | None = None
     clip_ratio: float | None = None
     other_seconds: FrozenDict[str, float] = FrozenDict()
+    beside_seconds: FrozenDict[str, float] = FrozenDict()
     growth: FrozenDict[str, float] = FrozenDict()
 
 
@@ -255,6 +261,7 @@ class StepCheck:
         response_tokens: Mean length of responses; None where it is not logged.
         step: The whole step; None where it is not logged.
         others: Seconds of the step in timers that no forecast is made of, and in none (`no timer`).
+        beside: Seconds of validation and checkpoints, a step on average over the log; in no step that is judged.
         notes: What else a reader should know.
     """
 
@@ -265,6 +272,7 @@ class StepCheck:
     step: StageCheck | None
     stages: tuple[StageCheck, ...]
     others: FrozenDict[str, float] = FrozenDict()
+    beside: FrozenDict[str, float] = FrozenDict()
     notes: tuple[str, ...] = ()
 
     @property

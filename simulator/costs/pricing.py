@@ -25,9 +25,9 @@ from rlplan.models import (
     Scan,
     Shard,
 )
+from rlplan.parts import expert_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.facts import DeviceFacts
-from rlplan.parts import expert_parameters
 from rlplan.sheets import USUAL_KERNELS, EngineSheet, ExpertLoop, KernelRates
 from rlplan.simulator.model import (
     BACKWARD_BYTES_RATIO,

@@ -49,13 +49,13 @@ def test_what_recomputes_no_products_takes_no_turns():
 
 
 def test_gradients_of_slices_move_all_experts_for_each_of_them():
-    whole = expert_parameters(load_model(STACKED)) * 2
-    moved = EXPERTS * 4 * whole
-    modules, stacked = (layer(placed(model), "backward").compute for model in (MODULES, STACKED))
-    rate = facts_of(placed().job).device("h100-80gb-sxm").memory_bound(moved).seconds
-    slower = load_engine("fsdp2-hf").kernels_of(placed().device.sheet).elementwise_rate
-    assert stacked.seconds - modules.seconds < rate / slower < stacked.seconds
-    assert layer(placed(STACKED), "forward") == layer(placed(MODULES), "forward")
+    moved = EXPERTS * 4 * 2 * expert_parameters(load_model(STACKED))
+    task = placed(STACKED)
+    slower = task.engine.kernels_of(task.device.sheet).elementwise_rate
+    seconds = task.device.memory_bound(moved).seconds / slower
+    grouped = layer(placed(STACKED, experts="grouped"), "backward").compute.seconds
+    assert layer(task, "backward").compute.seconds == pytest.approx(grouped + seconds, rel=0.01)
+    assert seconds > 2 * EXPERTS * TURN  # the device's, longer than all turns of the host
 
 
 def test_passes_without_gradients_compute_all_experts_on_all_tokens_where_they_are_one_tensor():
@@ -67,10 +67,9 @@ def test_passes_without_gradients_compute_all_experts_on_all_tokens_where_they_a
     flops = 2 * 8192 * expert_parameters(load_model(STACKED))
     peak = all_experts.device.sheet.peak_flops_per_second["bf16"]
     assert layer(all_experts, "forward").compute.seconds > flops / peak
-    memories = [
-        sum(task_memory(task).transient.values()) for task in (all_experts, reached)
-    ]
-    assert memories[0] > 2 * memories[1]
+    held, usual = (sum(task_memory(task).transient.values()) for task in (all_experts, reached))
+    repeated = (EXPERTS - 8) * 1024 * load_model(STACKED).hidden_size * 2  # hidden states in bf16
+    assert held - usual > repeated
 
 
 def test_a_trainer_that_never_does_so_is_refused():

@@ -1,11 +1,11 @@
 """Settings: a configuration's values by what they mean, as a framework's sheet says."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from rlplan.errors import FileError, nearest_name
+from rlplan.errors import FileError, nearest_names
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.sheet import ConfigSheet, Setting, spelled
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
@@ -206,21 +206,35 @@ class Settings:
             if given is not None and (given.gaps or given.value is not None) and self.counts(key):
                 yield key
 
-    def refused(
-        self, name: str, problem: str, allowed: str, nearest: str | None = None
-    ) -> FileError:
+    def refused(self, name: str, problem: str, allowed: str) -> FileError:
         """Return the error of a setting that cannot be imported."""
-        return self.refused_key(self.key_of(name), problem, allowed, nearest)
+        return self.refused_key(self.key_of(name), problem, allowed)
 
     def refused_key(
-        self, key: str, problem: str, allowed: str, nearest: str | None = None
+        self,
+        key: str,
+        problem: str,
+        allowed: str,
+        nearest: Sequence[str] = (),
     ) -> FileError:
-        """Return the error of a key that cannot be imported."""
+        """Return the error of a key that cannot be imported.
+
+        Args:
+            nearest: What may have been meant, the likeliest first.
+        """
         given = self.flat.get(key)
         file = given.where if given is not None else self.file
         value = None if given is None or given.value is None else given.value
         field = key if given is None else given.older or key
-        return FileError(file, problem, field=field, value=value, allowed=allowed, nearest=nearest)
+        return FileError(
+            file,
+            problem,
+            field=field,
+            value=value,
+            allowed=allowed,
+            nearest=nearest[0] if nearest else None,
+            others=nearest[1:],
+        )
 
     def value_of(self, setting: Setting) -> object:
         """Return the value of what a sheet's setting stands for."""
@@ -255,7 +269,7 @@ class Settings:
                 note = f"{key}={word} is not of {self.sheet.title} {self.sheet.version}: taken as {part}"
                 self.notes = tuple(dict.fromkeys((*self.notes, note)))
                 return setting.values[part]
-            nearest = nearest_name(word, known)
+            nearest = nearest_names(word, known, 1)
             raise self.refused_key(key, "is not known", ", ".join(known), nearest)
         return setting.values[word]
 

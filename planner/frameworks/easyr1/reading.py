@@ -50,11 +50,6 @@ TOWER_NOTE: Final = (
     "images are tokens of the prompts alone: passes of the tower, and what workers take to open and resize images in "
     "every stage, are not counted"
 )
-# EasyR1@b44b311b, assets/baselines.md: 4,600 s a step of Qwen3-VL-30B-A3B on 8 H800, where 388 s are forecast.
-EXPERTS_NOTE: Final = (
-    "experts are passed over as transformers has them, which is not known to be as fast as is counted: EasyR1 publishes "
-    "steps of Qwen3-VL-30B-A3B that take twelve times the forecast"
-)
 
 
 def run_of(settings: Settings) -> Run:
@@ -215,8 +210,6 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
     model = actor_of(settings)
     if model is not None and model.vision_parameters:
         yield TOWER_NOTE
-    if model is not None and model.num_experts:
-        yield EXPERTS_NOTE
 
 
 def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:

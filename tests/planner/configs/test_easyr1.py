@@ -13,7 +13,13 @@ from rlplan.job import TrainerOptions
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import CODE_PARTS, frameworks_with
-from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.importing import (
+    IN_ONE_TENSOR,
+    ONE_BY_ONE,
+    TOGETHER,
+    ImportOptions,
+    imported,
+)
 from rlplan.planner.configs.reading.configuration import starts_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.layouts.settings import token_budgets
@@ -326,9 +332,17 @@ def test_images_are_tokens_of_prompts_and_what_else_they_take_is_said():
     assert easyr1().job.workload.prompt_tokens.mean == 256
 
 
-def test_experts_are_said_not_to_be_known():
-    found = easyr1(f"{A}.model.model_path=Qwen/Qwen3-30B-A3B")
-    assert any("twelve times the forecast" in each for each in found.guesses)
+def test_experts_are_computed_one_by_one_up_to_the_version_that_asks_for_transformers_5():
+    words = f"{A}.model.model_path=Qwen/Qwen3-VL-30B-A3B-Instruct"
+    before = easyr1(words, options=replace(OPTIONS, version="0.3.2"))
+    assert before.job.trainer("actor").experts == "one by one"
+    assert {ONE_BY_ONE, IN_ONE_TENSOR} <= set(before.notes)
+    since = easyr1(words)
+    assert since.job.trainer("actor").experts == "grouped"
+    assert TOGETHER in since.notes
+    dense = easyr1(options=replace(OPTIONS, version="0.3.2"))
+    assert dense.job.trainer("actor").experts == "grouped"
+    assert not {ONE_BY_ONE, IN_ONE_TENSOR, TOGETHER} & set(dense.notes)
 
 
 def test_better_settings_are_in_its_own_keys():

@@ -4,13 +4,15 @@ import csv
 import json
 import math
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rlplan.calibration import STAGE_TASKS
 from rlplan.files.decoding import decode
-from rlplan.job import Job
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, TrainerOptions
 from rlplan.plan import PlanDraft
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.measured.checking import (
@@ -344,3 +346,80 @@ def test_a_slower_machine_widens_what_is_normal_and_moves_nothing():
     assert with_drift((8.0, 12.0), 1.5) == (8.0, 18.0)
     assert with_drift((8.0, 12.0), 0.5) == (4.0, 12.0)
     assert with_drift((8.0, 12.0), 1.0) == (8.0, 12.0)
+
+
+def written(path, steps):
+    write_jsonl(path, "verl", steps)
+    return path
+
+
+def test_validation_and_checkpoints_are_no_part_of_the_step_that_is_judged(ran, expected, tmp_path):
+    steps = steps_of(expected, "verl")
+    plain = check_steps(written(tmp_path / "plain.jsonl", steps), ran)
+    for number, each in enumerate(steps):
+        each["timing_s/generate_sequences"] = 0.9 * each["timing_s/gen"]
+        if number % 2:
+            each |= {"timing_s/testing": 30.0, "timing_s/save_checkpoint": 12.0}
+            each["timing_s/step"] += 42.0
+    found = check_steps(written(tmp_path / "apart.jsonl", steps), ran)
+    assert found.step == plain.step
+    assert found.others == plain.others
+    share = sum(number % 2 for number in range(1, STEPS)) / (STEPS - 1)
+    assert found.beside == {"validation": 30.0 * share, "checkpoints": 12.0 * share}
+    assert any(note.startswith("steps are judged without validation") for note in found.notes)
+
+
+def test_validation_that_is_timed_behind_the_step_is_not_taken_off_it(ran, expected, tmp_path):
+    steps = steps_of(expected, "verl")
+    plain = check_steps(written(tmp_path / "plain.jsonl", steps), ran)
+    for each in steps:
+        each["timing_s/testing"] = 3.0  # in no step: stages and what is between them fill it
+    found = check_steps(written(tmp_path / "behind.jsonl", steps), ran)
+    assert found.step == plain.step
+    assert found.beside == {"validation": 3.0}
+
+
+@pytest.fixture(scope="module")
+def experts():
+    """Return a job of a model with experts under FSDP, with a plan."""
+    job = decode(
+        Job,
+        {
+            "algorithm": "grpo",
+            "framework": "verl-fsdp",
+            "models": dict.fromkeys(("actor", "reference"), "qwen3-30b-a3b"),
+            "workload": {
+                "prompts": 64, "samples_per_prompt": 8, "prompt_tokens": 155, "response_tokens": 600, "updates": 2,
+            },
+            "cluster": [{"gpu": "h200", "gpus_per_node": 8}],
+            "rewards": {"function": "exact_match", "function_seconds_per_sample": 1e-4},
+        },
+        "job",
+    )  # fmt: skip
+    job = resolve_job(job, Path())
+    facts = load_facts(job)
+    pools = [{"gpus": 8, "roles": ["actor", "reference"]}]
+    draft = decode(PlanDraft, {"job": "job.yaml", "pools": pools}, "plan")
+    return RunContext(plan=complete(draft, job, facts), facts=facts)
+
+
+def test_a_loop_over_experts_and_an_eager_engine_are_named_first_where_stages_take_as_long(
+    experts, tmp_path
+):
+    trainers = {role: TrainerOptions(experts="one by one") for role in ("actor", "reference")}
+    tasks = experts.plan.tasks
+    generate = replace(tasks["actor.generate"], engine=f"{tasks['actor.generate'].engine}-eager")
+    slow = replace(
+        experts.plan,
+        job=replace(experts.plan.job, trainers=FrozenDict(trainers)),
+        tasks=tasks.with_item("actor.generate", generate),
+    )
+    costs = {cost.name: cost.seconds for cost in simulate(slow, experts.facts).costs}
+    seconds = {
+        stage: sum(costs.get(task, 0.0) for task in tasks) for stage, tasks in STAGE_TASKS.items()
+    }
+    found = check_steps(written(tmp_path / "slow.jsonl", steps_of(seconds, "verl")), experts)
+    causes = {stage.name: stage.causes for stage in found.stages}
+    assert causes["update_actor"][0].startswith("expert loop: ")
+    if found.stages[0].verdict == "slow":
+        assert causes["generation"][0].startswith("eager engine: ")
