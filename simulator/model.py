@@ -36,7 +36,7 @@ from rlplan.models import (
 )
 from rlplan.parts import CachedSequence, LayerPart, attention_of, parts_of
 from rlplan.plan import Recompute
-from rlplan.sheets import USUAL_MEMORY, LogitTensors, TrainerMemory
+from rlplan.sheets import USUAL_MEMORY, ExpertLoop, LogitTensors, TrainerMemory
 
 # Matrices that choose experts stay as they are: neither trainers nor engines have adapters for them.
 UNTOUCHED = ("router",)
@@ -287,6 +287,13 @@ def flops_of(operators: Operators) -> float:
             tokens = operator.sequences * operator.query_tokens * operator.heads
             count += 4.0 * tokens * operator.key_dim * operator.value_dim
     return count
+
+
+def inferred_model(model: ModelArchitecture, loop: ExpertLoop | None) -> ModelArchitecture:
+    """Return a model as passes without gradients compute it: with all experts where a loop is for gradients alone."""
+    if loop is None or model.family not in loop.stacked:
+        return model
+    return replace(model, experts_per_token=model.num_experts)
 
 
 def kernels_of(operators: Operators) -> int:

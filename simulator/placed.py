@@ -42,6 +42,7 @@ from rlplan.simulator.model import (
     adapter_shard,
     cached_sequence,
     expert_parameters,
+    inferred_model,
     largest_shard,
     largest_shard_bytes,
 )
@@ -279,23 +280,14 @@ class PlacedTask:
         if not (one_by_one and self.model.num_experts):
             return None
         if self.engine.expert_loop is None:
-            raise MissingFactError(
-                f"engine {self.engine.name} never computes experts one by one, as trainers.{self.task.role}.experts says"
-            )
+            said = f"as trainers.{self.task.role}.experts says"
+            raise MissingFactError(f"{self.engine.name} computes no experts one by one, {said}")
         return self.engine.expert_loop
-
-    @property
-    def computes_all_experts(self) -> bool:
-        """Tell whether its passes compute all experts on all tokens, since their loop is for gradients alone."""
-        loop = self.expert_loop
-        return loop is not None and not self.trains and self.model.family in loop.stacked
 
     @cached_property
     def computed_model(self) -> ModelArchitecture:
         """Return the model as its passes compute it."""
-        if not self.computes_all_experts:
-            return self.model
-        return replace(self.model, experts_per_token=self.model.num_experts)
+        return self.model if self.trains else inferred_model(self.model, self.expert_loop)
 
     @property
     def adapter(self) -> Adapter | None:

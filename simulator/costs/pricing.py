@@ -254,8 +254,8 @@ def setting_of(placed: PlacedTask) -> Setting:
     sizes = (placed.layout, placed.engine, placed.device, placed.site, placed.precision)
     kept = placed.cache_value_bytes if placed.task.kind == "generate" else 0
     setting = setting_on(*sizes, adapter=placed.adapter, cache_value_bytes=kept)
-    if placed.expert_loop is None or placed.computes_all_experts:
-        return setting
+    if placed.expert_loop is None or placed.computed_model is not placed.model:
+        return setting  # no loop, or all experts at once
     return replace(setting, expert_loop=placed.expert_loop)
 
 

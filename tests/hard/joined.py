@@ -38,6 +38,8 @@ from tests.hard.faults import DETERMINISTIC, HUNG_SECONDS, ITERATIONS, MODES, PO
 CORES = 2
 NODE_WAIT_SECONDS = 200
 PATIENCE_SECONDS = 500
+# Ray counts a node that is gone until it has missed several of its heartbeats.
+MISSED_SECONDS = 60
 AS_IT_WAS = {"alive": ["neighbour"], "groups": [], "free": 4.0, "total": 4.0}
 NODE = "node"
 
@@ -170,17 +172,18 @@ def _result(mode, out, kept):
 
 
 def _left(raylets):
-    """Yield what the cluster has that it did not have before."""
-    code, printed, said = answer(STATE, raylets.address)
-    if code:
-        yield f"the cluster does not answer: {said[-300:]!r}"
-        return
-    state = json.loads(printed)
-    yield from (
-        f"left {name} {state[name]} in the cluster"
-        for name, before in AS_IT_WAS.items()
-        if state[name] != before
-    )
+    """Yield what the cluster has that it did not have before, once Ray has missed the nodes that were ended."""
+    deadline = time.monotonic() + MISSED_SECONDS
+    while True:
+        code, printed, said = answer(STATE, raylets.address)
+        if code:
+            yield f"the cluster does not answer: {said[-300:]!r}"
+            return
+        state = json.loads(printed)
+        left = [name for name, before in AS_IT_WAS.items() if state[name] != before]
+        if not left or time.monotonic() > deadline:
+            break
+    yield from (f"left {name} {state[name]} in the cluster" for name in left)
 
 
 def lost(runs, seed=0, say=lambda line: print(line, flush=True)):

@@ -111,10 +111,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
     train_gpus, rollout_gpus = gpus_of(settings)
     if not (rollout_gpus or ways.one_pool):
         _doubt_other_gpus(settings, train_gpus)
-    if not (rollout_gpus or _rollout_leaves(settings)):
-        settings.leave_out("keeps_rollout", "an engine that stays in memory while others work")
-    if rollout_gpus and settings.on("offload_rollout"):
-        settings.leave_out("offload_rollout", "engines that leave GPUs on which nobody else works")
+    _name_moves(settings, rollout_gpus)
     pools = [RunPool(name=TRAIN_POOL, gpus=train_gpus, roles=tuple(models))]
     if rollout_gpus:
         pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout_gpus, roles=("actor",)))
@@ -176,6 +173,14 @@ def gpus_of(settings: Settings) -> tuple[int, int]:
         problem = "is missing: no GPU generates, and colocate is off"
         raise settings.refused("rollout_gpus", problem, "at least 1, or --colocate")
     return train, rollout
+
+
+def _name_moves(settings: Settings, rollout_gpus: int) -> None:
+    """Name what engines do with their memory between uses that is not counted."""
+    if rollout_gpus and settings.on("offload_rollout"):
+        settings.leave_out("offload_rollout", "engines that leave GPUs on which nobody else works")
+    if not (rollout_gpus or _rollout_leaves(settings)):
+        settings.leave_out("keeps_rollout", "an engine that stays in memory while others work")
 
 
 def _doubt_other_gpus(settings: Settings, train: int) -> None:

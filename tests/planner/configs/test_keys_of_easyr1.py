@@ -102,7 +102,9 @@ def test_defaults_are_those_of_its_dataclasses():
     differing = {
         each.keys[0]
         for each in SHEET.every_setting()
-        if each.default is not None and each.default != known.get(each.keys[0], each.default)
+        if each.keys
+        and each.default is not None
+        and each.default != known.get(each.keys[0], each.default)
     }
     # A reference's are the actor's, whatever its own fields hold before they are set.
     assert {key for key in differing if not key.startswith("worker.ref.")} == set()
