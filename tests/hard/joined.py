@@ -179,7 +179,7 @@ def _left(raylets):
         if code:
             yield f"the cluster does not answer: {said[-300:]!r}"
             return
-        state = json.loads(printed)
+        state = json.loads(next(line for line in printed.splitlines() if line.startswith("{")))
         left = [name for name, before in AS_IT_WAS.items() if state[name] != before]
         if not left or time.monotonic() > deadline:
             break
