@@ -121,6 +121,8 @@ before any other answers those who ask for it (`tests/hard/shifted_clock.c`). No
 
 
 def _cluster(found):
+    # Results that are of more than one run say so.
+    note = f"{found['note']}\n\n" if "note" in found else ""
     return f"""## Losses on a cluster
 
 Runs that joined a Ray cluster of two nodes by `--address`, each of which has one of the plan's two pools, drawn from
@@ -128,7 +130,7 @@ seed {found["seed"]}, {found["runs_each"]} of each mode. Where a node is lost, a
 (`--node-wait`). Well is what it is above, and in the cluster nothing is left but what others have in it. In
 {found["missed"]} runs the moment did not come.
 
-{_counted(found)}
+{note}{_counted(found)}
 
 {_failures(found)}"""
 
