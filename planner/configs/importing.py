@@ -22,7 +22,7 @@ from rlplan.planner.configs.reading.settings import Keys, Settings, keys_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet, of_start
 from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy
 from rlplan.planner.configs.reading.versions import set_version
-from rlplan.planner.configs.run import Means, Run, draft_of, job_of, usual_prompt_tokens
+from rlplan.planner.configs.run import Means, Run, draft_of, job_of, unusual, usual_prompt_tokens
 from rlplan.planner.configs.shell.commands import Evaluated
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
 from rlplan.profiles.sheets import nearest_models
@@ -326,7 +326,7 @@ def imported_run(
     job = job_of(replace(run, models=models), name, options.gpu, means, options.host_memory_bytes)
     known = {**job.models, **_positions(models, settings), **_written_out(run, models)}
     for role, model in known.items() if least_positions else ():
-        whole = load_model(model) if isinstance(model, str) else model
+        whole = _architecture(model)
         known[role] = replace(whole, max_positions=max(whole.max_positions, least_positions))
     job = replace(job, models=FrozenDict(known), trainers=_of_experts(job, known))
     try:
@@ -351,14 +351,19 @@ def _of_experts(
     job: Job, models: Mapping[Role, str | ModelArchitecture]
 ) -> FrozenDict[Role, TrainerOptions] | None:
     """Return a job's options of trainers, without the order of experts where a model has none."""
-    said = dict(job.trainers or {})
-    for role, options in (job.trainers or {}).items():
-        model = models[role]
-        whole = load_model(model) if isinstance(model, str) else model
-        if not whole.num_experts:
-            said[role] = replace(options, experts=USUAL_TRAINER.experts)
-    said = {role: options for role, options in said.items() if options != USUAL_TRAINER}
-    return FrozenDict(said) or None
+    return unusual(
+        {
+            role: options
+            if _architecture(models[role]).num_experts
+            else replace(options, experts=USUAL_TRAINER.experts)
+            for role, options in (job.trainers or {}).items()
+        }
+    )
+
+
+def _architecture(model: str | ModelArchitecture) -> ModelArchitecture:
+    """Return a model, that of a sheet by its name."""
+    return load_model(model) if isinstance(model, str) else model
 
 
 def _expert_notes(job: Job) -> Iterator[str]:

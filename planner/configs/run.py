@@ -171,7 +171,7 @@ def job_of(
         weight_sync=run.weight_sync,
         models=FrozenDict(run.models),
         adapters=FrozenDict({"actor": run.adapter}) if run.adapter is not None else None,
-        trainers=_unusual(run.options),
+        trainers=unusual(run.options),
         workload=_workload(run.work, means),
         cluster=tuple(
             NodeGroup(
@@ -193,7 +193,7 @@ def job_of(
     )
 
 
-def _unusual(options: Mapping[Role, TrainerOptions]) -> FrozenDict[Role, TrainerOptions] | None:
+def unusual(options: Mapping[Role, TrainerOptions]) -> FrozenDict[Role, TrainerOptions] | None:
     """Return the options that say something; None where none do."""
     said = {role: each for role, each in options.items() if each != USUAL_TRAINER}
     return FrozenDict(said) or None

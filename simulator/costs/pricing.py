@@ -362,8 +362,8 @@ def _turns(forward: Operators) -> int:
 
 def _turn_seconds(setting: Setting, forward: Operators, operators: Operators) -> float:
     """Return the host's seconds for experts that are computed one by one, in proportion to their products."""
-    loop, turns = setting.expert_loop, _turns(forward)
-    if loop is None or turns == 1:
+    loop = setting.expert_loop
+    if loop is None or (turns := _turns(forward)) == 1:
         return 0.0
     products, all_forward = (
         sum(isinstance(each, Gemm) and each.count == turns for each in some)
@@ -374,8 +374,10 @@ def _turn_seconds(setting: Setting, forward: Operators, operators: Operators) ->
 
 def _slice_gradients(setting: Setting, model: ModelArchitecture, forward: Operators) -> Operators:
     """Return what gradients of experts move that are slices of one tensor, beside their products."""
-    loop, turns = setting.expert_loop, _turns(forward)
-    if loop is None or turns == 1 or setting.adapter or model.family not in loop.stacked:
+    loop = setting.expert_loop
+    if loop is None or setting.adapter or model.family not in loop.stacked:
+        return ()
+    if (turns := _turns(forward)) == 1:
         return ()
     num_bytes = expert_parameters(model) * setting.shard.value_bytes
     return (Elementwise("gradients of slices", turns * loop.slice_passes * num_bytes),)

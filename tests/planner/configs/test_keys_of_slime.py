@@ -8,7 +8,7 @@ from rlplan.errors import UserError
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.settings import fits_any
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from tests.planner.configs.fates import outcome
+from tests.planner.configs.fates import first_fate, outcome
 
 FRAMEWORKS = ("slime", "miles")
 OPTIONS = ImportOptions(
@@ -106,18 +106,16 @@ def told(framework, flag, words, name, before):
 
 def fate(framework, flag, kind, before):
     """Return what becomes of a flag in the first configuration and with the first words that show it."""
-    sheet, seen = load_config_sheet(framework), "swallowed"
+    sheet = load_config_sheet(framework)
     if flag in sheet.harmless() or fits_any(
         flag, [each for each in sheet.harmless() if "*" in each]
     ):
         return "named"
-    for name in bases(framework):
-        for words in changed(sheet, flag, kind):
-            found = told(framework, flag, words, name, before)
-            if found in {"acts", "reported"}:
-                return found
-            seen = found if found == "refused" else seen
-    return seen
+    return first_fate(
+        told(framework, flag, words, name, before)
+        for name in bases(framework)
+        for words in changed(sheet, flag, kind)
+    )
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
