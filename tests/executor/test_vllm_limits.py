@@ -153,7 +153,7 @@ SPOILT = [
     ),
     (
         {"distributed/parallel_state.py": "pass"},
-        r"module executor\.rollout\.engines\.vllm: ImportError: cannot import name 'get_tp_group'",
+        r"module rlplan\.executor\.rollout\.engines\.vllm: ImportError: cannot import name 'get_tp_group'",
     ),
     (
         {"__init__.py": "raise RuntimeError('two\\nlines')"},
