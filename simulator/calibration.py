@@ -6,6 +6,11 @@ spread is that of forecasts within a site; a factor's logarithm is 0 but for a s
 few spreads is cut (Huber 1981, Robust Statistics, chapter 7), so that one odd row does not move a site. So is
 that of the prior where a factor lies beyond a few spreads: a site unlike any other is drawn to 1 by no more
 than that (limited translation: Efron and Morris 1972, JASA 67, 130).
+
+A factor that explains its rows no better than 1 does by what one more parameter must (Akaike 1974, IEEE TAC 19, 716:
+the log-likelihood grows by less than one) is not worth applying: one odd step in place of a sheet that was right makes
+other forecasts worse. It stays 1, known as well as its rows tell it, and the notes say so. The more rows, the smaller a
+factor that is worth it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,6 +43,8 @@ LINK_FACTORS = tuple(link_factor(link) for link in LINKS)
 # A factor is told apart if no more than this share of it lies along directions that the rows do not show.
 LOOSE_FRACTION = 0.05
 MOST_ROUNDS, SMALLEST_STEP, LARGEST_STEP = 200, 1e-12, 1.0
+# Twice the log-likelihood that a parameter must bring to be worth it (Akaike 1974).
+WORTH_A_PARAMETER = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +160,41 @@ def _fit(sums: Sequence[_Sum], spreads: Spreads) -> dict[str, Factor]:
     if not names:
         return {}
     groups = [(name,) for name in names if name not in loose] + ([tuple(loose)] if loose else [])
-    group_priors = np.array([_common_prior(sums, group, priors) for group in groups])
+    fitted: dict[str, Factor] = {}
+    while groups:
+        own = _factors(sums, groups, np.array([_common_prior(sums, g, priors) for g in groups]), spreads)
+        fitted |= {name: factor for name, (factor, _) in own.items()}
+        gained = {group: own[group[0]][1] for group in groups}
+        least = min(groups, key=gained.__getitem__)
+        if gained[least] >= WORTH_A_PARAMETER:
+            break
+        fitted |= {name: replace(fitted[name], value=1.0, shrinkage=1.0) for name in least}
+        groups.remove(least)
+        sums = [_without(each, least) for each in sums]
+    return {name: fitted[name] for name in names}
+
+
+def _factors(
+    sums: Sequence[_Sum], groups: Sequence[Names], priors: Floats, spreads: Spreads
+) -> dict[str, tuple[Factor, float]]:
+    """Return the factors by name, each with twice the log-likelihood that it brings beyond 1."""
     outlier = spreads.outlier.value
-    logs, covariance = _solved(sums, groups, group_priors, outlier)
-    precision = _precision(logs, group_priors, outlier)
-    found: dict[str, Factor] = {}
+    logs, covariance = _solved(sums, groups, priors, outlier)
+    precision = _precision(logs, priors, outlier)
+    found: dict[str, tuple[Factor, float]] = {}
     for place, group in enumerate(groups):
-        own = float(covariance[place, place])
+        own, drawn = float(covariance[place, place]), float(precision[place, place])
+        told = max(1 / own - drawn, 0.0)  # what the rows say of it, whatever the others are
+        gained = (float(logs[place]) / own) ** 2 / told if told else 0.0
         for name in group:
-            found[name] = Factor(
+            factor = Factor(
                 value=float(np.exp(logs[place])),
                 spread=hypot(sqrt(own), spreads.within_site.value),
                 rows=sum(bool(set(group) & set(_all_names([each]))) for each in sums),
-                shrinkage=min(1.0, own * float(precision[place, place])),
+                shrinkage=min(1.0, own * drawn),
                 tied_to=tuple(other for other in group if other != name),
             )
+            found[name] = (factor, gained)
     return found
 
 
@@ -302,6 +329,12 @@ def _notes(found: Calibration, hidden_links: Sequence[Link]) -> tuple[str, ...]:
         notes.append(
             f"not told apart, fitted as one factor: {', '.join(tied)}; seconds of each stage would tell "
             f"them apart"
+        )
+    idle = [name for name, factor in factors.items() if factor.shrinkage == 1.0]
+    if idle:
+        notes.append(
+            f"left at 1, not worth a factor: {', '.join(idle)}; these times differ from their sheets by no "
+            f"more than steps of one site do"
         )
     absent = [kind for kind in WORK_KINDS if kind not in factors]
     if absent:
