@@ -45,6 +45,7 @@ def hasty(monkeypatch):
     monkeypatch.setattr("rlplan.evals.annealing.FIRST_TRIES", 3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", first(2, range(5)))
 def test_every_plan_that_a_walk_meets_is_sound_by_the_checks_of_plans(seed):
     rule = Rewards(function="digits", function_seconds_per_sample=0.001)
@@ -62,6 +63,7 @@ def test_every_plan_that_a_walk_meets_is_sound_by_the_checks_of_plans(seed):
     assert len({transition for _, _, transition in seen} | {"two-copies"}) >= 3
 
 
+@pytest.mark.full
 def test_the_same_seed_and_steps_give_the_same_plan(hasty):
     first, again = annealed(job(), seed=3), annealed(job(), seed=3)
     assert first.plans == again.plans
@@ -91,6 +93,7 @@ def test_a_walk_that_meets_nothing_that_fits_says_so(hasty):
         annealed(job(specs=Specs(iteration_seconds=1e-6)), steps=5)
 
 
+@pytest.mark.full
 def test_a_job_on_one_gpu_has_few_plans_and_the_walk_stays_among_them(hasty):
     one = job(cluster=(replace(job().cluster[0], gpus_per_node=1),))
     assert annealed(one).plans[0].plan.pools[0].gpus == 1

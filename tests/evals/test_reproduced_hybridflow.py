@@ -29,6 +29,7 @@ def record(**changes):
     return {**cells, **changes}
 
 
+@pytest.mark.full
 def test_rows_of_every_peer_are_forecast_within_the_bound_on_the_smallest_cluster(tmp_path):
     measured = {"NeMo-Aligner": 688.0, "DS-Chat": 1827.0, "OpenRLHF": 2299.0}
     lines = [f"Fig9,PPO,7B,8,{system},{rate}" for system, rate in measured.items()]

@@ -13,6 +13,7 @@ def found():
     return load_reproduction("srl").reproduce()
 
 
+@pytest.mark.full
 def test_every_claim_is_marked_and_holds(found):
     assert len(found.claims) == 7
     failing = [claim.text for claim in found.claims if not claim.holds]

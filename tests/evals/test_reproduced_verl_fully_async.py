@@ -108,6 +108,7 @@ def test_their_plans_keep_all_rules(run_of):
     check_plan(plan_of(run, job_of(run)))
 
 
+@pytest.mark.full
 def test_the_fitted_mean_is_that_at_which_the_colocated_step_is_right():
     run = replace(runs.TOGETHER, gpus=128)
     lengths = runs.usual_lengths(run, runs.COLOCATED[128])

@@ -84,6 +84,7 @@ def test_what_no_sheet_knows_is_named():
     assert taken.skipped == "the trainer's sizes take 7 GPUs each, which do not divide its 16"
 
 
+@pytest.mark.full
 def test_every_row_of_known_settings_has_a_forecast():
     found = [row for row in every_row() if row.predicted is not None]
     assert len(found) == 16
@@ -165,6 +166,7 @@ def test_ages_in_steps_are_read_too():
     assert overlap_of(record, "keep").staleness == 8.0
 
 
+@pytest.mark.full
 def test_an_asynchronous_step_is_forecast_as_one():
     sync, overlapped = row_of("v1sync"), row_of("v1sep")
     assert sync.predicted is not None

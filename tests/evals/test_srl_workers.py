@@ -58,6 +58,7 @@ def test_policy_workers_that_are_too_few_decide_the_rate():
     assert rate(replace(REMOTE, policies=slow)) == pytest.approx(1000, rel=0.02)
 
 
+@pytest.mark.full
 def test_inference_belongs_where_it_holds_up_less():
     light = replace(INLINE, inline_seconds=1e-4)
     one_by_one = replace(POLICIES, workers=1, max_batch=1)
@@ -77,6 +78,7 @@ def test_the_slower_side_sets_the_pace():
     assert by_trainers.trainer_waits_fraction == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.full
 def test_fifteen_thousand_workers_and_32_trainers_are_played_in_seconds():
     system = replace(INLINE, actors=15_360, trainers=32, train_frames=20_000, train_seconds=1.0)
     begun = time.process_time()

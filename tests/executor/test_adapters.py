@@ -116,6 +116,7 @@ def alone(model, head):
     return train(0, 1, (1, model, head, {}))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", only(FEW, CASES))
 def test_adapters_learn_the_same_in_every_layout(name, worker_pool):
     ranks, model, head, _ = CASES[name]

@@ -135,6 +135,7 @@ def test_a_penalty_without_weight_needs_no_reference(worker_pool):
     assert not {"kl", "reference_kl"} & set(first)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", only(CHOSEN, CASES))
 def test_an_algorithm_gives_the_same_losses_and_weights_in_every_layout(alone, worker_pool, case):
     algorithm, layout = CASES[case]

@@ -135,6 +135,7 @@ def test_every_layout_goes_on_where_another_one_stopped(worker_pool, tmp_path, m
         assert_same(stored_weights(last, role), stored_weights(undisturbed, role), 1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize(
     "layout", only(["dp 2, fully sharded", "pp 2 x dp 2, states on the host"], LAYOUTS)
@@ -157,6 +158,7 @@ ADAPTER_LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize("layout", only(["fully sharded"], ADAPTER_LAYOUTS))
 def test_adapters_go_on_in_a_layout_that_shards_them(worker_pool, tmp_path, layout):
@@ -181,6 +183,7 @@ def test_adapters_go_on_in_a_layout_that_shards_them(worker_pool, tmp_path, layo
         assert_same(found, stored_weights(whole, role), 1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_the_algorithms_state_goes_on(worker_pool, tmp_path):
     roles = ("actor", "critic", "reference", "reward", "cost", "cost_critic")

@@ -321,6 +321,7 @@ def test_a_workers_clock_is_that_of_the_controller(ray_slots):
     assert before - 100 <= shown <= after - 100
 
 
+@pytest.mark.full
 def test_the_clock_of_another_machine_is_asked_for_and_this_ones_is_not(ray_slots, monkeypatch):
     nodes = ray_nodes()
     assert clock_offsets(nodes) == {}

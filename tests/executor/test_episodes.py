@@ -53,6 +53,7 @@ def test_what_this_executor_does_not_play_is_refused_by_name(plan, said):
         check_runnable(plan)
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_remote_and_inline_inference_play_the_same_episodes(worker_pool):
     remote = worker_pool.run(episodes_plan())
@@ -67,6 +68,7 @@ def test_remote_and_inline_inference_play_the_same_episodes(worker_pool):
     assert [m["mean_reward"] for m in remote.metrics] == [m["mean_reward"] for m in inline.metrics]
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_few_instances_play_the_same_episodes_in_rounds(worker_pool):
     """Each of the sixteen has random numbers of its own, whichever others are played with it."""
@@ -92,6 +94,7 @@ def answered(hosts, *questions):
     return [found[episode] for episode in range(len(questions))]
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_a_lost_process_plays_its_episodes_again_up_to_where_they_were(ray_slots, tmp_path):
     hosts = RemoteHosts((replace(GUESS, workers=1),), tmp_path, 1)
@@ -102,6 +105,7 @@ def test_a_lost_process_plays_its_episodes_again_up_to_where_they_were(ray_slots
     assert [(each.reward, each.ends) for each in after] == [(0.5, True), (0.5, True)]
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_a_failing_environment_of_the_users_is_one_message(ray_slots, tmp_path):
     text = "def play(prompt, responses, row):\n    return row['missing']\n"

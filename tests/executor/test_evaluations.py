@@ -45,6 +45,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize("case", first(3, list(CASES)))
 def test_a_run_learns_what_it_learns_without_evaluations(shared_workers, folder, case):
@@ -61,6 +62,7 @@ def test_a_run_learns_what_it_learns_without_evaluations(shared_workers, folder,
     assert read_json(MeasuredRun, folder / "judged" / "measured.json") == run
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_layouts_and_modes_find_the_same_at_the_same_weights(shared_workers, folder):
     found = []
@@ -101,6 +103,7 @@ def test_what_is_written_is_what_was_said_and_judged(shared_workers, folder):
     assert "'0+1' -> " in lines[0]
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize("mode", first(1, ["sync", "one-step-off"]))
 def test_a_run_that_goes_on_evaluates_no_weights_twice(shared_workers, folder, mode):
@@ -137,6 +140,7 @@ def test_the_best_checkpoint_is_kept_and_exported(shared_workers, folder, monkey
     assert weights[0] != weights[1]
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_fewer_prompts_than_replicas_and_a_function_with_limits(shared_workers, folder):
     (folder / "held-out.jsonl").write_text('{"prompt": "a"}', encoding="utf-8")

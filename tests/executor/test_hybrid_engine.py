@@ -189,6 +189,7 @@ NAMES = only(CHOSEN, CASES)
 MOVING = only(CHOSEN, [name for name in CASES if not shares_weights(plan_of(CASES[name]))])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_to_generate_with_are_the_trained_ones_bit_for_bit(results, name):
     trained = {key: value for key, (value, _, _) in alone(CASES[name][1])[0]["held"].items()}

@@ -180,6 +180,7 @@ def run(folder, *options, token=TOKEN):
     return answer(COMMAND, *given, *numbers, *options, token=token, cwd=folder)
 
 
+@pytest.mark.full
 def test_a_plan_on_two_nodes_ends_with_the_weights_of_one_machine_and_leaves_the_cluster_as_it_was(
     raylets, worker_pool, tmp_path
 ):

@@ -184,6 +184,7 @@ def expert_runs(worker_pool):
     return lambda name: worker_pool.run(plans[name])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["ep 2", "ep 2, two copies"])
 def test_experts_on_several_ranks_learn_the_same(expert_runs, name):
     alone = expert_runs("one process")

@@ -53,6 +53,7 @@ def runs(request, worker_pool):
     )
 
 
+@pytest.mark.full
 def test_a_batch_is_generated_with_weights_that_are_one_update_old(runs):
     overlapping, after_the_first_update, at_once = runs
     first, third = after_the_first_update.tokens
@@ -104,6 +105,7 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(worker_pool,
     assert_same(stored_weights(find_checkpoint(tmp_path)), undisturbed.actor[0])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("algorithm", first(1, ["ppo", "dapo"]))
 def test_the_weights_an_update_behind_go_on_in_another_layout(worker_pool, tmp_path, algorithm):
     job = dapo_job(with_model=False) if algorithm == "dapo" else None
@@ -124,6 +126,7 @@ def test_the_weights_an_update_behind_go_on_in_another_layout(worker_pool, tmp_p
     assert abs(moved).max() > 5e-4  # as far as one update goes
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("with_model", [False, True], ids=["a rule judges", "a model too"])
 def test_all_rounds_of_a_batch_are_generated_with_weights_one_update_old(worker_pool, with_model):
     job = dapo_job(with_model=with_model)

@@ -129,6 +129,7 @@ CHAINS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize("chain", ["tiny", pytest.param("experts", marks=pytest.mark.full)])
 def test_a_schedule_goes_on_from_a_checkpoint_in_any_layout(worker_pool, tmp_path, chain):

@@ -172,6 +172,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize("case", first(3, CASES))
 def test_an_iteration_learns_from_what_ends_first_of_all_that_a_whole_run_generates(
@@ -213,6 +214,7 @@ def test_a_batch_one_step_off_ends_early_beside_the_update_before(worker_pool):
     assert [record.dropped for record, *_ in found] == [12 * 3 - 16] * 3
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_a_run_goes_on_behind_what_was_dropped_as_if_it_had_never_stopped(shared_workers, tmp_path):
     plan = make_plan(job_of(), {"p0": (1, GRPO)})

@@ -210,6 +210,7 @@ ALONE = chosen_by_default(
 NAMES = only({*ALONE, *TOGETHER}, CASES)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_losses_and_gradients_are_those_of_one_process(results, name):
     _, model, head, _ = CASES[name]

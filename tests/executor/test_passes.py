@@ -45,12 +45,14 @@ def decode(job, tokens):
     return PassBench(0, 1, torch.device("cpu"), job).run(step, repeats=4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tokens", [6, 26, 46])
 def test_the_seconds_of_a_decode_step_are_those_of_one_among_others(steps, tokens):
     assert decode(JOB, tokens) == (1.0, 1.0, 1.0, 1.0)
     assert len(steps) == (STEPS_BEFORE + STEPS_TOGETHER) * (probing.WARMUP_RUNS + 4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("job", "tokens", "room"),
     [(JOB, 6, 46), (JOB, 46, 46 + STEPS_TOGETHER + 1), (None, 6, 6 + STEPS_TOGETHER + 1)],

@@ -52,6 +52,7 @@ def all_waves(rank, stages):
     return [generated(shard, *sizes, greedy=greedy) for sizes in WAVES for greedy in (False, True)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stages", first(1, [2, 4]))
 def test_tokens_are_those_of_one_process_in_waves_of_any_size(worker_pool, stages):
     expected = all_waves(0, 1)

@@ -35,6 +35,7 @@ def test_nobody_outside_this_machine_reaches_the_cluster(ray_slots):
     assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
 
 
+@pytest.mark.full
 def test_a_worker_that_dies_ends_the_wait_with_an_error(ray_slots):
     group = start_group(HostWorker, 2, HOST)
     group.call("peak")

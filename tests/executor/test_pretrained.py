@@ -166,6 +166,7 @@ def log_probs_in(rank, ranks, settings, folder, precision="fp32"):
     return dp, None if found is None else found.numpy()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("model", "layout"), only(FEW, CASES))
 def test_log_probabilities_are_those_of_transformers(model, layout, folders, worker_pool):
     folder = folders(model)
@@ -177,6 +178,7 @@ def test_log_probabilities_are_those_of_transformers(model, layout, folders, wor
     torch.testing.assert_close(together, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("model", only(["llama 3", "gemma2", "qwen2_moe", "phi3"], MODELS))
 def test_greedy_tokens_are_those_of_transformers(model, folders):
     folder = folders(model)

@@ -229,6 +229,7 @@ def batches_of(queue, make_more):
         queue.finish(lease)
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_samples_of_a_storage_actor_that_is_killed_come_again_and_none_comes_twice(ray_slots):
     readers = {"actor": Reader(keys=frozenset({"sequences"}), has_effects=True)}

@@ -37,6 +37,7 @@ def both(rank, ranks, case):
     ]
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize("name", first(2, CASES))
 def test_inputs_in_host_memory_change_no_bit_of_what_is_learnt(name, worker_pool):
@@ -86,6 +87,7 @@ def test_the_input_of_each_layer_and_nothing_else_goes_to_host_memory_and_back()
         assert np.array_equal(done[3][key][0], values), key
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("recompute", ["none", "selective", "alternate", "full"])
 def test_in_other_modes_nothing_goes_to_host_memory(recompute):
     gone, back, _ = packed(recompute)

@@ -88,6 +88,7 @@ class TestAFolderBehindAUrl:
         assert len(str(refusal.value).splitlines()) == 1
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_a_run_with_its_checkpoints_behind_a_url_goes_on_in_another_layout(
     shared_workers, tmp_path, monkeypatch
@@ -137,6 +138,7 @@ def test_a_checkpoint_that_changed_behind_its_url_is_refused(shared_workers, tmp
         find_checkpoint(tmp_path / "out")
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_weights_behind_a_url_are_those_of_the_folder(
     folder, shared_workers, tmp_path, monkeypatch

@@ -43,6 +43,7 @@ def resumed(shared_workers, tmp_path_factory):
     return folder / "run", refused
 
 
+@pytest.mark.full
 def test_metrics_go_on_without_gaps_or_duplicates(resumed):
     assert [row["iteration"] for row in read_metrics(resumed[0])] == [0, 1, 2, 3]
 

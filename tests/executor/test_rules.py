@@ -56,6 +56,7 @@ def test_exact_match_names_the_row_that_has_no_answer():
 
 
 # A process runs for each call of one that is left out (tests/executor/test_sandbox.py); the other needs a package.
+@pytest.mark.full
 @pytest.mark.parametrize("name", sorted({*rule_names()} - {"python_tests", "math_verify"}))
 @given(prompt=st.text(), response=st.text())
 def test_every_built_in_rule_rewards_between_zero_and_one(name, prompt, response):

@@ -47,6 +47,7 @@ def sandbox(tmp_path_factory):
     made.stop()
 
 
+@pytest.mark.full
 def test_a_call_beyond_its_limits_is_worth_nothing_and_the_next_one_goes_on(sandbox):
     for wrong in ("hang", "eat", "leave"):
         before = sandbox.broken_off
@@ -102,6 +103,7 @@ def test_a_program_sees_neither_the_callers_variables_nor_much_memory(monkeypatc
     assert passes("import os; assert os.listdir() == []", 10.0)
 
 
+@pytest.mark.full
 def test_a_program_that_does_not_end_is_ended_with_all_that_it_started(tmp_path):
     note = tmp_path / "pid"
     program = (
@@ -130,6 +132,7 @@ def test_a_row_without_tests_is_named():
         load_rule("python_tests", Path())("p", "pass", {})
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_limits_change_nothing_of_a_run_that_keeps_them(worker_pool):
     job = make_job("grpo", samples_per_prompt=2)

@@ -201,6 +201,7 @@ def test_a_run_that_would_stop_at_once_does_not_begin(tmp_path):
     check_goes_on(tmp_path / "checkpoints", tmp_path, 2, met)
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize("mode", first(1, ["sync", "one-step-off", "streaming"]))
 def test_a_run_that_stops_ends_as_one_that_was_as_long(shared_workers, folder, mode):
@@ -232,6 +233,7 @@ def test_a_run_that_stops_ends_as_one_that_was_as_long(shared_workers, folder, m
     assert exported[0] == exported[1]
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize("mode", first(1, ["sync", "one-step-off"]))
 def test_a_run_that_stopped_goes_on_with_other_conditions(shared_workers, folder, mode):

@@ -74,6 +74,7 @@ def same(found, expected):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("inference", ["remote", "inline"])
 def test_streaming_learns_what_a_synchronous_run_learns_to_the_last_bit(worker_pool, inference):
     sync = worker_pool.run(plan_of("sync", inference), iterations=3)
@@ -87,6 +88,7 @@ def test_streaming_learns_what_a_synchronous_run_learns_to_the_last_bit(worker_p
         assert found["environment_seconds"] > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["streaming", "async"])
 def test_few_instances_play_all_episodes(worker_pool, mode):
     few = replace(GUESS, instances=3)
@@ -107,6 +109,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("inference", "in_flight"), first(2, CASES))
 def test_no_episode_is_older_than_the_bound_allows(worker_pool, inference, in_flight):
     plan = plan_of("async", inference, staleness=2, sync_every=2, in_flight=in_flight)
@@ -117,6 +120,7 @@ def test_no_episode_is_older_than_the_bound_allows(worker_pool, inference, in_fl
     assert all(1 <= metrics["turns"] <= 4 for metrics in found.metrics)
 
 
+@pytest.mark.full
 def test_an_environment_process_that_ends_plays_its_episodes_again(worker_pool, tmp_path):
     dying = tmp_path / "dying"
     (tmp_path / "mine.py").write_text(COUNTING.format(folder=str(dying)), encoding="utf-8")
@@ -147,6 +151,7 @@ def test_a_storage_actor_that_is_killed_changes_nothing_that_is_learnt(worker_po
     assert [len(record.ages) for record in learnt] == [16, 16]
 
 
+@pytest.mark.full
 def test_what_a_lost_process_was_asked_is_asked_again_of_another(ray_slots, tmp_path):
     hosts = RemoteHosts((replace(GUESS, workers=1),), tmp_path, 1)
     assert hosts.answered(None) == {}

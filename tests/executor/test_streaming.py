@@ -80,6 +80,7 @@ def test_spans_of_a_pool_do_not_overlap(runs):
         assert all(a.end_seconds <= b.start_seconds + 1e-6 for a, b in pairwise(own))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("in_flight", first(1, ["recompute", "keep", "drain"]))
 def test_no_sample_is_older_than_the_bound_allows(worker_pool, in_flight):
     plan = make_plan(grpo_job(), APART, transition="two-copies", micro_batch=4, max_running=6)
@@ -91,6 +92,7 @@ def test_no_sample_is_older_than_the_bound_allows(worker_pool, in_flight):
     assert all(np.isfinite(metrics["policy_loss"]) for metrics in found.metrics)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("in_flight", first(1, ["recompute", "drain"]))
 def test_what_is_begun_beyond_what_is_learnt_from_is_dropped_when_it_is_too_old(
     worker_pool, in_flight
@@ -117,6 +119,7 @@ def test_what_is_begun_beyond_what_is_learnt_from_is_dropped_when_it_is_too_old(
     assert metrics["dropped_samples"] == dropped[-1]
 
 
+@pytest.mark.full
 def test_a_streamed_iteration_learns_from_what_ends_first_and_drops_the_rest(worker_pool):
     job = grpo_job()
     job = replace(job, workload=replace(job.workload, over_provisioning=1.5))
@@ -174,6 +177,7 @@ def learnt_beside_a_killed_storage_actor(worker_pool, plan):
     return learnt, tokens
 
 
+@pytest.mark.full
 def test_a_storage_actor_that_is_killed_changes_nothing_that_is_learnt(worker_pool, runs):
     learnt, tokens = learnt_beside_a_killed_storage_actor(worker_pool, with_mode(PLAN, "streaming"))
     for found, expected in zip(tokens, runs[0].tokens, strict=False):

@@ -51,6 +51,7 @@ def on_stripes(rank, ranks):
     return [attended(rows, RankGroup(ranks, rank, dist.group.WORLD)) for rows in (APART, SAMPLES)]
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_outputs_and_gradients_of_long_stripes_are_those_of_one_process(worker_pool):
     alone = [attended(rows, RankGroup()) for rows in (APART, SAMPLES)]

@@ -67,6 +67,7 @@ def test_a_short_prompt_says_the_same_alone_and_beside_longer_ones():
     torch.testing.assert_close(alone.log_probs[:1], beside.log_probs[:1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
 def test_samples_of_a_prompt_that_is_prefilled_once_say_what_each_says_alone(padded, greedy):

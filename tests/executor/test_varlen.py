@@ -94,6 +94,7 @@ def attended(attend, slots, parts, heads):
     return output[:, :filled].detach(), *(part.grad[:, :, :filled] for part in inputs)
 
 
+@pytest.mark.full
 @given(
     drawn=groups,
     kernel=kernels,
@@ -261,6 +262,7 @@ def folders(tmp_path_factory):
 BY_KERNEL = [name for name in MODELS if name != "gemma2"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", only(["llama 3", "mistral", "gemma3", "qwen2_moe"], BY_KERNEL))
 def test_models_say_and_learn_by_kernel_what_they_do_without(stand_in, folders, name):
     folder = folders(name)
@@ -275,6 +277,7 @@ def test_models_say_and_learn_by_kernel_what_they_do_without(stand_in, folders, 
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("recompute", first(2, ["none", "selective", "alternate", "full"]))
 def test_passes_in_bf16_are_as_near_to_fp32_as_the_usual_ones(stand_in, folders, recompute):
     folder = folders("mistral")
@@ -318,6 +321,7 @@ def log_probs_by_kernel(rank, ranks, settings, folder, *, by_kernel):
     return *found, counting.calls
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize(
     "layout", first(3, ["tp 2", "pp 2", "cp 2", "fully sharded", "tp 2, sequences cut"])

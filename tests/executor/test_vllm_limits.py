@@ -162,6 +162,7 @@ SPOILT = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("spoilt", "said"), first(1, SPOILT))
 def test_a_vllm_that_cannot_be_imported_is_refused_before_workers_start(install, spoilt, said):
     install("0.32.0", "vllm", **spoilt)

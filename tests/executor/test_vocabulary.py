@@ -123,6 +123,7 @@ def rows_held(rank, ranks, head):
     return found
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize("head", ["lm", "scalar"])
 def test_no_rank_holds_more_than_its_share_in_any_layout(head, worker_pool):

@@ -174,6 +174,7 @@ def test_another_family_is_refused_by_name(folder, tmp_path):
     assert "qwen3" in said
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize(
     "sizes",
@@ -209,6 +210,7 @@ def test_a_run_of_adapters_is_exported_as_peft_reads_it(folder, sizes, tmp_path,
     torch.testing.assert_close(merged, started + 2.0 * second @ first, atol=1e-6, rtol=0)
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize(
     "sizes",

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.cases import draws
 from tests.hard.__main__ import merged
 from tests.hard.page import page_of
@@ -16,6 +18,7 @@ FIRST = 100_000
 PROGRAM = "import json, sys; from tests.hard.fuzzing import fuzz; print(json.dumps(fuzz({cases}, first={first})))"
 
 
+@pytest.mark.full
 def test_mutated_files_of_every_kind_get_one_message_and_change_nothing():
     cases = draws(5, 200)
     program = PROGRAM.format(cases=cases, first=FIRST)

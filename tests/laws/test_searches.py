@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -145,6 +146,7 @@ def test_a_pin_of_what_is_searched_improves_nothing(job, drafts):
     is_no_better(plain(job, pinned=Pinned(tasks=FrozenDict(drafts))), wide)
 
 
+@pytest.mark.full
 @few
 @given(jobs(), modes)
 def test_a_framework_runs_nothing_better_than_what_is_found_beyond_it(job, asked):
@@ -152,6 +154,7 @@ def test_a_framework_runs_nothing_better_than_what_is_found_beyond_it(job, asked
         is_no_better(for_framework(job, asked), plain(job, asked))
 
 
+@pytest.mark.full
 @few
 @given(jobs(), modes, st.sampled_from([plain, for_framework]))
 def test_more_nodes_and_more_modes_worsen_nothing(job, asked, find):
@@ -162,6 +165,7 @@ def test_more_nodes_and_more_modes_worsen_nothing(job, asked, find):
     assert find(job, asked or ("sync",)).bound <= narrow.value * (1 + ROUNDING)
 
 
+@pytest.mark.full
 @few
 @given(jobs(), st.sampled_from([1, 3, 5]), st.sampled_from([None, 20_032, 24_000]))
 def test_the_plan_as_it_stands_is_one_of_the_candidates(job, micro_batch, token_budget):

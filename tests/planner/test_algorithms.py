@@ -88,6 +88,7 @@ def test_a_simulated_iteration_runs_each_task_once_after_its_parents_and_alone_o
     assert {f"{role} weights" for role in job.models} <= set(pool.terms)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", algorithm_names())
 def test_the_search_finds_a_plan_that_no_simulated_colocation_beats(name, tmp_path):
     algorithm = load_algorithm(name)

@@ -100,6 +100,7 @@ ANSWERS = list(product(baseline_names(), JOBS))
 CHOSEN = [(name, kind) for name, kind in ANSWERS if name not in SEARCHING or kind in LOOKED_AT]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "kind"), only(CHOSEN, ANSWERS))
 def test_every_system_answers_with_a_sound_plan_or_a_reason(name, kind):
     found = found_plan(name, kind)
@@ -116,6 +117,7 @@ def test_every_system_answers_with_a_sound_plan_or_a_reason(name, kind):
     assert found.seconds > 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", baseline_names())
 def test_a_system_gives_the_same_plan_twice(name):
     kind = "ppo 0.5B on 2"
@@ -196,6 +198,7 @@ def test_a_rank_gets_no_batch_where_sequences_do_not_divide():
     assert local_batch(job, tasks["actor.update"], 3) == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "limit", "mode", "staleness"),
     [("areal", None, "async", 4), ("areal", 0, "streaming", 0), ("asyncflow", 2, "async", 1)],
@@ -223,6 +226,7 @@ def test_srl_has_whole_models_on_gpus_that_only_train_or_only_answer():
     assert environment.inference == "remote", "one answer at a time is slower here"
 
 
+@pytest.mark.full
 def test_srl_keeps_the_jobs_limit_of_staleness_and_says_what_it_cannot_do():
     job = episodes_on(4)
     fresher = best_plan("srl", replace(job, specs=Specs(staleness=2)))

@@ -25,6 +25,7 @@ def test_cores_are_those_of_the_nodes_that_gpus_stand_on():
     assert rented_cores(job, {"h100": 8, "l40s": 9}) == 114
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("objective", ["energy", "cost", "throughput"])
 def test_a_plan_on_one_node_of_many_is_the_plan_of_that_node(objective):
     node = JOB.cluster[0]

@@ -49,6 +49,7 @@ def devices(plan):
     return {pool.device for pool in plan.pools}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("job", first(1, [JOB, AHEAD]), ids=["sync", "one-step-off allowed"])
 def test_the_ends_of_a_front_are_the_optima_of_the_single_objectives(job):
     points = front(("throughput", "cost"), job).points
@@ -61,6 +62,7 @@ def test_the_ends_of_a_front_are_the_optima_of_the_single_objectives(job):
     assert "cost" in points[-1].best_in
 
 
+@pytest.mark.full
 def test_every_point_is_a_sound_plan_and_the_simulators_own_forecast():
     for point in front(("throughput", "cost", "energy")).points:
         plan, forecast = point.candidate.plan, point.candidate.forecast
@@ -78,6 +80,7 @@ def test_no_point_beats_another():
         )
 
 
+@pytest.mark.full
 def test_what_costs_too_much_is_left_unused_and_what_is_cheap_is_taken():
     assert devices(best("cost").plan) == {H20}
     dear = replace(JOB.cluster[1], usd_per_gpu_hour=100.0)
@@ -98,6 +101,7 @@ def test_training_on_one_device_and_generating_on_another_is_found_where_it_pays
     assert found.forecast.iteration_seconds < best("throughput", alone).forecast.iteration_seconds
 
 
+@pytest.mark.full
 def test_limits_are_kept_and_what_no_plan_keeps_is_told():
     limit = 0.9 * best("throughput").forecast.cost_usd
     specs = Specs(cost_usd=limit)

@@ -123,6 +123,7 @@ def plans_in(schedule, plans):
     return [scheduled(plan, schedule) for plan in alone]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "schedule",
     [SYNC, ONE_STEP_OFF, STREAMING, asynchronous(1, 1), asynchronous(3, 2)],
@@ -142,6 +143,7 @@ def test_no_iteration_that_drops_responses_is_shorter_than_its_bound(schedule):
             assert not forecast.feasible or bound <= forecast.iteration_seconds * (1 + ROUNDING)
 
 
+@pytest.mark.full
 def test_the_best_of_all_plans_is_as_near_as_the_certificate_says():
     generator, reached = random.Random(3), []
     for _ in range(JOBS):
@@ -161,6 +163,7 @@ def test_the_best_of_all_plans_is_as_near_as_the_certificate_says():
     assert np.mean(reached) > 0.97
 
 
+@pytest.mark.full
 def test_dropping_the_longest_makes_iterations_shorter_and_leaves_a_small_gap():
     facts = load_facts(LONG_TAILED)
     whole = search(LONG_TAILED, facts).plans[0].forecast.iteration_seconds

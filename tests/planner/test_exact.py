@@ -132,6 +132,7 @@ LEAVES = FrozenDict(
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("drafts", [STAYS, LEAVES], ids=["stays", "leaves"])
 @pytest.mark.parametrize("framework", first(1, ["nemo-rl-megatron", "verl-fsdp"]))
 def test_the_best_plan_is_the_best_of_all_plans_of_a_framework(framework, drafts):
@@ -161,6 +162,7 @@ def test_the_best_plan_is_the_best_of_all_plans_of_a_framework(framework, drafts
 LONG = Workload(prompts=2, samples_per_prompt=2, prompt_tokens=4000, response_tokens=6000)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", first(1, range(4)))
 def test_the_best_plan_is_the_best_of_all_plans_where_context_is_parallel(seed):
     drafts = LEAVES
@@ -187,6 +189,7 @@ def test_the_best_plan_is_the_best_of_all_plans_where_experts_are_spread_out(see
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", first(1, ["vllm-0.6", "vllm-0.8", "sglang-0.4"]))
 def test_the_best_plan_is_the_best_of_all_plans_however_an_engine_counts_its_share(engine):
     generator = random.Random(engine)
@@ -194,6 +197,7 @@ def test_the_best_plan_is_the_best_of_all_plans_however_an_engine_counts_its_sha
         check_space(generator, engines=Engines(train=train, generate=engine))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", first(1, HYBRIDS))
 def test_the_best_plan_is_the_best_of_all_plans_for_layers_of_unlike_kinds(kind):
     generator = random.Random(kind)
@@ -204,6 +208,7 @@ def test_the_best_plan_is_the_best_of_all_plans_for_layers_of_unlike_kinds(kind)
     check_space(generator, algorithm="grpo", models=models, workload=workload)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("seed", "nodes"), first(1, [(0, 4), (7, 3)]))
 def test_the_best_plan_is_the_best_of_all_plans_where_a_fast_link_joins_two_nodes(seed, nodes):
     group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=1, nodes=nodes, nvlink_domain_gpus=2)
@@ -234,6 +239,7 @@ def test_every_plan_found_is_sound_feasible_and_in_order(job, memory_bytes):
     assert [each.loses_seconds for each in result.plans] == [s - seconds[0] for s in seconds]
 
 
+@pytest.mark.full
 @some
 @given(small_jobs(), st.sampled_from([2**26, 2**28, 2**40]))
 def test_every_placement_has_a_best_plan_or_a_reason(job, memory_bytes):
@@ -249,6 +255,7 @@ def test_every_placement_has_a_best_plan_or_a_reason(job, memory_bytes):
     assert all(each.reason for each in result.infeasible)
 
 
+@pytest.mark.full
 @some
 @given(small_jobs())
 def test_the_certificate_holds_and_the_same_job_gives_the_same_plans(job):
@@ -271,6 +278,7 @@ def example():
     return job, facts, search(job, facts)
 
 
+@pytest.mark.full
 def test_what_was_searched_before_changes_no_plan(example):
     job, facts, first = example
     again = search(job, facts)

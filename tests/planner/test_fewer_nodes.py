@@ -41,6 +41,7 @@ def plan_in(mode: Mode, job=JOB):
     return best_plans(job, FACTS, pinned=Pinned(asked=asked), seconds=20).plans[0].plan
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["sync", "one-step-off", "async"])
 @pytest.mark.parametrize(
     "left", [(replace(H100, nodes=1), A100), (H100,), (A100,)], ids=["one H100", "H100", "A100"]

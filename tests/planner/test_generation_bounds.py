@@ -91,6 +91,7 @@ def ratio_of(generator, engine, models):
     return max(bounds) / cost.total.seconds
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "engine", ["vllm", "vllm-0.3", "vllm-0.11", "tensorrt-llm", "lmdeploy-turbomind"]
 )

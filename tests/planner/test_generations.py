@@ -57,6 +57,7 @@ def preempting_case(generator):
     return [task_cost(placed, size).total.seconds for size in sizes]
 
 
+@pytest.mark.full
 def test_a_larger_cache_slows_generation_rarely_and_little():
     generator = random.Random(0)
     losses, pairs, cases = [], 0, 0

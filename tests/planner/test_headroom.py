@@ -45,6 +45,7 @@ def test_an_engine_may_fill_its_usual_share_where_just_the_rest_is_to_stay_free(
     assert found[0.1] == found[0.0999]
 
 
+@pytest.mark.full
 def test_a_limit_that_only_fuller_plans_keep_finds_none_of_them():
     job = load_job(Path(__file__).resolve().parents[2] / "examples" / "grpo-qwen2.5-7b-8xh100.yaml")
     facts = load_facts(job)
@@ -58,6 +59,7 @@ def test_a_limit_that_only_fuller_plans_keep_finds_none_of_them():
         best_plans(replace(job, specs=limit), facts)
 
 
+@pytest.mark.full
 def test_where_only_fuller_plans_fit_the_share_that_they_leave_free_is_named(monkeypatch):
     monkeypatch.setattr("rlplan.planner.requests.specs.USUAL_HEADROOM", 0.999)
     with pytest.raises(
@@ -66,6 +68,7 @@ def test_where_only_fuller_plans_fit_the_share_that_they_leave_free_is_named(mon
         best_plans(JOB, load_facts(JOB))
 
 
+@pytest.mark.full
 def test_what_a_plan_leaves_open_leaves_the_usual_share_free_where_that_is_possible(monkeypatch):
     facts, draft = load_facts(JOB), PlanDraft(job="job.yaml")
     assert simulate(complete(draft, JOB, facts), facts).free_fraction >= 0.1 - 1e-9

@@ -38,6 +38,7 @@ def example_of(name):
     return job, facts, [e for e in fitting if e.plan and not e.plan.job.workload.drops_responses]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("example", "name"), only(CHOSEN, CASES))
 def test_no_system_has_a_better_plan_than_the_search(example, name):
     job, facts, systems = example_of(example)

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ def beats(one, other):
     return all(a <= b for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.full
 @given(points)
 def test_every_point_is_matched_or_beaten_by_one_of_the_front(items):
     assert all(any(beats(winner, item) for winner in front(items)) for item in items)

@@ -14,6 +14,7 @@ def known():
     return load_plan(ROOT / "examples" / "ppo-7b-16xa100.plan.yaml")
 
 
+@pytest.mark.full
 def test_other_jobs_are_simulated_and_more_nodes_are_searched(known, monkeypatch):
     plan, facts = known
     monkeypatch.setattr(details, "SEARCH_SECONDS", 0.2)

@@ -27,6 +27,7 @@ def site_of(values):
 sites = st.fixed_dictionaries(dict.fromkeys(WORK_KINDS, st.floats(0.3, 3.0))).map(site_of)
 
 
+@pytest.mark.full
 @some
 @given(small_jobs(), sites)
 def test_plans_found_at_a_site_are_simulated_to_the_same_seconds(job, site):
@@ -40,6 +41,7 @@ def test_plans_found_at_a_site_are_simulated_to_the_same_seconds(job, site):
         assert simulate(each.plan, facts) == each.forecast
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", first(1, range(8)))
 def test_the_best_plan_at_a_site_is_the_best_of_all_plans(seed):
     generator = random.Random(seed)

@@ -146,6 +146,7 @@ def bound_of(job, facts, schedule, simulations=0):
     return min(found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("simulations", [0, 4])
 @pytest.mark.parametrize(
     "schedule", [STREAMING, asynchronous(1, 1), asynchronous(3, 4)], ids=lambda each: each.words
@@ -166,6 +167,7 @@ def test_no_streamed_iteration_is_shorter_than_its_bound(schedule, simulations):
             assert not forecast.feasible or bound <= forecast.iteration_seconds * (1 + ROUNDING)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("schedule", [STREAMING, asynchronous(3, 2)], ids=lambda each: each.words)
 @pytest.mark.parametrize("environment", TOOLS, ids=lambda each: each.name)
 @pytest.mark.parametrize("most", [None, 900])
@@ -186,6 +188,7 @@ def test_no_iteration_of_streamed_episodes_is_shorter_than_its_bound(schedule, e
         assert not forecast.feasible or bound <= forecast.iteration_seconds * (1 + ROUNDING)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "schedule", [STREAMING, asynchronous(1, 2), asynchronous(4, 2)], ids=lambda each: each.words
 )
@@ -216,6 +219,7 @@ def test_the_gap_of_two_pools_is_closed_by_simulation(streamed):
     assert streamed.plans[0].gap < LARGEST_GAP
 
 
+@pytest.mark.full
 def test_the_gap_of_three_pools_is_closed_by_simulation(streamed):
     """A simulation speaks of all choices with no less work on either of two pools beside generation."""
     space = Space(LONG_TAILED, load_facts(LONG_TAILED), {}, "throughput", LONG_TAILED.specs)

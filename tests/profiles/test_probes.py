@@ -89,6 +89,7 @@ def test_every_probe_asks_for_distinct_points_of_its_table(name, with_job, job):
     assert points == list(probe.points(job if with_job else None, SETTINGS)), "the same every time"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DEVICE_PROBES)
 def test_every_device_probe_measures_positive_finite_seconds(name, job, processes):
     probe = load_probe(name)
@@ -162,6 +163,7 @@ def test_a_probe_that_fails_says_which_point_and_why():
         processes.measure(gemm, {"precision": "fp32", "m": -1, "k": 4, "n": 4}, 1)
 
 
+@pytest.mark.full
 def test_more_gpus_than_the_machine_has_are_refused():
     with pytest.raises(UserError, match="GPUs asked for: 17; torch finds"):
         DeviceProcesses("gpu", 17).__enter__()

@@ -90,6 +90,7 @@ def session(tmp_path_factory):
     return out, left, finished, steps, runner
 
 
+@pytest.mark.full
 def test_an_interrupted_session_leaves_a_readable_profile(session):
     _, left, *_ = session
     assert len(left) == 10

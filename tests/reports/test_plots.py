@@ -3,6 +3,7 @@
 import xml.etree.ElementTree as ET
 
 import pandas as pd
+import pytest
 
 from rlplan.reports.pictures.curves import mean_curve, plot_learning
 from rlplan.reports.pictures.profile_plots import plot_profile, series_of
@@ -44,6 +45,7 @@ TABLES = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 def test_every_table_of_a_profile_has_a_picture(tmp_path):
     paths = plot_profile(TABLES, tmp_path / "plots")
     assert {path.stem for path in paths} == set(TABLES)

@@ -60,6 +60,7 @@ def gpu_page(tmp_path_factory):
     return write_report(tmp_path_factory.mktemp("gpu"), Subject(**gpu_report()))
 
 
+@pytest.mark.full
 def test_a_run_with_everything_has_every_section(tmp_path):
     page = write_report(tmp_path, Subject(**cpu_report(), search=gpu_search()))
     assert page == tmp_path / "report.html"
@@ -164,6 +165,7 @@ def test_text_of_the_users_is_shown_and_never_obeyed(tmp_path):
         assert "<script" not in picture.read_text()
 
 
+@pytest.mark.full
 def test_held_out_prompts_have_a_section_of_numbers_and_of_what_was_said(tmp_path):
     text = write_report(tmp_path, Subject(**cpu_report())).read_text()
     assert "Best after 8 iterations: 75 % of the responses were right." in text
@@ -212,6 +214,7 @@ def test_pictures_beside_the_page_stand_alone(cpu_page):
         assert outside == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
+@pytest.mark.full
 def test_the_same_report_is_the_same_bytes(tmp_path):
     first = write_report(tmp_path / "first", Subject(**cpu_report())).parent
     second = write_report(tmp_path / "second", Subject(**cpu_report())).parent
@@ -221,6 +224,7 @@ def test_the_same_report_is_the_same_bytes(tmp_path):
         assert (first / file).read_bytes() == (second / file).read_bytes(), file
 
 
+@pytest.mark.full
 def test_a_report_replaces_an_older_one_and_leaves_no_other_file(tmp_path):
     write_report(tmp_path, Subject(**gpu_report()))
     (tmp_path / "report.html").write_text("half a pa")
@@ -229,6 +233,7 @@ def test_a_report_replaces_an_older_one_and_leaves_no_other_file(tmp_path):
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
 
 
+@pytest.mark.full
 def test_a_failure_while_writing_keeps_the_old_page(tmp_path, monkeypatch):
     page = write_report(tmp_path, Subject(**gpu_report()))
     before = page.read_text()

@@ -28,6 +28,7 @@ def changed(path, value):
     return data
 
 
+@pytest.mark.full
 @given(plans())
 def test_a_plan_written_and_read_again_is_the_same_plan(plan):
     assert decode(Plan, yaml.safe_load(to_yaml(plan)), "plan.yaml") == plan

@@ -98,6 +98,7 @@ def test_more_ranks_than_kv_heads_hold_copies_of_them():
     )
 
 
+@pytest.mark.full
 def test_a_batch_that_does_not_divide_is_about_as_fast_as_the_next_that_does():
     seconds = [
         search(job, load_facts(job)).plans[0].forecast.iteration_seconds

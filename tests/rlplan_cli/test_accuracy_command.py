@@ -193,6 +193,7 @@ def test_reported_runs_of_ones_own_are_checked_and_written_as_a_page(rlplan, tmp
     assert "What is said of reported runs" in printed.out
 
 
+@pytest.mark.full
 def test_steps_of_ones_own_are_forecast_without_a_checkout_as_with_one(
     rlplan, steps, tmp_path, request
 ):

@@ -41,6 +41,7 @@ def test_every_task_has_a_row_with_its_layout(project, rlplan, monkeypatch):
     assert row.split()[1:10] == ["p0", "16", "8", "1", "2", "1", "1", "16,384", "tokens"]
 
 
+@pytest.mark.full
 def test_a_search_shows_its_best_plan_and_the_five_best_placements(project, rlplan):
     few, every = rlplan("search", "job.yaml"), rlplan("search", "job.yaml", "--all")
     for answer in (few, every):
@@ -51,6 +52,7 @@ def test_a_search_shows_its_best_plan_and_the_five_best_placements(project, rlpl
     assert len(re.findall(r"^ *\d+  {", every.out, re.MULTILINE)) > 5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("change_of", first(1, [{}, {"mode": "one-step-off"}]))
 def test_a_plans_file_holds_what_was_decided_first_and_is_read_as_the_same_plan(
     project, rlplan, change_of

@@ -32,6 +32,7 @@ def run_of_a_slower_site(project, factor):
     (project / "usual" / "forecast.json").rename(project / "slow" / "forecast.json")
 
 
+@pytest.mark.full
 def test_a_run_as_forecast_has_factors_of_1_that_leave_forecasts_as_they_are(project, rlplan):
     assert rlplan("calibrate", "run", "--out", "site.yaml").code == 0
     written = yaml.safe_load((project / "site.yaml").read_text())
@@ -61,6 +62,7 @@ def test_the_factors_of_a_slower_site_are_found_up_to_the_shrinkage(project, rlp
     assert rlplan("validate", "slow", "--site", "slow.yaml", "--json").code == 0
 
 
+@pytest.mark.full
 def test_search_and_simulate_agree_under_a_site(project, rlplan):
     write_yaml(project / "site.yaml", site_of(generation=0.5, inference=0.8, training=1.7))
     asked = ("search", "job.yaml", "--site", "site.yaml", "--json", "--out", "best.yaml")

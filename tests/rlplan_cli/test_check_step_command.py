@@ -55,6 +55,7 @@ def test_a_page_shows_stages_on_their_normal_range(project, rlplan):
     assert "What is not normal, likely causes, and what to try" in page
 
 
+@pytest.mark.full
 def test_without_a_plan_the_jobs_best_one_is_compared_with(project, rlplan):
     write_log(1.0)
     answer = rlplan("check-step", "train.log", "--job", "job.yaml")

@@ -74,6 +74,7 @@ def test_simulate_takes_a_runs_folder_and_writes_a_trace(project, rlplan):
     assert {event["ph"] for event in events} == {"M", "X"}
 
 
+@pytest.mark.full
 def test_search_prints_every_field_of_its_result_and_the_best_plans_forecast(project, rlplan):
     data = rlplan("search", "job.yaml", "--json").json
     check_forecast(data)
@@ -165,6 +166,7 @@ INITS = {"grpo": ["--algorithm", "grpo"], "tiny": [],
          "llama": ["--model", "llama-3.1-8b", "--gpu", "h100-80gb-sxm", "--gpus", "16"]}  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", first(2, INITS))
 def test_what_init_writes_can_be_searched_at_once(project, rlplan, name):
     options = INITS[name]
@@ -249,11 +251,13 @@ def test_init_writes_nothing_for_prompts_with_mistakes(project, rlplan):
     assert not Path("new.yaml").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", JOB_EXAMPLES, ids=lambda path: path.name)
 def test_every_example_job_satisfies_the_published_schema(rlplan, path):
     jsonschema.validate(yaml.safe_load(path.read_text()), rlplan("schema", "job").json)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", PLAN_EXAMPLES, ids=lambda path: path.name)
 def test_every_example_plan_satisfies_the_published_schema_and_fits(rlplan, path):
     jsonschema.validate(yaml.safe_load(path.read_text()), rlplan("schema", "plan").json)
@@ -273,6 +277,7 @@ def test_a_complete_plan_satisfies_the_schema_of_plans(project, rlplan):
     )
 
 
+@pytest.mark.full
 def test_schemas_refuse_what_the_reader_refuses(rlplan):
     schema = rlplan("schema", "plan").json
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -281,6 +286,7 @@ def test_schemas_refuse_what_the_reader_refuses(rlplan):
     assert schema["properties"].keys() == PlanDraft.__dataclass_fields__.keys()
 
 
+@pytest.mark.full
 def test_every_file_of_the_commands_folder_is_a_command_with_an_example(rlplan):
     files = {path.stem.replace("_", "-") for path in Path(commands.__path__[0]).glob("*.py")} - {
         "--init--"
@@ -327,6 +333,7 @@ def test_a_search_says_all_mistakes_in_the_data_and_plans_nothing(project, rlpla
     assert not Path("best.yaml").exists()
 
 
+@pytest.mark.full
 def test_a_check_lists_mistakes_in_the_data_beside_what_it_forecasts(project, rlplan):
     Path("prompts.jsonl").write_text(BROKEN_DATA, encoding="utf-8")
     answer = rlplan("check", "job.yaml", "--json")

@@ -7,6 +7,7 @@ import pytest
 from tests.rlplan_cli.conftest import change
 
 
+@pytest.mark.full
 def test_systems_are_printed_with_our_speed_up_over_each(rlplan, project):
     answer = rlplan("compare", "job.yaml", "--systems", "verl, megatron-heuristic")
     assert answer.code == 0
@@ -26,6 +27,7 @@ def test_json_has_every_system_with_its_plan_or_its_reason(rlplan, project):
     assert not found["systems"][1]["feasible"], "five pools are more than two devices"
 
 
+@pytest.mark.full
 def test_a_folder_gets_the_page_the_document_and_the_plans(rlplan, project):
     assert rlplan("compare", "job.yaml", "--systems", "verl", "--out", "compared").code == 0
     folder = project / "compared"
@@ -39,6 +41,7 @@ def test_a_folder_gets_the_page_the_document_and_the_plans(rlplan, project):
     assert rlplan("simulate", folder / "plans" / "rlplan.yaml", "--json").code == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

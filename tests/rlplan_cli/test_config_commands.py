@@ -49,6 +49,7 @@ def test_a_check_says_whether_it_runs_and_its_code_does_too(script, rlplan):
     assert "[replicas-divide-the-gpus]" in broken.out
 
 
+@pytest.mark.full
 def test_a_check_names_first_what_makes_it_doubtful(script, rlplan):
     """Then what was assumed of the work, and what is not understood."""
     key = "actor_rollout_ref.rollout.over_sample_rate"
@@ -126,6 +127,7 @@ def test_a_script_is_run_only_where_that_is_asked_for(project, rlplan):
     assert Path("ran").exists()
 
 
+@pytest.mark.full
 def test_a_start_that_nothing_reveals_is_named(project, rlplan):
     keys = [word for word in VERL[2:] if not word.startswith("actor_rollout_ref")]
     Path("run.sh").write_text(f"python3 -m my_trainer.run {' '.join(keys)}\n")
@@ -182,6 +184,7 @@ def test_what_is_not_known_of_a_framework_is_said_by_its_name(script, rlplan, wo
     assert len(answer.err.strip().splitlines()) == 1
 
 
+@pytest.mark.full
 def test_a_check_names_what_runs_out_first_and_what_to_type(script, rlplan):
     crowded = (*micro_batches(64, 16, 1), PADS)
     answer = rlplan("check", "verl", script, *crowded, *GPU)

@@ -7,6 +7,7 @@ import pytest
 FIT = ("fit", "--model", "tiny", "--algorithm", "grpo")
 
 
+@pytest.mark.full
 def test_a_model_that_fits_is_told_so_with_its_terms_and_the_limits_around_it(rlplan):
     answer = rlplan(*FIT, "--gpus", "2xcpu")
     assert answer.code == 0, answer.err
@@ -20,6 +21,7 @@ def test_a_model_that_fits_is_told_so_with_its_terms_and_the_limits_around_it(rl
     assert "activations" in answer.out
 
 
+@pytest.mark.full
 def test_one_that_does_not_is_told_the_terms_and_what_would_do(rlplan):
     answer = rlplan("fit", "--model", "qwen2.5-7b", "--gpus", "1xl40s", "--response", "256")
     assert answer.code == 2

@@ -80,6 +80,7 @@ def test_work_ends_when_its_time_is_over_and_a_user_s_interruption_stays_one():
         raise KeyboardInterrupt
 
 
+@pytest.mark.full
 def test_one_trial_starts_from_a_folder_of_weights_that_is_made_once(tmp_path):
     from safetensors.torch import load_file
 

@@ -42,6 +42,7 @@ def test_a_job_is_searched_and_its_plan_simulated(project):
     assert rlplan.load_plan("draft.yaml").pools[0].name == "p0"
 
 
+@pytest.mark.full
 def test_plans_and_files_are_checked_before_they_are_started(project):
     by_file, job = rlplan.check("plan.yaml"), rlplan.check("job.yaml")
     assert by_file.will_run
@@ -51,6 +52,7 @@ def test_plans_and_files_are_checked_before_they_are_started(project):
         rlplan.check("run.sh", framework="verl")
 
 
+@pytest.mark.full
 def test_wrong_input_raises_what_the_command_line_would_say(project):
     with pytest.raises(FileError, match=r"did you mean 'job\.yaml'"):
         rlplan.load_job("jop.yaml")
@@ -58,6 +60,7 @@ def test_wrong_input_raises_what_the_command_line_would_say(project):
         rlplan.search("job.yaml", limits={"iteration_seconds": 1e-6})
 
 
+@pytest.mark.full
 def test_notebooks_get_html_and_tables(project):
     found = rlplan.search("job.yaml")
     page = found._repr_html_()

@@ -40,6 +40,7 @@ MOMENTS = [(signal.SIGTERM, 143, 0.3)]
 OTHERS = [(signal.SIGINT, 130, 0.0), (signal.SIGINT, 130, 0.3), (signal.SIGTERM, 143, 0.0)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("number", "code", "seconds"),
     only(MOMENTS, MOMENTS + OTHERS),
@@ -61,6 +62,7 @@ def test_an_interrupted_search_says_so_in_one_line_and_writes_nothing(
     assert not list(large_job.glob(".best*"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["simulate", "validate", "report", "init", "schema", "search"])
 def test_an_interruption_while_rooms_are_imported_is_one_line_too(project, command):
     program = (

@@ -20,6 +20,7 @@ def misfit(project, rlplan):
     return "misfit.yaml"
 
 
+@pytest.mark.full
 def test_a_plan_that_does_not_fit_is_forecast_with_pool_term_shortage_and_the_nearest_fit(
     misfit, rlplan
 ):
@@ -35,6 +36,7 @@ def test_a_plan_that_does_not_fit_is_forecast_with_pool_term_shortage_and_the_ne
     assert nearest.startswith("nearest change that fits: critic.update: ")
 
 
+@pytest.mark.full
 def test_the_named_change_makes_the_plan_fit(misfit, rlplan):
     nearest = rlplan("simulate", misfit, "--json").json["infeasible_reasons"][-1]
     _, task, setting = nearest.split(": ")
@@ -43,6 +45,7 @@ def test_the_named_change_makes_the_plan_fit(misfit, rlplan):
     assert rlplan("simulate", misfit, "--json").json["feasible"] is True
 
 
+@pytest.mark.full
 def test_the_table_tells_the_same_reasons(misfit, rlplan):
     answer = rlplan("simulate", misfit)
     assert answer.code == 2
@@ -50,6 +53,7 @@ def test_the_table_tells_the_same_reasons(misfit, rlplan):
     assert "\nnearest change that fits: critic.update: " in answer.err
 
 
+@pytest.mark.full
 def test_a_search_of_a_plan_that_does_not_fit_says_the_same_in_one_line(misfit, rlplan):
     answer = rlplan("search", misfit)
     assert answer.code == 2
@@ -73,6 +77,7 @@ def pinned(project):
     return "pinned.yaml"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["simulate", "search"])
 def test_pins_that_do_not_fit_are_told_the_terms_and_what_of_them_would_have_to_give_way(
     pinned, rlplan, command
@@ -83,6 +88,7 @@ def test_pins_that_do_not_fit_are_told_the_terms_and_what_of_them_would_have_to_
     assert "nearest change that fits: critic.update: " in answer.err
 
 
+@pytest.mark.full
 def test_the_report_tells_them_too(misfit, rlplan):
     page = Path(rlplan("report", misfit, "--no-what-if", "--json").json["report"])
     assert "nearest change that fits" in page.read_text()

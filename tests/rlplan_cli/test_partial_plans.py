@@ -35,6 +35,7 @@ def pool(name, gpus, *roles, device="cpu"):
     return {"name": name, "device": device, "gpus": gpus, "roles": list(roles)}
 
 
+@pytest.mark.full
 def test_a_plan_of_pools_alone_gets_layouts_that_fill_them(completed):
     plan = completed()
     for name, layout in plan["tasks"].items():
@@ -103,6 +104,7 @@ def test_a_complete_plan_is_completed_to_itself(completed, rlplan):
     assert plan_in("again.yaml") == first
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", ["actor.update", "actor.generate", "critic.update"])
 def test_a_size_taken_out_of_a_complete_plan_with_a_rule_is_chosen_again(completed, rlplan, task):
     first = completed()
@@ -147,12 +149,14 @@ def roles_of(plan):
     return {tuple(each["roles"]) for each in plan["pools"] if each["device"] != "host"}
 
 
+@pytest.mark.full
 def test_a_fixed_tensor_size_stays_in_every_placement_of_a_search(searched):
     plans = searched(tasks={"actor.update": {"tp": 2}})
     assert {plan["tasks"]["actor.update"]["tp"] for plan in plans} == {2}
     assert len(plans) > 10
 
 
+@pytest.mark.full
 def test_fixed_gpus_of_a_pool_stay_and_the_other_roles_are_placed(searched):
     plans = searched(pools=[{"name": "judge", "gpus": 1, "roles": ["reward"]}])
     for plan in plans:
@@ -175,6 +179,7 @@ def test_a_placement_stays_while_sizes_are_searched(searched):
     assert [roles_of(plan) for plan in plans] == [{("actor", "reference"), ("critic", "reward")}]
 
 
+@pytest.mark.full
 def test_generation_stays_on_the_pool_that_it_is_fixed_to(searched):
     pinned = [{"name": "rollout", "roles": ["actor"]}, {"name": "home", "roles": ["actor"]}]
     plans = searched(pools=pinned, tasks={"actor.generate": {"pool": "rollout"}})
@@ -184,6 +189,7 @@ def test_generation_stays_on_the_pool_that_it_is_fixed_to(searched):
         assert plan["transition"] == "two-copies"
 
 
+@pytest.mark.full
 def test_a_fixed_mode_stays(searched):
     assert {plan["mode"] for plan in searched("--max-gpus", "2", mode="one-step-off")} == {
         "one-step-off"
@@ -227,6 +233,7 @@ def test_fixed_parts_that_nothing_can_keep_are_named_in_one_line(project, rlplan
     assert said in answer.err
 
 
+@pytest.mark.full
 def test_an_older_plans_pass_of_a_reference_that_is_not_used_is_left_out(completed, rlplan):
     plan = completed()
     change("full.yaml", "job", "hyperparameters", to={"kl_coefficient": 0.0})

@@ -40,6 +40,7 @@ def test_a_jobs_own_objective_and_specs_count_where_the_command_line_says_nothin
     assert "USD/M tokens, " in answer.err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["search", "simulate"])
 def test_an_unknown_objective_of_a_job_is_refused_with_the_nearest(project, rlplan, command):
     assert rlplan("search", "job.yaml", "--out", "plan.yaml").code == 0
@@ -54,6 +55,7 @@ def test_an_unknown_objective_of_a_job_is_refused_with_the_nearest(project, rlpl
     assert "did you mean 'cost'" in answer.err
 
 
+@pytest.mark.full
 def test_specs_that_no_plan_keeps_say_which_binds_and_the_nearest_value(project, rlplan):
     answer = rlplan("search", "job.yaml", "--max-iteration-seconds", "0.0001")
     assert answer.code == 2

@@ -55,6 +55,7 @@ def test_columns_that_can_be_spared_go_where_even_that_is_too_wide():
     assert "forecast" not in " ".join(lines)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("columns_of_terminal", [None, 80, 120])
 def test_the_runners_up_fit_the_terminal_and_keep_their_figures(
     project, rlplan, monkeypatch, columns_of_terminal

@@ -324,6 +324,7 @@ def test_wrong_input_gives_one_line_exit_code_2_and_changes_nothing(project, rlp
     assert contents(project) == before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "said"),
     first(

@@ -78,6 +78,7 @@ def streams(draw, overs=(1.0,)):
     )
 
 
+@pytest.mark.full
 @given(streams(overs=(1.0, 1.25, 2.0)))
 @settings(max_examples=60)
 def test_no_sample_is_learnt_from_later_than_the_staleness_allows_and_each_but_once(made):
@@ -144,6 +145,7 @@ def test_jumps_equal_steps_token_by_token(staleness, every, learning, in_flight)
 LUCK = 0.03
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("learning", [0.2, 0.5, 1.0, 2.0])
 @pytest.mark.parametrize("in_flight", ["drain", "keep"])
 def test_more_staleness_is_never_slower(learning, in_flight):
@@ -249,6 +251,7 @@ def test_dropping_the_last_shortens_streaming_iterations():
     assert found.learnt_share < 1  # the longest are the last
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("staleness", "every", "in_flight"),
     [(0.0, 1, "drain"), (1.0, 1, "drain"), (1.0, 1, "keep"), (3.0, 2, "recompute")],

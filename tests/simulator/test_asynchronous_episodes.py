@@ -85,6 +85,7 @@ def streams(draw):
     return replace(made, in_step=calls is not None and not staleness and draw(st.booleans()))
 
 
+@pytest.mark.full
 @given(streams())
 @settings(max_examples=draws(30, 150))
 def test_every_episode_is_learnt_from_once_and_in_time(made):
@@ -133,12 +134,14 @@ def plan_of(mode, staleness, engine="vllm", **changes):
     )
 
 
+@pytest.mark.full
 def test_asynchronous_plans_with_environments_are_forecast_faster_than_synchronous_ones():
     sync, ahead = plan_of("sync", 0), plan_of("async", 4)
     seconds = [simulate(plan, load_facts(plan.job)).iteration_seconds for plan in (sync, ahead)]
     assert seconds[1] < seconds[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("inference", ["remote", "inline"])
 def test_the_projects_own_engine_streams_as_fast_as_it_runs_synchronously(inference):
     """Where all tools take as long and one replica plays, so that no chance is in it."""
@@ -152,6 +155,7 @@ def test_the_projects_own_engine_streams_as_fast_as_it_runs_synchronously(infere
     assert ahead.iteration_seconds < sync.iteration_seconds
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("inference", ["remote", "inline"])
 @pytest.mark.parametrize("engine", ["vllm", "torch-static"])
 @pytest.mark.parametrize("instances", [1, 3, 4])

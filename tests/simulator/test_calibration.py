@@ -97,7 +97,10 @@ def test_a_step_as_it_may_be_at_any_site_changes_no_forecast(times):
 
 
 def test_a_small_factor_that_many_steps_show_is_applied():
-    once, often = factors(row({}, step=1.15 * sum(FORECAST.values()))), factors(*[row({}, step=1.15 * sum(FORECAST.values()))] * 4)
+    once, often = (
+        factors(row({}, step=1.15 * sum(FORECAST.values()))),
+        factors(*[row({}, step=1.15 * sum(FORECAST.values()))] * 4),
+    )
     assert once.stages["training"].value == 1.0
     assert 1.1 < often.stages["training"].value < 1.15
 

@@ -76,6 +76,7 @@ mixing = st.builds(
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chunked", [True, False])
 @pytest.mark.parametrize("reserves", [True, False])
 @settings(max_examples=draws(60, 200))

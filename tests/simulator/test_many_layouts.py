@@ -79,6 +79,7 @@ def drawn_layout(generator, model, engine, trains):
 CASES = list(product(["ppo", "remax", "safe-rlhf"], ENGINES))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("algorithm", "engine"), only(CASES[: len(ENGINES)], CASES))
 def test_many_layouts_cost_what_each_costs_by_itself(engine, algorithm):
     generator = random.Random(f"{engine} {algorithm}")

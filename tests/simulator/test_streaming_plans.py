@@ -75,6 +75,7 @@ MODES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("changes", MODES)
 def test_stages_make_up_the_iteration_and_each_pool_is_busy_or_idle(changes):
     found = forecast(apart(**changes))
@@ -90,6 +91,7 @@ def test_stages_make_up_the_iteration_and_each_pool_is_busy_or_idle(changes):
     assert found.tokens_per_second * seconds == pytest.approx(32 * 4 * (16 + 198), rel=0.05)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("changes", MODES)
 def test_no_training_pool_does_two_things_at_once(changes):
     spans = sorted(
@@ -101,14 +103,17 @@ def test_no_training_pool_does_two_things_at_once(changes):
         assert start >= end - 1e-9
 
 
+@pytest.mark.full
 def test_the_same_plan_gives_the_same_forecast():
     assert forecast(apart()) == forecast(apart())
 
 
+@pytest.mark.full
 def test_a_longer_trace_has_as_many_iterations_as_were_asked_for():
     assert len(forecast(apart(), iterations=20).iterations) >= 20
 
 
+@pytest.mark.full
 def test_a_longer_trace_shows_counted_iterations_again_and_moves_no_figure():
     short, long = forecast(apart()), forecast(apart(), iterations=80)
     # Iterations of 128 responses are counted behind two that fill the pools.
@@ -136,6 +141,7 @@ def test_a_longer_trace_shows_counted_iterations_again_and_moves_no_figure():
 ROUNDING = 0.01
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("in_flight", ["drain", "keep", "recompute"])
 @pytest.mark.parametrize("running", [4, 64])
 def test_a_larger_bound_is_never_slower_and_a_huge_one_is_played_as_a_moderate_one(
@@ -158,6 +164,7 @@ def test_a_larger_bound_is_never_slower_and_a_huge_one_is_played_as_a_moderate_o
     assert len(recomputed) == 1
 
 
+@pytest.mark.full
 def test_samples_get_as_old_as_the_bound_where_generation_is_faster_and_no_older_than_slots_where_it_is_slower():
     plan = apart(staleness=1000, in_flight="keep")
     roomy = replace(plan.tasks["actor.generate"], max_running=256)
@@ -176,6 +183,7 @@ def test_streaming_is_no_slower_than_whole_batches_one_after_another():
     assert found.iteration_seconds < one_by_one
 
 
+@pytest.mark.full
 def test_asynchronous_iterations_approach_the_slower_side():
     found = forecast(apart(staleness=8.0, in_flight="keep"))
     costs = {cost.name: cost.seconds for cost in found.costs}
@@ -187,6 +195,7 @@ def test_asynchronous_iterations_approach_the_slower_side():
     assert found.iteration_seconds <= 1.02 * one_off.iteration_seconds
 
 
+@pytest.mark.full
 def test_what_takes_long_is_waited_for_only_where_ages_are_bounded(monkeypatch):
     """One response in 128 takes as long as several iterations: nobody waits for it who takes what has ended."""
     lengths = Lognormal(mean=100, std=50, max=8000, at_max=1 / 128)
@@ -257,6 +266,7 @@ def test_updates_take_what_they_cost_however_their_samples_come():
     assert whole == pytest.approx(work.entry.cost.total.seconds)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["one-step-off", "streaming", "async"])
 def test_the_longest_responses_are_dropped_where_more_is_begun(mode):
     """A warning says so, and training learns from fewer tokens in less time."""

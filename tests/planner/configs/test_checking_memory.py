@@ -169,6 +169,7 @@ def test_a_broken_layout_of_megatron_stays_unknown():
     assert check_config("verl", words, OPTIONS).verdict == "not known"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("share", "verdict"), [(0.6, "fits"), (0.85, "may not fit")])
 def test_an_engine_and_trainers_on_one_gpu_need_what_searches_leave_free(share, verdict):
     checked = check_config("verl", [*VERL, f"{R}.gpu_memory_utilization={share}"], OPTIONS)
@@ -178,6 +179,7 @@ def test_an_engine_and_trainers_on_one_gpu_need_what_searches_leave_free(share, 
     assert any("leaves less than 10%" in each for each in checked.remarks) == (verdict != "fits")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("factor", "verdict"), [(0.99, "fits"), (1.02, "may not fit"), (1.04, "does not fit")]
 )

@@ -71,6 +71,7 @@ def test_every_framework_that_is_exported_to_is_read_so_that_what_is_written_can
     assert frameworks_with("keys", "writing", "reading") == written
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("target", frameworks_with("keys", "writing"))
 @given(seed=st.integers(0, 10**6))
 def test_an_exported_plan_is_imported_as_itself(target, seed, tmp_path_factory):
@@ -151,6 +152,7 @@ def test_layouts_of_their_own_in_a_process_of_megatron_are_refused():
         exported(changed, "verl")
 
 
+@pytest.mark.full
 def test_a_search_for_verl_gives_all_roles_of_a_process_of_megatron_one_layout():
     job = small_job()
     models = FrozenDict({**job.models, "critic": job.models["actor"]})
@@ -232,6 +234,7 @@ def small_job():
     return resolve_job(job, Path(), file="job")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "target",
     [
@@ -253,6 +256,7 @@ def test_a_search_for_a_framework_finds_what_it_runs(target):
     assert found.bound_seconds <= best * (1 + 1e-9)
 
 
+@pytest.mark.full
 def test_a_way_without_plans_that_keep_its_rules_still_bounds_the_best(monkeypatch):
     found = best_plans_for("nemo-rl", small_job(), load_facts, pinned=NOTHING_PINNED)
     best = found.plans[0].forecast.iteration_seconds

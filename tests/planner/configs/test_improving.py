@@ -63,6 +63,7 @@ def checked():
     return check_config("verl", [*ASYNC_START, *ASYNC, *WAITING], OPTIONS)
 
 
+@pytest.mark.full
 def test_no_streamed_iteration_is_shorter_than_it_is_said_to_be_at_least(checked):
     trials = list(improving._fitting(Trials(checked.plan, checked.facts, None)))[:3]
     assert checked.plan.mode == "async"
@@ -73,6 +74,7 @@ def test_no_streamed_iteration_is_shorter_than_it_is_said_to_be_at_least(checked
         assert 0 < least_seconds <= seconds * (1 + 1e-9)
 
 
+@pytest.mark.full
 def test_settings_are_better_in_the_same_order_with_fewer_plans_played(checked, monkeypatch):
     played = []
     monkeypatch.setattr(
@@ -90,6 +92,7 @@ TWO_RANKS = (MEGATRON, f"{A}.megatron.tensor_model_parallel_size=2")
 RECOMPUTES = f"{A}.megatron.override_transformer_config.recompute_granularity"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("more", "said", "never"),
     [
@@ -125,6 +128,7 @@ def test_changes_are_said_in_keys_that_the_framework_has(more, said, never):
     assert not any(never in word for word in words)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("sizes", "key", "during"),
     [
@@ -145,6 +149,7 @@ def test_the_pass_that_is_too_full_gets_a_smaller_micro_batch_by_its_own_key(siz
     assert all(each.changes == 1 for each in better.values())
 
 
+@pytest.mark.full
 def test_a_pass_of_openrlhf_that_only_infers_has_a_flag_of_its_own():
     words = [*OPENRLHF, "--rollout.micro_batch_size", "512"]
     _, better = proposed("openrlhf", words)
@@ -154,6 +159,7 @@ def test_a_pass_of_openrlhf_that_only_infers_has_a_flag_of_its_own():
     assert int(size) < 512
 
 
+@pytest.mark.full
 def test_flags_have_the_names_of_the_version_that_is_written_for():
     older = (
         "--pretrain meta-llama/Llama-3.1-8B --actor_num_gpus_per_node 4 --ref_num_gpus_per_node 2 "
@@ -167,6 +173,7 @@ def test_flags_have_the_names_of_the_version_that_is_written_for():
     assert not any("." in name for name in names)
 
 
+@pytest.mark.full
 def test_token_budgets_come_with_the_switch_that_turns_them_on():
     _, better = proposed("verl", [*VERL, *micro_batches(1, 1, 1)])
     budgets = [each for each in better if "max_token_len_per_gpu" in each]
@@ -174,6 +181,7 @@ def test_token_budgets_come_with_the_switch_that_turns_them_on():
     assert all(f"{A}.use_dynamic_bsz=true" in each for each in budgets)
 
 
+@pytest.mark.full
 def test_what_off_switches_of_other_passes_hold_back_is_switched_on_with_the_actors():
     off = f"{R}.log_prob_use_dynamic_bsz=False"
     _, better = proposed("verl", [*VERL, *micro_batches(1, 1, 1), off])
@@ -182,6 +190,7 @@ def test_what_off_switches_of_other_passes_hold_back_is_switched_on_with_the_act
     assert all(f"{R}.log_prob_use_dynamic_bsz=true" in each for each in budgets)
 
 
+@pytest.mark.full
 def test_a_plan_that_no_single_change_makes_fit_gets_the_fewest_that_do():
     words = [*VERL, MEGATRON, "actor_rollout_ref.model.path=Qwen/Qwen2.5-32B", "trainer.nnodes=1"]
     checked, better = proposed("verl", words)
@@ -200,6 +209,7 @@ def _trials(words):
     return Trials(checked.plan, checked.facts, typed, left=1000)
 
 
+@pytest.mark.full
 def test_recomputation_of_whole_layers_says_how_as_megatron_asks_for():
     words = [*VERL, MEGATRON, "actor_rollout_ref.model.path=Qwen/Qwen2.5-32B", "trainer.nnodes=1"]
     _, better = proposed("verl", words)
@@ -283,6 +293,7 @@ def configurations(draw):
     ]
 
 
+@pytest.mark.full
 @given(configuration=configurations(), gpu=GPUS)
 def test_what_is_proposed_does_what_is_said_once_it_is_typed(configuration, gpu, tmp_path_factory):
     framework, words = configuration

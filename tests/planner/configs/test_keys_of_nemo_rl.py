@@ -225,6 +225,7 @@ def fate(key, values, bases):
     return seen
 
 
+@pytest.mark.full
 def test_no_key_is_swallowed(pytestconfig, bases):
     keys = catalogue()
     chosen = list(keys) if pytestconfig.getoption("full") else list(keys)[::29]

@@ -118,6 +118,7 @@ def fate(framework, flag, kind, before):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_no_flag_is_swallowed(framework, pytestconfig, before):
     flags = catalogue(framework)

@@ -208,6 +208,7 @@ def test_every_key_that_the_sheet_maps_acts():
     assert swallowed == []
 
 
+@pytest.mark.full
 def test_no_key_is_swallowed(pytestconfig):
     keys = sorted(catalogue())
     chosen = keys if pytestconfig.getoption("full") else keys[::19]

@@ -240,6 +240,7 @@ def imported(rlplan, folder):
     return folder
 
 
+@pytest.mark.full
 def test_a_framework_is_imported_checked_and_exported_by_two_folders(rlplan, imported):
     checked = json.loads(rlplan("check", "run.sh", *FACTS, "--json").stdout)
     assert (checked["will_run"], checked["findings"]) == (True, [])
@@ -255,6 +256,7 @@ def test_a_framework_is_imported_checked_and_exported_by_two_folders(rlplan, imp
     assert again["keys"]["not_understood"] == {}
 
 
+@pytest.mark.full
 def test_its_log_is_read_and_help_names_it(rlplan, imported):
     step = {"pocket/step": 30.0, "pocket/generate": 10.0, "pocket/train": 18.0,
             "pocket/response": 300.0, "pocket/prompt": 200.0}  # fmt: skip
@@ -265,6 +267,7 @@ def test_its_log_is_read_and_help_names_it(rlplan, imported):
     assert "pocket-rl" in rlplan("import", "--help").stdout
 
 
+@pytest.mark.full
 def test_rules_that_come_later_are_one_more_file(homes, rlplan):
     rules = homes[1] / "pocket_rl" / "rules.py"
     rules.write_text(RULES)

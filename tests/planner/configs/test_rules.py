@@ -204,6 +204,7 @@ def test_a_sound_configuration_runs_and_gets_better_settings():
     assert checked.document()["will_run"]
 
 
+@pytest.mark.full
 def test_what_is_far_too_large_does_not_run():
     words = [*VERL, "actor_rollout_ref.model.path=Qwen/Qwen2.5-72B", "trainer.nnodes=1"]
     checked = check_config("verl", words, OPTIONS)
@@ -211,6 +212,7 @@ def test_what_is_far_too_large_does_not_run():
     assert not checked.will_run
 
 
+@pytest.mark.full
 def test_an_optimizer_that_steps_on_the_host_is_counted_there():
     words = [
         *VERL, MEGATRON, "trainer.nnodes=1", "actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B",
@@ -231,6 +233,7 @@ def test_an_optimizer_that_steps_on_the_host_is_counted_there():
     )
 
 
+@pytest.mark.full
 def test_what_the_configuration_keeps_off_the_gpus_is_not_held_against_it():
     words = [
         *VERL, "actor_rollout_ref.model.enable_gradient_checkpointing=false",

@@ -112,6 +112,7 @@ PROGRAMS = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.skipif(shutil.which("awk") is None, reason="needs awk")
 @given(st.lists(st.text("ab,c A1/\n", max_size=14), min_size=1, max_size=4))
 @settings(max_examples=10, deadline=None)

@@ -209,6 +209,7 @@ ENDS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("line", ENDS)
 def test_what_ends_a_continued_command_is_said_with_the_keys_below_it(tmp_path, line):
     keys = KEYS.split()

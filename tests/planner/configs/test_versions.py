@@ -208,6 +208,7 @@ def test_every_version_has_sheets_that_there_are():
             list(map(load_engine, found.values()))
 
 
+@pytest.mark.full
 def test_the_synchronous_mode_is_gone_only_where_it_is():
     words = ["-m", "verl.trainer.main_ppo", *BASE.split(), "actor_rollout_ref.rollout.mode=sync"]
     gone = {

@@ -403,6 +403,7 @@ def experts():
     return RunContext(plan=complete(draft, job, facts), facts=facts)
 
 
+@pytest.mark.full
 def test_a_loop_over_experts_and_an_eager_engine_are_named_first_where_stages_take_as_long(
     experts, tmp_path
 ):

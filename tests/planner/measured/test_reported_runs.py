@@ -33,6 +33,7 @@ def row(said, outcome="runs", measured_bytes=None, forecast_bytes=None):
     return FitRow(case=mine, said=said, forecast_bytes=forecast_bytes)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "file", "outcome", "said"),
     [
@@ -49,6 +50,7 @@ def test_a_reported_run_is_called_what_it_was(name, file, outcome, said):
     assert checked_row(reported, FOLDER / name).said == said
 
 
+@pytest.mark.full
 def test_host_memory_that_ran_out_in_a_small_node_is_enough_in_a_large_one():
     small, large = (
         checked_row(each, FOLDER / each.case) for each in CASES if each.case == "verl-224"
