@@ -104,17 +104,17 @@ def layer_operators(
     row_bytes = tokens * model.hidden_size * shard.value_bytes
     outside = row_bytes / shard.tp if shard.splits_sequence else row_bytes
     norms = model.norms_per_part or 1
-    return tuple(
-        operator
-        for part in parts_of(model)
-        for operator in (
+    operators: list[Operator] = []
+    for part in parts_of(model):
+        own = part.operators(model, shard, batch, tokens)
+        operators += (
             Elementwise("norm", norms * 2 * outside, kernels=norms),
             *_enter(shard, row_bytes),
-            *_adapted(part, model, part.operators(model, shard, batch, tokens), shard, adapter),
+            *_adapted(part, model, own, shard, adapter),
             *_leave(shard, row_bytes),
             Elementwise("residual", 3 * outside),
         )
-    )
+    return tuple(operators)
 
 
 def _adapted(
@@ -355,8 +355,10 @@ def _vocabulary_parameters(model: ModelArchitecture, tp: int) -> int:
 
 def layers_parameters(model: ModelArchitecture, counts: tuple[int, ...], cut: ModelCut) -> int:
     """Return the parameters of so many layers of each kind on one device of a cut."""
-    of_layers = cut.of_layers
-    return layer_kinds(model).total(lambda kind: _layer_parameters(kind, of_layers), counts)
+    whole = 0
+    for kind, count in zip(layer_kinds(model).models, counts, strict=True):
+        whole += layer_parameters(kind, cut) * count
+    return whole
 
 
 def layer_parameters(model: ModelArchitecture, cut: ModelCut) -> int:

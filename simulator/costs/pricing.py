@@ -430,7 +430,7 @@ def price(
     if part in ("head", "sampling head"):
         setting = in_wide_format(setting)
     small = rates.logits_rate if part == "head" else rates.elementwise_rate
-    compute = total(_seconds(setting, operator, backward, small) for operator in own)
+    compute = total([_seconds(setting, operator, backward, small) for operator in own])
     if part == "layer" and rates.layer_gap_seconds and own:
         halves = 2 if backward else 1
         compute = compute + Estimate(halves * rates.layer_gap_seconds, 0.0, Source.FITTED)
@@ -438,7 +438,7 @@ def price(
         launches = kernels_of(tuple(own)) * setting.device.sheet.launch_seconds
         compute = compute.at_least(Estimate(launches, 0.0, Source.DATASHEET))
     shared = [each for each in operators if isinstance(each, Collective)]
-    return PassSeconds(compute, total(_exchange(setting, each) for each in shared))
+    return PassSeconds(compute, total([_exchange(setting, each) for each in shared]))
 
 
 def operator_seconds(setting: Setting, operator: Operator) -> Estimate:

@@ -2,18 +2,16 @@
 
 import math
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
 from rlplan.estimate import Estimate
 from rlplan.profiles.tables.remembered import Recent
-from rlplan.results.forecast import CALL
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.calibrated import ENVIRONMENT
-from rlplan.simulator.costs.taskcost import TaskCost, cost_of
-from rlplan.simulator.costs.traffic import call_of
+from rlplan.simulator.costs.taskcost import TaskCost
 from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.batching import waves
 from rlplan.simulator.generation.episodes import EpisodeShare, generate_episodes
@@ -24,15 +22,14 @@ from rlplan.simulator.generation.prices import (
     EngineSteps,
     ReplicaSetting,
     ReplicaSteps,
-    StepClock,
     SteppedInterval,
     engine_steps,
     measured_steps,
     nodes,
+    noted,
     operator_steps,
     replica_setting_of,
     stretches,
-    worst_of,
 )
 from rlplan.simulator.generation.replica import (
     Chunks,
@@ -134,11 +131,9 @@ class EngineClock:
         They have the weakest source of all parts asked for, and their largest relative spread, or
         the engine's own where its forecasts were held against measured generations.
         """
-        worst = worst_of(self._notes)
-        spread = self._steps.engine.forecast_spread or worst.spread
-        return (
-            Estimate(prefill_seconds, prefill_seconds * spread, worst.source, worst.outside_range),
-            Estimate(decode_seconds, decode_seconds * spread, worst.source, worst.outside_range),
+        spread = self._steps.engine.forecast_spread
+        return noted(prefill_seconds, self._notes, spread), noted(
+            decode_seconds, self._notes, spread
         )
 
 
@@ -151,37 +146,32 @@ WAVES = ("static", "none")
 Steps = ReplicaSteps | EngineSteps
 
 
-def generate_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
-    """Return what a generate task costs: the time of the replica that ends last.
-
-    Args:
-        kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
-    """
-    slowest = _slowest(placed, kv_bytes)
-    parts = {"prefill": slowest.prefill, "decode": slowest.decode, ENVIRONMENT: slowest.waiting}
-    return cost_of({**parts, CALL: call_of(placed)})
-
-
 def finish_seconds(placed: PlacedTask, kv_bytes: float | None = None) -> Floats:
     """Return when each response of a usual batch ends, as if all replicas were as the slowest.
 
     Shape (sequences of the slowest replica * replicas,).
     """
-    ends = _slowest(placed, kv_bytes).finish_seconds.astype(np.float64)
+    ends = slowest_replica(placed, kv_bytes).finish_seconds.astype(np.float64)
     return np.repeat(ends, placed.layout.dp)
 
 
-def _slowest(placed: PlacedTask, kv_bytes: float | None) -> "Played":
+def slowest_replica(placed: PlacedTask, kv_bytes: float | None = None) -> "Played":
+    """Return what the replica of a generate task does that ends last.
+
+    Args:
+        kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
+    """
     steps, limits = replica_limits(placed, kv_bytes)
     samples, replicas = placed.workload.samples_per_prompt, placed.layout.dp
     if placed.workload.environments:
         host = host_share(placed.job, replicas)
         episodes = longest_episodes(placed.statistics, replicas, samples, host)
-        each = (played_episodes(steps, limits, share) for share in episodes)
-        return max(each, key=lambda one: one.seconds)
-    wave = limits.max_running if waits(limits.batching) else 0
-    shares = longest_shares(placed.statistics, replicas, samples, wave)
-    return max((played(steps, limits, share) for share in shares), key=lambda each: each.seconds)
+        every = [played_episodes(steps, limits, share) for share in episodes]
+    else:
+        wave = limits.max_running if waits(limits.batching) else 0
+        shares = longest_shares(placed.statistics, replicas, samples, wave)
+        every = [played(steps, limits, share) for share in shares]
+    return max(every, key=lambda each: each.seconds)
 
 
 def with_length_spread(
@@ -192,7 +182,7 @@ def with_length_spread(
     Chance in lengths has nothing to do with how well operators are known: their variances add up.
 
     Args:
-        cost: What `generate_cost` said of the task.
+        cost: What `rlplan.simulator.stages.task_cost` said of the task.
     """
     steps, limits = replica_limits(placed, kv_bytes)
     share = length_spread(
@@ -293,12 +283,18 @@ class PassClock:
     """Give seconds of whole passes for one generation, and remember how well they are known."""
 
     def __init__(self, steps: ReplicaSteps) -> None:
-        self.prefill, self.decode = StepClock(steps.prefill), StepClock(steps.decode)
-        self.prefill_run, self.decode_run = self.prefill.run, self.decode.run
+        self._prefills: set[CostQuality] = set()
+        self._decodes: set[CostQuality] = set()
+        self.prefill = partial(steps.prefill, self._prefills)
+        self.decode = partial(steps.decode, self._decodes)
+        self.prefill_run = partial(steps.prefill.run, self._prefills)
+        self.decode_run = partial(steps.decode.run, self._decodes)
         self.uneven: WaveCosts | None = None
         if steps.uneven is not None:
-            prefill = StepClock(steps.uneven.prefill, self.prefill.notes)
-            self.uneven = WaveCosts(prefill, StepClock(steps.uneven.decode, self.decode.notes).run)
+            self.uneven = WaveCosts(
+                partial(steps.uneven.prefill, self._prefills),
+                partial(steps.uneven.decode.run, self._decodes),
+            )
 
     def mixed(self, running: int, cached: float, chunks: Chunks) -> float:
         """Return seconds of a step that decodes and prefills: both passes, one after the other."""
@@ -307,7 +303,7 @@ class PassClock:
 
     def estimates(self, prefill_seconds: float, decode_seconds: float) -> tuple[Estimate, Estimate]:
         """Return these seconds as estimates."""
-        return self.prefill.estimate(prefill_seconds), self.decode.estimate(decode_seconds)
+        return noted(prefill_seconds, self._prefills), noted(decode_seconds, self._decodes)
 
 
 def steps_of(placed: PlacedTask) -> Steps:

@@ -7,7 +7,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache, reduce
+from functools import cache, cached_property, lru_cache, partial
 from typing import NamedTuple
 
 from rlplan.estimate import Estimate, Source, total
@@ -119,6 +119,15 @@ def nodes_around(value: float) -> tuple[int, int]:
     return NODES[place - 1], NODES[place]
 
 
+def corners(at: Iterable[float]) -> list[tuple[tuple[int, ...], float]]:
+    """Return the nodes around a place, with what each of them counts on straight lines between them."""
+    found: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
+    for low, high, share in map(nodes, at):
+        beyond = [((*node, high), weight * share) for node, weight in found] if share else []
+        found = [((*node, low), weight * (1 - share)) for node, weight in found] + beyond
+    return found
+
+
 def stretches(first: float, steps: int) -> Iterator[tuple[float, int]]:
     """Yield runs of steps at first, first + 1, ... that lie between two nodes each.
 
@@ -200,27 +209,24 @@ class Grid:
         notes.add(note)
         return seconds + (last - low) / (NODES[place + 1] - low) * (upper - seconds)
 
+    def run(self, notes: set[CostQuality], sequences: int, first: float, steps: int) -> float:
+        """Return seconds of steps at first, first + 1, ... tokens, exact between priced nodes."""
+        seconds = 0.0
+        for mean, count in stretches(first, steps):
+            seconds += count * self(notes, sequences, mean)
+        return seconds
+
     def _fill(
         self, row: dict[int, tuple[float, CostQuality]], first: tuple[float, ...], place: int
     ) -> tuple[float, CostQuality]:
+        """Return seconds at a node of the last coordinate, and any place of the others; remember them."""
         notes: set[CostQuality] = set()
-        seconds = self._between(notes, (), first, NODES[place])
+        seconds = 0.0
+        for node, weight in corners(first):
+            seconds += weight * self.at(notes, (*node, NODES[place]))
         note = notes.pop() if len(notes) == 1 else worst_of(notes)
         found = row[place] = (seconds, note)
         return found
-
-    def _between(
-        self, notes: set[CostQuality], fixed: tuple[int, ...], rest: tuple[float, ...], last: int
-    ) -> float:
-        """Return seconds at a node of the last coordinate, and any place of the others."""
-        if not rest:
-            return self.at(notes, (*fixed, last))
-        low, high, share = nodes(rest[0])
-        seconds = self._between(notes, (*fixed, low), rest[1:], last)
-        if share:
-            upper = self._between(notes, (*fixed, high), rest[1:], last)
-            seconds += share * (upper - seconds)
-        return seconds
 
     def at(self, notes: set[CostQuality], node: tuple[int, ...]) -> float:
         """Return seconds at whole numbers, which need not be nodes."""
@@ -232,62 +238,42 @@ class Grid:
         return found[0]
 
 
-Cost = Callable[[int, int], Estimate]
+class MeasuredGrid(Grid):
+    """Ask for a cost at the very numbers: measured passes interpolate by themselves."""
+
+    def __call__(self, notes: set[CostQuality], *at: float) -> float:
+        """Return seconds of a step of so many sequences with a mean of so many tokens each."""
+        sequences, tokens = at
+        return self.at(notes, (int(sequences), round(tokens)))
+
+    def run(self, notes: set[CostQuality], sequences: int, first: float, steps: int) -> float:
+        """Return seconds of steps at first, first + 1, ... tokens."""
+        return run_seconds(partial(self, notes), sequences, first, steps)
 
 
-class Steps(NamedTuple):
-    """Give estimates of steps by (sequences, tokens).
+def noted(seconds: float, notes: Iterable[CostQuality], spread: float = 0.0) -> Estimate:
+    """Return seconds that are summed over steps as an estimate.
 
-    Attributes:
-        exact: Ask at the very numbers, because the grid's costs are measured and interpolate by themselves.
-    """
-
-    grid: Grid
-    exact: bool
-
-
-class StepClock:
-    """Give seconds of steps for one generation, and remember how well they are known.
+    It has the weakest source and the largest relative spread of all steps asked for.
 
     Args:
-        notes: What is remembered, where clocks share it.
+        notes: How well each of the steps is known.
+        spread: The relative spread, where it is known of the sum; 0 is that of the steps.
     """
-
-    def __init__(self, steps: Steps, notes: set[CostQuality] | None = None) -> None:
-        self._grid, self._exact = steps
-        self.notes: set[CostQuality] = set() if notes is None else notes
-
-    def __call__(self, sequences: int, tokens: float) -> float:
-        """Return seconds of a step of so many sequences with a mean of `tokens` tokens each."""
-        if self._exact:
-            return self._grid.at(self.notes, (sequences, round(tokens)))
-        return self._grid(self.notes, sequences, tokens)
-
-    def run(self, sequences: int, first: float, steps: int) -> float:
-        """Return seconds of steps at first, first + 1, ... tokens, exact between priced nodes."""
-        if self._exact:
-            return run_seconds(self, sequences, first, steps)
-        return sum(count * self(sequences, mean) for mean, count in stretches(first, steps))
-
-    def estimate(self, seconds: float) -> Estimate:
-        """Return these seconds, summed over steps, as an estimate.
-
-        It has the weakest source and the largest relative spread of all steps asked for.
-        """
-        worst = worst_of(self.notes)
-        return Estimate(seconds, seconds * worst.spread, worst.source, worst.outside_range)
+    worst = worst_of(notes)
+    return Estimate(seconds, seconds * (spread or worst.spread), worst.source, worst.outside_range)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaSteps:
-    """Hold both kinds of steps of a replica.
+    """Hold both kinds of steps of a replica, by (sequences, tokens).
 
     Attributes:
         uneven: The same of waves whose rows are not all as long; None where they are not told apart.
     """
 
-    prefill: Steps
-    decode: Steps
+    prefill: Grid
+    decode: Grid
     uneven: "ReplicaSteps | None" = None
 
 
@@ -313,7 +299,7 @@ def measured_steps(replica: ReplicaSetting) -> ReplicaSteps | None:
         together = replace(alone, dp=replica.copies)
         return setting.device.model_pass(together) or setting.device.model_pass(alone)
 
-    def cost_of_step(name: PassName) -> Cost:
+    def cost_of_step(name: PassName) -> Callable[[int, int], Estimate]:
         def seconds(sequences: int, tokens: int) -> Estimate:
             found = look_up(name, sequences, tokens)
             assert found is not None, "what was measured once is found again"
@@ -324,8 +310,8 @@ def measured_steps(replica: ReplicaSetting) -> ReplicaSteps | None:
     if look_up("prefill", 1, 1) is None or look_up("decode", 1, 1) is None:
         return None
 
-    def steps(name: PassName) -> Steps:
-        return Steps(Grid(cost_of_step(name)), exact=True)
+    def steps(name: PassName) -> Grid:
+        return MeasuredGrid(cost_of_step(name))
 
     told_apart = all(look_up(name, 1, 1) is not None for name in UNEVEN.values())
     uneven = ReplicaSteps(steps("prefill_uneven"), steps("decode_uneven")) if told_apart else None
@@ -368,7 +354,7 @@ def operator_steps(replica: ReplicaSetting) -> ReplicaSteps:
         )
         return (_slowest_stage(setting, model, batch) + host) * stages
 
-    return ReplicaSteps(Steps(Grid(prefill), exact=False), Steps(Grid(decode), exact=False))
+    return ReplicaSteps(Grid(prefill), Grid(decode))
 
 
 def _gathering(replica: ReplicaSetting) -> Estimate:
@@ -414,9 +400,10 @@ def _layers(
     setting: Setting, model: ModelArchitecture, batch: Batch, counts: tuple[int, ...]
 ) -> PassSeconds:
     """Return what so many layers of each kind take, one after another."""
-    kinds = zip(layer_kinds(model).models, counts, strict=True)
-    each = (pass_seconds(setting, kind, "layer", batch) * count for kind, count in kinds)
-    return reduce(PassSeconds.__add__, each)
+    whole = PassSeconds()
+    for kind, count in zip(layer_kinds(model).models, counts, strict=True):
+        whole += pass_seconds(setting, kind, "layer", batch) * count
+    return whole
 
 
 def _ends(

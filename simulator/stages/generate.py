@@ -1,7 +1,10 @@
 """Generation by an engine with a KV cache or without one, on a pool's GPUs."""
 
-from rlplan.simulator.costs.taskcost import TaskCost, times, with_spread
-from rlplan.simulator.generation.generating import generate_cost
+from rlplan.results.forecast import CALL
+from rlplan.simulator.costs.calibrated import ENVIRONMENT
+from rlplan.simulator.costs.taskcost import TaskCost, cost_of, times, with_spread
+from rlplan.simulator.costs.traffic import call_of
+from rlplan.simulator.generation.generating import slowest_replica
 from rlplan.simulator.memory.task_memory import generate_memory as memory
 from rlplan.simulator.placed import PlacedTask
 
@@ -9,6 +12,12 @@ __all__ = ["cost", "memory"]
 
 
 def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
-    """Return what it costs to generate all batches, one after another."""
-    once = with_spread(generate_cost(placed, kv_bytes), placed.engine.forecast_spread)
-    return times(once, placed.task.batches)
+    """Return what it costs to generate all batches, one after another: the time of the replica that ends last.
+
+    Args:
+        kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
+    """
+    slowest = slowest_replica(placed, kv_bytes)
+    parts = {"prefill": slowest.prefill, "decode": slowest.decode, ENVIRONMENT: slowest.waiting}
+    once = cost_of({**parts, CALL: call_of(placed)})
+    return times(with_spread(once, placed.engine.forecast_spread), placed.task.batches)

@@ -167,19 +167,17 @@ def transfer_of(key: str, producer: Task, consumer: Task, placed: PlacedPlan) ->
 
 
 def _task_entry(task: PlacedTask, after: tuple[str, ...], placed: PlacedPlan) -> Entry:
-    name, pool = task.task.name, task.layout.pool
-    cost = _generation_cost(task, placed) if task.task.kind == "generate" else task_cost(task)
+    if task.task.kind == "generate":  # until as many responses have ended as are learnt from
+        kv_bytes, whole = max(0.0, kv_bytes_left(placed)), begun(task)
+        cost = with_length_spread(task_cost(whole, kv_bytes), whole, kv_bytes)
+        cost = cost_until_enough(cost, task, kv_bytes)
+    else:
+        cost = task_cost(task)
     if task.task.stage_kind.calls_functions and task.job.rewards and task.job.rewards.streamed:
         cost = with_backlog(cost, task, response_end_seconds(placed))
+    name, pool = task.task.name, task.layout.pool
     work = Work(key=name, name=name, pool=pool, holds=(pool,), after=after)
     return Entry(work, task.task.stage, cost)
-
-
-def _generation_cost(task: PlacedTask, placed: PlacedPlan) -> TaskCost:
-    """Return what generation costs until as many responses have ended as are learnt from."""
-    kv_bytes, whole = max(0.0, kv_bytes_left(placed)), begun(task)
-    cost = with_length_spread(task_cost(whole, kv_bytes), whole, kv_bytes)
-    return cost_until_enough(cost, task, kv_bytes)
 
 
 def response_end_seconds(placed: PlacedPlan) -> Floats:

@@ -144,7 +144,7 @@ def test_training_llama_2_7b_on_eight_a100_reaches_a_usual_utilisation():
 def test_a_decode_step_of_7b_at_batch_1_reads_the_weights_once():
     site = Site("a100-80gb-sxm", 8, 8, 3.125e9)
     placed = PlacedTask(GENERATE, layout("vllm"), site, JOB, FACTS)
-    decode = operator_steps(replica_setting_of(placed)).decode.grid
+    decode = operator_steps(replica_setting_of(placed)).decode
     # 13.2 GB of weights at 2.04 TB/s are 6.5 ms.
     assert 0.008 < decode.at_node(1, 512).seconds < 0.014
     assert decode.at_node(32, 512).seconds < 3 * decode.at_node(1, 512).seconds
