@@ -26,6 +26,7 @@ from rlplan.simulator.generation.prices import (
     engine_steps,
     measured_steps,
     nodes,
+    nodes_around,
     noted,
     operator_steps,
     replica_setting_of,
@@ -68,10 +69,10 @@ class EngineClock:
         stretch = self._latest.get(running)
         if stretch is not None and first >= stretch.low and last <= stretch.high:
             return self._on(stretch, steps, (first + last) / 2)
-        return sum(
-            self._on(self._stretch(running, mean), count, mean)
-            for mean, count in stretches(first, steps)
-        )
+        seconds = 0.0
+        for mean, count in stretches(first, steps):
+            seconds += self._on(self._stretch(running, mean), count, mean)
+        return seconds
 
     prefill_run = None  # it has a KV cache
     uneven = None  # it pads nothing
@@ -90,7 +91,7 @@ class EngineClock:
 
     def _stretch(self, running: int, cached: float) -> SteppedInterval:
         """Return the straight line on which a decode step lies, and remember it."""
-        stretch, notes = self._steps.stretch(running, cached)
+        stretch, notes = self._steps.stretch(running, *nodes_around(cached))
         self._latest[running] = stretch
         self._notes |= notes
         return stretch
@@ -166,11 +167,11 @@ def slowest_replica(placed: PlacedTask, kv_bytes: float | None = None) -> "Playe
     if placed.workload.environments:
         host = host_share(placed.job, replicas)
         episodes = longest_episodes(placed.statistics, replicas, samples, host)
-        every = [played_episodes(steps, limits, share) for share in episodes]
+        every = map(partial(played_episodes, steps, limits), episodes)
     else:
         wave = limits.max_running if waits(limits.batching) else 0
         shares = longest_shares(placed.statistics, replicas, samples, wave)
-        every = [played(steps, limits, share) for share in shares]
+        every = map(partial(played, steps, limits), shares)
     return max(every, key=lambda each: each.seconds)
 
 

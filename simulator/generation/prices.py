@@ -21,7 +21,6 @@ from rlplan.models import (
     Collective,
     Elementwise,
     ModelArchitecture,
-    Operator,
     Operators,
     Scan,
     layer_kinds,
@@ -481,16 +480,11 @@ class EngineSteps:
         """Read `prefill_attention` between nodes."""
         return Grid(self.prefill_attention)
 
-    def stretch(
-        self, running: int, cached: float
-    ) -> tuple[SteppedInterval, frozenset[CostQuality]]:
-        """Return the straight line on which a decode step lies, and how well it is known."""
-        return self._stretch(running, *nodes_around(cached))
-
     @remembered
-    def _stretch(
+    def stretch(
         self, running: int, low: int, high: int
     ) -> tuple[SteppedInterval, frozenset[CostQuality]]:
+        """Return the straight line on which decode steps lie between two nodes, and how well it is known."""
         notes: set[CostQuality] = set()
         stages, host = self.setting.pp, self.host_seconds(running)
         each = -(-running // stages)
@@ -551,14 +545,10 @@ class EngineSteps:
         """Return what everything but attention and output head takes for so many tokens."""
         tokens, shard = max(1, tokens), self.setting.shard
         gap = Estimate(self.setting.kernels.layer_gap_seconds, 0.0, Source.FITTED)
-        layers = total(
-            (self._near.layer(kind, tokens) + gap) * count
-            for kind, count in self.dense_layers
-            if count
-        )
-        first = self._near.embedding(tokens)
+        near = self._near
+        layers = [(near.layer(kind, tokens) + gap) * n for kind, n in self.dense_layers if n]
         num_bytes = tokens * self.model.hidden_size * shard.value_bytes
-        return layers + first + self.setting.send(num_bytes)
+        return total([*layers, near.embedding(tokens), self.setting.send(num_bytes)])
 
     @cached_property
     def _near(self) -> "EngineSteps":
@@ -617,7 +607,7 @@ class EngineSteps:
 
     def _layers(self, cost: Callable[[ModelArchitecture], Estimate]) -> Estimate:
         """Return what attention takes in all layers of a stage, told what it does in one of each kind."""
-        return total(cost(kind) * count for kind, count in self.attending_layers if count)
+        return total([cost(kind) * count for kind, count in self.attending_layers if count])
 
     def floor_seconds(self, tokens: float) -> float:
         """Return what a step of so many tokens lasts at least: its launches, where no graph holds them."""
@@ -665,13 +655,14 @@ class EngineSteps:
         return price(setting, attention_core(kind, *sizes), part="embedding").total
 
     def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
-        own = [each for each in operators if not isinstance(each, Attention | Scan)]
-        return total(self._seconds(each, setting or self.setting) for each in own)
-
-    def _seconds(self, operator: Operator, setting: Setting) -> Estimate:
-        if isinstance(operator, Collective):
-            return self._exchange(operator)
-        return operator_seconds(setting, operator)
+        setting = setting or self.setting
+        found: list[Estimate] = []
+        for each in operators:
+            if isinstance(each, Collective):
+                found.append(self._exchange(each))
+            elif not isinstance(each, Attention | Scan):
+                found.append(operator_seconds(setting, each))
+        return total(found)
 
     def _exchange(self, operator: Collective) -> Estimate:
         """Price a collective; the engine's own kernel replaces its fixed time inside a node."""
