@@ -10,8 +10,8 @@ from rlplan.framework import FrameworkSheet
 from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CALL
-from rlplan.simulator.costs.passes import DRIVER
 from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.costs.traffic import DRIVER
 from rlplan.simulator.placed import PlacedTask
 
 # Waiting for environments, which are the job's own.

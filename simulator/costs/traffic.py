@@ -12,6 +12,9 @@ from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.workload import statistics_of
 from rlplan.workload import Workload
 
+# The part of an update's cost that `driver_of` tells.
+DRIVER = "host work of a step"
+
 
 def data_bytes(keys: Iterable[str], workload: Workload) -> int:
     """Return the bytes of a global batch's data under these keys, such as `sequences`."""

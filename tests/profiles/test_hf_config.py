@@ -9,7 +9,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.parts import num_parameters
 from rlplan.profiles.catalog import load_model, read_hf_config
-from rlplan.profiles.jobs.config.family_traits import family_names
+from rlplan.profiles.sheets import sheet_names
 
 LLAMA_2_70B = {
     "architectures": ["LlamaForCausalLM"],
@@ -201,7 +201,7 @@ CONFIGS = json.loads((Path(__file__).parent / "family_configs.json").read_text(e
 
 
 def test_every_family_has_a_published_config_in_this_test():
-    assert {config["model_type"] for config in CONFIGS.values()} == set(family_names())
+    assert {config["model_type"] for config in CONFIGS.values()} == set(sheet_names("families"))
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -7,7 +7,6 @@ from typing import Literal
 
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.profiles.sheets import sheet_names
 
 FOLDER = Path(__file__).parents[2] / "families"
 
@@ -71,11 +70,6 @@ class FamilyTraits:
     vision: bool = False
     defaults: FrozenDict[str, int | float | bool] = FrozenDict()
     understood: tuple[str, ...] = ()
-
-
-def family_names() -> tuple[str, ...]:
-    """Return the `model_type` of every family that is known, sorted."""
-    return sheet_names("families")
 
 
 @cache

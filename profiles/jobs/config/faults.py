@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from rlplan.models import ModelArchitecture
-from rlplan.profiles.jobs.config.family_traits import family_names
+from rlplan.profiles.sheets import sheet_names
 
 _POSITIVE = (
     "hidden_size",
@@ -43,8 +43,9 @@ def architecture_fault(model: ModelArchitecture) -> ArchitectureFault | None:
             f"does not divide the {model.num_heads} query heads",
             f"a divisor of {model.num_heads}",
         )
-    if model.family not in family_names():
-        return ArchitectureFault("family", "is not known", ", ".join(family_names()))
+    families = sheet_names("families")
+    if model.family not in families:
+        return ArchitectureFault("family", "is not known", ", ".join(families))
     return _layers_fault(model) or _expert_fault(model) or _size_fault(model)
 
 

@@ -20,10 +20,11 @@ from rlplan.models import (
     ModelArchitecture,
     StateSpace,
 )
-from rlplan.profiles.jobs.config.family_traits import FamilyTraits, family_names, load_family
+from rlplan.profiles.jobs.config.family_traits import FamilyTraits, load_family
 from rlplan.profiles.jobs.config.faults import MOST_LAYERS, architecture_fault
 from rlplan.profiles.jobs.config.keys import ConfigKeys
 from rlplan.profiles.jobs.config.towers import tower_parameters
+from rlplan.profiles.sheets import sheet_names
 
 _ATTENTION: Final = {
     "full_attention": "full",
@@ -287,7 +288,7 @@ def read_hf_config(path: Path) -> ModelArchitecture:
 
 def _family(config: ConfigKeys) -> tuple[str, FamilyTraits]:
     """Return the family of a file and its traits; of a tower before another family's text model those of that."""
-    known, found = family_names(), config.outer.get("model_type")
+    known, found = sheet_names("families"), config.outer.get("model_type")
     if not isinstance(found, str) or found not in known:
         problem = "is missing" if found is None else "this architecture is not known"
         raise FileError(
