@@ -18,7 +18,7 @@ from random import Random
 from rlplan.errors import InfeasibleError
 from rlplan.evals.neighbours import NeighbourDraws, State
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
+from rlplan.job import Job, Specs
 from rlplan.plan import Plan
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
@@ -27,7 +27,6 @@ from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Candidate, Forecast, SearchResult
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
-from rlplan.specs import Specs
 
 Progress = Callable[[int, int, str], None]
 

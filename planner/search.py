@@ -5,7 +5,7 @@ from typing import Any
 
 from rlplan.collecting import resting_collector
 from rlplan.errors import FileError
-from rlplan.job import Job
+from rlplan.job import Job, Specs
 from rlplan.plan import Mode
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.searchers import load_searcher
@@ -13,7 +13,6 @@ from rlplan.planner.searchers.exact import Progress
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import SearchResult
 from rlplan.simulator.capabilities import dropped_episodes, over_samples_streams
-from rlplan.specs import Specs
 
 DEFAULT_SEARCHER = "exact"
 

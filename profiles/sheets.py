@@ -1,4 +1,8 @@
-"""Sheets: one YAML file for each model, device, engine and so on; its name is what users type."""
+"""Sheets: one YAML file for each model, device, engine and so on; its name is what users type.
+
+Transitions that their sheets alone describe, methods of frameworks to sync weights, are among those that
+`rlplan.transfers` looks up, beside the transitions that have a formula of their own.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +21,7 @@ from rlplan.profiles import frameworks
 from rlplan.profiles.frameworks import DataPart, data_files
 from rlplan.results.measurement import LogSheet
 from rlplan.sheets import DeviceSheet, EngineSheet, TransitionSheet
+from rlplan.transfers import Transition, own_copy
 
 T = TypeVar("T")
 Kind = Literal["models", "devices", "engines", "transitions", "families", "frameworks", "logs"]
@@ -303,3 +308,37 @@ def _known_name(kind: Kind, name: str) -> str:
 
 def _path(kind: Kind) -> Path:
     return Path(__file__).parent / kind
+
+
+# Behind all others where a usual transition is looked for.
+METHOD_PLACE: Final = 10
+
+
+class WeightSyncs(Mapping[str, Transition]):
+    """Give the transition of every sheet that has a method; a sheet is opened when it is asked for."""
+
+    def __getitem__(self, name: str) -> Transition:
+        """Return a method as a transition: it reaches every cut and is tried only where it is named."""
+        method = load_transition(name).method if name in sheet_names("transitions") else None
+        if method is None:
+            raise KeyError(name)
+        return Transition(
+            words=method.words,
+            volume=partial(own_copy, collective="stream", group_ranks=1),
+            on_one_pool="one" in method.pools,
+            between_pools="two" in method.pools,
+            method=True,
+            reaches=lambda *_: True,
+            place=METHOD_PLACE,
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of all sheets of transitions, sorted, also of those that have no method."""
+        return iter(sheet_names("transitions"))
+
+    def __len__(self) -> int:
+        """Return how many sheets there are."""
+        return len(sheet_names("transitions"))
+
+
+MEMBERS: Final = WeightSyncs()

@@ -6,8 +6,15 @@ from html import escape
 
 import pandas as pd
 
-from rlplan.reports.tables.answers import answer_table, fit_words, gpus_of, step_lines
-from rlplan.reports.tables.plans import Table, memory_terms_table, task_table
+from rlplan.reports.tables.plans import (
+    Table,
+    answer_table,
+    fit_words,
+    gpus_of,
+    memory_terms_table,
+    step_lines,
+    task_table,
+)
 from rlplan.reports.tables.searches import best_of_placements, short_runners_up_table
 from rlplan.results.forecast import Forecast, SearchResult
 from rlplan.units import show_seconds, show_usd

@@ -71,6 +71,7 @@ def search(
         UserError: The job, or what is asked for, is wrong; `InfeasibleError` where nothing fits.
     """
     from rlplan.files.decoding import decode
+    from rlplan.job import Specs
     from rlplan.planner.configs.searching import plans_of
     from rlplan.planner.objectives import load_objective
     from rlplan.planner.requests.drafts import load_request
@@ -78,7 +79,6 @@ def search(
     from rlplan.planner.search import check_searched
     from rlplan.profiles.catalog import resolve_job
     from rlplan.profiles.facts import load_facts
-    from rlplan.specs import Specs
 
     if isinstance(job, Job):
         given, pinned = resolve_job(job, Path()), NOTHING_PINNED

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rlplan.errors import CapabilityError
 from rlplan.plan import FLOWS, WHOLE_BATCH_MODES, Mode, Plan
-from rlplan.rules.capability import Capability, refuse_first
+from rlplan.rules.rule import Capability, refuse_first
 from rlplan.workload import Workload
 
 HERE = "the simulator"

@@ -11,7 +11,7 @@ from rlplan.profiles.analytic.efficiencies import Spreads, load_spreads
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import MeasuredRun
-from rlplan.simulator.costs.calibrated import KINDS
+from rlplan.simulator.costs.taskcost import KINDS
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.simulator.validation import compare
 

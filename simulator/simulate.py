@@ -1,15 +1,161 @@
-"""A plan, played in simulated time."""
+"""A plan, played in simulated time.
+
+Iterations of whole batches are played here, one after another, or overlapping until their lengths repeat; samples that
+are handed on one by one in `rlplan.simulator.asynchronous`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import simpy
 
 from rlplan.plan import Plan
 from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts
-from rlplan.results.forecast import Forecast
+from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.rules import check_plan
 from rlplan.simulator.capabilities import check_played
 from rlplan.simulator.placed import PlacedPlan
-from rlplan.simulator.timeline.assemble import device_pools
-from rlplan.simulator.timeline.batches import batch_forecast
+from rlplan.simulator.timeline.agenda import agenda_of, learnt_plan
+from rlplan.simulator.timeline.assemble import assemble, batch_tokens, device_pools
+from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun
 from rlplan.simulator.timeline.pool_memory import pool_memory
+from rlplan.trace import Trace
+
+# Iterations are played until their lengths repeat. Those of a cyclic schedule do after few: a first
+# one that fills the pools, and then cycles no longer than there are pools that hold each other up.
+LONGEST_CYCLE = 4
+ITERATIONS_PLAYED = 4 * LONGEST_CYCLE
+# The last ones have nothing behind them to share the pools with, and are played but not counted.
+EMPTYING_ITERATIONS = 2
+ROUNDING = 1e-9
+
+
+def batch_forecast(
+    placed: PlacedPlan, memory: Sequence[MemoryForecast], iterations: int
+) -> Forecast:
+    """Return the forecast of a plan whose generation hands on whole batches.
+
+    Args:
+        iterations: How many iterations the trace shows, beside those in which overlapping ones fill
+            the pools; the figures are the last one's.
+    """
+    plan, facts, agenda = placed.plan, placed.facts, agenda_of(placed)
+    seconds = {entry.work.key: entry.cost.total.seconds for entry in agenda}
+    works = [entry.work for entry in agenda]
+    tokens = batch_tokens(learnt_plan(placed).plan.job)
+    if not plan.flow.overlaps:
+        trace = play(works, seconds, plan.order, iterations=iterations)
+        return assemble(plan, facts, agenda, trace, memory, tokens=tokens)
+    played = max(iterations, ITERATIONS_PLAYED)
+    with_rest = played + EMPTYING_ITERATIONS
+    trace = play(works, seconds, plan.order, iterations=with_rest, overlapping=True)
+    full = first_of(trace, played)
+    cycle = cycle_of(full)
+    forecast = assemble(plan, facts, agenda, trace, memory, full.iterations[-cycle:], tokens)
+    part = shown(full, cycle, iterations)
+    return replace(forecast, tasks=part.spans, iterations=part.iterations)
+
+
+def play(
+    works: Sequence[Work],
+    seconds: Mapping[str, float],
+    order: Mapping[str, Sequence[str]],
+    *,
+    iterations: int = 1,
+    overlapping: bool = False,
+) -> Trace:
+    """Return the spans in seconds of iterations, each from the end of the one before to its own.
+
+    Iterations follow each other. Overlapping ones are all there from the start, and what their works wait for of
+    earlier iterations alone keeps them apart.
+
+    Args:
+        seconds: By key, how long each work takes.
+        order: By pool, names in the order in which they get the pool when several wait; names
+            that are not listed come first, as what prepares a pool's listed tasks does.
+        overlapping: Whether an iteration may begin before the last one ended.
+    """
+    engine = Engine()
+    starts = _starts(engine, works, seconds, order, iterations)
+
+    def run() -> Steps:
+        for ended in list(starts) if overlapping else starts:
+            yield ended
+            engine.end_iteration()
+
+    return engine.run(run())
+
+
+def _starts(
+    engine: Engine,
+    works: Sequence[Work],
+    seconds: Mapping[str, float],
+    order: Mapping[str, Sequence[str]],
+    iterations: int,
+) -> Iterator[simpy.Event]:
+    """Start one iteration after another; yield what happens when all works of each have ended."""
+    ranks = [(work.place_in(order), index) for index, work in enumerate(works)]
+    ended: list[Mapping[str, simpy.Event]] = []
+    for iteration in range(iterations):
+        runs = [
+            WorkRun(
+                work=work,
+                iteration=iteration,
+                seconds=seconds[work.key],
+                rank=(iteration - work.ahead, *rank),
+                after=work.after,
+                earlier=[
+                    ended[iteration - lag][parent]
+                    for parent, lag in work.earlier
+                    if iteration >= lag
+                ],
+            )
+            for work, rank in zip(works, ranks, strict=True)
+        ]
+        ended.append(engine.start(runs))
+        yield engine.environment.all_of(ended[-1].values())
+
+
+def cycle_of(trace: Trace) -> int:
+    """Return after how many iterations their lengths repeat; half of those played if they never do."""
+    seconds = [each.seconds for each in trace.iterations]
+    for length in range(1, LONGEST_CYCLE + 1):
+        last, before = seconds[-length:], seconds[-2 * length : -length]
+        if len(before) == length and all(map(_close, last, before)):
+            return length
+    return max(1, len(seconds) // 2)
+
+
+def shown(trace: Trace, cycle: int, iterations: int) -> Trace:
+    """Return the trace's first iterations: until their lengths repeat, and `iterations` of these.
+
+    Spans that later iterations begin in that time are shown as well.
+    """
+    seconds = [each.seconds for each in trace.iterations]
+    settled = len(seconds) - cycle
+    while settled > 0 and _close(seconds[settled - 1], seconds[settled - 1 + cycle]):
+        settled -= 1
+    kept = trace.iterations[: min(len(seconds), settled + max(cycle, iterations))]
+    end = kept[-1].end_seconds
+    return replace(
+        trace,
+        spans=tuple(span for span in trace.spans if span.start_seconds < end),
+        iterations=kept,
+    )
+
+
+def first_of(trace: Trace, iterations: int) -> Trace:
+    """Return the trace's first iterations."""
+    return replace(
+        trace,
+        spans=tuple(span for span in trace.spans if span.iteration < iterations),
+        iterations=trace.iterations[:iterations],
+    )
+
+
+def _close(one: float, other: float) -> bool:
+    return abs(one - other) <= ROUNDING * max(one, other)
 
 
 def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:

@@ -8,13 +8,12 @@ from dataclasses import replace
 
 from rlplan.evals.claims import ALL, FALLS, Measured, Stated, figure, judged, near, order
 from rlplan.evals.settings.published_points import Progress, forecast_points, step_seconds
-from rlplan.job import Engines
+from rlplan.job import Engines, Specs
 from rlplan.planner.measured.framework_runs import PublishedRun, job_of
 from rlplan.planner.search import search
 from rlplan.profiles.facts import load_facts
 from rlplan.results.accuracy import Point, Reproduction
 from rlplan.results.forecast import SearchResult
-from rlplan.specs import Specs
 from rlplan.workload import Logged
 
 WITHIN_FRACTION = 0.25

@@ -15,7 +15,7 @@ from rlplan.simulator.costs.pricing import setting_on
 from rlplan.simulator.generation.generating import generated, limits_of
 from rlplan.simulator.generation.prices import ReplicaSetting, engine_steps
 from rlplan.simulator.generation.replica import ReplicaLimits
-from rlplan.simulator.memory.engine_share import Room
+from rlplan.simulator.memory.transition_memory import Room
 from rlplan.simulator.model import (
     cached_sequence,
     largest_shard,

@@ -16,9 +16,8 @@ from rlplan.models import ModelArchitecture
 from rlplan.plan import WHOLE_BATCH_MODES, Plan
 from rlplan.rules import check_plan
 from rlplan.rules.batches import unequal_parts
-from rlplan.rules.capability import Capability, refuse_first
 from rlplan.rules.layouts import cut_heads, divides_heads, divides_layers, divisors
-from rlplan.rules.rule import listed
+from rlplan.rules.rule import Capability, listed, refuse_first
 from rlplan.transfers import TRANSFERS
 
 HERE = "this executor"

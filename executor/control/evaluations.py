@@ -6,7 +6,7 @@ from typing import Any
 from rlplan.executor.control.line_file import drop_iterations
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.data.prompt_files import json_object
-from rlplan.files.reading import read_text
+from rlplan.files.decoding import read_text
 from rlplan.workload import Evaluation
 
 # What names of metrics begin with that evaluations find.

@@ -14,7 +14,7 @@ from rlplan.errors import FileError
 from rlplan.executor.control.line_file import LineFile
 from rlplan.executor.control.tracking import Tracking, time_of_day
 from rlplan.executor.data.prompt_files import json_object
-from rlplan.files.reading import read_text
+from rlplan.files.decoding import read_text
 
 _log = logging.getLogger(__name__)
 

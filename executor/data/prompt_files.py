@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlplan.errors import FileError, UserError, nearest_name
-from rlplan.files.reading import check_regular, read_text
+from rlplan.files.decoding import check_regular, read_text
 
 # Where a row comes from ("prompts.jsonl: line 7"), for messages; beside the file's own keys.
 ORIGIN = "_origin"

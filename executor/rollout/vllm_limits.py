@@ -15,7 +15,7 @@ from rlplan.executor.parallel.meshes import generation_positions
 from rlplan.executor.rollout.engines import DEFAULT_ENGINE
 from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan
-from rlplan.rules.capability import Capability
+from rlplan.rules.rule import Capability
 
 VLLM = "vllm"
 # Attention of vLLM's CPU build, `CPUAttentionBackend.get_supported_head_sizes` of vLLM 0.32.

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from rlplan.errors import InfeasibleError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup
+from rlplan.job import Job, NodeGroup, Specs
 from rlplan.plan import Plan
 from rlplan.planner.answers.explain import least_misfit, misfit_error
 from rlplan.planner.objectives import limited_objectives, load_objective
@@ -23,7 +23,6 @@ from rlplan.profiles.jobs.nodes import left_to_framework, on_usual_nodes
 from rlplan.profiles.sheets import load_framework, sheet_of
 from rlplan.results.forecast import Candidate, Frontier, FrontierPoint, SearchResult
 from rlplan.simulator.timeline.assemble import batch_tokens
-from rlplan.specs import Specs
 
 # The Pareto front over two or three objectives, by exact searches under limits (epsilon-constraint).
 #

@@ -8,7 +8,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import load_yaml
-from rlplan.job import Job
+from rlplan.job import NO_SPECS, Job, Specs
 from rlplan.plan import HOST_DEVICE, USUAL_MODE, Plan, PlanDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.planner.placements.partitions import GENERATION, placed_roles
 from rlplan.planner.plans.assembly import HOST_ENGINE, assemble, with_largest_share
@@ -18,7 +18,6 @@ from rlplan.planner.requests.specs import roomy, usable_fraction
 from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.rules import check_plan
-from rlplan.specs import NO_SPECS, Specs
 
 
 def load_plan(

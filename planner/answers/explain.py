@@ -10,7 +10,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
+from rlplan.job import Job, Specs
 from rlplan.plan import Plan, TaskDraft, TaskPlan, batch_mode
 from rlplan.planner.layouts.settings import RUNNING_LIMITS
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
@@ -19,13 +19,12 @@ from rlplan.profiles.catalog import ENGINES, load_engine
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.rules import refusals
+from rlplan.rules.flow import transition_for
 from rlplan.rules.layouts import divisors
-from rlplan.rules.transition import transition_for
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import device_pools
 from rlplan.simulator.timeline.pool_memory import TRANSITION, memory_moments, pool_memory
-from rlplan.specs import Specs
 from rlplan.transfers import TRANSFERS
 from rlplan.units import show_bytes
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlplan.errors import InfeasibleError
-from rlplan.job import Job
+from rlplan.job import NO_SPECS, Job, Specs
 from rlplan.plan import Plan
 from rlplan.planner.answers.explain import least_misfit
 from rlplan.planner.requests.specs import USUAL_HEADROOM
@@ -16,7 +16,6 @@ from rlplan.profiles.catalog import load_device, resolve_job
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast
 from rlplan.simulator.simulate import simulate
-from rlplan.specs import NO_SPECS, Specs
 from rlplan.workload import longest
 
 # Of each search, which only has to find some plan that fits.

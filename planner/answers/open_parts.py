@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
+from rlplan.job import Job, Specs
 from rlplan.plan import USUAL_MODE, Plan, PlanDraft, ResourcePool
 from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.infeasibility import pool_infeasibility_reason
@@ -19,7 +19,6 @@ from rlplan.planner.requests.schedules import AskedSchedules, ScheduleSpace
 from rlplan.planner.search import check_searched, search
 from rlplan.profiles.facts import Facts
 from rlplan.simulator.placed import sites_of
-from rlplan.specs import Specs
 
 
 def searched(

@@ -17,6 +17,7 @@ from rlplan.job import (
     OldLogProb,
     Rewards,
     Role,
+    Specs,
     TrainerOptions,
     WeightSync,
 )
@@ -42,7 +43,6 @@ from rlplan.profiles.sheets import (
     sheet_of,
 )
 from rlplan.simulator.workload import packed_sequences
-from rlplan.specs import Specs
 from rlplan.workload import Lengths, Logged, Workload
 
 USUAL_ENGINES, USUAL_LOSS = Engines(), Hyperparameters()

@@ -18,7 +18,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError, InfeasibleError, UserError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
+from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job, Specs
 from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
 from rlplan.planner.answers.best_plans import (
     best_front,
@@ -46,7 +46,6 @@ from rlplan.profiles.sheets import canonical_name, sheet_of
 from rlplan.results.forecast import Candidate, Frontier, SearchResult
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
-from rlplan.specs import Specs
 
 FactsOf = Callable[[Job], Facts]
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")

@@ -28,20 +28,20 @@ from rlplan.planner.layouts.pool_rows import PoolRows
 from rlplan.planner.placements.allocations import Share
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
-from rlplan.rules.transition import transitions
-from rlplan.simulator.costs.calibrated import times_of
+from rlplan.rules.flow import transitions
 from rlplan.simulator.costs.syncs import least_sync_seconds, transition_cost
+from rlplan.simulator.costs.taskcost import times_of
 from rlplan.simulator.costs.traffic import call_of
 from rlplan.simulator.generation.generating import steps_of
 from rlplan.simulator.generation.prices import EngineSteps
 from rlplan.simulator.generation.shares import longest_shares, waits
-from rlplan.simulator.memory.engine_share import Room
 from rlplan.simulator.memory.task_memory import (
     generation_weight_bytes,
     least_kv_bytes,
     useful_kv_bytes,
 )
 from rlplan.simulator.memory.transition_memory import (
+    Room,
     bucket_terms,
     extra_weight_bytes,
     generation_working_bytes,

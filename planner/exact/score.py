@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlplan.job import Job
+from rlplan.job import Job, Specs
 from rlplan.plan import HOST_DEVICE
 from rlplan.planner.objectives import Objective, SecondRates, limited_objectives, load_objective
 from rlplan.planner.requests.specs import ROUNDING
 from rlplan.profiles.facts import Facts
 from rlplan.simulator.placed import Floats, Ints
 from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR, pool_rates
-from rlplan.specs import Specs
 
 
 @dataclass(frozen=True, slots=True, eq=False)

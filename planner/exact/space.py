@@ -10,7 +10,7 @@ import numpy as np
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, begun_work, tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
+from rlplan.job import NO_SPECS, Job, Specs
 from rlplan.plan import TaskDraft
 from rlplan.planner.exact.generation_bounds import (
     BoundedSettings,
@@ -44,7 +44,7 @@ from rlplan.planner.requests.schedules import Schedule
 from rlplan.planner.requests.specs import usable_fraction
 from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences
-from rlplan.simulator.costs.calibrated import times_of
+from rlplan.simulator.costs.taskcost import times_of
 from rlplan.simulator.costs.traffic import data_bytes, transfer_cost
 from rlplan.simulator.generation.over_provisioning import (
     PLAYED_SEQUENCES,
@@ -62,7 +62,6 @@ from rlplan.simulator.generation.shares import (
 from rlplan.simulator.placed import Floats, PlacedTask, Site, host_site
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.workload import statistics_of
-from rlplan.specs import NO_SPECS, Specs
 from rlplan.transfers import TransitionName
 from rlplan.workload import Empirical, Workload, longest
 

@@ -31,8 +31,7 @@ from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.costs.layouts import layout_seconds
-from rlplan.simulator.memory.states import GRADIENTS_SHARDED
-from rlplan.simulator.memory.task_memory import COMMUNICATORS, layout_memory
+from rlplan.simulator.memory.task_memory import COMMUNICATORS, GRADIENTS_SHARDED, layout_memory
 from rlplan.simulator.placed import (
     COLUMNS,
     RECOMPUTES,

@@ -10,8 +10,8 @@ from pathlib import Path
 from statistics import mean, median
 
 from rlplan.errors import FileError, unreadable
+from rlplan.files.decoding import check_regular, read_text
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.reading import check_regular, read_text
 from rlplan.profiles.sheets import load_log_sheet, sheet_names
 from rlplan.results.measurement import LoggedSteps, LogSheet
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from rlplan.calibration import Calibration
 from rlplan.errors import FileError
+from rlplan.files.decoding import check_regular
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.reading import check_regular
 from rlplan.planner.measured.rows import (
     FIRST_LINE,
     NO_CAUSES,

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlplan.errors import FileError, UserError
-from rlplan.files.decoding import decode, load_yaml, read_yaml
+from rlplan.files.decoding import decode, load_yaml, read_text, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.reading import read_text
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.checking import Checked, Verdict, check_config, check_plan, verdict_at
 from rlplan.planner.configs.importing import ImportOptions

@@ -15,8 +15,7 @@ from rlplan.planner.placements.partitions import GENERATION, ColocatedSet, Place
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.profiles.facts import Facts
-from rlplan.rules.order import STALENESS
-from rlplan.rules.transition import transition_for
+from rlplan.rules.flow import STALENESS, transition_for
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.pool_memory import memory_fraction_left
 from rlplan.transfers import TWO_COPIES, TransitionName

@@ -3,12 +3,11 @@
 from dataclasses import dataclass, replace
 
 from rlplan.errors import InfeasibleError
-from rlplan.job import Job
+from rlplan.job import Job, Specs
 from rlplan.plan import USUAL_MODE, WHOLE_BATCH_MODES, Mode, Plan
 from rlplan.planner.objectives import limited_objectives, load_objective
 from rlplan.results.forecast import Forecast
 from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR
-from rlplan.specs import Specs
 
 # What float sums may differ by when they run in another order; a limit that is met to this share is met.
 ROUNDING = 1e-9

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
+from rlplan.job import Job, Specs
 from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.infeasibility import infeasibility_reason
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
@@ -31,7 +31,6 @@ from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import Schedule, ScheduleSpace
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Candidate, Forecast, InfeasiblePlacement, SearchResult
-from rlplan.specs import Specs
 
 Progress = Callable[[int, int, str], None]
 

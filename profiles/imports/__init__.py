@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from rlplan.errors import FileError
-from rlplan.files.reading import check_regular
+from rlplan.files.decoding import check_regular
 from rlplan.plug_ins import PlugIns
 from rlplan.profiles.catalog import load_device
 from rlplan.profiles.tables.points import ALLOWED_TEXT, Key, Point, key_of

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pandas as pd
 
 from rlplan.errors import FileError
-from rlplan.files.reading import check_regular
+from rlplan.files.decoding import check_regular
 from rlplan.profiles.imports import Imported, Source
 from rlplan.units import seconds_from_ms
 

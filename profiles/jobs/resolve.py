@@ -12,9 +12,8 @@ import numpy as np
 
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError, nearest_name, unreadable
-from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
+from rlplan.files.decoding import check_regular, check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.reading import check_regular
 from rlplan.framework import FrameworkSheet
 from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync
 from rlplan.models import CONFIG_FILE, ModelArchitecture

@@ -16,10 +16,9 @@ from typing import Final, Literal
 import numpy as np
 
 from rlplan.errors import FileError, nearest_name
-from rlplan.files.decoding import check_version, decode, load_yaml
+from rlplan.files.decoding import check_version, decode, load_yaml, read_text
 from rlplan.files.frozen import FrozenDict, freeze
 from rlplan.files.limits import NonNegativeInt, Positive
-from rlplan.files.reading import read_text
 from rlplan.files.writing import write_text, write_yaml
 from rlplan.profiles.tables.points import (
     ALLOWED_TEXT,

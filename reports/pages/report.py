@@ -17,7 +17,7 @@ from rlplan.plan import Plan
 from rlplan.reports.panels import Section, Subject, sections_of
 from rlplan.reports.pictures.picture import FAINT, INK, LINE, MUTED, WARNING, Picture
 from rlplan.reports.tables import wording
-from rlplan.reports.tables.answers import fit_words, gpus_of
+from rlplan.reports.tables.plans import fit_words, gpus_of
 from rlplan.results.forecast import Forecast
 from rlplan.units import show_joules, show_seconds, show_usd
 

@@ -7,7 +7,7 @@ from rlplan.reports.pages.report import Content, Fact, write_content
 from rlplan.reports.panels import Part, Section
 from rlplan.reports.tables import wording
 from rlplan.reports.tables.accuracy import measured_words, step_check_table, verdict_lines
-from rlplan.reports.tables.answers import fit_words, gpus_of
+from rlplan.reports.tables.plans import fit_words, gpus_of
 from rlplan.reports.widgets import ranges_of_check
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import StepCheck

@@ -2,8 +2,7 @@
 
 from rlplan.plan import Plan
 from rlplan.reports.panels import Part, Section, Subject
-from rlplan.reports.tables.answers import fit_words, gpus_of
-from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.plans import Table, columns, fit_words, gpus_of
 from rlplan.reports.tables.wording import percent
 from rlplan.results.forecast import Forecast
 from rlplan.units import show_seconds, show_usd

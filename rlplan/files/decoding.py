@@ -1,8 +1,13 @@
-"""Read files strictly: every mistake becomes one message with file, field, value and nearest fix."""
+"""Read files strictly: every mistake becomes one message with file, field, value and nearest fix.
+
+A file is a regular one of a bounded size, read whole. Marks on annotations say what else a field accepts.
+"""
 
 import dataclasses
 import json
-from collections.abc import Hashable, Iterable
+import stat
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
@@ -11,8 +16,104 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from rlplan.errors import FileError, nearest_name
-from rlplan.files.reading import read_text
+from rlplan.errors import FileError, nearest_name, unreadable
+
+# Far more than any file that people or frameworks write for a command to read whole: the logs of ten
+# thousand steps or the measurements of a million tasks are below it.
+LARGEST_FILE_BYTES = 2**28
+
+
+def check_regular(path: Path, most_bytes: int | None = LARGEST_FILE_BYTES) -> None:
+    """Refuse what is no regular file (a device would not end, a pipe would wait), or a huge one.
+
+    Args:
+        most_bytes: None: however large, for what is read in pieces.
+
+    Raises:
+        FileError: Says what is there instead, or how large it is.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise FileError(
+            str(path), "no such file", nearest=nearest_name(path.name, siblings)
+        ) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError):  # a name with a zero byte
+            raise FileError(str(path), f"cannot be read: {error}") from None
+        raise unreadable(str(path), error) from None
+    if stat.S_ISDIR(found.st_mode):
+        raise FileError(str(path), "is a folder, not a file")
+    if not stat.S_ISREG(found.st_mode):
+        raise FileError(
+            str(path), "is a device, pipe or socket", allowed="a regular file; copy into one first"
+        )
+    if most_bytes is not None and found.st_size > most_bytes:
+        problem = f"is too large to be read: {found.st_size:,} bytes"
+        raise FileError(str(path), problem, allowed=f"at most {most_bytes:,} bytes")
+
+
+def read_text(
+    path: Path, *, most_bytes: int | None = LARGEST_FILE_BYTES, errors: str = "strict"
+) -> str:
+    """Return the text of a regular file.
+
+    Args:
+        most_bytes: Largest size that is read; None reads however much there is.
+        errors: What becomes of bytes that are no text, as `open` has it.
+
+    Raises:
+        FileError: The file is missing, is none, is too large, or holds no text in UTF-8.
+    """
+    check_regular(path, most_bytes)
+    try:
+        return path.read_text(encoding="utf-8", errors=errors)
+    except (OSError, UnicodeDecodeError) as error:
+        raise unreadable(str(path), error) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """Say which field of a union's members tells them apart in a file."""
+
+    field: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Read the union by this field, so that errors speak of the one member that was meant."""
+        from pydantic import Discriminator
+
+        return Discriminator(self.field).__get_pydantic_core_schema__(source, handler)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Accept the names of a folder's files, as they are when a file is first read."""
+
+    names: Callable[[], tuple[str, ...]]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Read the value as one of these names."""
+        from pydantic_core import core_schema
+
+        return core_schema.literal_schema(list(self.names()))
+
+
+@dataclass(frozen=True, slots=True)
+class NotBool:
+    """Refuse true and false where a number is meant; Python counts them as 1 and 0."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Look at the value before it is read as a number."""
+        from pydantic_core import PydanticCustomError, core_schema
+
+        def refuse(value: Any) -> Any:
+            if isinstance(value, bool):
+                raise PydanticCustomError("number_type", "must be a number, not true or false")
+            return value
+
+        return core_schema.no_info_before_validator_function(refuse, handler(source))
+
 
 T = TypeVar("T")
 

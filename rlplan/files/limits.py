@@ -8,7 +8,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le
 
-from rlplan.files.tags import NotBool
+from rlplan.files.decoding import NotBool
 
 # Beyond it a float, in which costs are computed, no longer tells whole numbers apart.
 LARGEST_COUNT = 2**53

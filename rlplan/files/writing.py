@@ -109,7 +109,7 @@ def _usual(field: "dataclasses.Field[Any]", item: Any) -> bool:
     return bool(item == field.default)
 
 
-# Fields by which a reader tells the kinds of a union apart (`rlplan.files.tags`).
+# Fields by which a reader tells the kinds of a union apart (`rlplan.files.decoding`).
 _KINDS = frozenset({"distribution"})
 
 

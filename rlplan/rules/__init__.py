@@ -9,9 +9,8 @@ from typing import Any
 from rlplan.errors import FileError
 from rlplan.job import Job
 from rlplan.plan import Plan, PlanDraft
-from rlplan.rules import batches, engines, kinds, layouts, order, pools, transition
-from rlplan.rules.contexts import Engines, contexts_of
-from rlplan.rules.rule import Refusal, Rule
+from rlplan.rules import batches, engines, flow, kinds, layouts, pools
+from rlplan.rules.rule import Engines, Refusal, Rule, contexts_of
 
 __all__ = ["RULES", "Refusal", "Rule", "check_draft", "check_plan", "refusals"]
 
@@ -19,7 +18,7 @@ __all__ = ["RULES", "Refusal", "Rule", "check_draft", "check_plan", "refusals"]
 # nothing for a kind of task.
 RULES: tuple[Rule[Any], ...] = tuple(
     each
-    for subject in (pools, layouts, batches, engines, order, transition, kinds)
+    for subject in (pools, layouts, batches, engines, flow, kinds)
     for each in vars(subject).values()
     if isinstance(each, Rule)
 )

@@ -11,9 +11,8 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Algorithm, Task, parts_of_updates
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.rules.contexts import ModelContext, PlanContext, TaskContext
 from rlplan.rules.layouts import divisors
-from rlplan.rules.rule import Problem, listed, rule
+from rlplan.rules.rule import ModelContext, PlanContext, Problem, TaskContext, listed, rule
 from rlplan.sheets import EngineSheet
 from rlplan.workload import Workload
 

@@ -2,9 +2,8 @@
 
 from rlplan.dataflow import Task
 from rlplan.errors import nearest_name
-from rlplan.rules.contexts import ModelContext
 from rlplan.rules.layouts import FULLY_SHARDED, cut_heads, divides_heads
-from rlplan.rules.rule import Problem, listed, rule
+from rlplan.rules.rule import ModelContext, Problem, listed, rule
 from rlplan.sheets import EngineSheet
 
 

@@ -4,8 +4,7 @@ from dataclasses import fields
 from typing import Final
 
 from rlplan.plan import TaskPlan
-from rlplan.rules.contexts import SIZES, TaskContext
-from rlplan.rules.rule import Problem, rule
+from rlplan.rules.rule import SIZES, Problem, TaskContext, rule
 
 # What every kind of task may be given: a number of sequences at a time, which plans give to all their tasks at once,
 # promises nothing where a task takes them otherwise.

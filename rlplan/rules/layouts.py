@@ -7,8 +7,7 @@ from typing import Final
 from rlplan.layout import layers_of_stages
 from rlplan.models import ModelArchitecture
 from rlplan.plan import TaskPlan
-from rlplan.rules.contexts import SIZES, ModelContext, TaskContext
-from rlplan.rules.rule import Problem, listed, rule
+from rlplan.rules.rule import SIZES, ModelContext, Problem, TaskContext, listed, rule
 
 # What a layout may leave open, which means something by itself.
 OPEN: Final = ("expert_tp", "first_stage_layers", "last_stage_layers")

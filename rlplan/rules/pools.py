@@ -3,8 +3,7 @@
 from rlplan.errors import nearest_name
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE
-from rlplan.rules.contexts import PlanContext, PoolContext, TaskContext
-from rlplan.rules.rule import Problem, listed, rule
+from rlplan.rules.rule import PlanContext, PoolContext, Problem, TaskContext, listed, rule
 
 
 @rule(PlanContext)

@@ -2,14 +2,14 @@
 
 The name that a plan uses is the file's name with dashes for underscores. Every file has a
 `TRANSITION`; the table of volumes is HybridFlow's (Sheng et al. 2025, EuroSys, Table 2). Frameworks' methods to sync
-weights differ by their sheets alone, which `rlplan.profiles.weight_syncs` gives.
+weights differ by their sheets alone, which `rlplan.profiles.sheets` gives.
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated
 
-from rlplan.files.tags import OneOf
+from rlplan.files.decoding import OneOf
 from rlplan.plug_ins import PlugIns
 
 # The usual way to a copy on another pool.
@@ -89,7 +89,7 @@ TRANSFERS = PlugIns[Transition](
     __path__,
     kind="transition",
     attribute="TRANSITION",
-    table="rlplan.profiles.weight_syncs",
+    table="rlplan.profiles.sheets",
 )
 transfer_names = TRANSFERS.names
 TransitionName = Annotated[str, OneOf(transfer_names)]

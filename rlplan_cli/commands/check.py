@@ -121,7 +121,7 @@ def _print_work(checked: Checked) -> None:
 def _print(checked: Checked) -> None:
     from rlplan.reports.tables.plans import host_terms_table, memory_terms_table
     from rlplan.units import show_seconds
-    from rlplan_cli.answering import print_answer, print_remarks
+    from rlplan_cli.terminal import print_answer, print_remarks
 
     answer = "runs" if checked.will_run else "will not run"
     sys.stdout.write(f"{checked.file}: {answer}; memory: {checked.verdict}\n")

@@ -65,8 +65,12 @@ def command(
 
 
 def _print(found: Fit, model: str) -> None:
-    from rlplan.reports.tables.answers import SPARE_COLUMNS, answer_table, fit_words
-    from rlplan.reports.tables.plans import memory_terms_table
+    from rlplan.reports.tables.plans import (
+        SPARE_COLUMNS,
+        answer_table,
+        fit_words,
+        memory_terms_table,
+    )
     from rlplan.reports.tables.wording import cluster, counted, workload
 
     job = found.job

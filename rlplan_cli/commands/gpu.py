@@ -116,8 +116,7 @@ def _print(tried: list[TrialResult]) -> None:
 
 def _allocated(tried: TrialResult) -> list[str]:
     """Return what torch's count of allocated bytes, which is measured on GPUs, compares with."""
-    from rlplan.simulator.memory.task_memory import CONTEXT
-    from rlplan.simulator.memory.working import FRAGMENTATION
+    from rlplan.simulator.memory.task_memory import CONTEXT, FRAGMENTATION
     from rlplan.units import show_bytes
 
     if tried.run.plan.job.cluster[0].gpu == "cpu":

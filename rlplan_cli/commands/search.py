@@ -28,14 +28,13 @@ from rlplan_cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rlplan.job import Job
+    from rlplan.job import Job, Specs
     from rlplan.plan import Plan
     from rlplan.planner.configs.searching import UnrestrictedPlans
     from rlplan.planner.requests.pinned import Pinned
     from rlplan.profiles.facts import Facts
     from rlplan.reports.tables.plans import Table
     from rlplan.results.forecast import Frontier, SearchResult
-    from rlplan.specs import Specs
     from rlplan.units import ShownAs
 
 LIMITS = "Limits"
@@ -166,7 +165,7 @@ def _pair(text: str) -> tuple[str, Any]:
 
 def _with(specs: Specs, given: dict[str, Any]) -> Specs:
     from rlplan.files.decoding import decode
-    from rlplan.specs import Specs
+    from rlplan.job import Specs
 
     return decode(Specs, {**specs.given, **given}, "--spec")
 
@@ -448,7 +447,7 @@ def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
         infeasible_table,
         short_runners_up_table,
     )
-    from rlplan_cli.answering import print_answer, print_remarks
+    from rlplan_cli.terminal import print_answer, print_remarks
 
     best = found.plans[0]
     job = best.plan.job

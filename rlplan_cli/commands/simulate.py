@@ -55,8 +55,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.results.stored import PLAN_FILE
     from rlplan.simulator.capabilities import check_played
     from rlplan.simulator.simulate import simulate
-    from rlplan_cli.answering import print_answer, print_remarks
     from rlplan_cli.outputs import check_files, check_folder
+    from rlplan_cli.terminal import print_answer, print_remarks
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
     complete, facts = load_plan(file, profile, site=site, misfits=True)

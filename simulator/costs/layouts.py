@@ -11,9 +11,8 @@ from rlplan.plan import TaskPlan
 from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
-from rlplan.simulator.costs.calibrated import task_at_site, times_of
 from rlplan.simulator.costs.passes import Parts, gradient_exchange, infer_parts, train_parts
-from rlplan.simulator.costs.taskcost import TaskCost, cost_of, with_spread
+from rlplan.simulator.costs.taskcost import TaskCost, cost_of, task_at_site, times_of, with_spread
 from rlplan.simulator.costs.traffic import call_of
 from rlplan.simulator.placed import Floats, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (

@@ -17,8 +17,7 @@ from rlplan.parts import num_parameters
 from rlplan.probing import ModelPass
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import SyncMethod, TransitionSheet
-from rlplan.simulator.costs.calibrated import transition_at_site
-from rlplan.simulator.costs.taskcost import TaskCost, cost_of, times
+from rlplan.simulator.costs.taskcost import TaskCost, cost_of, times, transition_at_site
 from rlplan.simulator.costs.traffic import host_seconds
 from rlplan.simulator.model import (
     adapter_shard,

@@ -1,9 +1,20 @@
-"""The answer of every cost function: seconds by cause, each with source and spread."""
+"""The answer of every cost function, seconds by cause, each with source and spread; and factors of a site and a framework on it.
 
-from collections.abc import Callable
+Factors act once, on the parts of a whole task or transition.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import hypot
 
+from rlplan.calibration import NO_CALIBRATION, Factor, WorkKind
 from rlplan.estimate import Estimate, Source, total
+from rlplan.framework import FrameworkSheet
+from rlplan.profiles.analytic.efficiencies import load_spreads
+from rlplan.profiles.facts import Facts
+from rlplan.results.forecast import CALL
+from rlplan.simulator.costs.traffic import DRIVER
+from rlplan.simulator.placed import PlacedTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +65,96 @@ def with_spread(cost: TaskCost, spread: float) -> TaskCost:
             else part
         )
     )
+
+
+# Waiting for environments, which are the job's own.
+ENVIRONMENT = "environment"
+HOST_PARTS = (DRIVER, CALL, ENVIRONMENT)
+KINDS: dict[str, WorkKind] = {
+    "generate": "generation",
+    "infer": "inference",
+    "train": "training",
+}
+
+
+def task_at_site(cost: TaskCost, placed: PlacedTask) -> TaskCost:
+    """Return what a task costs at the site of its facts, in seconds by cause; reward functions as they are."""
+    kind = KINDS.get(placed.task.kind)
+    if kind is None or is_plain(placed):
+        return cost
+    spread = uncalibrated_spread(placed.framework, kind)
+    return cost.each(
+        lambda name, part: _times(part, factor_of(placed, name), spread) * own_times(placed, name)
+    )
+
+
+def transition_at_site(cost: TaskCost, facts: Facts, framework: FrameworkSheet) -> TaskCost:
+    """Return what a framework's transition costs at the site of the facts, in seconds by cause."""
+    factor = facts.calibration.factor("transition")
+    spread = uncalibrated_spread(framework, "transition")
+    return cost.each(lambda _, part: _times(part, factor, spread))
+
+
+def uncalibrated_spread(framework: FrameworkSheet, kind: WorkKind) -> float:
+    """Return the least relative spread of a framework's work at a site that was not calibrated, one sigma.
+
+    What `rlplan execute` runs is as well known as its parts are: they are what its probes measure.
+    """
+    return 0.0 if framework.runs else load_spreads().uncalibrated(kind)
+
+
+def step_spread(
+    seconds: float, stage_spreads: Iterable[float], framework: FrameworkSheet, facts: Facts
+) -> float:
+    """Return the spread of a step from those of its stages, all in seconds, one sigma.
+
+    What `rlplan execute` runs is forecast from one device's tables, whose errors add up. Stages of another
+    framework are off by themselves and make up for each other in part; a step is no better known than
+    others' steps were.
+    """
+    if framework.runs:
+        return sum(stage_spreads)
+    spreads = load_spreads()
+    calibrated = facts.calibration.label is not None
+    least = spreads.within_site if calibrated else spreads.uncalibrated_step
+    return max(hypot(*stage_spreads), least.value * seconds)
+
+
+def is_plain(placed: PlacedTask) -> bool:
+    """Tell whether a task costs what its parts say: this project's own step, at no site in particular."""
+    framework = placed.framework
+    own = framework.runs and not framework.stages
+    return own and placed.facts.calibration is NO_CALIBRATION
+
+
+def times_of(placed: PlacedTask, part: str = "") -> float:
+    """Return how many times as long a part of a task takes at the site of its facts, under its framework."""
+    factor = factor_of(placed, part)
+    return (factor.value if factor else 1.0) * own_times(placed, part)
+
+
+def own_times(placed: PlacedTask, part: str = "") -> float:
+    """Return how many times as long a part of a task takes under its framework as its engine's sheet says."""
+    if part in HOST_PARTS:
+        return 1.0  # the framework's own work, whose times its sheet has
+    return placed.framework.stages.get(KINDS.get(placed.task.kind, ""), 1.0)
+
+
+def factor_of(placed: PlacedTask, part: str = "") -> Factor | None:
+    """Return the site's factor of a part of a task; None where it has none."""
+    calibration = placed.facts.calibration
+    if part == DRIVER:
+        return calibration.overhead
+    if part == ENVIRONMENT:
+        return None
+    kind = KINDS.get(placed.task.kind)
+    return calibration.factor(kind, placed.layout.engine) if kind else None
+
+
+def _times(part: Estimate, factor: Factor | None, spread: float) -> Estimate:
+    """Return a part's seconds with a site's factor; without one with a relative spread at least as large."""
+    if factor is None:
+        return replace(part, spread_seconds=max(part.spread_seconds, part.seconds * spread))
+    seconds = part.seconds * factor.value
+    source = max(part.source, Source.FITTED)
+    return replace(part, seconds=seconds, spread_seconds=seconds * factor.spread, source=source)

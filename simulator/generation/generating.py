@@ -10,12 +10,10 @@ import numpy.typing as npt
 from rlplan.estimate import Estimate
 from rlplan.profiles.tables.remembered import Recent
 from rlplan.sheets import EngineSheet
-from rlplan.simulator.costs.calibrated import ENVIRONMENT
-from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.costs.taskcost import ENVIRONMENT, TaskCost
 from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.batching import waves
 from rlplan.simulator.generation.episodes import EpisodeShare, generate_episodes
-from rlplan.simulator.generation.length_spread import OTHER_BATCHES, length_spread
 from rlplan.simulator.generation.playing import generate
 from rlplan.simulator.generation.prices import (
     CostQuality,
@@ -40,7 +38,14 @@ from rlplan.simulator.generation.replica import (
     WaveCosts,
     blocks_of,
 )
-from rlplan.simulator.generation.shares import Share, longest_episodes, longest_shares, waits
+from rlplan.simulator.generation.shares import (
+    OTHER_BATCHES,
+    Share,
+    length_spread,
+    longest_episodes,
+    longest_shares,
+    waits,
+)
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import Floats, longest_seconds_luck
 

@@ -1,40 +1,352 @@
 """The bytes that one task puts on a GPU, by term.
 
 Resident terms stay while other tasks of the pool run; transient ones live as long as their task. Terms of
-tasks that infer or train are worked out for many layouts at once; a single one is a table of one row.
+tasks that infer or train are worked out for many layouts at once; a single one is a table of one row. They are made
+of what a stage keeps of its model's states (weights, gradients and what an optimizer steps, by format) and of what it
+works on: activations and logits, at the moment when they are most. A training stage is fullest while a layer runs
+backwards, while the loss does, or in the optimizer's step.
 """
 
+import math
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.models import KeptBatch, is_narrow, layer_kinds
+from rlplan.models import ALONE, PRECISIONS, Batch, KeptBatch, is_narrow, layer_kinds
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.generation.batching.waves import most_prompts
-from rlplan.simulator.memory.states import (
-    GATHERED_LAYERS,
-    GRADIENTS_SHARDED,
-    StageStates,
-    states_of_stages,
-)
-from rlplan.simulator.memory.working import (
-    ACTIVATIONS,
-    FRAGMENTATION,
-    LOGITS,
-    WORKING_COLUMNS,
-    ManyTerms,
-    micro_batch_bytes,
-    working_terms,
-)
 from rlplan.simulator.model import (
+    OFFLOADED,
+    kinds_of_stages,
     layer_activation_bytes,
+    layer_adapter_parameters,
+    layer_operators,
     layer_parameters,
+    layer_peak_bytes,
+    layers_experts,
+    layers_parameters,
     logits_bytes,
+    shard_parameters,
+    sums_bytes,
 )
-from rlplan.simulator.placed import Ints, PlacedTask, PlacedTasks, whole
-from rlplan.simulator.workload import samples_sharing
+from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, whole
+from rlplan.simulator.workload import least_shared_tokens, samples_sharing
+from rlplan.workload import longest
+
+# Layers whose weights ZeRO stage 3 holds whole at a time: the running one and the prefetched one.
+GATHERED_LAYERS = 2
+
+CUT_COLUMNS = ("tp", "pp", "ep", "expert_tp", "first_stage_layers", "last_stage_layers")
+
+GRADIENTS_SHARDED = 2  # the ZeRO stage from which on gradients are kept sharded
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageStates:
+    """Hold the parameters of one GPU of a pipeline stage in each layout.
+
+    Attributes:
+        stage: Its place. Shape (layouts,), as all but `layers`.
+        experts: Those of them that belong to experts, of which fewer ranks have copies.
+        trained: Those of them that have gradients; with adapters these, beside frozen parameters.
+        ends: Parameters outside its layers: embedding, head, last norm.
+        layer: Parameters of the model's largest layer.
+        trained_ends, trained_layer: Those of both that have gradients.
+        layers: How many layers of each kind it has. Shape (kinds, layouts).
+    """
+
+    stage: Ints
+    parameters: Ints
+    experts: Ints
+    trained: Ints
+    ends: Ints
+    layer: Ints
+    trained_ends: Ints
+    trained_layer: Ints
+    layers: Ints
+
+    def weights(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of the weights that it keeps."""
+        columns = table.columns
+        kept = self._shard(table, self.parameters, columns.state_ranks)
+        sharded = kept * table.any.stored.weight_bytes
+        whole_bytes = self.parameters * table.any.formats.weight_bytes
+        return np.where(columns.zero == FULLY_SHARDED, sharded, whole_bytes)
+
+    def gathered(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of what lies there whole for a while: some layers, and FSDP's embedding and head.
+
+        The module that wraps the layers holds embedding and head, which stay gathered until its own
+        backward pass is done (PyTorch, torch.distributed.fsdp, `fully_shard` of a root module).
+        """
+        ends = self.ends if table.any.engine.memory.root_stays_whole else 0
+        held = GATHERED_LAYERS * self.layer + ends
+        return np.where(gathers_weights(table), held * table.any.formats.weight_bytes, 0)
+
+    def quantised(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of narrow copies of its layers for products, or of those that are gathered.
+
+        Training has transposed ones as well: tensor cores take narrow inputs row by row only (Transformer
+        Engine documentation, "Using FP8", weights that are cached over micro-batches).
+        """
+        held = np.where(
+            gathers_weights(table), GATHERED_LAYERS * self.layer, self.parameters - self.ends
+        )
+        copies = 2 if table.any.trains else 1
+        return np.asarray(held * copies * PRECISIONS[table.any.precision].weight_bytes)
+
+    def unreduced(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of whole gradients: of a layer while it is reduced, of embedding and head.
+
+        They come in the format of the products; those of a layer are copied to the format in which
+        they are reduced.
+        """
+        formats, columns = table.any.formats, table.columns
+        wire_bytes = table.any.engine.kernels.gradient_wire_bytes
+        copy = self.trained_layer * (wire_bytes or table.any.stored.gradient_bytes)
+        ends = self.trained_ends if table.any.engine.memory.root_stays_whole else 0
+        held = (self.trained_layer + ends) * formats.weight_bytes + copy
+        reduces = (columns.zero >= GRADIENTS_SHARDED) & (
+            (columns.state_ranks > 1) | table.any.casts_weights
+        )
+        return np.where(reduces, held, 0)
+
+    def unreduced_in_loss(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of whole gradients while the loss runs: of the head, which is reduced with its module."""
+        ends = self.trained_ends if table.any.engine.memory.root_stays_whole else 0
+        return np.minimum(self.unreduced(table), ends * table.any.formats.weight_bytes)
+
+    def stepped(self, table: PlacedTasks) -> Ints:
+        """Return the parameters that its optimizer steps."""
+        ranks = np.where(table.columns.zero > 0, table.columns.state_ranks, 1)
+        return self._shard(table, self.trained, ranks)
+
+    def _shard(self, table: PlacedTasks, parameters: Ints, ranks: Ints) -> Ints:
+        """Return the parameters that each of so many ranks keeps of those of one GPU.
+
+        Expert parallelism takes ranks that would have copies: an expert's states are shared out among
+        so many fewer.
+        """
+        columns = table.columns
+        spread = np.minimum(columns.expert_spread, ranks)
+        experts = self.experts if parameters is self.parameters else 0  # adapters are of no expert
+        return whole(np.ceil((parameters + experts * (spread - 1)) / ranks))
+
+    def copied(self, table: PlacedTasks) -> Ints:
+        """Return the bytes of weights that are stepped beside whole ones."""
+        columns = table.columns
+        copies = (columns.zero == GRADIENTS_SHARDED) & (columns.state_ranks > 1)
+        if table.any.casts_weights:
+            copies = columns.zero < FULLY_SHARDED
+        return np.where(copies, self.stepped(table) * table.any.stored.weight_bytes, 0)
+
+
+def gathers_weights(table: PlacedTasks) -> Flags:
+    """Tell where weights are gathered from shards, or copied to the format of the products."""
+    alone = table.columns.state_ranks == 1
+    copies = table.any.trains and table.any.casts_weights
+    return np.asarray((table.columns.zero == FULLY_SHARDED) & (~alone | copies), dtype=np.bool_)
+
+
+def states_of_stages(table: PlacedTasks, kinds: int) -> list[StageStates]:
+    """Return each stage that may be the fullest of each layout.
+
+    Args:
+        kinds: Kinds of layers that the model has.
+    """
+    found = whole(table.by(CUT_COLUMNS, _stage_shards, on_any_site=True)).reshape(
+        -1, 5 + kinds, len(table)
+    )
+    adapters = None
+    if table.any.adapter is not None:
+        adapters = whole(table.by(("tp", "ep", "expert_tp"), _layer_adapters))
+    return [_stage_states(shard, adapters) for shard in found]
+
+
+def _stage_states(shard: Ints, adapters: Ints | None) -> StageStates:
+    """Return a stage's parameters, those that are trained among them.
+
+    Args:
+        shard: As `_stage_shards` has one stage. Shape (5 + kinds, layouts).
+        adapters: Parameters of the adapters of a layer of each kind; None where the model is trained.
+            Shape (kinds, layouts), as `layers`.
+    """
+    stage, parameters, experts, ends, layer = shard[:5]
+    layers = shard[5:]
+    trained, trained_ends, trained_layer = parameters, ends, layer
+    if adapters is not None:
+        trained, trained_ends = (layers * adapters).sum(axis=0), np.zeros_like(ends)
+        trained_layer = adapters.max(axis=0)
+    return StageStates(
+        stage, parameters, experts, trained, ends, layer, trained_ends, trained_layer, layers
+    )
+
+
+def _layer_adapters(placed: PlacedTask) -> tuple[int, ...]:
+    """Return the parameters of the adapters of one layer of each kind."""
+    adapter = placed.adapter
+    assert adapter is not None, "only tasks with adapters are asked"
+    kinds = layer_kinds(placed.model).models
+    return tuple(layer_adapter_parameters(kind, adapter, placed.cut) for kind in kinds)
+
+
+def _stage_shards(placed: PlacedTask) -> Floats:
+    """Return each stage that may be the fullest: place, parameters, experts', ends', a layer's, layers of each kind.
+
+    Returns:
+        Shape (stages * (5 + kinds),).
+    """
+    model, cut = placed.model, placed.cut
+    counts = kinds_of_stages(model, cut)
+    shards = [shard_parameters(model, placed.task.head, cut, stage) for stage in range(cut.pp)]
+    layer = layer_parameters(model, cut)
+    stages = [0, cut.pp - 1]
+    if len(counts[0]) > 1 or cut.first_layers:
+        stages.append(shards.index(max(shards)))
+    held = [
+        (
+            stage,
+            shards[stage],
+            layers_experts(model, counts[stage], cut),
+            shards[stage] - layers_parameters(model, counts[stage], cut),
+            layer,
+            *counts[stage],
+        )
+        for stage in stages
+    ]
+    return np.array(held, dtype=np.float64).ravel()
+
+
+ACTIVATIONS = "activations"
+FRAGMENTATION = "fragmentation margin"
+LOGITS = "logits"
+STEP = "optimizer step"
+GATHERED = "gathered weights"
+UNREDUCED = "gradients before they are reduced"
+
+# Rows of hidden states that the loss holds beside the logits: the last layer's output, its norm's, and
+# the gradients of both.
+HEAD_ROWS = 4
+# Columns of layouts that decide what a micro-batch works on, of no more sequences than a rank has.
+WORKING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "micro_batch", "token_budget", "recompute")
+
+ManyTerms = dict[str, Ints]
+
+
+def working_terms(
+    table: PlacedTasks, states: StageStates, working: Ints, stepped: Ints
+) -> ManyTerms:
+    """Return what passes and the step have on the GPU beside states, at the fullest moment of the fullest micro-batch.
+
+    A stage of a 1F1B pipeline holds as many micro-batches as stages follow it, itself included
+    (Narayanan et al. 2021, section 2.2.1). On top comes what runs: a layer, or the loss on the last
+    stage. A forward pass keeps nothing but that. When the optimizer steps, nothing is gathered and all gradients
+    are reduced.
+
+    Args:
+        working: As `micro_batch_bytes` has them. Shape (3 + kinds of layers, layouts).
+        stepped: Parameters that each GPU steps. Shape (layouts,).
+    """
+    columns, memory, stage = table.columns, table.any.engine.memory, states.stage
+    layer, rows, logits, *kept = working
+    num_passes = -(-table.local // columns.micro_batch) * columns.chunks
+    held = np.minimum(num_passes, passes_in_flight(columns.pp, stage, columns.chunks))
+    stays = (np.array(kept) * states.layers).sum(axis=0) * held // columns.chunks
+    loss = np.where(stage == columns.pp - 1, rows + logits, 0)
+    in_layer, whole = np.zeros_like(layer), np.zeros_like(layer)
+    if table.any.trains:
+        in_layer, whole = states.unreduced(table), states.unreduced_in_loss(table)
+    in_loss = loss + whole > layer + in_layer
+    passes = {
+        GATHERED: states.gathered(table),
+        UNREDUCED: np.where(in_loss, whole, in_layer),
+        ACTIVATIONS: stays + np.where(in_loss, rows, layer),
+        LOGITS: np.where(in_loss, logits, 0),
+    }
+    margin = memory.slack_fraction * (passes[ACTIVATIONS] + passes[LOGITS])
+    passes[FRAGMENTATION] = np.rint(margin).astype(np.int64)
+    # Temporaries of the step are of the format of the states.
+    stored = table.any.options.weights
+    scale = 1.0 if stored is None else ALONE[stored].optimizer_bytes / ALONE["fp32"].optimizer_bytes
+    step = np.rint(stepped * memory.step_bytes * scale).astype(np.int64)
+    in_step = step > np.sum(list(passes.values()), axis=0)
+    terms = {term: np.where(in_step, 0, size) for term, size in passes.items()}
+    return terms | {STEP: np.where(in_step, step, 0)}
+
+
+def passes_in_flight(stages: Ints, stage: Ints, chunks: Ints) -> Ints:
+    """Return the passes through one chunk of layers whose activations a stage holds at most.
+
+    In a plain 1F1B schedule as many as stages follow it, itself included. An interleaved one warms
+    up with 2 (p - s - 1) + (v - 1) p passes and runs one more, which on the first stage is
+    1 + (p - 1) / (p v) of a plain one's activations (Korthikanti et al. 2022, section 4.2.3).
+    """
+    interleaved = 2 * (stages - stage - 1) + (chunks - 1) * stages + 1
+    return np.where(chunks == 1, stages - stage, interleaved)
+
+
+def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
+    """Return what a layer holds beside what it keeps, the loss's rows, the logits, and what each kind keeps."""
+    model, shard = placed.computed_model, placed.shard
+    layout, engine = placed.layout, placed.engine
+    held, recompute = kept_batch(placed), placed.recompute
+    kinds, tokens = layer_kinds(model).models, held.tokens
+    rows = row = tokens * model.hidden_size * shard.value_bytes
+    if placed.trains:
+        rows = HEAD_ROWS * row
+        kept = [layer_activation_bytes(kind, held, recompute) for kind in kinds]
+        peaks = [layer_peak_bytes(kind, held) for kind in kinds]
+        layer = max(max(0, peak - own) for peak, own in zip(peaks, kept, strict=True))
+        layer += _adapter_sums(placed, held)
+        if recompute == OFFLOADED:
+            layer += engine.memory.layers_under_way * row
+    else:
+        kept = [0] * len(kinds)
+        layer = max(layer_activation_bytes(kind, held, "none") for kind in kinds)
+    logits = 0
+    if placed.task.head == "lm":
+        logits = logits_bytes(
+            model,
+            layout.tp,
+            _tokens_of_logits(placed, tokens),
+            shard.value_bytes,
+            engine.memory,
+            placed.logit_tensors,
+            backward=placed.trains,
+        )
+    return layer, rows, logits, *kept
+
+
+def _tokens_of_logits(placed: PlacedTask, tokens: int) -> int:
+    """Return the tokens of a micro-batch whose logits are made: all, or those of responses, as large a share as at most."""
+    way, work = placed.logit_tensors, placed.job.workload
+    if way is None or not way.of_responses:
+        return tokens
+    share = longest(work.response_tokens) / work.longest_sequence_tokens
+    return math.ceil(tokens * min(1.0, share))
+
+
+def kept_batch(placed: PlacedTask) -> KeptBatch:
+    """Return the micro-batch that has most tokens."""
+    sequences, longest = placed.fullest_micro_batch
+    shared = least_shared_tokens(placed.engine, placed.workload, sequences)
+    return KeptBatch(placed.shard, sequences, longest, placed.engine.fused_attention, shared)
+
+
+def _adapter_sums(placed: PlacedTask, held: KeptBatch) -> int:
+    """Return the bytes of what adapters add in the layer where that is most; 0 without any."""
+    if placed.adapter is None:
+        return 0
+    longest, shard = placed.statistics.longest_tokens, placed.shard
+    tokens = held.sequences * held.sequence_tokens - held.shared_tokens
+    batch = Batch(sequences=held.sequences, tokens=tokens, sequence_tokens=longest, head_tokens=0)
+    return max(
+        sums_bytes(layer_operators(kind, shard, batch, placed.adapter), shard.value_bytes)
+        for kind in layer_kinds(placed.model).models
+    )
+
 
 CONTEXT = "context and libraries"
 KV_CACHE = "KV cache"

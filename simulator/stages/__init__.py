@@ -7,8 +7,7 @@ from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from rlplan.plug_ins import PlugIns
-from rlplan.simulator.costs.calibrated import task_at_site
-from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.costs.taskcost import TaskCost, task_at_site
 from rlplan.simulator.memory.task_memory import TaskMemory
 from rlplan.simulator.placed import PlacedTask
 

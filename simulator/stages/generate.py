@@ -1,8 +1,7 @@
 """Generation by an engine with a KV cache or without one, on a pool's GPUs."""
 
 from rlplan.results.forecast import CALL
-from rlplan.simulator.costs.calibrated import ENVIRONMENT
-from rlplan.simulator.costs.taskcost import TaskCost, cost_of, times, with_spread
+from rlplan.simulator.costs.taskcost import ENVIRONMENT, TaskCost, cost_of, times, with_spread
 from rlplan.simulator.costs.traffic import call_of
 from rlplan.simulator.generation.generating import slowest_replica
 from rlplan.simulator.memory.task_memory import generate_memory as memory

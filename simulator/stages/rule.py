@@ -1,9 +1,84 @@
-"""A reward function on CPU workers."""
+"""Rule tasks: a reward function on CPU workers, after generation or streamed behind it."""
 
-from rlplan.simulator.costs.rule import rule_cost
-from rlplan.simulator.costs.taskcost import TaskCost, times
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from rlplan.estimate import ZERO, Estimate
+from rlplan.plan import HOST_DEVICE
+from rlplan.profiles.facts import DeviceFacts
+from rlplan.results.forecast import CALL
+from rlplan.simulator.costs.taskcost import TaskCost, cost_of, times
+from rlplan.simulator.costs.traffic import data_bytes
 from rlplan.simulator.memory.task_memory import TaskMemory
-from rlplan.simulator.placed import PlacedTask
+from rlplan.simulator.placed import Floats, PlacedTask
+
+
+def rule_cost(placed: PlacedTask) -> TaskCost:
+    """Return what the job's functions cost: seconds per sample, samples spread over the workers.
+
+    A function sees one response at a time, so that the samples of a prompt may be on several workers.
+    Streamed ones cost at least the call of the response that ends last; what others are still waiting
+    for is `with_backlog`'s.
+    """
+    job, workers = placed.job, placed.site.gpus
+    assert job.rewards is not None, "a rule task comes with rewards"
+    samples = 1 if job.rewards.streamed else math.ceil(job.workload.sequences / workers)
+    num_bytes = data_bytes(placed.task.inputs, job.workload) // workers
+    overhead = _device(placed).call(num_bytes)
+    return cost_of({"reward function": _call(placed) * samples, CALL: overhead})
+
+
+def with_backlog(cost: TaskCost, placed: PlacedTask, finish_seconds: Floats) -> TaskCost:
+    """Return the cost of streamed rewards with the calls that still wait when generation ends.
+
+    Args:
+        cost: What `rule_cost` said of the task's batches.
+        finish_seconds: When each response of a batch ends. Shape (sequences,).
+    """
+    call = _call(placed)
+    waiting = streamed_seconds(call.seconds, finish_seconds, placed.site.gpus) - call.seconds
+    if waiting <= 0:
+        return cost
+    backlog = call * (placed.task.batches * waiting / call.seconds)
+    return TaskCost((*cost.parts, ("backlog of calls", backlog)))
+
+
+def _device(placed: PlacedTask) -> DeviceFacts:
+    """Return what calls cost: it is known of the cluster's devices, the host's cores have no sheet."""
+    name = placed.site.device
+    return placed.facts.device(placed.job.cluster[0].gpu if name == HOST_DEVICE else name)
+
+
+def _call(placed: PlacedTask) -> Estimate:
+    rewards, device = placed.job.rewards, _device(placed)
+    assert rewards is not None, "a rule task comes with rewards"
+    functions = (rewards.function, rewards.cost_function)
+    calls = (device.call(kind=f"rule:{name}") for name in functions if name)
+    return sum((_within(each, rewards.limit_seconds) for each in calls), ZERO)
+
+
+def _within(call: Estimate, limit_seconds: float | None) -> Estimate:
+    """Return a call that is ended at a limit; one that would take longer takes exactly that."""
+    if limit_seconds is None or call.seconds <= limit_seconds:
+        return call
+    return replace(call, seconds=limit_seconds, spread_seconds=0.0)
+
+
+def streamed_seconds(call_seconds: float, finish_seconds: Floats, workers: int) -> float:
+    """Return how long after the last response the last call ends, in seconds; at least one call.
+
+    Calls take equally long and begin in the order in which responses end, each on the first free
+    worker: call i begins when call i - workers has ended, or its response. So the last one ends at
+    the largest, over i, of the end of response i and the calls of its worker from then on.
+
+    Args:
+        finish_seconds: When each response ends. Shape (sequences,).
+    """
+    ends = np.sort(finish_seconds)
+    behind = np.ceil((len(ends) - np.arange(len(ends))) / workers)
+    return float((ends - ends[-1] + call_seconds * behind).max())
 
 
 def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:

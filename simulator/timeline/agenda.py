@@ -6,10 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rlplan.dataflow import Task, parents_of
-from rlplan.simulator.costs.calibrated import times_of
-from rlplan.simulator.costs.rule import with_backlog
 from rlplan.simulator.costs.syncs import transition_cost
-from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.costs.taskcost import TaskCost, times_of
 from rlplan.simulator.costs.traffic import data_bytes, transfer_cost
 from rlplan.simulator.generation.generating import finish_seconds, with_length_spread
 from rlplan.simulator.generation.over_provisioning import (
@@ -21,6 +19,7 @@ from rlplan.simulator.generation.over_provisioning import (
 )
 from rlplan.simulator.placed import PlacedPlan, PlacedTask
 from rlplan.simulator.stages import task_cost
+from rlplan.simulator.stages.rule import with_backlog
 from rlplan.simulator.timeline.engine import Work
 from rlplan.simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
 from rlplan.simulator.workload import Floats

@@ -15,12 +15,12 @@ from rlplan.profiles.analytic.efficiencies import load_host_costs
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.jobs.nodes import taken_from_sheet
 from rlplan.results.forecast import Forecast, MemoryForecast, OverlapForecast, TaskForecast
-from rlplan.simulator.costs.calibrated import step_spread, uncalibrated_spread
+from rlplan.simulator.costs.taskcost import step_spread, uncalibrated_spread
 from rlplan.simulator.timeline.agenda import Entry
 from rlplan.simulator.timeline.engine import Work
 from rlplan.simulator.timeline.expenses import PoolLoad, iteration_joules, iteration_usd, rates_of
-from rlplan.simulator.timeline.goodput import goodput_forecast
 from rlplan.simulator.timeline.pool_memory import TRANSITION
+from rlplan.simulator.timeline.utilisation import goodput_forecast
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes, show_seconds
 from rlplan.workload import Lognormal, mean_length

@@ -2,7 +2,7 @@
 
 A work waits for its parents, then for all that it holds, takes its seconds, and leaves a span. Everything that is
 played is made of that. Which works there are, and when they begin, is said by the flows that run on an engine: whole
-batches (`rlplan.simulator.timeline.batches`), or samples one by one (`rlplan.simulator.asynchronous.playing`). Nothing
+batches (`rlplan.simulator.simulate`), or samples one by one (`rlplan.simulator.asynchronous.playing`). Nothing
 is drawn, so the same works, seconds and order give the same trace on any machine.
 
 What several works want goes to the one with the least rank, by one of two rules. `ListScheduling` decides once an

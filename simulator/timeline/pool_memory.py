@@ -19,7 +19,6 @@ from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.simulator.memory.engine_share import Room, hundredths
 from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     KV_CACHE,
@@ -27,16 +26,19 @@ from rlplan.simulator.memory.task_memory import (
     Terms,
     generation_terms,
     generation_weight_bytes,
+    kept_batch,
     least_kv_bytes,
+    passes_in_flight,
     useful_kv_bytes,
     weights_term,
 )
 from rlplan.simulator.memory.transition_memory import (
+    Room,
     bucket_terms,
     generation_room,
+    hundredths,
     transition_terms,
 )
-from rlplan.simulator.memory.working import kept_batch, passes_in_flight
 from rlplan.simulator.model import OFFLOADED, largest_shard, layer_activation_bytes
 from rlplan.simulator.placed import PlacedPlan, PlacedTask, PlacedTransition
 from rlplan.simulator.stages import task_memory

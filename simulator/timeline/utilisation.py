@@ -1,16 +1,85 @@
-"""Model FLOPs utilisation (MFU): the share of its GPUs' peak rate that a task's useful work takes."""
+"""How much of the time and of the GPUs' peak rate goes into useful work: goodput, and model FLOPs utilisation (MFU).
 
+Goodput is what of the time goes into iterations that last, where nodes fail and checkpoints are written. Failures come
+at random with a mean time M between them, also while a checkpoint is written or training starts again. For work in
+pieces of t seconds, each followed by a checkpoint of c, and restarts of r, the expected time is (Daly 2006, Future
+Generation Computer Systems 22(3), eq. 20)
+
+    M exp(r / M) (exp((t + c) / M) - 1)    for every t.
+
+It is least where 1 - exp(-(t + c) / M) = t / M, which for c << M is t = sqrt(2 c M) (Young 1974,
+Communications of the ACM 17(9)).
+"""
+
+import math
 from collections.abc import Mapping
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.job import Job
+from rlplan.job import Failures, Job
 from rlplan.models import Head, ModelArchitecture, Shard, layer_kinds
 from rlplan.plan import Plan
+from rlplan.profiles.analytic.normal import zero_between
 from rlplan.profiles.facts import Facts
-from rlplan.results.forecast import Forecast
+from rlplan.results.forecast import Forecast, GoodputForecast
 from rlplan.simulator.model import flops_of, head_operators, layer_operators
+from rlplan.simulator.placed import nodes_of
 from rlplan.simulator.workload import micro_batch_of, statistics_of
+
+# A larger exponent is beyond what a float holds: nothing is ever done.
+LARGEST_EXPONENT = 700.0
+# A training with less of the time than any table shows (`rlplan.reports.tables.wording`) does not get on: no number of
+# centuries a step says more.
+LEAST_FRACTION = 1e-3
+# Below this share of M, a checkpoint costs nothing that tells one interval from another.
+LEAST_CHECKPOINT_FRACTION = 1e-12
+
+
+def goodput_forecast(plan: Plan, iteration_seconds: float) -> GoodputForecast | None:
+    """Return what failures leave of a plan's iterations; None where the job does not speak of them."""
+    failures = plan.job.failures
+    if failures is None:
+        return None
+    between = failures.node_mtbf_seconds / nodes_of(plan)
+    every = failures.checkpoint_every
+    if every is None:
+        every = best_interval(failures, between, iteration_seconds)
+    fraction = goodput(failures, between, every * iteration_seconds)
+    if fraction < LEAST_FRACTION:
+        fraction = 0.0
+    return GoodputForecast(
+        fraction=fraction,
+        failure_every_seconds=between,
+        checkpoint_every=every,
+        iteration_seconds=iteration_seconds / fraction if fraction else None,
+    )
+
+
+def goodput(failures: Failures, between_seconds: float, work_seconds: float) -> float:
+    """Return the share of the time that goes into work which lasts.
+
+    Args:
+        between_seconds: Mean time between failures of all nodes of the job.
+        work_seconds: Between two checkpoints.
+    """
+    piece = (work_seconds + failures.checkpoint_seconds) / between_seconds
+    restart = failures.restart_seconds / between_seconds
+    if piece + restart > LARGEST_EXPONENT:
+        return 0.0
+    return work_seconds / (between_seconds * math.exp(restart) * math.expm1(piece))
+
+
+def best_interval(failures: Failures, between_seconds: float, iteration_seconds: float) -> int:
+    """Return the iterations between two checkpoints with the largest goodput."""
+    cost = failures.checkpoint_seconds / between_seconds
+    if cost < LEAST_CHECKPOINT_FRACTION:
+        return 1
+    share = zero_between(lambda each: each + math.exp(-(each + cost)) - 1, 0.0, 1.0)
+    low = max(1, math.floor(share * between_seconds / iteration_seconds))
+    return max(
+        (low, low + 1), key=lambda n: goodput(failures, between_seconds, n * iteration_seconds)
+    )
+
 
 # A backward pass has two matrix products for each of the forward pass, one where weights are frozen (Chowdhery
 # et al. 2022, PaLM, arXiv:2204.02311, appendix B, which defines MFU: what is computed again does not count).

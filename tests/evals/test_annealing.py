@@ -8,12 +8,11 @@ from rlplan.errors import InfeasibleError
 from rlplan.evals.annealing import search
 from rlplan.evals.neighbours import NeighbourDraws
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.job import Engines, Job, NodeGroup, Rewards, Specs
 from rlplan.planner.requests.specs import spec_values
 from rlplan.profiles.catalog import ENGINES, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
-from rlplan.specs import Specs
 from rlplan.workload import Workload
 from tests.cases import first
 

@@ -40,7 +40,7 @@ from rlplan.profiles.sheets import load_transition
 from rlplan.reports.panels import PANELS, Subject, sections_of
 from rlplan.reports.tables.wording import layout_words
 from rlplan.rules import check_plan
-from rlplan.rules.transition import transitions
+from rlplan.rules.flow import transitions
 from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.stages import STAGES as COSTED

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlplan.errors import UserError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job
+from rlplan.job import Job, Specs
 from rlplan.plan import TaskDraft
 from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.configs.searching import framework_of, plans_of, target_of
@@ -21,7 +21,6 @@ from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.specs import Specs
 
 ROUNDING = 1e-9
 # Jobs of each law, by default and with `--full`.

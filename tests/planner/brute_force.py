@@ -18,7 +18,7 @@ from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share
 from rlplan.planner.requests.schedules import ONE_STEP_OFF, SYNC
 from rlplan.profiles.catalog import load_device, load_model
 from rlplan.profiles.facts import DeviceFacts, Facts
-from rlplan.rules.transition import transitions
+from rlplan.rules.flow import transitions
 from rlplan.simulator.memory.task_memory import KV_CACHE, least_kv_bytes
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.pool_memory import memory_moments

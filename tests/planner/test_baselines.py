@@ -9,7 +9,7 @@ import pytest
 
 from rlplan.errors import UnknownNameError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.job import Engines, Job, NodeGroup, Rewards, Specs
 from rlplan.planner.systems.baselines import baseline_names, load_baseline
 from rlplan.planner.systems.comparing import compare_systems
 from rlplan.planner.systems.system_plans import (
@@ -21,7 +21,6 @@ from rlplan.planner.systems.system_plans import (
 from rlplan.profiles.catalog import ENGINES, load_model, resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
-from rlplan.specs import Specs
 from rlplan.workload import Environment, Workload
 from tests.cases import only
 

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rlplan.job import Role
+from rlplan.job import NO_SPECS, Role
 from rlplan.planner.exact.candidates import CandidateTable
 from rlplan.planner.exact.space import Space
 from rlplan.profiles.catalog import load_job
 from rlplan.profiles.facts import load_facts
-from rlplan.specs import NO_SPECS
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "ppo-7b-16xa100.yaml"
 

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rlplan.job import NodeGroup
+from rlplan.job import NodeGroup, Specs
 from rlplan.planner.placements.allocations import rented_cores
 from rlplan.planner.plans.assembly import HOST_POOL
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job
 from rlplan.profiles.facts import load_facts
-from rlplan.specs import Specs
 
 JOB = load_job(Path(__file__).resolve().parents[2] / "examples" / "grpo-qwen2.5-7b-8xh100.yaml")
 

@@ -7,14 +7,13 @@ import pytest
 
 from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup
+from rlplan.job import Engines, Job, NodeGroup, Specs
 from rlplan.planner.answers.best_plans import best_front, best_plans
 from rlplan.planner.requests.specs import USUAL_HEADROOM, violations
 from rlplan.profiles.catalog import ENGINES, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.simulator.simulate import simulate
-from rlplan.specs import Specs
 from rlplan.workload import Workload
 from tests.cases import first
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rlplan.dataflow import begun_work
 from rlplan.errors import FileError, InfeasibleError
+from rlplan.job import Specs
 from rlplan.planner.exact.space import least_responses, priced_job
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import ONE_STEP_OFF, SYNC, AskedSchedules, ScheduleSpace
@@ -19,7 +20,6 @@ from rlplan.simulator.generation.over_provisioning import PLAYED_SEQUENCES, kept
 from rlplan.simulator.generation.shares import ORDER_SEED, evenly_spread, first_shares
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.workload import statistics_of
-from rlplan.specs import Specs
 from rlplan.workload import Lognormal
 from tests.cases import draws
 from tests.planner.brute_force import random_space

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlplan.errors import InfeasibleError, UnknownNameError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, NodeGroup
+from rlplan.job import Engines, NodeGroup, Specs
 from rlplan.models import Adapter
 from rlplan.plan import TaskDraft
 from rlplan.planner.objectives import limited_objectives, load_objective, objective_names
@@ -24,7 +24,6 @@ from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_framework
 from rlplan.rules import check_plan
 from rlplan.simulator.simulate import simulate
-from rlplan.specs import Specs
 from rlplan.workload import Uniform, Workload
 from tests.cases import draws, first
 from tests.hybrids import HYBRIDS

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Rewards
+from rlplan.job import NO_SPECS, Rewards
 from rlplan.plan import TaskDraft
 from rlplan.planner.answers.explain import nearest_fit
 from rlplan.planner.exact.infeasibility import infeasibility_reason, shortage_of
@@ -16,7 +16,6 @@ from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.simulator.placed import site_at
 from rlplan.simulator.simulate import simulate
-from rlplan.specs import NO_SPECS
 from tests.planner.brute_force import facts_with
 from tests.planner.sound_plans import A100, plan_on
 

@@ -7,14 +7,13 @@ import pytest
 
 from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import decode
-from rlplan.job import Job
+from rlplan.job import Job, Specs
 from rlplan.plan import Mode
 from rlplan.planner.answers.best_plans import best_plans, plans_on
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules, schedule_of
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.specs import Specs
 
 JOB = resolve_job(decode(
     Job,

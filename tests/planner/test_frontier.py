@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import InfeasibleError, UserError
+from rlplan.job import NO_SPECS, Specs
 from rlplan.planner.answers.best_plans import find_frontier
-from rlplan.specs import NO_SPECS, Specs
 from tests.planner.tables import JOB, TOKENS, candidate, solver
 
 

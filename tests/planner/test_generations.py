@@ -9,7 +9,7 @@ from rlplan.job import Engines, Job, NodeGroup
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
-from rlplan.rules.transition import transition_for
+from rlplan.rules.flow import transition_for
 from rlplan.simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
 from rlplan.simulator.placed import site_at
 from rlplan.simulator.stages import task_cost

@@ -7,7 +7,7 @@ import pytest
 
 from rlplan.errors import InfeasibleError
 from rlplan.files.decoding import decode
-from rlplan.job import Job
+from rlplan.job import Job, Specs
 from rlplan.plan import PlanDraft
 from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.completion import complete
@@ -16,7 +16,6 @@ from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job, resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
-from rlplan.specs import Specs
 
 JOB = resolve_job(decode(
     Job,

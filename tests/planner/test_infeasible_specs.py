@@ -1,12 +1,12 @@
 import pytest
 
 from rlplan.errors import InfeasibleError
+from rlplan.job import Specs
 from rlplan.planner.answers.best_plans import (
     infeasible_specs_error,
     nearest_value,
     show_value,
 )
-from rlplan.specs import Specs
 from tests.planner.tables import JOB, candidate, solver
 
 NONE_FITS = InfeasibleError("no plan fits")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rlplan.job import Specs
 from rlplan.planner.objectives import load_objective, objective_names
 from rlplan.planner.search import search
 from rlplan.planner.systems.baselines import baseline_names, load_baseline
 from rlplan.profiles.catalog import load_job
 from rlplan.profiles.facts import load_facts
-from rlplan.specs import Specs
 from tests.cases import only
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"

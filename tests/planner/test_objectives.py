@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import UnknownNameError
+from rlplan.job import NO_SPECS, Specs
 from rlplan.planner import objectives
 from rlplan.planner.exact.score import Score
 from rlplan.planner.objectives import load_objective, objective_names, objectives_words
@@ -17,7 +18,6 @@ from rlplan.planner.search import search
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
-from rlplan.specs import NO_SPECS, Specs
 from tests.simulator.plans import priced_plan
 
 PLAN = priced_plan()

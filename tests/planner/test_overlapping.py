@@ -6,7 +6,7 @@ import random
 import pytest
 
 from rlplan.errors import InfeasibleError
-from rlplan.job import NodeGroup
+from rlplan.job import NodeGroup, Specs
 from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.space import Space
 from rlplan.planner.objectives import load_objective, objective_names
@@ -14,7 +14,6 @@ from rlplan.planner.placements.partitions import GENERATION, all_placements
 from rlplan.planner.requests.schedules import ONE_STEP_OFF
 from rlplan.planner.search import search
 from rlplan.simulator.simulate import simulate
-from rlplan.specs import Specs
 from tests.cases import draws, first, only
 from tests.planner.brute_force import every_order, random_space
 

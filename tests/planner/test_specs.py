@@ -4,7 +4,7 @@ import pytest
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode
-from rlplan.job import Job
+from rlplan.job import Job, Specs
 from rlplan.planner.requests.specs import (
     Violation,
     allowed_modes,
@@ -14,7 +14,6 @@ from rlplan.planner.requests.specs import (
 )
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
-from rlplan.specs import Specs
 from tests.simulator.plans import priced_plan
 
 PLAN = priced_plan()

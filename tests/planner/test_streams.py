@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.job import Engines, Job, NodeGroup, Rewards, Specs
 from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
 from rlplan.planner.exact.space import Space
@@ -28,7 +28,6 @@ from rlplan.planner.searchers.exact import suits
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
-from rlplan.specs import Specs
 from rlplan.workload import Environment, Lognormal, LognormalSeconds, Uniform, Workload, longest
 from tests.cases import draws
 from tests.planner.brute_force import random_space

@@ -22,7 +22,7 @@ from rlplan.profiles.catalog import (
     model_names,
     usual_engines,
 )
-from rlplan.profiles.jobs.config.faults import architecture_fault
+from rlplan.profiles.jobs.checks import architecture_fault
 from rlplan.profiles.sheets import (
     aliases_of,
     canonical_name,

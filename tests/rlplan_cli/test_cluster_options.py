@@ -8,9 +8,9 @@ from rlplan.errors import FileError, InfeasibleError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.cluster import Cluster
 from rlplan.executor.control.run import Saving
+from rlplan.job import Specs
 from rlplan.planner.answers.completion import load_plan
 from rlplan.results.stored import write_plan
-from rlplan.specs import Specs
 from rlplan_cli.running import cluster_of, replanning
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 

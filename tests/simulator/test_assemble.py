@@ -6,9 +6,9 @@ from rlplan.job import NodeGroup
 from rlplan.profiles.facts import load_facts
 from rlplan.results.forecast import MemoryForecast
 from rlplan.simulator.costs.taskcost import TaskCost
+from rlplan.simulator.simulate import play
 from rlplan.simulator.timeline.agenda import Entry
 from rlplan.simulator.timeline.assemble import assemble
-from rlplan.simulator.timeline.batches import play
 from rlplan.simulator.timeline.engine import Work
 from tests.simulator.plans import split_plan
 

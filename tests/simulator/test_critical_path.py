@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlplan.simulator.simulate import play
 from rlplan.simulator.timeline.assemble import critical_path, idle_seconds, seconds_by_stage
-from rlplan.simulator.timeline.batches import play
 from rlplan.simulator.timeline.engine import Work
 
 

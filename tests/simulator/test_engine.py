@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.simulator.timeline.batches import play
+from rlplan.simulator.simulate import play
 from rlplan.simulator.timeline.engine import Engine, ListScheduling, Queueing, Work, WorkRun
 
 

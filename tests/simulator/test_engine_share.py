@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlplan.profiles.catalog import load_engine
 from rlplan.sheets import EngineShare
-from rlplan.simulator.memory.engine_share import Room, hundredths
+from rlplan.simulator.memory.transition_memory import Room, hundredths
 
 GIB = 2**30
 CAPACITY = 80 * GIB

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rlplan.job import Failures
 from rlplan.profiles.facts import load_facts
-from rlplan.reports.tables.answers import step_lines
+from rlplan.reports.tables.plans import step_lines
 from rlplan.simulator.simulate import simulate
-from rlplan.simulator.timeline.goodput import best_interval, goodput
+from rlplan.simulator.timeline.utilisation import best_interval, goodput
 from tests.simulator.plans import priced_plan
 
 DAY = 86_400.0

@@ -12,7 +12,7 @@ from rlplan.models import NO_PART, LayerKind, layer_kinds
 from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
-from rlplan.profiles.jobs.config.faults import architecture_fault
+from rlplan.profiles.jobs.checks import architecture_fault
 from rlplan.simulator.costs.layouts import layout_seconds
 from rlplan.simulator.memory.task_memory import layout_memory, passes_memory
 from rlplan.simulator.model import kinds_of_stages, shard_parameters

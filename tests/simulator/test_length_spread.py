@@ -20,9 +20,14 @@ from rlplan.simulator.generation.generating import (
     steps_in,
     with_length_spread,
 )
-from rlplan.simulator.generation.length_spread import OTHER_BATCHES, length_spread
 from rlplan.simulator.generation.playing import generate
-from rlplan.simulator.generation.shares import longest_shares, other_shares, waits
+from rlplan.simulator.generation.shares import (
+    OTHER_BATCHES,
+    length_spread,
+    longest_shares,
+    other_shares,
+    waits,
+)
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.workload import LengthStatistics
 from rlplan.workload import Empirical, Logged, Lognormal, Uniform, Workload

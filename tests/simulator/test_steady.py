@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
+from rlplan.simulator.simulate import cycle_of, first_of, play, shown
 from rlplan.simulator.timeline.agenda import batch_ahead
 from rlplan.simulator.timeline.assemble import window_of
-from rlplan.simulator.timeline.batches import cycle_of, first_of, play, shown
 from rlplan.simulator.timeline.engine import Work
 from rlplan.trace import Activity, IterationSpan, Trace
 

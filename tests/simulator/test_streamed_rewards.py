@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rlplan.profiles.facts import load_facts
 from rlplan.results.forecast import Forecast
-from rlplan.simulator.costs.rule import streamed_seconds
 from rlplan.simulator.simulate import simulate
+from rlplan.simulator.stages.rule import streamed_seconds
 from tests.simulator.test_frameworks import plan_of
 
 RULE = "rule.compute_reward"

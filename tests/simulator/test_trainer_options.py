@@ -13,7 +13,7 @@ from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.sheets import LogitTensors
-from rlplan.simulator.memory.states import gathers_weights
+from rlplan.simulator.memory.task_memory import gathers_weights
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.pool_memory import host_terms
