@@ -12,7 +12,7 @@ from rlplan.planner.searchers import load_searcher
 from rlplan.planner.searchers.exact import Progress
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import SearchResult
-from rlplan.simulator.capabilities import dropped_episodes, over_samples_streams
+from rlplan.simulator.simulate import dropped_episodes, over_samples_streams
 
 DEFAULT_SEARCHER = "exact"
 

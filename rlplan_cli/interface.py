@@ -110,7 +110,7 @@ def simulate(
     from rlplan.planner.answers.explain import with_nearest_fit
     from rlplan.planner.requests.drafts import load_request
     from rlplan.profiles.facts import load_facts
-    from rlplan.simulator.capabilities import check_played
+    from rlplan.simulator.simulate import check_played
     from rlplan.simulator.simulate import simulate as simulate_plan
 
     if isinstance(plan, Plan):

@@ -1,4 +1,4 @@
-"""A plan, played in simulated time.
+"""A plan, played in simulated time; what the simulator has no playing for, of what valid plans ask for, by name.
 
 Iterations of whole batches are played here, one after another, or overlapping until their lengths repeat; samples that
 are handed on one by one in `rlplan.simulator.asynchronous`.
@@ -9,18 +9,26 @@ from dataclasses import replace
 
 import simpy
 
-from rlplan.plan import Plan
+from rlplan.errors import CapabilityError
+from rlplan.plan import FLOWS, WHOLE_BATCH_MODES, Mode, Plan
 from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.rules import check_plan
-from rlplan.simulator.capabilities import check_played
+from rlplan.rules.rule import Capability, refuse_first
 from rlplan.simulator.placed import PlacedPlan
-from rlplan.simulator.timeline.agenda import agenda_of, learnt_plan
+from rlplan.simulator.timeline.agenda import Entry, agenda_of, learnt_plan
 from rlplan.simulator.timeline.assemble import assemble, batch_tokens, device_pools
 from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun
 from rlplan.simulator.timeline.pool_memory import pool_memory
 from rlplan.trace import Trace
+from rlplan.workload import Workload
+
+HERE = "the simulator"
+DROPPED_EPISODES = Capability("more episodes begun than are learnt from")
+OVER_SAMPLED_STREAMS = Capability(
+    "more responses of a prompt than are learnt from, handed on one by one"
+)
 
 # Iterations are played until their lengths repeat. Those of a cyclic schedule do after few: a first
 # one that fills the pools, and then cycles no longer than there are pools that hold each other up.
@@ -31,16 +39,51 @@ EMPTYING_ITERATIONS = 2
 ROUNDING = 1e-9
 
 
-def batch_forecast(
-    placed: PlacedPlan, memory: Sequence[MemoryForecast], iterations: int
-) -> Forecast:
-    """Return the forecast of a plan whose generation hands on whole batches.
+def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
+    """Return what a plan is expected to take, to need and to cost.
+
+    Everything is an expectation, nothing is drawn: the same plan gives the same forecast. A plan
+    that does not fit is simulated all the same, as if memory were larger: its forecast says that
+    it is infeasible, and why.
+
+    Where iterations overlap, the figures are those of the long run: they are played until their
+    lengths repeat.
 
     Args:
         iterations: How many iterations the trace shows, beside those in which overlapping ones fill
             the pools; the figures are the last one's.
+
+    Raises:
+        FileError: The plan breaks a rule of `rlplan.rules`.
+        CapabilityError: The plan asks for what has no playing.
+        MissingFactError: A cost is known neither from the profile nor from a sheet.
     """
-    plan, facts, agenda = placed.plan, placed.facts, agenda_of(placed)
+    check_plan(plan, ENGINES)
+    assert iterations >= 1
+    check_played(plan)
+    placed = PlacedPlan(plan, facts)
+    memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
+    if plan.flow.by_sample:
+        from rlplan.simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
+
+        return stream_forecast(placed, memory, iterations)
+    return batch_forecast(placed, agenda_of(placed), memory, iterations)
+
+
+def batch_forecast(
+    placed: PlacedPlan,
+    agenda: Sequence[Entry],
+    memory: Sequence[MemoryForecast],
+    iterations: int,
+) -> Forecast:
+    """Return the forecast of a plan whose generation hands on whole batches.
+
+    Args:
+        agenda: The works of an iteration with their costs.
+        iterations: How many iterations the trace shows, beside those in which overlapping ones fill
+            the pools; the figures are the last one's.
+    """
+    plan, facts = placed.plan, placed.facts
     seconds = {entry.work.key: entry.cost.total.seconds for entry in agenda}
     works = [entry.work for entry in agenda]
     tokens = batch_tokens(learnt_plan(placed).plan.job)
@@ -158,32 +201,35 @@ def _close(one: float, other: float) -> bool:
     return abs(one - other) <= ROUNDING * max(one, other)
 
 
-def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
-    """Return what a plan is expected to take, to need and to cost.
-
-    Everything is an expectation, nothing is drawn: the same plan gives the same forecast. A plan
-    that does not fit is simulated all the same, as if memory were larger: its forecast says that
-    it is infeasible, and why.
-
-    Where iterations overlap, the figures are those of the long run: they are played until their
-    lengths repeat.
+def check_played(plan: Plan, file: str = "plan") -> None:
+    """Refuse what has no playing.
 
     Args:
-        iterations: How many iterations the trace shows, beside those in which overlapping ones fill
-            the pools; the figures are the last one's.
+        file: What to call the plan in messages.
 
     Raises:
-        FileError: The plan breaks a rule of `rlplan.rules`.
-        CapabilityError: The plan asks for what has no playing.
-        MissingFactError: A cost is known neither from the profile nor from a sheet.
+        CapabilityError: Names the file, what is lacked, and the field that asks for it.
     """
-    check_plan(plan, ENGINES)
-    assert iterations >= 1
-    check_played(plan)
-    placed = PlacedPlan(plan, facts)
-    memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
-    if plan.flow.by_sample:
-        from rlplan.simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
+    refuse_first(_lacks(plan), file)
 
-        return stream_forecast(placed, memory, iterations)
-    return batch_forecast(placed, memory, iterations)
+
+def dropped_episodes(work: Workload) -> dict[str, float]:
+    """Return what would drop episodes, by the field that says so: whatever the plan, that is not played."""
+    return work.begun_beyond if work.environments else {}
+
+
+def over_samples_streams(work: Workload, mode: Mode) -> bool:
+    """Tell whether samples of a prompt would be dropped while responses stream, which is not played."""
+    return FLOWS[mode].by_sample and work.over_sampling > 1
+
+
+def _lacks(plan: Plan) -> Iterator[CapabilityError]:
+    work = plan.job.workload
+    for name, value in dropped_episodes(work).items():
+        field, instead = f"job.workload.{name}", "it plays all that begin: 1"
+        yield DROPPED_EPISODES.lacked_by(HERE, field, value, instead)
+    if over_samples_streams(work, plan.mode):
+        modes = " and ".join(WHOLE_BATCH_MODES)
+        instead = f"it drops samples of a prompt in modes {modes}, in others none: 1"
+        field = "job.workload.over_sampling"
+        yield OVER_SAMPLED_STREAMS.lacked_by(HERE, field, work.over_sampling, instead)

@@ -29,7 +29,7 @@ from rlplan.planner.plans.assembly import host_pool
 from rlplan.profiles.facts import load_facts
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
-from rlplan.simulator.costs.traffic import DRIVER
+from rlplan.simulator.costs.taskcost import DRIVER
 from rlplan.simulator.simulate import simulate
 from rlplan.workload import Logged
 

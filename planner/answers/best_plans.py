@@ -19,8 +19,7 @@ from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.requests.specs import ROUNDING, is_kept, roomy, spec_values
 from rlplan.planner.search import search
 from rlplan.profiles.facts import Facts
-from rlplan.profiles.jobs.nodes import left_to_framework, on_usual_nodes
-from rlplan.profiles.sheets import load_framework, sheet_of
+from rlplan.profiles.sheets import left_to_framework, load_framework, on_usual_nodes, sheet_of
 from rlplan.results.forecast import Candidate, Frontier, FrontierPoint, SearchResult
 from rlplan.simulator.timeline.assemble import batch_tokens
 

@@ -30,9 +30,8 @@ from rlplan.planner.configs.sizes import nearest_divisor
 from rlplan.planner.requests.specs import USUAL_HEADROOM
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast, MemoryForecast
-from rlplan.simulator.capabilities import check_played
 from rlplan.simulator.placed import PlacedPlan
-from rlplan.simulator.simulate import simulate
+from rlplan.simulator.simulate import check_played, simulate
 from rlplan.simulator.timeline.pool_memory import TRANSITION, memory_moments, peak_at_limits_bytes
 from rlplan.units import show_bytes
 

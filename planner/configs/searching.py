@@ -41,8 +41,7 @@ from rlplan.planner.search import search
 from rlplan.planner.searchers.exact import Progress, lost_seconds
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import Facts
-from rlplan.profiles.jobs.nodes import left_to_framework
-from rlplan.profiles.sheets import canonical_name, sheet_of
+from rlplan.profiles.sheets import canonical_name, left_to_framework, sheet_of
 from rlplan.results.forecast import Candidate, Frontier, SearchResult
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens

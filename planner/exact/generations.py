@@ -30,8 +30,7 @@ from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.flow import transitions
 from rlplan.simulator.costs.syncs import least_sync_seconds, transition_cost
-from rlplan.simulator.costs.taskcost import times_of
-from rlplan.simulator.costs.traffic import call_of
+from rlplan.simulator.costs.taskcost import call_of, times_of
 from rlplan.simulator.generation.generating import steps_of
 from rlplan.simulator.generation.prices import EngineSteps
 from rlplan.simulator.generation.shares import longest_shares, waits

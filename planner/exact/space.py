@@ -44,8 +44,7 @@ from rlplan.planner.requests.schedules import Schedule
 from rlplan.planner.requests.specs import usable_fraction
 from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences
-from rlplan.simulator.costs.taskcost import times_of
-from rlplan.simulator.costs.traffic import data_bytes, transfer_cost
+from rlplan.simulator.costs.taskcost import data_bytes, times_of, transfer_cost
 from rlplan.simulator.generation.over_provisioning import (
     PLAYED_SEQUENCES,
     begun,

@@ -8,7 +8,7 @@ from rlplan.job import Job, Specs
 from rlplan.plan import BATCH_AHEAD_MODE, FLOWS, USUAL_MODE, Flow, InFlight, Mode, Plan
 from rlplan.profiles.sheets import load_framework
 from rlplan.rules.flow import STALENESS
-from rlplan.simulator.capabilities import over_samples_streams
+from rlplan.simulator.simulate import over_samples_streams
 
 # Iterations between two syncs of weights that a search looks at, as far as the staleness lets it.
 SYNC_INTERVALS = (1, 2, 4)

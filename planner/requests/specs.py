@@ -40,10 +40,13 @@ def spec_values(plan: Plan, forecast: Forecast) -> dict[str, float]:
 
 def violations(plan: Plan, forecast: Forecast, specs: Specs) -> tuple[Violation, ...]:
     """Return the limits that a simulated plan does not keep."""
+    given = specs.given
+    if not given:
+        return ()
     values = spec_values(plan, forecast)
     return tuple(
         Violation(name, limit, values[name])
-        for name, limit in specs.given.items()
+        for name, limit in given.items()
         if not is_kept(name, limit, values[name])
     )
 

@@ -16,9 +16,8 @@ from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.systems.baselines import baseline_names, load_baseline
 from rlplan.planner.systems.system_plans import best_searched
 from rlplan.profiles.facts import Facts
-from rlplan.profiles.jobs.nodes import left_to_framework
 from rlplan.profiles.jobs.resolve import resolve_job
-from rlplan.profiles.sheets import canonical_name, load_framework, sheet_names
+from rlplan.profiles.sheets import canonical_name, left_to_framework, load_framework, sheet_names
 from rlplan.results.accuracy import SystemForecast, SystemsComparison
 
 OURS = "rlplan"

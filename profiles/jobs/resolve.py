@@ -30,7 +30,6 @@ from rlplan.profiles.jobs.checks import (
 )
 from rlplan.profiles.jobs.config.reading import read_hf_config
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
-from rlplan.profiles.jobs.nodes import on_usual_nodes
 from rlplan.profiles.jobs.place import JobPlace, weights_of_models
 from rlplan.profiles.sheets import (
     canonical_name,
@@ -41,6 +40,7 @@ from rlplan.profiles.sheets import (
     load_model,
     model_names,
     nearest_models,
+    on_usual_nodes,
     sheet_names,
     sheet_of,
 )

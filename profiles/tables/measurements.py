@@ -227,6 +227,8 @@ class PassTable:
 
     def at(self, model_pass: ModelPass) -> Estimate | None:
         """Return the seconds of a pass; None when its model and layout were never measured."""
+        if not self._groups:
+            return None
         keys = model_pass_keys(model_pass)
         group = tuple(keys[column] for column in ("name", "model", "head", "precision", "tp", "dp"))
         surfaces = self._groups.get(group)

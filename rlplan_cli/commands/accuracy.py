@@ -50,13 +50,12 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast every row of published tables, and print how far off the forecasts are."""
-    from rlplan.files.writing import plain, write_text
+    from rlplan.files.writing import check_files, check_folder, plain, write_text
     from rlplan.planner.measured.reading import read_tables
     from rlplan.planner.measured.rows import summarise
     from rlplan.reports.pages.accuracy import write_accuracy_page
     from rlplan.reports.tables.accuracy import rows_csv
     from rlplan_cli.checkout import known_tables, need_evals
-    from rlplan_cli.outputs import check_files, check_folder
 
     check_files({"--rows": rows}, inputs=tables or [])
     check_folder("--report", report)

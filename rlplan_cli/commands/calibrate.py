@@ -53,12 +53,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     What the steps cannot tell apart gets one factor. Judge the factors on other steps than these.
     """
-    from rlplan.files.writing import write_yaml
+    from rlplan.files.writing import check_files, write_yaml
     from rlplan.planner.measured.calibrating import CalibrationInputs, measured_at
     from rlplan.reports.tables.accuracy import factors_table
     from rlplan.simulator.calibration import calibrate
     from rlplan_cli.checkout import known_tables
-    from rlplan_cli.outputs import check_files
 
     check_files({"--out": out}, inputs=(*sources, plan))
     given = CalibrationInputs(

@@ -59,7 +59,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     The exit code is 1 where it will not run.
     """
     from rlplan.collecting import resting_collector
-    from rlplan_cli.outputs import check_files
+    from rlplan.files.writing import check_files
 
     check_files({"--out": out}, inputs=[Path(word) for word in words[:2]])
     with resting_collector():  # imports, and an answer that the process ends with

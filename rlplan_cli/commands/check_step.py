@@ -47,12 +47,11 @@ def command(
 
     A stage is normal where 19 of 20 sites have it; `rlplan calibrate` and --site narrow that.
     """
-    from rlplan.files.writing import plain
+    from rlplan.files.writing import check_folder, plain
     from rlplan.planner.measured.checking import check_steps, what_ran
     from rlplan.reports.pages.step_check import write_step_check_page
     from rlplan.reports.tables.accuracy import measured_words, step_check_table, verdict_lines
     from rlplan.simulator.simulate import simulate
-    from rlplan_cli.outputs import check_folder
 
     check_folder("--report", report)
     ran = what_ran(log, job, plan, profile=profile, site=site)

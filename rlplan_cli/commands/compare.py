@@ -48,11 +48,11 @@ def command(
 ) -> None:
     """Compare our best plan with what DeepSpeed-Chat, OpenRLHF, verl and others can run."""
     from rlplan.executor.learning.rules import check_rule_names
+    from rlplan.files.writing import check_folder
     from rlplan.planner.systems.comparing import compare_systems
     from rlplan.profiles.catalog import load_job
     from rlplan.profiles.facts import load_facts
     from rlplan.reports.pages.systems import comparison_document, write_systems_page
-    from rlplan_cli.outputs import check_folder
 
     names = _wanted(systems)
     resolved = load_job(job)

@@ -31,9 +31,9 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Profile this machine, plan a small PPO job, run it on Ray, and compare with the forecast."""
+    from rlplan.files.writing import check_folder
     from rlplan.units import show_seconds
     from rlplan_cli.commands.report import report_run
-    from rlplan_cli.outputs import check_folder
     from rlplan_cli.running import (
         check_warmup,
         compare_run,

@@ -141,8 +141,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.executor.control.services import check_services
     from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.requests.specs import check_limits
-    from rlplan.simulator.capabilities import check_played
-    from rlplan.simulator.simulate import simulate
+    from rlplan.simulator.simulate import check_played, simulate
     from rlplan_cli import running
 
     running.check_warmup(warmup, iterations)
@@ -205,7 +204,7 @@ def _check_places(
     Raises:
         FileError: Names the option, or the folder.
     """
-    from rlplan_cli.outputs import check_folder
+    from rlplan.files.writing import check_folder
 
     check_folder("--out", out)
     for option, folder in exports.items():

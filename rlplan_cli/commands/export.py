@@ -37,10 +37,9 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Write a plan by the keys of a framework; what that cannot run is refused."""
-    from rlplan.files.writing import plain, write_text
+    from rlplan.files.writing import check_files, plain, write_text
     from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.configs.writing.exporting import exported
-    from rlplan_cli.outputs import check_files
 
     check_files({"--out": out}, inputs=[plan])
     loaded, facts = load_plan(plan)

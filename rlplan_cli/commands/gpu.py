@@ -47,9 +47,8 @@ def command(
     One of them starts from a folder in the format of Hugging Face, others from random weights. Without a network,
     in pieces: what is done is not done again. vLLM is tried where it is installed.
     """
-    from rlplan.files.writing import write_json, write_text
+    from rlplan.files.writing import check_folder, write_json, write_text
     from rlplan.profiles.sheets import load_device
-    from rlplan_cli.outputs import check_folder
     from rlplan_cli.running import check_warmup, require_execution
     from rlplan_cli.trials import (
         TimeUpError,

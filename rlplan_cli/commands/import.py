@@ -55,9 +55,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Read a framework's configuration into a job and a plan; every key is mapped, or listed."""
-    from rlplan.files.writing import plain, write_yaml
+    from rlplan.files.writing import check_files, plain, write_yaml
     from rlplan.planner.configs.importing import imported
-    from rlplan_cli.outputs import check_files
 
     check_files({"--out": out, "--plan": plan}, inputs=[Path(words[0])])
     given = GivenOptions(

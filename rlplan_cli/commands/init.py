@@ -45,9 +45,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     """Write a job file with every part that a user usually changes, checked before it is written."""
     from rlplan.algorithms import algorithm_names
     from rlplan.errors import FileError, nearest_name
-    from rlplan.files.writing import write_text
+    from rlplan.files.writing import check_files, write_text
     from rlplan.planner.requests.starter import starter_job, starter_text
-    from rlplan_cli.outputs import check_files
 
     if algorithm not in algorithm_names():
         raise FileError(

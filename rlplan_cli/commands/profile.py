@@ -62,9 +62,9 @@ def measure(  # noqa: PLR0917 -- one parameter an option
     """Measure GEMM, attention, collectives, copies, calls and whole passes of the job's models."""
     if context.invoked_subcommand is not None:
         return
+    from rlplan.files.writing import check_folder
     from rlplan.profiles.catalog import load_job
     from rlplan_cli.measuring import measure_joined, measure_machine
-    from rlplan_cli.outputs import check_folder
     from rlplan_cli.profiling.nodes import ProfileRequest
     from rlplan_cli.running import joined_address, require_execution
 
@@ -111,9 +111,9 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a profile holds, table by table, and plot it."""
+    from rlplan.files.writing import check_folder
     from rlplan.profiles.tables.summary import frames, summarize
     from rlplan.profiles.tables.table import read_profiles
-    from rlplan_cli.outputs import check_folder
 
     check_folder("--plots", plots)
     found = read_profiles(profile)

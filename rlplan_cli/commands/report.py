@@ -39,12 +39,11 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Write a report (HTML without any network, Markdown, SVG) of a run or of a plan's forecast."""
+    from rlplan.files.writing import check_folder
     from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.answers.explain import with_nearest_fit
     from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, read_forecast, read_search
-    from rlplan.simulator.capabilities import check_played
-    from rlplan.simulator.simulate import simulate
-    from rlplan_cli.outputs import check_folder
+    from rlplan.simulator.simulate import check_played, simulate
 
     is_run = source.is_dir()
     folder = out or (source / "report" if is_run else source.with_suffix(".report"))

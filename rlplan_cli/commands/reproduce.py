@@ -20,10 +20,10 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Forecast every point of a published evaluation, and mark its claims as holding or failing."""
+    from rlplan.files.writing import check_folder
     from rlplan.reports.pages.reproduction import write_reproduction_page
     from rlplan.reports.tables.accuracy import claims_table, series_table
     from rlplan_cli.checkout import evals_module
-    from rlplan_cli.outputs import check_folder
 
     evaluation = evals_module("reproductions", "published evaluations").load_reproduction(name)
     check_folder("--out", out)

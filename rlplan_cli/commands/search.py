@@ -228,12 +228,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
 ) -> None:
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
     from rlplan.executor.learning.rules import check_rule_names
+    from rlplan.files.writing import check_files, check_folder
     from rlplan.planner.configs.searching import front_of
     from rlplan.planner.requests.drafts import load_request
     from rlplan.planner.search import check_searched
     from rlplan.profiles.facts import load_facts
     from rlplan_cli.data import check_data
-    from rlplan_cli.outputs import check_files, check_folder
 
     limits: dict[str, float | None] = {
         "gpus": max_gpus,

@@ -49,13 +49,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
     """
     from rlplan.errors import InfeasibleError
     from rlplan.executor.learning.rules import check_rule_names
+    from rlplan.files.writing import check_files, check_folder
     from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.requests.specs import broken_words
     from rlplan.reports.tables.plans import host_terms_table, memory_terms_table
     from rlplan.results.stored import PLAN_FILE
-    from rlplan.simulator.capabilities import check_played
-    from rlplan.simulator.simulate import simulate
-    from rlplan_cli.outputs import check_files, check_folder
+    from rlplan.simulator.simulate import check_played, simulate
     from rlplan_cli.terminal import print_answer, print_remarks
 
     file = plan / PLAN_FILE if plan.is_dir() else plan

@@ -22,8 +22,7 @@ from rlplan.simulator.asynchronous.setting import (
     setting_of,
 )
 from rlplan.simulator.asynchronous.training import PieceWork, in_passes, piece_work
-from rlplan.simulator.costs.taskcost import TaskCost, step_spread, times_of
-from rlplan.simulator.costs.traffic import data_bytes
+from rlplan.simulator.costs.taskcost import TaskCost, data_bytes, step_spread, times_of
 from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.batching.joining import Calls
 from rlplan.simulator.generation.generating import clock_of, replica_limits, replica_of

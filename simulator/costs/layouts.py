@@ -12,8 +12,14 @@ from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
 from rlplan.simulator.costs.passes import Parts, gradient_exchange, infer_parts, train_parts
-from rlplan.simulator.costs.taskcost import TaskCost, cost_of, task_at_site, times_of, with_spread
-from rlplan.simulator.costs.traffic import call_of
+from rlplan.simulator.costs.taskcost import (
+    TaskCost,
+    call_of,
+    cost_of,
+    task_at_site,
+    times_of,
+    with_spread,
+)
 from rlplan.simulator.placed import Floats, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
     computed_batch,

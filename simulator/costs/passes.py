@@ -31,7 +31,7 @@ from rlplan.simulator.costs.pricing import (
     setting_of,
     stages_apart,
 )
-from rlplan.simulator.costs.traffic import DRIVER, call_of, driver_of
+from rlplan.simulator.costs.taskcost import DRIVER, call_of, driver_of
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (

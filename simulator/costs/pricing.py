@@ -438,7 +438,7 @@ def price(
         launches = kernels_of(tuple(own)) * setting.device.sheet.launch_seconds
         compute = compute.at_least(Estimate(launches, 0.0, Source.DATASHEET))
     shared = [each for each in operators if isinstance(each, Collective)]
-    return PassSeconds(compute, total([_exchange(setting, each) for each in shared]))
+    return PassSeconds(compute, total([exchange_seconds(setting, each) for each in shared]))
 
 
 def operator_seconds(setting: Setting, operator: Operator) -> Estimate:
@@ -491,8 +491,8 @@ def _permutation_rate(rates: KernelRates, backward: bool) -> float:
     return max(rates.permutation_rate, min(1.0, rates.permutation_rate * BACKWARD_BYTES_RATIO))
 
 
-def _exchange(setting: Setting, operator: Collective) -> Estimate:
-    """Price a collective: TP ranks are consecutive; EP and CP ranks lie a model block apart.
+def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
+    """Return the seconds of a collective: TP ranks are consecutive; EP and CP ranks lie a model block apart.
 
     Where experts are cut over fewer ranks than all else, an expert-parallel group has several ranks of
     every tensor-parallel one. Outermost stages are on consecutive ranks, over which experts are shared out

@@ -17,8 +17,13 @@ from rlplan.parts import num_parameters
 from rlplan.probing import ModelPass
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import SyncMethod, TransitionSheet
-from rlplan.simulator.costs.taskcost import TaskCost, cost_of, times, transition_at_site
-from rlplan.simulator.costs.traffic import host_seconds
+from rlplan.simulator.costs.taskcost import (
+    TaskCost,
+    cost_of,
+    host_seconds,
+    times,
+    transition_at_site,
+)
 from rlplan.simulator.model import (
     adapter_shard,
     expert_parameters,

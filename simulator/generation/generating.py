@@ -12,9 +12,8 @@ from rlplan.profiles.tables.remembered import Recent
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.taskcost import ENVIRONMENT, TaskCost
 from rlplan.simulator.environments import host_share
-from rlplan.simulator.generation.batching import waves
 from rlplan.simulator.generation.episodes import EpisodeShare, generate_episodes
-from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.playing import generate, last_tokens_of_waves
 from rlplan.simulator.generation.prices import (
     CostQuality,
     EngineSteps,
@@ -408,7 +407,7 @@ def last_token_seconds(steps: Steps, limits: ReplicaLimits, share: Share) -> Flo
     """
     if limits.batching not in WAVES:
         return played(steps, limits, share).finish_seconds.astype(np.float64)
-    ends = waves.last_token_seconds(replica_of(clock_of(steps), limits), *map(list, share))
+    ends = last_tokens_of_waves(replica_of(clock_of(steps), limits), *map(list, share))
     return np.array(ends)
 
 

@@ -32,6 +32,7 @@ from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.pricing import (
     PassSeconds,
     Setting,
+    exchange_seconds,
     in_fewest_stages,
     in_wide_format,
     operator_seconds,
@@ -666,7 +667,7 @@ class EngineSteps:
 
     def _exchange(self, operator: Collective) -> Estimate:
         """Price a collective; the engine's own kernel replaces its fixed time inside a node."""
-        whole = price(self.setting, (operator,)).total
+        whole = exchange_seconds(self.setting, operator)
         own = self.engine.steps.all_reduce_seconds
         site, shard = self.setting.site, self.setting.shard
         reduces = operator.kind == "all_reduce" and operator.group == "tp"

@@ -16,7 +16,7 @@ import numpy as np
 from rlplan.files.frozen import FrozenDict
 from rlplan.models import ALONE, PRECISIONS, Batch, KeptBatch, is_narrow, layer_kinds
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.simulator.generation.batching.waves import most_prompts
+from rlplan.simulator.generation.playing import most_prompts
 from rlplan.simulator.model import (
     OFFLOADED,
     kinds_of_stages,

@@ -1,8 +1,14 @@
 """Generation by an engine with a KV cache or without one, on a pool's GPUs."""
 
 from rlplan.results.forecast import CALL
-from rlplan.simulator.costs.taskcost import ENVIRONMENT, TaskCost, cost_of, times, with_spread
-from rlplan.simulator.costs.traffic import call_of
+from rlplan.simulator.costs.taskcost import (
+    ENVIRONMENT,
+    TaskCost,
+    call_of,
+    cost_of,
+    times,
+    with_spread,
+)
 from rlplan.simulator.generation.generating import slowest_replica
 from rlplan.simulator.memory.task_memory import generate_memory as memory
 from rlplan.simulator.placed import PlacedTask

@@ -9,8 +9,7 @@ from rlplan.estimate import ZERO, Estimate
 from rlplan.plan import HOST_DEVICE
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.results.forecast import CALL
-from rlplan.simulator.costs.taskcost import TaskCost, cost_of, times
-from rlplan.simulator.costs.traffic import data_bytes
+from rlplan.simulator.costs.taskcost import TaskCost, cost_of, data_bytes, times
 from rlplan.simulator.memory.task_memory import TaskMemory
 from rlplan.simulator.placed import Floats, PlacedTask
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from rlplan.dataflow import Task, parents_of
 from rlplan.simulator.costs.syncs import transition_cost
-from rlplan.simulator.costs.taskcost import TaskCost, times_of
-from rlplan.simulator.costs.traffic import data_bytes, transfer_cost
+from rlplan.simulator.costs.taskcost import TaskCost, data_bytes, times_of, transfer_cost
 from rlplan.simulator.generation.generating import finish_seconds, with_length_spread
 from rlplan.simulator.generation.over_provisioning import (
     EnoughEnded,
@@ -166,10 +165,12 @@ def transfer_of(key: str, producer: Task, consumer: Task, placed: PlacedPlan) ->
 
 
 def _task_entry(task: PlacedTask, after: tuple[str, ...], placed: PlacedPlan) -> Entry:
-    if task.task.kind == "generate":  # until as many responses have ended as are learnt from
-        kv_bytes, whole = max(0.0, kv_bytes_left(placed)), begun(task)
+    if task.task.kind == "generate":
+        kv_bytes, early = max(0.0, kv_bytes_left(placed)), task.workload.drops_responses
+        whole = begun(task) if early else task
         cost = with_length_spread(task_cost(whole, kv_bytes), whole, kv_bytes)
-        cost = cost_until_enough(cost, task, kv_bytes)
+        if early:  # once as many responses have ended as are learnt from
+            cost = cost_until_enough(cost, task, kv_bytes)
     else:
         cost = task_cost(task)
     if task.task.stage_kind.calls_functions and task.job.rewards and task.job.rewards.streamed:

@@ -13,7 +13,7 @@ from rlplan.job import Job, NodeGroup
 from rlplan.plan import Plan, ResourcePool
 from rlplan.profiles.analytic.efficiencies import load_host_costs
 from rlplan.profiles.facts import Facts
-from rlplan.profiles.jobs.nodes import taken_from_sheet
+from rlplan.profiles.sheets import taken_from_sheet
 from rlplan.results.forecast import Forecast, MemoryForecast, OverlapForecast, TaskForecast
 from rlplan.simulator.costs.taskcost import step_spread, uncalibrated_spread
 from rlplan.simulator.timeline.agenda import Entry

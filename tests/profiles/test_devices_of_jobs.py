@@ -19,7 +19,7 @@ from rlplan.planner.requests.starter import starter_job
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_device, load_job, resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.profiles.jobs.nodes import left_to_framework, on_usual_nodes, taken_from_sheet
+from rlplan.profiles.sheets import left_to_framework, on_usual_nodes, taken_from_sheet
 from rlplan.simulator.placed import site_at
 from rlplan.simulator.timeline.assemble import assumptions_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from rlplan.plan import TaskPlan
 from rlplan.simulator.costs.syncs import lacking_expert_bytes, transition_cost
-from rlplan.simulator.costs.traffic import data_bytes, transfer_cost
+from rlplan.simulator.costs.taskcost import data_bytes, transfer_cost
 from rlplan.simulator.placed import Site
 from tests.simulator.cost_jobs import A100, facts_of, job_of
 from tests.simulator.placing import transition

@@ -16,7 +16,7 @@ from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.simulator.costs.passes import STATES_AWAY
-from rlplan.simulator.costs.traffic import DRIVER
+from rlplan.simulator.costs.taskcost import DRIVER
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.workload import (
     packed_sequences,

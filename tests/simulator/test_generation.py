@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplan.simulator.generation.batching.waves import last_token_seconds
-from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.playing import generate, last_tokens_of_waves
 from rlplan.simulator.generation.replica import Replica
 from tests.cases import draws
 from tests.effort import calls_of
@@ -139,7 +138,7 @@ def test_calls_wait_for_their_longest_response_and_merge_with_none():
 def test_static_waves_wait_for_their_longest_response():
     flat = replica("static", prefill_seconds=lambda *_: 5.0, decode_seconds=lambda *_: 1.0)
     assert generate(flat, [1, 1, 1], [2, 4, 2]).finish_seconds == (8.0, 8.0, 14.0)
-    assert last_token_seconds(flat, [1, 1, 1], [2, 4, 2]) == (6.0, 8.0, 14.0)
+    assert last_tokens_of_waves(flat, [1, 1, 1], [2, 4, 2]) == (6.0, 8.0, 14.0)
 
 
 @given(st.sampled_from(["static", "none"]), replicas, workloads)
@@ -149,7 +148,7 @@ def test_a_response_of_a_wave_has_its_last_token_where_its_wave_would_end_if_it_
     prompts, responses = map(list, zip(*workload, strict=True))
     # Waves are as wide as the longest response lets them, which a cut one must not change.
     one = dataclasses.replace(one, batching=batching, kv_blocks=10_000)
-    ends = last_token_seconds(one, prompts, responses)
+    ends = last_tokens_of_waves(one, prompts, responses)
     size, played = one.max_running, generate(one, prompts, responses)
     for number, end in enumerate(ends):
         first = number // size * size

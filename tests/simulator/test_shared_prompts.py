@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from rlplan.models import FP32_BYTES, KeptBatch, Shard
 from rlplan.profiles.catalog import engine_names, load_engine, load_model
-from rlplan.simulator.generation.batching.waves import most_prompts, prompts_between
 from rlplan.simulator.generation.generating import limits_of
-from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.playing import generate, most_prompts, prompts_between
 from rlplan.simulator.generation.replica import Replica
 from rlplan.simulator.model import layer_activation_bytes
 from rlplan.simulator.workload import (

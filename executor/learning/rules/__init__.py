@@ -96,7 +96,8 @@ def check_rule_names(job: Job, file: Path) -> None:
     Raises:
         FileError: Names the job's file, and the built-in ones.
     """
-    check_sources(job, str(file))
+    if job.environments:
+        check_sources(job, str(file))
     for field, name in (*_named(job), *_evaluating(job)):
         if ":" not in name and name not in rule_names():
             raise FileError(

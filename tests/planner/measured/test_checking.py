@@ -27,7 +27,7 @@ from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.results.measurement import LoggedSteps
-from rlplan.simulator.costs.traffic import DRIVER
+from rlplan.simulator.costs.taskcost import DRIVER
 from rlplan.simulator.simulate import simulate
 
 STEPS = 5
