@@ -1,8 +1,11 @@
 """Imports: the front door answers at once, and planning needs no torch."""
 
 import importlib.metadata
+import json
 import subprocess
 import sys
+
+import pytest
 
 from rlplan.results.stored import write_plan
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
@@ -19,6 +22,9 @@ SEARCHES = (
     "rlplan.planner.answers.explain",
     "rlplan.planner.layouts",
 )
+# Of ours that the forecast of a complete plan enters functions of, and its deepest stack of functions of ours.
+MOST_FILES = 83
+MOST_FRAMES = 29
 # What only a run reads its data and storage with.
 DATA_OF_RUNS = ("fsspec", "filelock", "rlplan.executor.data.prompts")
 
@@ -54,20 +60,29 @@ def test_help_loads_nothing_heavy():
     assert loaded == "[]"
 
 
-def test_simulating_a_complete_plan_loads_nothing_of_the_search_nor_of_runs(tmp_path):
-    write_plan(tmp_path / "plan.yaml", make_plan(make_job(), {"p0": (2, ALL_ROLES)}))
-    program = (
-        "import sys\n"
-        f"sys.argv = ['rlplan', 'simulate', {str(tmp_path / 'plan.yaml')!r}]\n"
-        "from rlplan_cli.main import main\n"
-        "try:\n"
-        "    code = main()\n"
-        "except SystemExit as stop:\n"
-        "    code = stop.code\n"
-        "assert not code, code\n"
-        f"print([m for m in sys.modules if m.startswith({(*SEARCHES, *DATA_OF_RUNS)})])\n"
-    )
-    assert run(program).strip().rsplit("\n", 1)[1] == "[]"
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory):
+    """Return what `rlplan simulate` of a complete plan visits and loads, in a fresh interpreter."""
+    file = tmp_path_factory.mktemp("plans") / "plan.yaml"
+    write_plan(file, make_plan(make_job(), {"p0": (2, ALL_ROLES)}))
+    program = [sys.executable, str(ROOT / "tests" / "house" / "visited.py"), "simulate", str(file)]
+    answer = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    return json.loads(answer.stdout.rstrip().rsplit("\n", 1)[1])
+
+
+def test_simulating_a_complete_plan_loads_nothing_of_the_search_nor_of_runs(simulated):
+    assert [m for m in simulated["modules"] if m.startswith((*SEARCHES, *DATA_OF_RUNS))] == []
+
+
+def test_a_forecast_is_followed_through_few_files_and_functions(simulated):
+    """Bounds are what is there: lower them where a change needs less.
+
+    `python tests/house/visited.py simulate PLAN` prints both counts, then the files and the deepest stack as JSON.
+    """
+    files, deepest = simulated["files"], simulated["deepest"]
+    assert len(files) <= MOST_FILES, "\n".join(files)
+    assert len(deepest) <= MOST_FRAMES, "\n".join(deepest)
 
 
 def test_planning_rooms_import_without_torch_ray_vllm_and_transformers():
