@@ -5,13 +5,13 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
 
-from rlplan.files.decoding import NotBool
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import (
     AtLeastOne,
     Fraction,
     NonNegative,
     NonNegativeInt,
+    NotBool,
     Number,
     Positive,
     Share,

@@ -9,8 +9,16 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from rlplan.files.decoding import NotBool, Tag
-from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, Number, Positive, Share
+from rlplan.files.limits import (
+    AtLeastOne,
+    Fraction,
+    NonNegative,
+    NotBool,
+    Number,
+    Positive,
+    Share,
+    Tag,
+)
 
 
 def log_moments(mean: float, std: float) -> tuple[float, float]:

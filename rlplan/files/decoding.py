@@ -1,13 +1,12 @@
 """Read files strictly: every mistake becomes one message with file, field, value and nearest fix.
 
-A file is a regular one of a bounded size, read whole. Marks on annotations say what else a field accepts.
+A file is a regular one of a bounded size, read whole.
 """
 
 import dataclasses
 import json
 import stat
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
@@ -71,48 +70,6 @@ def read_text(
         return path.read_text(encoding="utf-8", errors=errors)
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), error) from None
-
-
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """Say which field of a union's members tells them apart in a file."""
-
-    field: str
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Read the union by this field, so that errors speak of the one member that was meant."""
-        from pydantic import Discriminator
-
-        return Discriminator(self.field).__get_pydantic_core_schema__(source, handler)
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """Accept the names of a folder's files, as they are when a file is first read."""
-
-    names: Callable[[], tuple[str, ...]]
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Read the value as one of these names."""
-        from pydantic_core import core_schema
-
-        return core_schema.literal_schema(list(self.names()))
-
-
-@dataclass(frozen=True, slots=True)
-class NotBool:
-    """Refuse true and false where a number is meant; Python counts them as 1 and 0."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Look at the value before it is read as a number."""
-        from pydantic_core import PydanticCustomError, core_schema
-
-        def refuse(value: Any) -> Any:
-            if isinstance(value, bool):
-                raise PydanticCustomError("number_type", "must be a number, not true or false")
-            return value
-
-        return core_schema.no_info_before_validator_function(refuse, handler(source))
 
 
 T = TypeVar("T")

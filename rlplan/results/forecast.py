@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from rlplan.estimate import Source
-from rlplan.files.decoding import OneOf
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.limits import OneOf
 from rlplan.plan import Plan
 from rlplan.results.notebook import NotebookResult
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated
 
-from rlplan.files.decoding import OneOf
+from rlplan.files.limits import OneOf
 from rlplan.plug_ins import PlugIns
 
 # The usual way to a copy on another pool.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from rlplan.files.decoding import OneOf
+from rlplan.files.limits import OneOf
 from rlplan.plug_ins import PlugIns
 
 DEFAULT_TRANSPORT: Final = "object-store"
