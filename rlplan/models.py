@@ -205,12 +205,19 @@ class Elementwise:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """Exchange a tensor of `num_bytes` (in full) within the group."""
+    """Exchange a tensor of `num_bytes` (in full) within the group.
+
+    Attributes:
+        copies: Times that a row is in it, for ranks that may be the same.
+        uneven: Its bytes over those of the mean rank.
+    """
 
     name: str
     kind: CollectiveKind
     num_bytes: float
     group: Group = "tp"
+    copies: int = 1
+    uneven: float = 1.0
 
 
 Operator = Gemm | Attention | Scan | Elementwise | Collective
@@ -226,6 +233,7 @@ class Shard:
         context_exchange: How context-parallel ranks attend: each gathers keys and values, or gets some
             heads of all tokens (Ulysses; Jacobs et al. 2023, arXiv:2309.14509, section 3).
         value_bytes: Bytes of one weight or activation.
+        popularity_spread: Of experts (`rlplan.parts.experts`); None is that of published traces.
     """
 
     tp: int = 1
@@ -235,6 +243,7 @@ class Shard:
     context_exchange: ContextExchange = "gather"
     value_bytes: int = 2
     sequence_parallel: bool = False
+    popularity_spread: float | None = None
 
     @property
     def expert_width(self) -> int:
