@@ -258,7 +258,7 @@ def recomputed_operators(forward: Operators, recompute: str, *, fused_attention:
 
     `full` repeats the whole layer from its input, wherever that is kept, and so does `alternate` for
     every other layer. `selective` repeats what is cheap to compute and big to keep: the memory-bound
-    operators, and the attention core unless the kernel is fused and does so by itself (Korthikanti et
+    operators but those that bring tokens to experts, whose inputs are kept, and the attention core unless the kernel is fused and does so by itself (Korthikanti et
     al. 2022, section 5). `experts` repeats that, and all of a layer's experts from their router on.
     """
     if recompute == "none":
@@ -275,7 +275,8 @@ def recomputed_operators(forward: Operators, recompute: str, *, fused_attention:
     return tuple(
         operator
         for operator in forward
-        if isinstance(operator, Elementwise | Scan)
+        if (isinstance(operator, Elementwise) and not operator.permutes)
+        or isinstance(operator, Scan)
         or (isinstance(operator, Attention) and not fused_attention)
     )
 

@@ -16,9 +16,11 @@ from rlplan.plan import Recompute
 FILE = Path(__file__).with_suffix(".csv")
 AUTOMODEL = "automodel"
 SIZES = ("micro_batch", "tp", "pp", "cp", "vp", "ep")
-# Modules that are computed again: whole layers, a layer's experts; others cost as memory-bound kernels do.
+# Modules that are computed again: whole layers, a layer's experts, memory-bound kernels. Others (up-projections of latent
+# attention, dense networks of a few layers) are left out, less than a hundredth of a pass.
 WHOLE_LAYER = "full"
 EXPERTS = "moe"
+MEMORY_BOUND = frozenset({"layernorm", "moe_act", "core_attn"})
 
 Recipe = Mapping[str, str]
 
@@ -73,4 +75,4 @@ def recompute_of(recipe: Recipe | None) -> Recompute:
         return "full"
     if EXPERTS in modules:
         return "experts"
-    return "selective" if modules else "none"
+    return "selective" if MEMORY_BOUND & set(modules) else "none"
