@@ -268,9 +268,7 @@ def recomputed_operators(forward: Operators, recompute: str, *, fused_attention:
     if recompute == "experts":
         names = [operator.name for operator in forward]
         first = names.index(ROUTER) if ROUTER in names else len(names)
-        cheap = recomputed_operators(
-            forward[:first], "selective", fused_attention=fused_attention
-        )
+        cheap = recomputed_operators(forward[:first], "selective", fused_attention=fused_attention)
         return cheap + forward[first:]
     return tuple(
         operator

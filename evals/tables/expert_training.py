@@ -52,9 +52,7 @@ def iteration_of(record: Record) -> Iteration:
     return Iteration(run=run, seconds=seconds, kind=kind, label=label, note=note)
 
 
-def _run(
-    record: Record, model: ModelArchitecture, device: DeviceSheet
-) -> tuple[Pretraining, str]:
+def _run(record: Record, model: ModelArchitecture, device: DeviceSheet) -> tuple[Pretraining, str]:
     def size(name: str) -> int:
         return int(float(record[name])) if record[name] else 1
 
