@@ -64,9 +64,8 @@ def reached(experts: int, top_k: int, tokens: int, spread: float = POPULARITY_SP
     """
     share = tokens * top_k / experts
     variance = spread**2
-    if not variance:
-        return float(experts * -math.expm1(-share))
-    return float(experts * (1 - (1 + variance * share) ** (-1 / variance)))
+    missed = math.log1p(variance * share) / variance if variance else share
+    return experts * -math.expm1(-missed)
 
 
 def busiest_rank(experts: int, ranks: int, spread: float = POPULARITY_SPREAD) -> float:
