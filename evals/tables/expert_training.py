@@ -110,7 +110,8 @@ def _software(
     if named is not None:
         overlaps = "overlapped with compute: on" in record.get("notes", "")
         options = replace(options, dispatcher=named, overlaps_exchange=overlaps)
-    if engine == MEGATRON and "iteration" in options.graphs:
+    whole = "iteration" in options.graphs and model.num_experts > 0
+    if engine == MEGATRON and whole and record["precision"] == "mxfp8":
         engine = FUSED  # its recipes set both together
     recompute = WORDS.get(record["recompute"]) or recompute_of(recipe)
     if recipe is not None and not ep:
