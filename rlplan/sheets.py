@@ -411,7 +411,7 @@ class EngineSheet:
         recompute_modes: Recomputation modes that it offers.
         dispatcher: How tokens reach experts on other ranks where a job does not say it (`rlplan/dispatchers/`).
         exchange_overlap_fraction: Share of exchanges between experts that hides behind computing where a job says that
-            they overlap.
+            they overlap; None where nobody knows.
         router_launch_share: Share of the host's time to launch a layer's experts which a CUDA graph of what stands before
             them saves.
         fuses_expert_casts: Whether products of experts quantise what comes after them in the same kernel.
@@ -485,7 +485,7 @@ class EngineSheet:
         Literal["none", "selective", "alternate", "full", "full-offload", "experts"], ...
     ] = ("none",)
     dispatcher: DispatcherName = DEFAULT_DISPATCHER
-    exchange_overlap_fraction: Fraction = 1.0
+    exchange_overlap_fraction: Share | None = None
     router_launch_share: Share = 0.0
     narrow_launch_factor: Positive = 1.0
     fuses_expert_casts: bool = False

@@ -37,12 +37,16 @@ def recipe_of(
 ) -> Recipe | None:
     """Return the recipe of a run: of its release, model and device, and most alike in its sizes.
 
-    A precision without a recipe of its own takes those of the others; a release without any, None.
+    A precision without a recipe of its own takes those of the others; a container's release that has none, those of the
+    last one before it, or of the first.
 
     Args:
-        release: Of containers, such as 26.04, or `automodel`.
+        release: Of containers, such as 26.04, or `automodel`; empty has no recipe.
         sizes: As a table prints them, by `SIZES`.
     """
+    known = sorted({each["release"] for each in recipes()} - {AUTOMODEL})
+    if release and release not in (*known, AUTOMODEL):
+        release = max((each for each in known if each < release), default=known[0])
     alike = [
         each
         for each in recipes()

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Literal, TypeVar
 
 from rlplan.dispatchers import DEFAULT_DISPATCHER, DISPATCHERS, Dispatcher, Reach
+from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.job import USUAL_TRAINER, Captured
 from rlplan.models import (
@@ -283,16 +284,26 @@ def setting_of(placed: PlacedTask) -> Setting:
 
 
 def _as_trained(setting: Setting, placed: PlacedTask) -> Setting:
-    """Return a setting with what a role's trainer says of exchanges of experts and of CUDA graphs."""
+    """Return a setting with what a role's trainer says of exchanges of experts and of CUDA graphs.
+
+    Graphs, and the overlap of one micro-batch with another, are of training: passes without gradients have neither.
+
+    Raises:
+        MissingFactError: Exchanges overlap, and the engine's sheet does not say how much of them hides.
+    """
     options, engine = placed.options, placed.engine
     if options == USUAL_TRAINER:
         return setting
+    hidden = engine.exchange_overlap_fraction
+    if options.overlaps_exchange and hidden is None:
+        said = f"as trainers.{placed.task.role}.overlaps_exchange says"
+        raise MissingFactError(f"{engine.name} knows of no exchanges of experts that hide, {said}")
     return replace(
         setting,
         shard=replace(setting.shard, popularity_spread=options.popularity_spread),
         dispatcher=options.dispatcher or engine.dispatcher,
-        hidden_exchange=engine.exchange_overlap_fraction if options.overlaps_exchange else 0.0,
-        graphs=options.graphs,
+        hidden_exchange=(hidden or 0.0) if options.overlaps_exchange and placed.trains else 0.0,
+        graphs=options.graphs if placed.trains else (),
     )
 
 

@@ -55,7 +55,9 @@ def test_a_release_has_its_own_recipe_and_the_row_s_sizes_choose_among_several()
         recipe_of("26.02", *of, sizes | {"pp": "1", "vp": "", "ep": "16"})["dispatcher"]
         == "hybridep"
     )
-    assert recipe_of("25.02", *of, sizes) is None
+    assert recipe_of("25.11", *of, sizes) == recipe_of("26.02", *of, sizes)
+    assert recipe_of("26.05", *of, sizes) == recipe_of("26.04", *of, sizes)
+    assert recipe_of("", *of, sizes) is None
 
 
 def test_containers_of_2026_differ_by_graphs_overlap_and_fused_kernels():

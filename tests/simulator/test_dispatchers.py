@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.dispatchers import DISPATCHERS, Reach, distinct
+from rlplan.errors import MissingFactError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import TrainerOptions
 from rlplan.models import Batch, Collective, Elementwise, KeptBatch, layer_kinds
@@ -186,3 +187,18 @@ def test_a_layer_of_one_part_is_launched_as_one_part():
     half = sheet.layer_launch_seconds / 2
     assert found["state-space", "none"] == found["grouped-attention", "none"] == half
     assert found["none", "experts"] == pytest.approx(sheet.expert_layer_launch_seconds - half)
+
+
+def test_passes_without_gradients_have_no_other_micro_batch_to_overlap_with_and_no_graphs():
+    told = by("hybridep", overlaps_exchange=True, graphs=("iteration",))
+    task = placed(told)
+    passed = replace(task, task=replace(task.task, kind="infer"))
+    setting, trained = setting_of(passed), setting_of(task)
+    assert (setting.hidden_exchange, setting.graphs) == (0.0, ())
+    assert (trained.hidden_exchange, trained.graphs) == (0.45, ("iteration",))
+    assert setting.dispatcher == trained.dispatcher == "hybridep"
+
+
+def test_overlap_is_refused_where_nobody_knows_how_much_it_hides():
+    with pytest.raises(MissingFactError, match=r"trainers\.actor\.overlaps_exchange"):
+        setting_of(placed(by("hybridep", overlaps_exchange=True), engine="fsdp2-hf-experts"))
