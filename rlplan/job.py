@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
 
+from rlplan.dispatchers import DispatcherName
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import (
     AtLeastOne,
@@ -44,6 +45,8 @@ RANDOM = "random"
 State = Literal["weights", "gradients", "optimizer"]
 # How a trainer computes a layer's experts.
 ExpertOrder = Literal["grouped", "one by one"]
+# What of a step CUDA graphs capture: parts of layers, what stands before experts (`router`), or all of it.
+Captured = Literal["attention", "mamba", "mlp", "router", "experts", "iteration"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +304,12 @@ class TrainerOptions:
             they are needed (FSDP2's off-load policy).
         experts: How a layer's experts are computed: all in one grouped product, or one by one, as layers of
             transformers before 5.0 have them.
+        dispatcher: How tokens reach experts on other ranks and come back (`rlplan/dispatchers/`); None takes the
+            engine's usual way.
+        overlaps_exchange: Whether that runs beside the computing of another micro-batch.
+        popularity_spread: Standard deviation of how often experts of a layer are chosen, over its mean; 0 where they
+            are balanced by force. None takes that of published traces.
+        graphs: What of a step is captured in CUDA graphs, so that the host does not launch it kernel by kernel.
     """
 
     weights: TrainingPrecision | None = None
@@ -311,6 +320,10 @@ class TrainerOptions:
     host_optimizer: Share = 0.0
     host_states: bool = False
     experts: ExpertOrder = "grouped"
+    dispatcher: DispatcherName | None = None
+    overlaps_exchange: bool = False
+    popularity_spread: NonNegative | None = None
+    graphs: tuple[Captured, ...] = ()
 
 
 USUAL_TRAINER = TrainerOptions()
