@@ -172,6 +172,8 @@ def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
     """Return the figures of steps that a console prints on lines of their own, such as `generation: 20.1s (44.4%)`."""
     if sheet.console_nested:
         return list(_nested_steps(re.compile(sheet.console_step), lines))
+    if sheet.console_quoted:
+        return list(_quoted_steps(sheet, lines))
     steps: list[dict[str, float]] = []
     for raw in lines:
         line = ENDS_OF_LINE.sub("", raw)
@@ -183,6 +185,21 @@ def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
             for known, value in _numbers([(key, number)]).items():
                 steps[-1].setdefault(known, value)
     return list(steps)
+
+
+def _quoted_steps(sheet: LogSheet, lines: Iterable[str]) -> Iterator[Figures]:
+    """Yield the figures of steps that a console prints as a Python dict over several lines, with their numbers."""
+    begins = re.compile(sheet.console_step)
+    step: dict[str, float] = {}
+    for raw in lines:
+        line = ENDS_OF_LINE.sub("", raw).rstrip()
+        if found := begins.search(line):
+            step = _numbers([(sheet.merged_by, found[1])])
+        elif step:
+            step |= _numbers(DICT_FIGURE.findall(line))
+            if line.endswith("}"):
+                yield step
+                step = {}
 
 
 def _nested_steps(begins: re.Pattern[str], lines: Sequence[str]) -> Iterator[Figures]:

@@ -150,6 +150,7 @@ class LogSheet:
         console_step: What stands on the console's line that begins a step (a regular expression), for logs
             whose figures stand on lines of their own.
         console_nested: Whether they stand below it as a YAML document whose mappings make a key together, with slashes.
+        console_quoted: Whether they stand below it as lines of a Python dict; the line's group is then the step's number.
         console_prefix: What is put before names of seconds on such lines to make keys of them.
         console_names: Keys of what is printed on such lines under other names.
         of_updates: Whether its steps are updates, of which an iteration has several where its job says so.
@@ -178,6 +179,7 @@ class LogSheet:
     prefixes: tuple[str, ...] = ()
     console_step: str = ""
     console_nested: bool = False
+    console_quoted: bool = False
     console_prefix: str = ""
     console_names: FrozenDict[str, str] = FrozenDict()
     of_updates: bool = False

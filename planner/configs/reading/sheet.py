@@ -134,14 +134,16 @@ class VersionRange:
         lacks: Keys that whole configurations of later versions give beside these: in a file without any of them, these
             say something.
         usual: Whether later versions take it all the same, and what it was replaced by is usual there.
+        starts: Modules and scripts, as patterns, that only these versions start by.
     """
 
-    keys: tuple[str, ...]
+    keys: tuple[str, ...] = ()
     since: str | None = None
     until: str | None = None
     values: tuple[Scalar, ...] = ()
     lacks: tuple[str, ...] = ()
     usual: bool = False
+    starts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
