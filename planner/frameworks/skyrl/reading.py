@@ -54,7 +54,7 @@ DEEPSPEED_ENGINE: Final = "deepspeed-zero3"
 DEEPSPEED_NOTE: Final = (
     "DeepSpeed's trainer, which SkyRL has no more, is forecast as ZeRO stage 3 with its own options"
 )
-RECOMPUTED_PASSES: Final = "multi-turn episodes are limited by all that a turn reads and writes: generator.max_input_length and one response"
+TURNS_NOTE: Final = "multi-turn episodes are limited by all that a turn reads and writes: generator.max_input_length and one response"
 
 
 def run_of(settings: Settings) -> Run:
