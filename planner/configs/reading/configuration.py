@@ -41,12 +41,15 @@ from rlplan.planner.configs.reading.sheet import (
     own_file,
     own_values,
 )
+from rlplan.planner.configs.reading.toml_files import is_toml, toml_keys, toml_of
 from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Gap, Text
 
 # `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
 OVERRIDE: Final = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)
+# How command lines are written whose keys are flags.
+FLAGGED: Final = ("flags", "toml")
 # How many keys that no other program has tell a start whose name says nothing.
 TELLING: Final = 2
 # What runs the Python program that is named behind it, with options of its own between.
@@ -178,7 +181,7 @@ def chosen(
 
 
 def _key_of(sheet: ConfigSheet, word: str) -> str:
-    if sheet.arguments == "flags":
+    if sheet.arguments in FLAGGED:
         return word.removeprefix("--").partition("=")[0] if word.startswith("--") else ""
     found = OVERRIDE.match(word)
     return "" if found is None else found[2]
@@ -285,6 +288,9 @@ def read_configuration(
         flat = with_underscores(flat) if sheet.launch.files else flat
         flat, notes = with_files(sheet, read_inherited(path, flat), path.parent)
         return Settings(sheet, flat, str(path), notes=notes)
+    if is_toml(path) and sheet.arguments == "toml":
+        flat = toml_keys(sheet, [Text(word) for word in given], path.parent, "the command line")
+        return Settings(sheet, flat, str(path))
     if path.suffix == PYTHON and sheet.launch.starts and path.is_file():
         return _of_program(sheet, path, [Text(word) for word in given[1:]])
     is_program = path.suffix == PYTHON
@@ -336,6 +342,9 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     path = Path(given[0])
     if path.suffix == PYTHON and path.is_file():
         return has_call(path, sheet.launch.starts)
+    if is_toml(path) and path.is_file():
+        of_toml = toml_of(path) if sheet.arguments == "toml" else {}
+        return any(fits_any(key, sheet.start_keys) for key in of_toml)
     plain = [Text(word.strip("\"'")) for word in _texts(given)]
     telling = len(telling_keys(sheet, plain))
     names = (*sheet.starts, *(sheet.plain_starts if telling else ()))
@@ -553,12 +562,15 @@ def _of_start(
     Raises:
         FileError: A switch makes it something else than training with RL.
     """
-    words = list(start.arguments)
-    flat = _arguments(sheet, words, file)
-    if sheet.own_files:
+    words, doubts = list(start.arguments), dict[str, str]()
+    if sheet.arguments == "toml":
+        program = re.split(r"[ ./]", start.name.removesuffix(PYTHON))[-1]
+        flat = toml_keys(sheet, words, folder, file, program)
+    elif sheet.own_files:
+        flat = _arguments(sheet, words, file)
         flat, doubts = composed(sheet, start.name, words, folder, flat)
     else:
-        flat, doubts = _over_file(sheet, words, folder, flat)
+        flat, doubts = _over_file(sheet, words, folder, _arguments(sheet, words, file))
     settings = Settings(sheet, flat, file, start.name, gaps, doubts=doubts)
     settings.is_partial = any(each.where.endswith(NOT_THERE) for each in flat.values())
     settings.guesses = tuple(_assumed_values(sheet, flat, doubts))
@@ -660,7 +672,7 @@ def _check_arguments(
         on = "arguments" if len(unread) == len(given) else "such argument"
         problem = f"hands no {on} on: `{unread[0].value}` would have no effect"
         raise FileError(str(path), problem, allowed=allowed)
-    if sheet.arguments == "flags":
+    if sheet.arguments in FLAGGED:
         return
     words = [word for word in given if not word.value.startswith("-")]
     for key, each in _overrides(words, "").items():
@@ -735,6 +747,8 @@ def _assumed_values(sheet: ConfigSheet, flat: Flat, doubts: Mapping[str, str]) -
 
 
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
+    if sheet.arguments == "toml":
+        return toml_keys(sheet, words, Path(), file)
     given = _flags(sheet, words, file) if sheet.arguments == "flags" else _overrides(words, file)
     return {
         sheet.older.get(key, key): replace(each, older=key) if key in sheet.older else each
