@@ -33,6 +33,13 @@ from rlplan.planner.configs.reading.launched import (
     words_that_start,
 )
 from rlplan.planner.configs.reading.literals import has_call, python_keys
+from rlplan.planner.configs.reading.scripts import (
+    OVERRIDE,
+    SCRIPTS,
+    is_quoted,
+    lost_words,
+    started_script,
+)
 from rlplan.planner.configs.reading.settings import Lost, Settings, fits_any, is_on
 from rlplan.planner.configs.reading.sheet import (
     NO_LAUNCH,
@@ -46,8 +53,6 @@ from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluate
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Gap, Text
 
-# `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
-OVERRIDE: Final = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)
 # How command lines are written whose keys are flags.
 FLAGGED: Final = ("flags", "toml")
 # How many keys that no other program has tell a start whose name says nothing.
@@ -55,14 +60,6 @@ TELLING: Final = 2
 # What runs the Python program that is named behind it, with options of its own between.
 _PYTHON: Final = re.compile(
     r"(.*/)?(python[\d.]*|torchrun|deepspeed|accelerate|uv|poetry|pdm|hatch)|\$\{?\w*PYTHON\w*\}?"
-)
-# What of a word tells that it is a command in quotes, as `bash -c` gets it.
-_QUOTED: Final = re.compile(r"\s-m\s|\.py(\s|$)|\.sh(\s|$)")
-# A variable in front of such a command, by the shell's own habit of capitals.
-_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*=\S*\s")
-# A word in a command's place that is an argument of the command above: `trainer.nnodes=2`, `--actor.num_nodes`.
-_ARGUMENT: Final = re.compile(
-    r"[+~]*[\w@/\-]+(\.[\w@/\-\[\]]+)+=.*|--[a-z][\w.\-]*(=.*)?", re.DOTALL
 )
 
 
@@ -193,53 +190,6 @@ def _is_taken(sheet: ConfigSheet, name: str, taken_as: str) -> bool:
     return bool(taken_as) and (name == taken_as or name.endswith(f"/{taken_as.removeprefix('./')}"))
 
 
-def is_quoted(word: str) -> bool:
-    """Return whether a word is a command, or several, in quotes."""
-    text = word.strip()
-    gives = OVERRIDE.match(text) and not _VARIABLE.match(text)
-    if gives or text.startswith(("{", "[")):
-        return False
-    return any(sign in text for sign in " \n\t") and _QUOTED.search(text) is not None
-
-
-def lost_words(commands: Sequence[Command], place: int) -> tuple[int, tuple[str, ...]]:
-    """Return which arguments stand below a command and are no part of it, and the line of the first.
-
-    A comment, an empty line or a space behind a backslash ends a command; what is written below is one of its own
-    for a shell, which knows no program of such a name.
-    """
-    lost: list[Text] = []
-    for command in commands[place + 1 :]:
-        if not command.words or not _ARGUMENT.fullmatch(command.words[0].value):
-            break
-        lost.extend(command.words)
-    return (lost[0].line if lost else 0), tuple(word.value for word in lost)
-
-
-def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
-    """Return the script that a command of another one starts, where it is at hand, and its arguments.
-
-    Beside the one that starts it is looked for what stands in a folder that is not known.
-    """
-    for place, word in enumerate(words):
-        if not word.value.endswith(SCRIPTS):
-            continue
-        before = words[place - 1].value if place else ""
-        if place and Path(before).name not in STARTERS and not re.match(r"-|\w+=", before):
-            return None, []
-        named = Path(word.value)
-        at_hand = (each for each in (named, folder / named, folder / named.name) if each.is_file())
-        return next(at_hand, None), list(words[place + 1 :])
-    return None, []
-
-
-# What starts another script, and how such a script's file ends.
-STARTERS: Final = frozenset(
-    {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}
-)
-SCRIPTS: Final = (".sh", ".slurm", ".sbatch", ".bash")
-
-
 YAML_SUFFIXES = (".yaml", ".yml")
 PYTHON = ".py"
 # What stands before a mapping of arguments in a call of Python's.
@@ -279,15 +229,7 @@ def read_configuration(
             "FILE|ARGS", "is missing", allowed="a script, a YAML file, or a command line"
         )
     if path.suffix in YAML_SUFFIXES:
-        if not path.is_file():
-            raise FileError(str(path), "no such file")
-        arguments = [Text(word) for word in given[1:]]
-        flat = _arguments(sheet, arguments, str(path))
-        if sheet.own_files:
-            return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
-        flat = with_underscores(flat) if sheet.launch.files else flat
-        flat, notes = with_files(sheet, read_inherited(path, flat), path.parent)
-        return Settings(sheet, flat, str(path), notes=notes)
+        return _of_yaml(sheet, path, [Text(word) for word in given[1:]])
     if is_toml(path) and sheet.arguments == "toml":
         flat = toml_keys(sheet, [Text(word) for word in given], path.parent, "the command line")
         return Settings(sheet, flat, str(path))
@@ -313,6 +255,22 @@ def read_configuration(
         return bare
     settings = _of_start(sheet, start, file, Path(), ())
     return _with_launch(settings, start, Path(), command, ())
+
+
+def _of_yaml(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settings:
+    """Return what a YAML file amounts to, with the overrides behind it.
+
+    Raises:
+        FileError: It is missing or broken.
+    """
+    if not path.is_file():
+        raise FileError(str(path), "no such file")
+    flat = _arguments(sheet, arguments, str(path))
+    if sheet.own_files:
+        return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
+    flat = with_underscores(flat) if sheet.launch.files else flat
+    flat, notes = with_files(sheet, read_inherited(path, flat), path.parent)
+    return Settings(sheet, flat, str(path), notes=notes)
 
 
 def _of_program(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settings:
