@@ -533,6 +533,8 @@ def _is_known(size: str, own: RoleSettings) -> bool:
     if size in own.names:
         return True
     actor = own.settings.of(own.trainer, "actor")
+    if "micro_batch" not in own.names:
+        return False
     shares = own.key_of("micro_batch") == actor.key_of("micro_batch")
     return shares and size in own.settings.sheet.settings
 
