@@ -70,8 +70,8 @@ def allocation_of(text: str, usual: str = "") -> Allocation | None:
         if attention is None or experts is None or not backend:
             return None
         dp, tp, pp, cp = (attention.get(name, 1) for name in "dtpc")
-        ep, expert_tp = experts.get("e", 1), experts.get("t", 1)
-        return Allocation(backend=backend, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, expert_tp=expert_tp)
+        ep, width = experts.get("e", 1), experts.get("t", 1)
+        return Allocation(backend=backend, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, expert_tp=width)
     own = _sizes(sizes)
     if own is None or not backend:
         return None
