@@ -323,13 +323,13 @@ def _work(settings: Settings) -> Work:
     prompt, response = settings.optional_whole("max_prompt"), settings.whole("max_response")
     total = min(settings.whole("max_tokens"), _context(settings))
     turns = None if settings.value("agent") else most_turns(settings)
-    bound = prompt is None or prompt + response > total
+    bound = prompt is None or prompt + response > total or response >= total
     return Work(
         prompts=settings.whole("prompts"),
         samples=settings.whole("samples"),
         updates=updates_of_step(settings),
         max_prompt=prompt,
-        max_response=min(response, total) if turns == 1 else None,
+        max_response=response if turns == 1 and response < total else None,
         max_total=total if bound or turns != 1 else None,
         turns=turns,
     )

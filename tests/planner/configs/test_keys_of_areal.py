@@ -69,6 +69,7 @@ MORE = [
     "fp8_e5m2",
     "false",
     "true",
+    3000,
 ]
 # What only the length of a training, or rules, ask for.
 ONLY_ELSEWHERE = {"total_train_steps"}
