@@ -27,6 +27,10 @@ CONSOLE_DICT = re.compile(r"\bGlobal step \d+: (?=\{)")
 # `{'loss': 0.01, 'step_time': 3.3}`, what transformers' Trainer prints, behind a progress bar too.
 TRAINER_DICT = re.compile(r"\{'(?:loss|step_time|num_tokens|reward)': ")
 DICT_FIGURE = re.compile(r"'([\w./@-]+)': (?:np\.\w+\()?'?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
+DICT_END = re.compile(r"\}$")
+# `│ timeperf/rollout │ 1.2345e+01 │ ...`, rows of a table, and its last line.
+TABLE_CELLS = re.compile(r"│ *([\w./@-]+) +│ *([-+]?\d[\d.]*(?:e[-+]?\d+)?) *(?=│)")
+TABLE_END = re.compile("╘[═╧]*╛")
 # What trainer_state.json calls what was logged.
 HISTORY = "log_history"
 # `  • generation: 20.13s (44.4%)`, `  • Mean Generation Length: 812.5`.
@@ -62,7 +66,7 @@ def read_log(path: Path, *, warmup: int = 1, updates: int = 1) -> LoggedSteps:
     sheets = [load_log_sheet(name) for name in sheet_names("logs")]
     sheets.sort(key=lambda each: not each.tells)
     known = (
-        (sheet, _whole(sheet, found, updates if sheet.of_updates else 1))
+        (sheet, _whole(sheet, _summed(sheet, found), updates if sheet.of_updates else 1))
         for sheet, found in _steps_by_sheet(path, sheets)
     )
     logged = [(sheet, steps) for sheet, steps in known if steps]
@@ -79,6 +83,21 @@ def read_log(path: Path, *, warmup: int = 1, updates: int = 1) -> LoggedSteps:
         "holds no steps of a framework whose log is known",
         allowed=f"a log of {', '.join(sheet_names('logs'))}: {kinds}",
     )
+
+
+def _summed(sheet: LogSheet, found: Iterable[Figures]) -> Iterator[Figures]:
+    """Yield the figures of steps, with the seconds of those whose timers make them up."""
+    timers = re.compile(sheet.timers) if sheet.adds_up else None
+    for each in found:
+        if timers is None or sheet.step in each or not all(key in each for key in sheet.tells):
+            yield each
+            continue
+        parts = [
+            value
+            for key, value in each.items()
+            if timers.fullmatch(key) and key not in (*sheet.inside, *sheet.outer)
+        ]
+        yield {**each, sheet.step: sum(parts)}
 
 
 def _whole(sheet: LogSheet, found: Iterable[Figures], updates: int) -> list[Figures]:
@@ -172,6 +191,8 @@ def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
     """Return the figures of steps that a console prints on lines of their own, such as `generation: 20.1s (44.4%)`."""
     if sheet.console_nested:
         return list(_nested_steps(re.compile(sheet.console_step), lines))
+    if sheet.console_quoted or sheet.console_cells:
+        return list(_numbered_steps(sheet, lines))
     steps: list[dict[str, float]] = []
     for raw in lines:
         line = ENDS_OF_LINE.sub("", raw)
@@ -183,6 +204,22 @@ def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
             for known, value in _numbers([(key, number)]).items():
                 steps[-1].setdefault(known, value)
     return list(steps)
+
+
+def _numbered_steps(sheet: LogSheet, lines: Iterable[str]) -> Iterator[Figures]:
+    """Yield the figures of steps that a console prints as a Python dict, or a table, over several lines, with their numbers."""
+    begins = re.compile(sheet.console_step)
+    rows, end = (TABLE_CELLS, TABLE_END) if sheet.console_cells else (DICT_FIGURE, DICT_END)
+    step: dict[str, float] = {}
+    for raw in lines:
+        line = ENDS_OF_LINE.sub("", raw).rstrip()
+        if found := begins.search(line):
+            step = _numbers([(sheet.merged_by, found[1])])
+        elif step:
+            step |= _numbers(rows.findall(line))
+            if end.search(line):
+                yield step
+                step = {}
 
 
 def _nested_steps(begins: re.Pattern[str], lines: Sequence[str]) -> Iterator[Figures]:
@@ -362,6 +399,8 @@ def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
     )
     if prompts is None and responses is not None and both is not None:
         prompts = max(1.0, both - responses)
+    if responses is None and prompts is not None and both is not None:
+        responses = max(1.0, both - prompts)
     return LoggedSteps(
         sheet=sheet,
         steps=len(steps),

@@ -150,6 +150,8 @@ class LogSheet:
         console_step: What stands on the console's line that begins a step (a regular expression), for logs
             whose figures stand on lines of their own.
         console_nested: Whether they stand below it as a YAML document whose mappings make a key together, with slashes.
+        console_quoted: Whether they stand below it as lines of a Python dict; the line's group is then the step's number.
+        console_cells: Whether they stand below it in a table's cells, names and numbers by turns, with the number as above.
         console_prefix: What is put before names of seconds on such lines to make keys of them.
         console_names: Keys of what is printed on such lines under other names.
         of_updates: Whether its steps are updates, of which an iteration has several where its job says so.
@@ -160,6 +162,7 @@ class LogSheet:
         outer: Keys of seconds that hold those of stages, and are none.
         inside: Keys of seconds that lie inside those of stages.
         beside: What is no part of every step, though its seconds may be in the step's, by the keys of its own.
+        adds_up: Whether its steps have no seconds of their own: its timers, one after another, are all of a step.
         is_fork: Whether another framework, of which this one is a fork, logs alike.
         sources: Where the names are from.
     """
@@ -178,6 +181,8 @@ class LogSheet:
     prefixes: tuple[str, ...] = ()
     console_step: str = ""
     console_nested: bool = False
+    console_quoted: bool = False
+    console_cells: bool = False
     console_prefix: str = ""
     console_names: FrozenDict[str, str] = FrozenDict()
     of_updates: bool = False
@@ -187,6 +192,7 @@ class LogSheet:
     outer: tuple[str, ...] = ()
     inside: tuple[str, ...] = ()
     beside: FrozenDict[str, str] = FrozenDict()
+    adds_up: bool = False
     is_fork: bool = False
     sources: FrozenDict[str, str]
 
