@@ -42,6 +42,8 @@ Beta = Annotated[float, Ge(0), Lt(1), NotBool()]
 RANDOM = "random"
 # What a trainer keeps of a model, as far as it can leave the GPUs.
 State = Literal["weights", "gradients", "optimizer"]
+# What of them a checkpoint holds.
+KeptState = Literal["weights", "optimizer"]
 # How a trainer computes a layer's experts.
 ExpertOrder = Literal["grouped", "one by one"]
 
@@ -252,6 +254,31 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """Say how often a run writes what it trains to disk, what of it, and how fast that is.
+
+    Forecasts count it beside the iterations' own seconds. How often nodes fail, and what is lost then, says `failures`.
+
+    Attributes:
+        every: Iterations from one checkpoint to the next; None for one after the last iteration alone.
+        states: What is written of every model that is trained: whole weights, and what its optimizer steps.
+        node_bytes_per_second: At which one node writes; None is not known. There is no usual one: it is a site's.
+        total_bytes_per_second: Most that the disks take of all nodes together; None for no limit but the nodes'.
+        in_background: Whether training goes on once states are in host memory, and they are written meanwhile.
+    """
+
+    every: AtLeastOne | None = None
+    states: tuple[KeptState, ...] = ("weights", "optimizer")
+    node_bytes_per_second: Positive | None = None
+    total_bytes_per_second: Positive | None = None
+    in_background: bool = False
+
+    def due(self, iterations: int) -> int:
+        """Return how many checkpoints a run of so many iterations writes; the last iteration has one."""
+        return -(-iterations // self.every) if self.every else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptData:
     """Say how the prompts file is read.
 
@@ -345,7 +372,9 @@ class Job:
             named by a folder or an id.
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
         prompt_data: How it is read; None takes the usual of `PromptData`.
-        evaluation: For `execute`: how it looks, between iterations, at what the actor has learnt; None for not at all.
+        evaluation: How it looks, between iterations, at what the actor has learnt; None for not at all.
+        iterations: Of the whole run, for its forecast time and cost; None where that is open. For `execute` its options say it.
+        checkpoints: How often what is trained is written to disk, for forecasts; None counts none.
         framework: Name of a framework sheet: whose steps are forecast and searched. `rlplan execute` runs
             those of `rlplan`.
         old_log_prob: Where the log-probabilities of the policy that generated come from: its `engine`, or a
@@ -401,6 +430,8 @@ class Job:
     prompts_file: str | None = None
     prompt_data: PromptData | None = None
     evaluation: Evaluation | None = None
+    iterations: AtLeastOne | None = None
+    checkpoints: Checkpoints | None = None
     tokenizer: str = "bytes"
     seed: NonNegativeInt = 0
     objective: str = "throughput"

@@ -195,7 +195,7 @@ def _lacks_for_streams(plan: Plan) -> Iterator[CapabilityError]:
             instead = f"run {algorithm.name} in mode sync or one-step-off"
             yield capability.lacked_by(HERE, "mode", plan.mode, instead)
     evaluation = plan.job.evaluation
-    if evaluation is not None and evaluation.every % plan.sync_every:
+    if evaluation is not None and (evaluation.every or 0) % plan.sync_every:
         instead = f"what generates has new weights every {plan.sync_every} iterations: a multiple"
         yield UNSYNCED.lacked_by(HERE, "job.evaluation.every", evaluation.every, instead)
     if layout.pp > 1:

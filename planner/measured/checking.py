@@ -24,7 +24,7 @@ from rlplan.planner.requests.drafts import read_draft
 from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.catalog import load_engine, load_job
 from rlplan.profiles.facts import Facts, load_facts
-from rlplan.results.forecast import Forecast
+from rlplan.results.forecast import CHECKPOINTS, Forecast
 from rlplan.results.measurement import LoggedSteps, MeasuredRun, StageCheck, StepCheck, Verdict
 from rlplan.results.stored import PLAN_FILE, is_run, read_run
 from rlplan.simulator.costs.passes import STATES_AWAY, STATES_BACK
@@ -32,7 +32,7 @@ from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.simulator.validation import compare
 from rlplan.simulator.workload import statistics_of
-from rlplan.units import show_seconds
+from rlplan.units import show_bytes, show_seconds
 from rlplan.workload import longest, mean_length
 
 # A longest response of more times the mean leaves most of a batch's running slots empty at its end: of lengths
@@ -452,7 +452,13 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
         stages=judged[:-1] if step else judged,
         others=_others(steps),
         beside=steps.beside_seconds,
-        notes=(*_notes(ran, steps.response_tokens, forecast), *_apart(steps), *_trends(steps)),
+        beside_forecast=_beside_forecast(steps, forecast),
+        notes=(
+            *_notes(ran, steps.response_tokens, forecast),
+            *_apart(steps),
+            *_beside_notes(steps, plan, forecast),
+            *_trends(steps),
+        ),
     )
 
 
@@ -642,6 +648,43 @@ def _apart(steps: LoggedSteps) -> tuple[str, ...]:
         f"{name} {show_seconds(each)}" for name, each in steps.beside_seconds.items()
     )
     return (f"steps are judged without {told} (a step on average over the log)",)
+
+
+def _beside_forecast(steps: LoggedSteps, forecast: Forecast) -> FrozenDict[str, float]:
+    """Return what validation and checkpoints are forecast to take, a step on average: as far as their log and job say it.
+
+    A short log has them as often as it happened to; each is forecast that often.
+    """
+    beside, each = forecast.beside, steps.beside_each_seconds
+    if beside is None:
+        return FrozenDict()
+    return FrozenDict(
+        {
+            name: beside.each_seconds[name] * seconds / each[name]
+            for name, seconds in steps.beside_seconds.items()
+            if name in beside.each_seconds and name in each
+        }
+    )
+
+
+def _beside_notes(steps: LoggedSteps, plan: Plan, forecast: Forecast) -> Iterator[str]:
+    """Yield what lacks for a forecast of validation and checkpoints, and the rate at which a log's checkpoints were written."""
+    beside = forecast.beside
+    for name in steps.beside_each_seconds:
+        if beside is not None and name in beside.unknown:
+            yield f"{name}: no forecast, since it is not known {beside.unknown[name]}"
+        elif beside is None or name not in beside.each_seconds:
+            says = "checkpoints" if name == CHECKPOINTS else "evaluation"
+            yield f"{name}: no forecast, since the job does not speak of it ({says})"
+    seconds = steps.beside_each_seconds.get(CHECKPOINTS)
+    if seconds and beside is not None and beside.checkpoint_bytes:
+        rate, asked = beside.checkpoint_bytes / seconds, plan.job.checkpoints
+        alone = (
+            ""
+            if asked is None or asked.node_bytes_per_second
+            else f" (checkpoints.total_bytes_per_second: {rate:.3g})"
+        )
+        yield f"checkpoints of {show_bytes(beside.checkpoint_bytes)} were written at {show_bytes(rate)} a second{alone}"
 
 
 def _trends(steps: LoggedSteps) -> tuple[str, ...]:

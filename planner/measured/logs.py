@@ -373,6 +373,7 @@ def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
         clip_ratio=middle(sheet.clip_ratio),
         growth=_growth(sheet, steps),
         beside_seconds=_beside(sheet, steps),
+        beside_each_seconds=_beside_each(sheet, steps),
         other_seconds=FrozenDict(
             {
                 key.rsplit("/", 1)[-1]: seconds
@@ -406,6 +407,14 @@ def _beside(sheet: LogSheet, steps: Sequence[Figures]) -> FrozenDict[str, float]
         if seconds > 0:
             found[name] = found.get(name, 0.0) + seconds
     return FrozenDict(found)
+
+
+def _beside_each(sheet: LogSheet, steps: Sequence[Figures]) -> FrozenDict[str, float]:
+    """Return the median seconds of one of each of these, over the steps that had it."""
+    found = dict[str, list[float]]()
+    for key, name in sheet.beside.items():
+        found.setdefault(name, []).extend(each[key] for each in steps if each.get(key, 0.0) > 0)
+    return FrozenDict({name: median(seconds) for name, seconds in found.items() if seconds})
 
 
 def _growth(sheet: LogSheet, steps: Sequence[Figures]) -> FrozenDict[str, float]:

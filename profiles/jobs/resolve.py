@@ -51,6 +51,7 @@ from rlplan.workload import (
     Empirical,
     EmpiricalSeconds,
     Environment,
+    Evaluation,
     Lengths,
     Logged,
     LognormalSeconds,
@@ -320,7 +321,7 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     place = JobPlace(file=file or f"job {job.name!r}", prefix=prefix)
     check_roles(job, place)
     work = with_logged_lengths(_with_traces_read(job, folder, place), place)
-    job = replace(job, workload=work)
+    job = replace(job, workload=work, evaluation=_evaluation(job, folder, place))
     check_workload(job, place)
     check_environments(job, place)
     architectures = {
@@ -378,13 +379,48 @@ def _reuses(job: Job, sheet: FrameworkSheet) -> bool:
     return job.algorithm in sheet.reuses_log_probs and once and not penalised and not capped
 
 
+def _read_from_trace(field: str, lengths: Lengths, folder: Path, place: JobPlace) -> Lengths:
+    """Return lengths, those of a trace read from its file."""
+    if not isinstance(lengths, TraceFile):
+        return lengths
+    found = _file(lengths.trace, f"{field}.trace", folder, place)
+    assert found is not None
+    return read_trace(lengths, Path(found))
+
+
+def _evaluation(job: Job, folder: Path, place: JobPlace) -> Evaluation | None:
+    """Return the job's evaluation with distributions for its lengths.
+
+    Raises:
+        FileError: There are none, or none of which a log prints such figures; the field is named.
+    """
+    asked, work = job.evaluation, job.workload
+    if asked is None:
+        return None
+    given = {
+        name: _read_from_trace(f"evaluation.{name}", lengths, folder, place)
+        for name in ("prompt_tokens", "response_tokens")
+        if (lengths := getattr(asked, name)) is not None
+    }
+    for name, lengths in given.items():
+        check_lengths(f"evaluation.{name}", lengths, place)
+    sizes = {
+        "prompts": asked.prompts or work.prompts,
+        "samples_per_prompt": asked.samples_per_prompt,
+    }
+    try:
+        cut = with_logged_lengths(replace(work, **sizes, **given), place)  # type: ignore[arg-type]
+    except FileError as error:
+        field = (
+            (error.field or "").removeprefix(place.prefix).replace("workload.", "evaluation.", 1)
+        )
+        raise place.error(field, error.problem, value=error.value, allowed=error.allowed) from None
+    return replace(asked, **{name: getattr(cut, name) for name in given})
+
+
 def _with_traces_read(job: Job, folder: Path, place: JobPlace) -> Workload:
     def read(field: str, lengths: Lengths) -> Lengths:
-        if not isinstance(lengths, TraceFile):
-            return lengths
-        found = _file(lengths.trace, f"{field}.trace", folder, place)
-        assert found is not None
-        return read_trace(lengths, Path(found))
+        return _read_from_trace(field, lengths, folder, place)
 
     return replace(
         job.workload,

@@ -205,6 +205,7 @@ class LoggedSteps:
         clip_ratio: Share of responses that were cut at the maximum; None where it is not logged.
         other_seconds: Of timers that the sheet does not name, by their names.
         beside_seconds: Of what is no part of every step, a step on average over the log.
+        beside_each_seconds: Of one of each of these, where it took place: the median.
         growth: How many times as long a stage took in the last third of the steps as in the first, over how
             many times as many response tokens there were; by stage.
     """
@@ -219,6 +220,7 @@ class LoggedSteps:
     clip_ratio: float | None = None
     other_seconds: FrozenDict[str, float] = FrozenDict()
     beside_seconds: FrozenDict[str, float] = FrozenDict()
+    beside_each_seconds: FrozenDict[str, float] = FrozenDict()
     growth: FrozenDict[str, float] = FrozenDict()
 
 
@@ -262,6 +264,7 @@ class StepCheck:
         step: The whole step; None where it is not logged.
         others: Seconds of the step in timers that no forecast is made of, and in none (`no timer`).
         beside: Seconds of validation and checkpoints, a step on average over the log; in no step that is judged.
+        beside_forecast: The same by forecast, at the lengths that were measured, as far as the job says what they are.
         notes: What else a reader should know.
     """
 
@@ -273,6 +276,7 @@ class StepCheck:
     stages: tuple[StageCheck, ...]
     others: FrozenDict[str, float] = FrozenDict()
     beside: FrozenDict[str, float] = FrozenDict()
+    beside_forecast: FrozenDict[str, float] = FrozenDict()
     notes: tuple[str, ...] = ()
 
     @property
