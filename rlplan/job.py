@@ -344,6 +344,43 @@ USUAL_TRAINER = TrainerOptions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """Say how an engine guesses tokens ahead, which the model checks in one step (Leviathan et al. 2023, arXiv:2211.17192).
+
+    What is sampled stays as it is. How many tokens a step then gives is of a model, its draft and its texts, and falls as a
+    policy leaves its draft behind: an input, which engines log. While it is not said, forecasts are of generation without.
+
+    Attributes:
+        draft_tokens: Guessed before each step of the model.
+        acceptance_length: Tokens that such a step gives on average, its own one counted, as engines log it (vLLM: mean
+            acceptance length; SGLang: accept len).
+        acceptance: In its place: probability that a guess is accepted where those before it were.
+        draft: Model that guesses, named as the job's models are; None for `layers`.
+        layers: Layers of the model's own kind that guess a token: 1 is one of multi-token prediction, or EAGLE's; 0 is for
+            guesses that no model makes, as those from n-grams of the prompt.
+        draft_tp: Ranks that share the draft model; None is as many as share the model.
+    """
+
+    draft_tokens: AtLeastOne
+    acceptance_length: Annotated[float, Ge(1), NotBool()] | None = None
+    acceptance: Fraction | None = None
+    draft: str | ModelArchitecture | None = None
+    layers: NonNegativeInt = 1
+    draft_tp: AtLeastOne | None = None
+
+    @property
+    def tokens_per_step(self) -> float | None:
+        """Return the tokens that a step of the model gives on average; None where that is not known.
+
+        Of guesses that are each accepted with probability a, k at a time: (1 - a^(k + 1)) / (1 - a) (Leviathan et al.
+        2023, equation 1).
+        """
+        if self.acceptance_length is not None or self.acceptance is None:
+            return self.acceptance_length
+        return sum(self.acceptance**guess for guess in range(self.draft_tokens + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSync:
     """Name the transitions that bring trained weights to generation; None takes the usual one.
 
@@ -388,6 +425,7 @@ class Job:
             states.
         kv_cache: Number format of the engine's KV cache; None takes the engine's own, or that in which
             its activations are.
+        speculation: How the engine guesses tokens ahead; None for it does not.
         quantised_at: Where the weights that generate become narrow: at the `sender`, so that fewer bytes
             move, or at the `receiver`, as engines do that quantise what they load.
         constraint: For algorithms that keep a cost under a limit; None takes the usual.
@@ -418,6 +456,7 @@ class Job:
     precision: Precision | None = None
     rollout_precision: Precision | None = None
     kv_cache: TrainingPrecision | Literal["fp8"] | None = None
+    speculation: Speculation | None = None
     quantised_at: Literal["sender", "receiver"] = "receiver"
     rewards: Rewards | None = None
     hyperparameters: Hyperparameters = Hyperparameters()

@@ -11,6 +11,7 @@ from rlplan.simulator.timeline.assemble import device_pools
 from rlplan.simulator.timeline.batches import batch_forecast
 from rlplan.simulator.timeline.beside import with_beside
 from rlplan.simulator.timeline.pool_memory import pool_memory
+from rlplan.simulator.timeline.speculating import with_speculation
 
 
 def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
@@ -40,5 +41,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     if plan.flow.by_sample:
         from rlplan.simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
 
-        return with_beside(stream_forecast(placed, memory, iterations), placed)
-    return with_beside(batch_forecast(placed, memory, iterations), placed)
+        forecast = stream_forecast(placed, memory, iterations)
+    else:
+        forecast = batch_forecast(placed, memory, iterations)
+    return with_beside(with_speculation(forecast, placed), placed)

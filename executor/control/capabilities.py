@@ -52,6 +52,7 @@ UNSYNCED = Capability("evaluations between two syncs of weights")
 OVER_PROVISIONING = Capability("more responses begun than are learnt from")
 FRAMEWORK = Capability("steps of another framework")
 TOKEN_BUDGET = Capability("micro-batches of so many tokens")
+SPECULATION = Capability("guessing tokens ahead")
 ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
 ENGINE = Capability("running under this engine")
@@ -104,6 +105,9 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
         if value not in (None, precision):
             instead = f"it generates in the format that it trains in, {precision}"
             yield GENERATED_FORMAT.lacked_by(HERE, f"job.{field}", value, instead)
+    if plan.job.speculation is not None:
+        instead = "it samples token by token"
+        yield SPECULATION.lacked_by(HERE, "job.speculation", "on", instead)
     if plan.job.rewards and plan.job.rewards.streamed:
         instead = "it calls functions when all responses are there"
         yield STREAMED.lacked_by(HERE, "job.rewards.streamed", "true", instead)

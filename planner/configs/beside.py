@@ -4,10 +4,10 @@ None of it changes a step, so a value that cannot be evaluated is told and refus
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from rlplan.job import Checkpoints
+from rlplan.job import Checkpoints, Job
 from rlplan.planner.configs.reading.settings import OFF, Settings, is_on
 from rlplan.workload import Evaluation
 
@@ -25,6 +25,15 @@ class Beside:
     checkpoints: Checkpoints | None = None
     iterations: int | None = None
     notes: tuple[str, ...] = ()
+
+    def in_job(self, job: Job) -> Job:
+        """Return a job that says it."""
+        return replace(
+            job,
+            evaluation=self.evaluation,
+            checkpoints=self.checkpoints,
+            iterations=self.iterations,
+        )
 
 
 def beside_of(settings: Settings, updates: int = 1) -> Beside:

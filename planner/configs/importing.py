@@ -25,6 +25,7 @@ from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy
 from rlplan.planner.configs.reading.versions import set_version
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of, unusual, usual_prompt_tokens
 from rlplan.planner.configs.shell.commands import Evaluated
+from rlplan.planner.configs.speculating import speculation_of
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
 from rlplan.profiles.sheets import nearest_models
 
@@ -330,14 +331,8 @@ def imported_run(
         whole = _architecture(model)
         known[role] = replace(whole, max_positions=max(whole.max_positions, least_positions))
     beside = beside_of(settings, run.work.updates * run.work.epochs)
-    job = replace(
-        job,
-        models=FrozenDict(known),
-        trainers=_of_experts(job, known),
-        evaluation=beside.evaluation,
-        checkpoints=beside.checkpoints,
-        iterations=beside.iterations,
-    )
+    job = beside.in_job(replace(job, models=FrozenDict(known), trainers=_of_experts(job, known)))
+    job = replace(job, speculation=speculation_of(settings))
     try:
         resolved = resolve_job(job, Path(), file=settings.file)
     except FileError as error:

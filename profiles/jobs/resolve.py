@@ -16,7 +16,7 @@ from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.reading import check_regular
 from rlplan.framework import FrameworkSheet
-from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync
+from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, Speculation, WeightSync
 from rlplan.models import CONFIG_FILE, ModelArchitecture
 from rlplan.profiles.analytic.efficiencies import architecture_names
 from rlplan.profiles.jobs.checks import (
@@ -325,13 +325,15 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     check_workload(job, place)
     check_environments(job, place)
     architectures = {
-        role: _architecture(role, model, folder, place) for role, model in job.models.items()
+        role: _architecture(f"models.{role}", model, folder, place)
+        for role, model in job.models.items()
     }
     job = replace(
         job, models=FrozenDict(architectures), weights=weights_of_models(job, folder, place)
     )
     check_architectures(job, place)
     check_adapters(job, place)
+    job = replace(job, speculation=_speculation(job, folder, place))
     job = _as_its_framework_does(job, place)
     check_importance(job, place)
     job = _on_devices(job, folder, place)
@@ -442,9 +444,40 @@ def _with_sources(
     )
 
 
+def _speculation(job: Job, folder: Path, place: JobPlace) -> Speculation | None:
+    """Return how tokens are guessed ahead, with the architecture of what guesses.
+
+    Raises:
+        FileError: The model is not known, or more tokens are accepted than there are guesses for.
+    """
+    said = job.speculation
+    if said is None:
+        return None
+    most = said.draft_tokens + 1
+    if said.acceptance_length is not None and said.acceptance is not None:
+        problem = "says the same as acceptance_length in another way"
+        raise place.error(
+            "speculation.acceptance", problem, value=said.acceptance, allowed="one of both"
+        )
+    if said.acceptance_length is not None and said.acceptance_length > most:
+        problem = (
+            f"is more than the tokens that a step checks: {said.draft_tokens} guesses and its own"
+        )
+        raise place.error(
+            "speculation.acceptance_length",
+            problem,
+            value=said.acceptance_length,
+            allowed=f"1 to {most}",
+        )
+    if said.draft is None:
+        return said
+    return replace(said, draft=_architecture("speculation.draft", said.draft, folder, place))
+
+
 def _architecture(
-    role: str, model: str | ModelArchitecture, folder: Path, place: JobPlace
+    field: str, model: str | ModelArchitecture, folder: Path, place: JobPlace
 ) -> ModelArchitecture:
+    """Return the architecture that a field of the job names."""
     if isinstance(model, ModelArchitecture):
         return model
     path = folder / Path(model).expanduser()
@@ -453,12 +486,12 @@ def _architecture(
         return load_model(model)
     if model and path.is_dir() and not (path / CONFIG_FILE).exists():
         problem = f"is a folder without {CONFIG_FILE}"
-        raise place.error(f"models.{role}", problem, value=model)
+        raise place.error(field, problem, value=model)
     if model and path.exists():
         return read_hf_config(path)
     near = nearest_models(model)
     raise place.error(
-        f"models.{role}",
+        field,
         "is neither a known model, by name or Hugging Face id, nor the path of a Hugging Face config",
         value=model,
         allowed=f"a known name or id, or the path of a folder with the model's {CONFIG_FILE}",

@@ -57,9 +57,27 @@ def step_lines(plan: Plan, forecast: Forecast, mfu: Mapping[str, float]) -> tupl
         f"MFU:  {utilised}" if utilised else "",
         f"cost: {show_usd(forecast.cost_usd)} and {show_joules(forecast.energy_joules)} a step",
         _goodput_line(forecast),
+        speculation_line(forecast),
         *beside_lines(forecast),
     )
     return tuple(line for line in lines if line)
+
+
+def speculation_line(forecast: Forecast) -> str:
+    """Return what guessing tokens ahead does to generation; nothing where the engine does not."""
+    found = forecast.speculation
+    if found is None:
+        return ""
+    times = found.without_seconds / found.generation_seconds
+    until = (
+        f"a token is faster with up to the {found.most_running:,} sequences that run at a time"
+        if found.break_even_running is None
+        else f"a token is slower from {counted(found.break_even_running, 'running sequence')} a replica on"
+    )
+    return (
+        f"speculation: {found.tokens_per_step:.2f} tokens a step, generation {show_seconds(found.generation_seconds)} in place of "
+        f"{show_seconds(found.without_seconds)} ({times:.2f} times as fast); {until}"
+    )
 
 
 def beside_lines(forecast: Forecast) -> tuple[str, ...]:

@@ -134,6 +134,26 @@ class GoodputForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationForecast:
+    """Hold what guessing tokens ahead does to an iteration's generation.
+
+    Attributes:
+        tokens_per_step: That a step of the model gives on average.
+        generation_seconds: On its pool, with it; without calls.
+        without_seconds: The same of an engine that does not guess.
+        most_running: That a replica runs at a time at most.
+        break_even_running: Running sequences from which on a token takes longer than without, at contexts of the mean
+            length; None where it is shorter up to `most_running`.
+    """
+
+    tokens_per_step: float
+    generation_seconds: float
+    without_seconds: float
+    most_running: int
+    break_even_running: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BesideForecast:
     """Hold what a run does beside its iterations: validation and checkpoints. They are in no iteration's seconds.
 
@@ -177,6 +197,7 @@ class Forecast(NotebookResult):
         costs: What each task and transition takes, and why, in the dataflow's order.
         overlap: What becomes of generation beside training; None in modes that hand on whole batches.
         goodput: What failures leave of iterations; None where the job does not speak of them.
+        speculation: What guessing tokens ahead does to generation; None where the engine does not, or not known how well.
         beside: What a run does beside its iterations; None where the job does not speak of it.
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
@@ -203,6 +224,7 @@ class Forecast(NotebookResult):
     energy_joules: float
     overlap: OverlapForecast | None = None
     goodput: GoodputForecast | None = None
+    speculation: SpeculationForecast | None = None
     beside: BesideForecast | None = None
     warnings: tuple[str, ...]
     assumptions: tuple[str, ...] = ()

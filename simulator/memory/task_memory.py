@@ -13,6 +13,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.models import KeptBatch, is_narrow, layer_kinds
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.generation.batching.waves import most_prompts
+from rlplan.simulator.generation.speculation import draft_weight_bytes
 from rlplan.simulator.memory.states import (
     GATHERED_LAYERS,
     GRADIENTS_SHARDED,
@@ -39,6 +40,7 @@ from rlplan.simulator.workload import samples_sharing
 CONTEXT = "context and libraries"
 KV_CACHE = "KV cache"
 QUANTISED = "quantised weights"
+DRAFT = "weights that guess tokens"
 COMMUNICATORS = "communicators"
 
 # NCCL's buffers of one communicator of several GPUs after its first collective: 688 MB on A100 (NCCL issue 964), and
@@ -267,7 +269,9 @@ def generation_terms(placed: PlacedTask) -> Terms:
     logits = logits_bytes(
         model, placed.layout.tp, placed.running, shard.value_bytes, backward=False
     )
+    drafted = draft_weight_bytes(placed)
     return {
+        **({DRAFT: drafted} if drafted else {}),
         ACTIVATIONS: activations,
         LOGITS: logits,
         FRAGMENTATION: round(engine.memory.slack_fraction * (activations + logits)),

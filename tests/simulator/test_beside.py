@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Adapter, Checkpoints, Job
+from rlplan.job import Checkpoints, Job
+from rlplan.models import Adapter
 from rlplan.plan import PlanDraft
 from rlplan.planner.answers.completion import complete
 from rlplan.profiles.catalog import resolve_job

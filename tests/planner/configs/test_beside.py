@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlplan.job import Checkpoints
+from rlplan.job import Checkpoints, Speculation
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.workload import Evaluation
 
@@ -68,3 +68,35 @@ def test_a_frequency_that_cannot_be_evaluated_is_told_and_refuses_nothing(tmp_pa
     assert found.job.evaluation is None
     assert found.job.checkpoints == Checkpoints(every=20)
     assert any(note.startswith("trainer.test_freq cannot be evaluated") for note in found.notes)
+
+
+EAGLE = "--sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps 3 --sglang-speculative-num-draft-tokens 4"
+VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "expected"),
+    [
+        ("slime", f"{SLIME} {EAGLE}", Speculation(draft_tokens=3)),
+        ("slime", SLIME, None),
+        ("verl", f"{VERL} actor_rollout_ref.model.mtp.enable_rollout=True", Speculation(draft_tokens=1)),
+        ("verl", f"{VERL} actor_rollout_ref.model.mtp.num_speculative_tokens=2", None),
+        (
+            "verl",
+            f"{VERL} {VLLM}.method=ngram {VLLM}.num_speculative_tokens=5",
+            Speculation(draft_tokens=5, layers=0),
+        ),
+        (
+            "verl",
+            f"{VERL} {VLLM}.model=Qwen/Qwen3-0.6B {VLLM}.num_speculative_tokens=4",
+            Speculation(draft_tokens=4, draft="qwen3-0.6b"),
+        ),
+    ],
+)  # fmt: skip
+def test_guesses_are_read_and_not_counted_until_it_is_known_how_many_are_accepted(
+    framework, text, expected
+):
+    found = imported(framework, text.split(), OPTIONS)
+    assert found.job.speculation == expected
+    told = any("acceptance_length" in what for what in found.keys.not_modelled.values())
+    assert told == (expected is not None)
