@@ -28,7 +28,7 @@ from rlplan.sheets import DeviceSheet
 from rlplan.specs import NO_SPECS, Specs
 from rlplan.transfers import TransitionName
 from rlplan.units import bytes_per_second_from_gbps
-from rlplan.workload import Environment, Evaluation, Workload
+from rlplan.workload import Environment, Evaluation, Lengths, Workload
 
 JOB_VERSION = 1
 
@@ -96,6 +96,27 @@ class NodeGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeModel:
+    """Say that the reward model generates: it judges each response by a text of its own, from which the reward is read.
+
+    Attributes:
+        response_tokens: Lengths of what it writes.
+        instruction_tokens: What its prompts have beside the prompt and the response that they ask about.
+        samples: Judgements of each response.
+        engine: Engine that it generates with; None takes the job's.
+        max_running: Sequences that a replica of it runs at a time at most.
+        memory_fraction: Share of each GPU for it; None takes its engine's usual one.
+    """
+
+    response_tokens: Lengths
+    instruction_tokens: NonNegativeInt = 0
+    samples: AtLeastOne = 1
+    engine: str | None = None
+    max_running: AtLeastOne = 256
+    memory_fraction: Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rewards:
     """Say where rewards come from beside (or instead of) a reward model.
 
@@ -111,6 +132,7 @@ class Rewards:
         limit_seconds: After which a call is ended, whose reward is then 0; functions with a limit run in
             processes of their own.
         limit_bytes: Memory that a call may take, on top of its process's own; one that wants more gets 0.
+        judge: How the reward model generates; None where its score is one pass over each response.
         streamed: Whether a function is called for each response as soon as it has ended, while others
             are still generated, or for all of them after generation; None takes the framework's way.
     """
@@ -122,6 +144,7 @@ class Rewards:
     function_seconds_per_sample: NonNegative | None = None
     limit_seconds: Positive | None = None
     limit_bytes: AtLeastOne | None = None
+    judge: JudgeModel | None = None
     streamed: bool | None = None
 
 

@@ -333,7 +333,9 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     )
     check_architectures(job, place)
     check_adapters(job, place)
-    job = replace(job, speculation=_speculation(job, folder, place))
+    job = replace(
+        job, speculation=_speculation(job, folder, place), rewards=_judge(job, folder, place)
+    )
     job = _as_its_framework_does(job, place)
     check_importance(job, place)
     job = _on_devices(job, folder, place)
@@ -400,24 +402,38 @@ def _evaluation(job: Job, folder: Path, place: JobPlace) -> Evaluation | None:
     if asked is None:
         return None
     given = {
-        name: _read_from_trace(f"evaluation.{name}", lengths, folder, place)
+        name: lengths
         for name in ("prompt_tokens", "response_tokens")
         if (lengths := getattr(asked, name)) is not None
     }
-    for name, lengths in given.items():
-        check_lengths(f"evaluation.{name}", lengths, place)
-    sizes = {
-        "prompts": asked.prompts or work.prompts,
-        "samples_per_prompt": asked.samples_per_prompt,
+    prompts = asked.prompts or work.prompts
+    work = replace(work, prompts=prompts, samples_per_prompt=asked.samples_per_prompt)
+    return replace(asked, **_resolved_lengths("evaluation", given, work, folder, place))
+
+
+def _resolved_lengths(
+    field: str, given: dict[str, Lengths], work: Workload, folder: Path, place: JobPlace
+) -> dict[str, Lengths]:
+    """Return the lengths that a field of the job gives, as distributions, by the names that the workload's have.
+
+    Args:
+        work: In which they stand.
+
+    Raises:
+        FileError: There are none, or none of which a log prints such figures; the field is named.
+    """
+    read = {
+        name: _read_from_trace(f"{field}.{name}", lengths, folder, place)
+        for name, lengths in given.items()
     }
+    for name, lengths in read.items():
+        check_lengths(f"{field}.{name}", lengths, place)
     try:
-        cut = with_logged_lengths(replace(work, **sizes, **given), place)  # type: ignore[arg-type]
+        cut = with_logged_lengths(replace(work, **read), place)  # type: ignore[arg-type]
     except FileError as error:
-        field = (
-            (error.field or "").removeprefix(place.prefix).replace("workload.", "evaluation.", 1)
-        )
-        raise place.error(field, error.problem, value=error.value, allowed=error.allowed) from None
-    return replace(asked, **{name: getattr(cut, name) for name in given})
+        at = (error.field or "").removeprefix(place.prefix).replace("workload.", f"{field}.", 1)
+        raise place.error(at, error.problem, value=error.value, allowed=error.allowed) from None
+    return {name: getattr(cut, name) for name in read}
 
 
 def _with_traces_read(job: Job, folder: Path, place: JobPlace) -> Workload:
@@ -597,6 +613,24 @@ def _rewards(rewards: Rewards | None, folder: Path, place: JobPlace) -> Rewards 
         function=_function(rewards.function, "rewards.function", folder, place),
         cost_function=_function(rewards.cost_function, "rewards.cost_function", folder, place),
     )
+
+
+def _judge(job: Job, folder: Path, place: JobPlace) -> Rewards | None:
+    """Return the job's rewards with a distribution for the lengths of what its judge writes.
+
+    Raises:
+        FileError: There is no such distribution, or no reward model that could judge.
+    """
+    rewards, field = job.rewards, "rewards.judge"
+    if rewards is None or rewards.judge is None:
+        return rewards
+    if "reward" not in job.models:
+        problem = "says how the reward model generates, and there is none"
+        raise place.error(field, problem, allowed="with models.reward")
+    given = {"response_tokens": rewards.judge.response_tokens}
+    work = replace(job.workload, max_total_tokens=None, environments=())
+    found = _resolved_lengths(field, given, work, folder, place)
+    return replace(rewards, judge=replace(rewards.judge, **found))
 
 
 def _function(spec: str | None, field: str, folder: Path, place: JobPlace) -> str | None:
