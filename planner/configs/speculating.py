@@ -22,11 +22,13 @@ def speculation_of(settings: Settings) -> Speculation | None:
     switch = SWITCH in settings.sheet.settings and settings.on(SWITCH)
     if not keys and not switch:
         return None
-    for key in (*keys, *([settings.key_of(SWITCH)] if switch else [])):
-        settings.left_out[key] = NOT_COUNTED
     value = {name: _first(settings, name, found, switch=switch) for name, found in given.items()}
     guesses = _guesses(settings, value)
-    return None if guesses is None else _of_method(value, guesses)
+    said = None if guesses is None else _of_method(value, guesses)
+    if said is not None:
+        for key in (*keys, *([settings.key_of(SWITCH)] if switch else [])):
+            settings.left_out[key] = NOT_COUNTED
+    return said
 
 
 def _given(settings: Settings, name: str) -> Iterator[tuple[str, object]]:

@@ -40,6 +40,8 @@ from rlplan.workload import longest, mean_length
 TAIL_TIMES = 3.0
 # Shares of a stage or of responses that are worth a word.
 TOLD_FRACTION = 0.03
+# Of a step that one side stands still beside the other.
+IDLE_FRACTION = 0.1
 # What a stage takes if padding, or an eager engine, is all that explains it lies as near to what it took.
 NEAR_FRACTION = 0.25
 # A change that gains less of a stage is not worth a try.
@@ -174,6 +176,37 @@ def weight_sync(stage: StageCheck, subject: Subject) -> str | None:
     )
 
 
+def idle_trainer(stage: StageCheck, subject: Subject) -> str | None:
+    """Name a trainer that waits for samples beside generation that never catches up."""
+    log, plan = subject.log, subject.plan
+    if stage.name != "step" or log is None or not plan.flow.overlaps:
+        return None
+    idle, overlap = log.trainer_idle_fraction, subject.forecast.overlap
+    if idle is None or idle < IDLE_FRACTION:
+        return None
+    expected = f" ({overlap.trainer_waits_fraction:.0%} by forecast)" if overlap else ""
+    return (
+        f"idle trainer: {idle:.0%} of a step training waits for samples{expected}: generation is the slower side. More GPUs or "
+        "running sequences for it, samples of older weights (staleness), or parts of responses kept over syncs (in_flight) "
+        "shorten that; so does fewer GPUs' training at the same cost"
+    )
+
+
+def idle_engine(stage: StageCheck, subject: Subject) -> str | None:
+    """Name generation that stands still beside training, or under its bound of old weights."""
+    log, plan = subject.log, subject.plan
+    if stage.name != "step" or log is None or not plan.flow.overlaps:
+        return None
+    idle, overlap = log.generator_idle_fraction, subject.forecast.overlap
+    if idle is None or idle < IDLE_FRACTION:
+        return None
+    expected = f" ({overlap.generator_waits_fraction:.0%} by forecast)" if overlap else ""
+    return (
+        f"idle engine: {idle:.0%} of a step generation stands still{expected}: training is the slower side, or samples may be no "
+        f"older than {plan.staleness:g} updates. More GPUs for training, fewer for generation, or a larger staleness"
+    )
+
+
 def slow_stages(stage: StageCheck, subject: Subject) -> str | None:
     """Name the stage that makes most of what a step takes more."""
     if stage.name != "step" or subject.log is None:
@@ -277,7 +310,7 @@ def _is_nearer(stage: StageCheck, seconds: float) -> bool:
 GENERATION = ("generation", "actor.generate")
 SYNC = ("weight_sync", TRANSITION)
 CAUSES: tuple[Cause, ...] = (
-    expert_loop, tail, held_weight_sync, eager, padding, small_batch, offload, weight_sync, slow_stages, waiting,
+    expert_loop, tail, held_weight_sync, eager, padding, small_batch, offload, weight_sync, idle_trainer, idle_engine, slow_stages, waiting,
 )  # fmt: skip
 
 
@@ -457,6 +490,7 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
             *_notes(ran, steps.response_tokens, forecast),
             *_apart(steps),
             *_beside_notes(steps, plan, forecast),
+            *_idle_notes(judged[-1] if step else None, Subject(plan, ran.facts, forecast, steps)),
             *_trends(steps),
         ),
     )
@@ -648,6 +682,14 @@ def _apart(steps: LoggedSteps) -> tuple[str, ...]:
         f"{name} {show_seconds(each)}" for name, each in steps.beside_seconds.items()
     )
     return (f"steps are judged without {told} (a step on average over the log)",)
+
+
+def _idle_notes(step: StageCheck | None, subject: Subject) -> Iterator[str]:
+    """Yield which side stands still beside the other where the step is not slow, so that no cause says it."""
+    if step is not None and step.verdict != "slow":
+        yield from (
+            words for cause in (idle_trainer, idle_engine) if (words := cause(step, subject))
+        )
 
 
 def _beside_forecast(steps: LoggedSteps, forecast: Forecast) -> FrozenDict[str, float]:

@@ -408,7 +408,12 @@ def _evaluation(job: Job, folder: Path, place: JobPlace) -> Evaluation | None:
     }
     prompts = asked.prompts or work.prompts
     work = replace(work, prompts=prompts, samples_per_prompt=asked.samples_per_prompt)
-    return replace(asked, **_resolved_lengths("evaluation", given, work, folder, place))
+    found = _resolved_lengths("evaluation", given, work, folder, place)
+    return replace(
+        asked,
+        prompt_tokens=found.get("prompt_tokens"),
+        response_tokens=found.get("response_tokens"),
+    )
 
 
 def _resolved_lengths(
@@ -627,10 +632,11 @@ def _judge(job: Job, folder: Path, place: JobPlace) -> Rewards | None:
     if "reward" not in job.models:
         problem = "says how the reward model generates, and there is none"
         raise place.error(field, problem, allowed="with models.reward")
-    given = {"response_tokens": rewards.judge.response_tokens}
+    given: dict[str, Lengths] = {"response_tokens": rewards.judge.response_tokens}
     work = replace(job.workload, max_total_tokens=None, environments=())
     found = _resolved_lengths(field, given, work, folder, place)
-    return replace(rewards, judge=replace(rewards.judge, **found))
+    judge = replace(rewards.judge, response_tokens=found["response_tokens"])
+    return replace(rewards, judge=judge)
 
 
 def _function(spec: str | None, field: str, folder: Path, place: JobPlace) -> str | None:

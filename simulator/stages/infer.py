@@ -1,5 +1,7 @@
 """Forward passes over whole sequences, or a reward model's own generation about them, on a pool's GPUs."""
 
+import numpy as np
+
 from rlplan.results.forecast import CALL
 from rlplan.simulator.costs import layouts
 from rlplan.simulator.costs.calibrated import task_at_site
@@ -32,7 +34,7 @@ def layout_seconds(table: PlacedTasks) -> Floats:
     """
     if judging(table.any) is None:
         return layouts.layout_seconds(table)
-    return table.by(JUDGED_COLUMNS, _seconds)[0]
+    return np.asarray(table.by(JUDGED_COLUMNS, _seconds)[0])
 
 
 def _seconds(placed: PlacedTask) -> tuple[float]:

@@ -168,7 +168,10 @@ def changed(task="actor.update", **fields):
         (
             replace(
                 changed(),
-                job=replace(make_job(), rewards=Rewards(judge=JudgeModel(response_tokens=8))),
+                job=replace(
+                    make_job(),
+                    rewards=Rewards(function="digits", judge=JudgeModel(response_tokens=8)),
+                ),
             ),
             r"job\.rewards\.judge is on: this executor cannot: reward models that generate",
         ),

@@ -453,3 +453,29 @@ def test_validation_and_checkpoints_stand_beside_their_forecast(ran, expected, t
     assert (
         "validation: no forecast, since the job does not speak of it (evaluation)" in silent.notes
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("fully_async/trainer/idle_ratio", "idle trainer: 45% of a step training waits"),
+        ("fully_async/rollouter/idle_ratio", "idle engine: 45% of a step generation stands still"),
+    ],
+)
+def test_the_side_that_stands_still_beside_the_other_is_named(ran, expected, tmp_path, key, words):
+    job = ran.plan.job
+    pools = [
+        {"name": "train", "gpus": 4, "roles": ["actor", "reference"]},
+        {"name": "rollout", "gpus": 4, "roles": ["actor"]},
+    ]
+    tasks = {"actor.generate": {"pool": "rollout", "tp": 1, "dp": 4, "max_running": 256}}
+    text = {"job": "job.yaml", "pools": pools, "tasks": tasks, "mode": "async", "staleness": 1}
+    plan = complete(decode(PlanDraft, text, "plan"), job, ran.facts)
+    rows = [{**row, key: 0.45} for row in steps_of(expected, "verl")]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    found = check_steps(log, replace(ran, plan=plan))
+    told = (*found.notes, *(found.step.causes if found.step else ()))
+    assert sum(note.startswith(words) for note in told) == 1
+    sync = check_steps(log, ran)
+    assert not any("stands still" in note or "training waits" in note for note in sync.notes)
