@@ -40,7 +40,8 @@ def beside_of(settings: Settings, updates: int = 1) -> Beside:
     """Return what a configuration has beside its steps, by the settings that its framework's sheet has for that.
 
     Args:
-        updates: Of an iteration, for frameworks that count in updates (`steps_are_updates` of the sheet).
+        updates: Of an iteration, for frameworks that count in updates (`steps_are_updates` of the sheet, and how many there
+            are in all by its setting `updates_of_training`).
     """
     said = _Said(settings, updates if settings.sheet.steps_are_updates else 1)
     evaluation, checkpoints = _evaluation(said), _checkpoints(said)
@@ -99,7 +100,9 @@ class _Said:
 
 def _iterations(said: _Said) -> int | None:
     """Return the iterations of the training; None where nothing says it."""
-    iterations = said.every("steps")
+    iterations, updates = said.count("steps"), said.count("updates_of_training")
+    if iterations is None and updates is not None:
+        iterations = -(-updates // said.updates)
     return None if iterations is None or iterations > MOST_STEPS else iterations
 
 
