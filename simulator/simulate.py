@@ -9,7 +9,9 @@ from rlplan.simulator.capabilities import check_played
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.assemble import device_pools
 from rlplan.simulator.timeline.batches import batch_forecast
+from rlplan.simulator.timeline.beside import with_beside
 from rlplan.simulator.timeline.pool_memory import pool_memory
+from rlplan.simulator.timeline.speculating import with_speculation
 
 
 def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
@@ -20,7 +22,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     it is infeasible, and why.
 
     Where iterations overlap, the figures are those of the long run: they are played until their
-    lengths repeat.
+    lengths repeat. What a run does beside its iterations, validation and checkpoints, has figures of its own.
 
     Args:
         iterations: How many iterations the trace shows, beside those in which overlapping ones fill
@@ -39,5 +41,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     if plan.flow.by_sample:
         from rlplan.simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
 
-        return stream_forecast(placed, memory, iterations)
-    return batch_forecast(placed, memory, iterations)
+        forecast = stream_forecast(placed, memory, iterations)
+    else:
+        forecast = batch_forecast(placed, memory, iterations)
+    return with_beside(with_speculation(forecast, placed), placed)

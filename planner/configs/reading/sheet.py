@@ -239,6 +239,8 @@ class ConfigSheet:
         models: What stands in place of a model's name in the framework's own files, and the sheet that is meant.
         roles: Prefix of the keys of each role.
         role_follows: Roles that take another's size where they give none of their own.
+        steps_are_updates: Whether steps from one validation or checkpoint to the next are updates, of which an iteration may
+            have several.
         settings: What is no role's.
         algorithms: Those for which the `estimator` alone does not stand; the first counts whose words are all said.
         losses: Settings by the names of `rlplan.job.Hyperparameters`; the job gets what a configuration gives.
@@ -291,6 +293,7 @@ class ConfigSheet:
     models: FrozenDict[str, str] = FrozenDict()
     roles: FrozenDict[str, str] = FrozenDict()
     role_follows: FrozenDict[str, str] = FrozenDict()
+    steps_are_updates: bool = False
     settings: FrozenDict[str, Setting]
     algorithms: FrozenDict[str, AlgorithmWords] = FrozenDict()
     losses: FrozenDict[str, Setting] = FrozenDict()
