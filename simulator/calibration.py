@@ -162,7 +162,9 @@ def _fit(sums: Sequence[_Sum], spreads: Spreads) -> dict[str, Factor]:
     groups = [(name,) for name in names if name not in loose] + ([tuple(loose)] if loose else [])
     fitted: dict[str, Factor] = {}
     while groups:
-        own = _factors(sums, groups, np.array([_common_prior(sums, g, priors) for g in groups]), spreads)
+        own = _factors(
+            sums, groups, np.array([_common_prior(sums, g, priors) for g in groups]), spreads
+        )
         fitted |= {name: factor for name, (factor, _) in own.items()}
         gained = {group: own[group[0]][1] for group in groups}
         least = min(groups, key=gained.__getitem__)
