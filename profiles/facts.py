@@ -234,10 +234,10 @@ class DeviceFacts:
         per_node = min(ranks_per_node, ranks)
         if kind == "all_to_all" and per_node == ranks:
             kind = "all_gather"  # from each rank as many bytes, and the one that profiles measure
-        factor = self._links.get("intra-node" if per_node == ranks else "inter-node", NO_FACTOR)
+        factor = self.link_factor("intra-node" if per_node == ranks else "inter-node")
         line = self._points.line("collective", (kind, ranks, per_node))
         if line is not None:
-            return line.at(num_bytes) * factor.value
+            return line.at(num_bytes) * factor
         estimate = self._roofline.collective(
             kind,
             num_bytes,
@@ -245,7 +245,11 @@ class DeviceFacts:
             ranks_per_node=per_node,
             inter_node_bytes_per_second=inter_node_bytes_per_second,
         )
-        return estimate * factor.value
+        return estimate * factor
+
+    def link_factor(self, link: Link) -> float:
+        """Return a site's factor on exchanges that are limited by a link; 1 where it was not calibrated."""
+        return self._links.get(link, NO_FACTOR).value
 
     @remembered
     def model_pass(self, model_pass: ModelPass) -> Estimate | None:

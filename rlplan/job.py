@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
 
+from rlplan.dispatchers import DispatcherName
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import (
     AtLeastOne,
@@ -28,7 +29,7 @@ from rlplan.models import (
 from rlplan.sheets import DeviceSheet
 from rlplan.transfers import TransitionName
 from rlplan.units import bytes_per_second_from_gbps
-from rlplan.workload import Environment, Evaluation, Workload
+from rlplan.workload import Environment, Evaluation, Lengths, Workload
 
 Headroom = Annotated[float, Ge(0), Lt(1), NotBool()]
 
@@ -79,8 +80,12 @@ Beta = Annotated[float, Ge(0), Lt(1), NotBool()]
 RANDOM = "random"
 # What a trainer keeps of a model, as far as it can leave the GPUs.
 State = Literal["weights", "gradients", "optimizer"]
+# What of them a checkpoint holds.
+KeptState = Literal["weights", "optimizer"]
 # How a trainer computes a layer's experts.
 ExpertOrder = Literal["grouped", "one by one"]
+# What of a step CUDA graphs capture: parts of layers, what stands before experts (`router`), or all of it.
+Captured = Literal["attention", "mamba", "mlp", "router", "experts", "iteration"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +136,27 @@ class NodeGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeModel:
+    """Say that the reward model generates: it judges each response by a text of its own, from which the reward is read.
+
+    Attributes:
+        response_tokens: Lengths of what it writes.
+        instruction_tokens: What its prompts have beside the prompt and the response that they ask about.
+        samples: Judgements of each response.
+        engine: Engine that it generates with; None takes the job's.
+        max_running: Sequences that a replica of it runs at a time at most.
+        memory_fraction: Share of each GPU for it; None takes its engine's usual one.
+    """
+
+    response_tokens: Lengths
+    instruction_tokens: NonNegativeInt = 0
+    samples: AtLeastOne = 1
+    engine: str | None = None
+    max_running: AtLeastOne = 256
+    memory_fraction: Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rewards:
     """Say where rewards come from beside (or instead of) a reward model.
 
@@ -146,6 +172,7 @@ class Rewards:
         limit_seconds: After which a call is ended, whose reward is then 0; functions with a limit run in
             processes of their own.
         limit_bytes: Memory that a call may take, on top of its process's own; one that wants more gets 0.
+        judge: How the reward model generates; None where its score is one pass over each response.
         streamed: Whether a function is called for each response as soon as it has ended, while others
             are still generated, or for all of them after generation; None takes the framework's way.
     """
@@ -157,6 +184,7 @@ class Rewards:
     function_seconds_per_sample: NonNegative | None = None
     limit_seconds: Positive | None = None
     limit_bytes: AtLeastOne | None = None
+    judge: JudgeModel | None = None
     streamed: bool | None = None
 
 
@@ -289,6 +317,31 @@ class Failures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoints:
+    """Say how often a run writes what it trains to disk, what of it, and how fast that is.
+
+    Forecasts count it beside the iterations' own seconds. How often nodes fail, and what is lost then, says `failures`.
+
+    Attributes:
+        every: Iterations from one checkpoint to the next; None for one after the last iteration alone.
+        states: What is written of every model that is trained: whole weights, and what its optimizer steps.
+        node_bytes_per_second: At which one node writes; None is not known. There is no usual one: it is a site's.
+        total_bytes_per_second: Most that the disks take of all nodes together; None for no limit but the nodes'.
+        in_background: Whether training goes on once states are in host memory, and they are written meanwhile.
+    """
+
+    every: AtLeastOne | None = None
+    states: tuple[KeptState, ...] = ("weights", "optimizer")
+    node_bytes_per_second: Positive | None = None
+    total_bytes_per_second: Positive | None = None
+    in_background: bool = False
+
+    def due(self, iterations: int) -> int:
+        """Return how many checkpoints a run of so many iterations writes; the last iteration has one."""
+        return -(-iterations // self.every) if self.every else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PromptData:
     """Say how the prompts file is read.
 
@@ -338,6 +391,12 @@ class TrainerOptions:
             they are needed (FSDP2's off-load policy).
         experts: How a layer's experts are computed: all in one grouped product, or one by one, as layers of
             transformers before 5.0 have them.
+        dispatcher: How tokens reach experts on other ranks and come back (`rlplan/dispatchers/`); None takes the
+            engine's usual way.
+        overlaps_exchange: Whether that runs beside the computing of another micro-batch.
+        popularity_spread: Standard deviation of how often experts of a layer are chosen, over its mean; 0 where they
+            are balanced by force. None takes that of published traces.
+        graphs: What of a step is captured in CUDA graphs, so that the host does not launch it kernel by kernel.
     """
 
     weights: TrainingPrecision | None = None
@@ -348,9 +407,50 @@ class TrainerOptions:
     host_optimizer: Share = 0.0
     host_states: bool = False
     experts: ExpertOrder = "grouped"
+    dispatcher: DispatcherName | None = None
+    overlaps_exchange: bool = False
+    popularity_spread: NonNegative | None = None
+    graphs: tuple[Captured, ...] = ()
 
 
 USUAL_TRAINER = TrainerOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """Say how an engine guesses tokens ahead, which the model checks in one step (Leviathan et al. 2023, arXiv:2211.17192).
+
+    What is sampled stays as it is. How many tokens a step then gives is of a model, its draft and its texts, and falls as a
+    policy leaves its draft behind: an input, which engines log. While it is not said, forecasts are of generation without.
+
+    Attributes:
+        draft_tokens: Guessed before each step of the model.
+        acceptance_length: Tokens that such a step gives on average, its own one counted, as engines log it (vLLM: mean
+            acceptance length; SGLang: accept len).
+        acceptance: In its place: probability that a guess is accepted where those before it were.
+        draft: Model that guesses, named as the job's models are; None for `layers`.
+        layers: Layers of the model's own kind that guess a token: 1 is one of multi-token prediction, or EAGLE's; 0 is for
+            guesses that no model makes, as those from n-grams of the prompt.
+        draft_tp: Ranks that share the draft model; None is as many as share the model.
+    """
+
+    draft_tokens: AtLeastOne
+    acceptance_length: Annotated[float, Ge(1), NotBool()] | None = None
+    acceptance: Fraction | None = None
+    draft: str | ModelArchitecture | None = None
+    layers: NonNegativeInt = 1
+    draft_tp: AtLeastOne | None = None
+
+    @property
+    def tokens_per_step(self) -> float | None:
+        """Return the tokens that a step of the model gives on average; None where that is not known.
+
+        Of guesses that are each accepted with probability a, k at a time: (1 - a^(k + 1)) / (1 - a) (Leviathan et al.
+        2023, equation 1).
+        """
+        if self.acceptance_length is not None or self.acceptance is None:
+            return self.acceptance_length
+        return sum(self.acceptance**guess for guess in range(self.draft_tokens + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,7 +482,9 @@ class Job:
             named by a folder or an id.
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
         prompt_data: How it is read; None takes the usual of `PromptData`.
-        evaluation: For `execute`: how it looks, between iterations, at what the actor has learnt; None for not at all.
+        evaluation: How it looks, between iterations, at what the actor has learnt; None for not at all.
+        iterations: Of the whole run, for its forecast time and cost; None where that is open. For `execute` its options say it.
+        checkpoints: How often what is trained is written to disk, for forecasts; None counts none.
         framework: Name of a framework sheet: whose steps are forecast and searched. `rlplan execute` runs
             those of `rlplan`.
         old_log_prob: Where the log-probabilities of the policy that generated come from: its `engine`, or a
@@ -396,6 +498,7 @@ class Job:
             states.
         kv_cache: Number format of the engine's KV cache; None takes the engine's own, or that in which
             its activations are.
+        speculation: How the engine guesses tokens ahead; None for it does not.
         quantised_at: Where the weights that generate become narrow: at the `sender`, so that fewer bytes
             move, or at the `receiver`, as engines do that quantise what they load.
         constraint: For algorithms that keep a cost under a limit; None takes the usual.
@@ -426,6 +529,7 @@ class Job:
     precision: Precision | None = None
     rollout_precision: Precision | None = None
     kv_cache: TrainingPrecision | Literal["fp8"] | None = None
+    speculation: Speculation | None = None
     quantised_at: Literal["sender", "receiver"] = "receiver"
     rewards: Rewards | None = None
     hyperparameters: Hyperparameters = Hyperparameters()
@@ -438,6 +542,8 @@ class Job:
     prompts_file: str | None = None
     prompt_data: PromptData | None = None
     evaluation: Evaluation | None = None
+    iterations: AtLeastOne | None = None
+    checkpoints: Checkpoints | None = None
     tokenizer: str = "bytes"
     seed: NonNegativeInt = 0
     objective: str = "throughput"

@@ -69,7 +69,7 @@ class LearningRateSchedule:
 
 
 TrainingPrecision = Literal["fp32", "bf16", "fp16"]
-NarrowPrecision = Literal["fp8", "mxfp8"]
+NarrowPrecision = Literal["fp8", "mxfp8", "nvfp4"]
 Precision = TrainingPrecision | NarrowPrecision
 
 
@@ -99,6 +99,7 @@ PRECISIONS: dict[Precision, PrecisionPlan] = {
     "fp16": PrecisionPlan(weight_bytes=2, gradient_bytes=2, optimizer_bytes=12, master_bytes=4),
     "fp8": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
     "mxfp8": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
+    "nvfp4": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
 }
 
 # States of a trainer that keeps no master copy: weights, gradients and both of Adam's moments in one format
@@ -115,8 +116,13 @@ OptimizerKind = Literal["adam", "kahan-bf16"]
 KAHAN_BYTES = 6
 
 # Bytes of scales for each narrow weight: one in fp32 for a block of 128 x 128 (DeepSeek-AI 2024,
-# arXiv:2412.19437, section 3.3.2), or one of 8 bits for every 32 (OCP Microscaling Formats v1.0, table 1).
-SCALE_BYTES: dict[NarrowPrecision, float] = {"fp8": 4 / 128**2, "mxfp8": 1 / 32}
+# arXiv:2412.19437, section 3.3.2), or one of 8 bits for every 32 (OCP Microscaling Formats v1.0, table 1). NVFP4 has one of
+# 8 bits for every 16 weights of 4 bits (NVIDIA 2025, arXiv:2509.25149, section 2), half a byte less than `weight_bytes` has.
+SCALE_BYTES: dict[NarrowPrecision, float] = {
+    "fp8": 4 / 128**2,
+    "mxfp8": 1 / 32,
+    "nvfp4": 1 / 16 - 1 / 2,
+}
 
 
 # The format of what is not quantised beside products of each: activations between kernels, attention
@@ -128,6 +134,7 @@ WIDE: dict[Precision, TrainingPrecision] = {
     "fp16": "fp16",
     "fp8": "bf16",
     "mxfp8": "bf16",
+    "nvfp4": "bf16",
 }
 
 
@@ -205,12 +212,19 @@ class Elementwise:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """Exchange a tensor of `num_bytes` (in full) within the group."""
+    """Exchange a tensor of `num_bytes` (in full) within the group.
+
+    Attributes:
+        copies: Times that a row is in it, for ranks that may be the same.
+        uneven: Its bytes over those of the mean rank.
+    """
 
     name: str
     kind: CollectiveKind
     num_bytes: float
     group: Group = "tp"
+    copies: int = 1
+    uneven: float = 1.0
 
 
 Operator = Gemm | Attention | Scan | Elementwise | Collective
@@ -226,6 +240,7 @@ class Shard:
         context_exchange: How context-parallel ranks attend: each gathers keys and values, or gets some
             heads of all tokens (Ulysses; Jacobs et al. 2023, arXiv:2309.14509, section 3).
         value_bytes: Bytes of one weight or activation.
+        popularity_spread: Of experts (`rlplan.parts.experts`); None is that of published traces.
     """
 
     tp: int = 1
@@ -235,6 +250,7 @@ class Shard:
     context_exchange: ContextExchange = "gather"
     value_bytes: int = 2
     sequence_parallel: bool = False
+    popularity_spread: float | None = None
 
     @property
     def expert_width(self) -> int:

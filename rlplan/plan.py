@@ -28,7 +28,7 @@ BUCKET_BYTES = 64 * MIB
 # With these of all tasks a plan's file leaves nothing to choose: what else it leaves out has its default.
 WHOLE_LAYOUT = ("pool", "tp", "pp", "dp", "engine")
 
-Recompute = Literal["none", "selective", "alternate", "full", "full-offload"]
+Recompute = Literal["none", "selective", "alternate", "full", "full-offload", "experts"]
 Mode = Literal["sync", "streaming", "one-step-off", "async"]
 InFlight = Literal["drain", "keep", "recompute"]
 
@@ -141,7 +141,8 @@ class TaskPlan:
             sequences: `micro_batch`.
         chunks: Chunks of layers of each pipeline stage, which interleave its schedule (train).
         recompute: What the backward pass computes again (train); `alternate` is every other layer,
-            `full-offload` keeps the inputs of layers in host memory until then.
+            `full-offload` keeps the inputs of layers in host memory until then, `experts` is what `selective` is and
+            all of layers' experts.
         zero: ZeRO stage over the data-parallel ranks (train; 3 is fully sharded).
         shard_ranks: Ranks of each group that shards states among itself, where groups hold copies
             (hybrid sharding); None is all dp * cp.

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from rlplan.dispatchers import DEFAULT_DISPATCHER, DispatcherName
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Positive
+from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Positive, Share
 from rlplan.models import ContextExchange, Precision, TrainingPrecision
 from rlplan.units import gib_from_bytes
 
@@ -408,6 +409,13 @@ class EngineSheet:
         tp_leaves_nodes: Whether tensor parallelism may span nodes.
         zero_stages: ZeRO stages that it offers.
         recompute_modes: Recomputation modes that it offers.
+        dispatcher: How tokens reach experts on other ranks where a job does not say it (`rlplan/dispatchers/`).
+        exchange_overlap_fraction: Share of exchanges between experts that hides behind computing where a job says that
+            they overlap; None where nobody knows.
+        router_launch_share: Share of the host's time to launch a layer's experts which a CUDA graph of what stands before
+            them saves.
+        fuses_expert_casts: Whether products of experts quantise what comes after them in the same kernel.
+        narrow_launch_factor: Times as long as the host takes to launch a layer whose products are in a narrow format.
         copies_inputs_in_turn: Whether kernels wait while inputs of layers are copied to host memory and back;
             else copies run beside them.
         sequence_parallel: Whether TP regions shard norms and residuals over the sequence.
@@ -474,8 +482,13 @@ class EngineSheet:
     tp_leaves_nodes: bool = False
     zero_stages: tuple[Literal[0, 1, 2, 3], ...] = (0,)
     recompute_modes: tuple[
-        Literal["none", "selective", "alternate", "full", "full-offload"], ...
+        Literal["none", "selective", "alternate", "full", "full-offload", "experts"], ...
     ] = ("none",)
+    dispatcher: DispatcherName = DEFAULT_DISPATCHER
+    exchange_overlap_fraction: Share | None = None
+    router_launch_share: Share = 0.0
+    narrow_launch_factor: Positive = 1.0
+    fuses_expert_casts: bool = False
     copies_inputs_in_turn: bool = False
     sequence_parallel: bool = False
     fused_attention: bool = True

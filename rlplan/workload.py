@@ -385,25 +385,44 @@ class Environment:
 class Evaluation:
     """Say on which prompts, that nothing is learnt from, an actor is judged, how often and how.
 
-    `rlplan execute` does it before the first iteration, after every so many, and after the last. No forecast counts it.
+    It stands between iterations: before the first one, after every so many, and after the last. Forecasts count it beside
+    the iterations' own seconds, where it is said how many prompts there are.
 
     Attributes:
-        prompts_file: Held-out prompts, a file like the job's `prompts_file`, read as `prompt_data` says.
-        every: Iterations from one evaluation to the next.
+        prompts_file: For `execute`: held-out prompts, a file like the job's `prompts_file`, read as `prompt_data` says.
+        prompts: For forecasts: how many there are; None is not known, and an evaluation's seconds then neither.
+        every: Iterations from one evaluation to the next; None for none between the first and the last.
+        before_first: Whether there is one before the first iteration.
+        after_last: Whether there is one after the last iteration, whatever its number.
         samples_per_prompt: Responses to each prompt.
+        prompts_at_a_time: For forecasts: prompts that are answered together, before the next ones begin; None is all.
+        prompt_tokens: For forecasts: lengths of its prompts; None takes those of the job's workload.
+        response_tokens: For forecasts: lengths of its responses; None takes those of the job's workload.
         temperature: At which they are sampled; 0 takes the likeliest tokens.
         function: Reward function that judges, named like `rewards.function`; None takes that.
         correct_from: Score from which a response counts as right.
         shown_prompts: Prompts, the first ones, whose responses are kept as text.
     """
 
-    prompts_file: str
-    every: AtLeastOne = 10
+    prompts_file: str | None = None
+    prompts: AtLeastOne | None = None
+    every: AtLeastOne | None = 10
+    before_first: bool = True
+    after_last: bool = True
     samples_per_prompt: AtLeastOne = 1
+    prompts_at_a_time: AtLeastOne | None = None
+    prompt_tokens: Lengths | None = None
+    response_tokens: Lengths | None = None
     temperature: NonNegative = 0.0
     function: str | None = None
     correct_from: Number = 1.0
     shown_prompts: AtLeastOne = 8
+
+    def due(self, iterations: int) -> int:
+        """Return how many evaluations a run of so many iterations has."""
+        between = iterations // self.every if self.every else 0
+        at_end = bool(self.every) and iterations % (self.every or 1) == 0
+        return self.before_first + between + (self.after_last and not at_end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

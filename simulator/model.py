@@ -38,8 +38,9 @@ from rlplan.parts import CachedSequence, LayerPart, attention_of, parts_of
 from rlplan.plan import Recompute
 from rlplan.sheets import USUAL_MEMORY, ExpertLoop, LogitTensors, TrainerMemory
 
+ROUTER = "router"
 # Matrices that choose experts stay as they are: neither trainers nor engines have adapters for them.
-UNTOUCHED = ("router",)
+UNTOUCHED = (ROUTER,)
 
 SUMMED_TENSORS = 2  # an adapter's product, and the same scaled
 
@@ -217,20 +218,22 @@ def _backward(operator: Operator) -> Operators:
         num_bytes = operator.num_bytes * BACKWARD_BYTES_RATIO
         return (Elementwise(operator.name, num_bytes, operator.kernels, operator.permutes),)
     if isinstance(operator, Collective):
-        kind = TRANSPOSED_COLLECTIVE[operator.kind]
-        return (Collective(operator.name, kind, operator.num_bytes, operator.group),)
+        return (replace(operator, kind=TRANSPOSED_COLLECTIVE[operator.kind]),)
     return (operator,)
 
 
-def with_casts(forward: Operators, value_bytes: int) -> Operators:
+def with_casts(forward: Operators, value_bytes: int, *, experts: bool = True) -> Operators:
     """Return a forward list in which kernels of their own quantise every product's input.
 
     Scaling dynamically reads it twice, for its largest value and for the quotient, and writes it once in
     8 bits (torchao, `torchao.float8`, README: dynamic scaling). Weights change once an update only.
+
+    Args:
+        experts: Whether inputs of a layer's experts are among them; kernels before them may do it on their way.
     """
     found: list[Operator] = []
     for operator in forward:
-        if isinstance(operator, Gemm):
+        if isinstance(operator, Gemm) and (experts or operator.count == 1):
             values = operator.m * operator.k * operator.count
             num_bytes = values * (2 * value_bytes + NARROW_BYTES)
             found.append(Elementwise(f"{operator.name} cast", num_bytes, kernels=2))
@@ -255,17 +258,23 @@ def recomputed_operators(forward: Operators, recompute: str, *, fused_attention:
 
     `full` repeats the whole layer from its input, wherever that is kept, and so does `alternate` for
     every other layer. `selective` repeats what is cheap to compute and big to keep: the memory-bound
-    operators, and the attention core unless the kernel is fused and does so by itself (Korthikanti et
-    al. 2022, section 5).
+    operators but those that bring tokens to experts, whose inputs are kept, and the attention core unless the kernel is fused and does so by itself (Korthikanti et
+    al. 2022, section 5). `experts` repeats that, and all of a layer's experts from their router on.
     """
     if recompute == "none":
         return ()
     if recompute in ("full", "full-offload", "alternate"):
         return forward
+    if recompute == "experts":
+        names = [operator.name for operator in forward]
+        first = names.index(ROUTER) if ROUTER in names else len(names)
+        cheap = recomputed_operators(forward[:first], "selective", fused_attention=fused_attention)
+        return cheap + forward[first:]
     return tuple(
         operator
         for operator in forward
-        if isinstance(operator, Elementwise | Scan)
+        if (isinstance(operator, Elementwise) and not operator.permutes)
+        or isinstance(operator, Scan)
         or (isinstance(operator, Attention) and not fused_attention)
     )
 
@@ -487,7 +496,8 @@ def layer_activation_bytes(model: ModelArchitecture, batch: KeptBatch, recompute
 
     `none` keeps the inputs of both norms, of all matrix products, of attention and of the MLP's
     activation; `selective` makes the outputs of norms and activation (and unfused scores) again,
-    `full` everything but the layer's input, which `full-offload` keeps in host memory.
+    `full` everything but the layer's input, which `full-offload` keeps in host memory; `experts` is as
+    `selective`, and keeps of experts but their input.
     """
     if recompute == OFFLOADED:
         return 0
@@ -498,6 +508,8 @@ def layer_activation_bytes(model: ModelArchitecture, batch: KeptBatch, recompute
         return round(row)
     keeps_products = recompute == "none"
     parts = _part_bytes(model, batch, keeps_products=keeps_products)
+    if recompute == "experts" and model.feed_forward_part == "experts":
+        parts[-1] = 0
     rows = len(parts) * (2 if keeps_products else 1)
     return round(rows * row + sum(parts))
 

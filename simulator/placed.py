@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -158,13 +158,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Zero = Literal[0, 1, 2, 3]
 
-RECOMPUTES: Final[tuple[Recompute, ...]] = (
-    "none",
-    "selective",
-    "alternate",
-    "full",
-    "full-offload",
-)
+RECOMPUTES: Final[tuple[Recompute, ...]] = get_args(Recompute)
 
 
 def whole(numbers: Floats) -> Ints:

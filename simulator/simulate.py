@@ -19,8 +19,10 @@ from rlplan.rules.rule import Capability, refuse_first
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.agenda import Entry, agenda_of, learnt_plan
 from rlplan.simulator.timeline.assemble import assemble, batch_tokens, device_pools
+from rlplan.simulator.timeline.beside import with_beside
 from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun
 from rlplan.simulator.timeline.pool_memory import pool_memory
+from rlplan.simulator.timeline.speculating import with_speculation
 from rlplan.trace import Trace
 from rlplan.workload import Workload
 
@@ -47,7 +49,7 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     it is infeasible, and why.
 
     Where iterations overlap, the figures are those of the long run: they are played until their
-    lengths repeat.
+    lengths repeat. What a run does beside its iterations, validation and checkpoints, has figures of its own.
 
     Args:
         iterations: How many iterations the trace shows, beside those in which overlapping ones fill
@@ -66,8 +68,10 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     if plan.flow.by_sample:
         from rlplan.simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there
 
-        return stream_forecast(placed, memory, iterations)
-    return batch_forecast(placed, agenda_of(placed), memory, iterations)
+        forecast = stream_forecast(placed, memory, iterations)
+    else:
+        forecast = batch_forecast(placed, agenda_of(placed), memory, iterations)
+    return with_beside(with_speculation(forecast, placed), placed)
 
 
 def batch_forecast(

@@ -8,8 +8,8 @@ from rlplan.dataflow import Task
 from rlplan.estimate import Estimate
 from rlplan.evals.rows import fitted_on, row_key
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup
-from rlplan.models import ModelArchitecture, TrainingPrecision
+from rlplan.job import USUAL_TRAINER, Job, NodeGroup, TrainerOptions
+from rlplan.models import ModelArchitecture, Precision
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.planner.measured.rows import Record, forecast_row, skipped_row
 from rlplan.profiles.facts import Facts, load_facts
@@ -32,16 +32,24 @@ class Pretraining:
         engine: Name of the engine sheet, or the sheet itself while its constants are fitted.
         global_batch: Sequences of an iteration.
         network_bytes_per_second: Network of one node, all its cards together, one direction.
+        node_gpus: GPUs of a node.
+        linked_gpus: GPUs, of several nodes, that reach each other over the link inside a node; 0 is those of a node.
+        ep: Ranks that share out experts, each of them whole.
+        options: How the trainer brings tokens to experts, and what it captures in graphs.
     """
 
     model: ModelArchitecture
     engine: str
     device: str
-    precision: TrainingPrecision
+    precision: Precision
     gpus: int
     network_bytes_per_second: float
+    node_gpus: int = NODE_GPUS
+    linked_gpus: int = 0
     tp: int = 1
     pp: int = 1
+    cp: int = 1
+    ep: int = 1
     dp: int = 1
     chunks: int = 1
     zero: int = 0
@@ -49,6 +57,7 @@ class Pretraining:
     global_batch: int
     sequence_tokens: int
     recompute: Recompute
+    options: TrainerOptions = USUAL_TRAINER
 
     @property
     def label(self) -> str:
@@ -78,6 +87,14 @@ def iteration_seconds(run: Pretraining, engines: dict[str, EngineSheet] | None =
     Args:
         engines: Sheets that take the place of the catalog's, while their constants are fitted.
     """
+    parts = iteration_parts(run, engines)
+    return cost_of(parts).total
+
+
+def iteration_parts(
+    run: Pretraining, engines: dict[str, EngineSheet] | None = None
+) -> dict[str, Estimate]:
+    """Return the forecast of an iteration by cause."""
     job = _job(run)
     facts = _facts(run.device)
     if engines is not None:
@@ -87,20 +104,24 @@ def iteration_seconds(run: Pretraining, engines: dict[str, EngineSheet] | None =
         tp=run.tp,
         pp=run.pp,
         dp=run.dp,
+        cp=run.cp,
+        ep=run.ep,
+        expert_tp=1 if run.ep > 1 else None,
         engine=run.engine,
         micro_batch=run.micro_batch,
         chunks=run.chunks,
         zero=run.zero,  # type: ignore[arg-type]
         recompute=run.recompute,
     )
-    site = Site(run.device, run.gpus, NODE_GPUS, run.network_bytes_per_second / NODE_GPUS)
+    network = run.network_bytes_per_second / run.node_gpus
+    site = Site(run.device, run.gpus, run.linked_gpus or run.node_gpus, network)
     parts = update_parts(PlacedTasks.of(PlacedTask(TASK, layout, site, job, facts)))
-    return cost_of({name: part.row(0) for name, part in parts.items()}).total
+    return {name: part.row(0) for name, part in parts.items()}
 
 
 @lru_cache(maxsize=4096)
 def _job(run: Pretraining) -> Job:
-    nodes = -(-run.gpus // NODE_GPUS)
+    nodes = -(-run.gpus // run.node_gpus)
     return Job(
         name="pre-training",
         algorithm="grpo",
@@ -109,11 +130,12 @@ def _job(run: Pretraining) -> Job:
         cluster=(
             NodeGroup(
                 gpu=run.device,
-                gpus_per_node=NODE_GPUS,
+                gpus_per_node=run.node_gpus,
                 nodes=nodes,
             ),
         ),
         precision=run.precision,
+        trainers=FrozenDict({"actor": run.options}),
     )
 
 

@@ -51,6 +51,8 @@ UNSYNCED = Capability("evaluations between two syncs of weights")
 OVER_PROVISIONING = Capability("more responses begun than are learnt from")
 FRAMEWORK = Capability("steps of another framework")
 TOKEN_BUDGET = Capability("micro-batches of so many tokens")
+JUDGES = Capability("reward models that generate")
+SPECULATION = Capability("guessing tokens ahead")
 ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
 ENGINE = Capability("running under this engine")
@@ -103,9 +105,7 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
         if value not in (None, precision):
             instead = f"it generates in the format that it trains in, {precision}"
             yield GENERATED_FORMAT.lacked_by(HERE, f"job.{field}", value, instead)
-    if plan.job.rewards and plan.job.rewards.streamed:
-        instead = "it calls functions when all responses are there"
-        yield STREAMED.lacked_by(HERE, "job.rewards.streamed", "true", instead)
+    yield from _lacks_for_rewards_and_guesses(plan)
     yield from _lacks_for_transition(plan)
     for task in tasks_of(load_algorithm(plan.job.algorithm), plan.job):
         if task.has_model:
@@ -115,6 +115,18 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
             if task.trains and plan.job.adapter(task.role) is not None:
                 yield from _lacks_for_adapters(plan, task)
     yield from lacks_of_vllm(plan, on_cpu=plan.pool_of("actor.generate").device == CPU)
+
+
+def _lacks_for_rewards_and_guesses(plan: Plan) -> Iterator[CapabilityError]:
+    if plan.job.speculation is not None:
+        instead = "it samples token by token"
+        yield SPECULATION.lacked_by(HERE, "job.speculation", "on", instead)
+    if plan.job.rewards and plan.job.rewards.judge:
+        instead = "its reward models score in one pass"
+        yield JUDGES.lacked_by(HERE, "job.rewards.judge", "on", instead)
+    if plan.job.rewards and plan.job.rewards.streamed:
+        instead = "it calls functions when all responses are there"
+        yield STREAMED.lacked_by(HERE, "job.rewards.streamed", "true", instead)
 
 
 def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:
@@ -194,7 +206,7 @@ def _lacks_for_streams(plan: Plan) -> Iterator[CapabilityError]:
             instead = f"run {algorithm.name} in mode sync or one-step-off"
             yield capability.lacked_by(HERE, "mode", plan.mode, instead)
     evaluation = plan.job.evaluation
-    if evaluation is not None and evaluation.every % plan.sync_every:
+    if evaluation is not None and (evaluation.every or 0) % plan.sync_every:
         instead = f"what generates has new weights every {plan.sync_every} iterations: a multiple"
         yield UNSYNCED.lacked_by(HERE, "job.evaluation.every", evaluation.every, instead)
     if layout.pp > 1:

@@ -50,9 +50,12 @@ class Evaluations:
         Args:
             ends: Whether it stops there.
         """
-        if self._evaluation is None:
+        asked = self._evaluation
+        if asked is None:
             return False
-        wanted = ends or done in (0, self._iterations) or done % self._evaluation.every == 0
+        last = asked.after_last and (ends or done == self._iterations)
+        between = done > 0 and asked.every is not None and done % asked.every == 0
+        wanted = last or between or (done == 0 and asked.before_first)
         return wanted and all(row["iteration"] != done for row in self.rows)
 
     @property

@@ -382,6 +382,11 @@ def held_out_of(
         return None
     found: list[UserError] = list(_contradictions(job))
     prompts: Prompts | None = None
+    if evaluation.prompts_file is None:
+        problem = "is missing: an evaluation is run on its own prompts"
+        found.append(FileError("job", problem, field="evaluation.prompts_file", allowed="a file"))
+        mistakes += found
+        return None
     try:
         rows = load_prompts(folder / evaluation.prompts_file, job.prompt_data, found.append)
         found += missing_columns(rows, columns)

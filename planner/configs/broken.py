@@ -8,6 +8,7 @@ from rlplan.models import ModelArchitecture
 from rlplan.planner.configs.frameworks import has, load_part
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.unknown_keys import nearest_key, older_keys, unknown_keys
 from rlplan.profiles.catalog import load_model, model_names
 
 
@@ -89,3 +90,16 @@ def actor_of(settings: Settings) -> ModelArchitecture | None:
 def divides(part: int, whole: int) -> bool:
     """Tell whether a size, at least 1, divides a number."""
     return part >= 1 and whole % part == 0
+
+
+def keys_are_known(settings: Settings) -> Iterator[Broken]:
+    """Give no key that a framework's classes do not have: its start stops at it, unless a copy has more."""
+    sheet, known = settings.sheet, set(settings.sheet.every_key())
+    for key, until in older_keys(settings):
+        problem = f"is a key of versions up to {until}, and {sheet.version} stops at it"
+        yield Broken(key=key, problem=problem, allowed="what it is called now", stops=False)
+    for key in unknown_keys(settings):
+        nearest = nearest_key(key, known)
+        if nearest is not None:
+            problem = f"is no key of {sheet.title} {sheet.version}, which stops at it unless your copy has it"
+            yield Broken(key=key, problem=problem, allowed=nearest, stops=False)

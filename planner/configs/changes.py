@@ -138,7 +138,7 @@ def argument(settings: Settings, key: str, value: object) -> tuple[str, ...] | N
     """
     sheet, given = settings.sheet, settings.flat.get(key)
     older = next((old for old, new in sheet.older.items() if new == key), "")
-    flags = sheet.arguments == "flags"
+    flags = sheet.arguments != "hydra"
     has_older = flags and any(each.older for each in settings.flat.values())
     name = (given.older if given is not None else older if has_older else "") or key
     if flags:
@@ -533,6 +533,8 @@ def _is_known(size: str, own: RoleSettings) -> bool:
     if size in own.names:
         return True
     actor = own.settings.of(own.trainer, "actor")
+    if "micro_batch" not in own.names:
+        return False
     shares = own.key_of("micro_batch") == actor.key_of("micro_batch")
     return shares and size in own.settings.sheet.settings
 

@@ -11,6 +11,7 @@ from rlplan.files.writing import plain
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.explain import Shortage, first_shortage
+from rlplan.planner.configs.beside import MOST_STEPS
 from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.changes import GENERATE, RetypedConfiguration
 from rlplan.planner.configs.frameworks import absent, has
@@ -111,8 +112,6 @@ UNSURE: Final = 0.03
 # An engine that wakes beside trainers fills its share, and what their allocators keep is known least: where less than
 # what searches leave free is left, seven of ten ran out.
 LEFT_BESIDE_ENGINE: Final = USUAL_HEADROOM
-# A limit of steps that no training reaches stands for none.
-MOST_STEPS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

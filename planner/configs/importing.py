@@ -14,6 +14,7 @@ from rlplan.files.writing import plain
 from rlplan.job import USUAL_TRAINER, Job, Role, TrainerOptions
 from rlplan.models import ModelArchitecture
 from rlplan.plan import PlanDraft
+from rlplan.planner.configs.beside import beside_of
 from rlplan.planner.configs.frameworks import load_part
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.configuration import read_configuration
@@ -24,6 +25,7 @@ from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy
 from rlplan.planner.configs.reading.versions import set_version
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of, unusual, usual_prompt_tokens
 from rlplan.planner.configs.shell.commands import Evaluated
+from rlplan.planner.configs.speculating import speculation_of
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
 from rlplan.profiles.sheets import nearest_models
 
@@ -328,7 +330,9 @@ def imported_run(
     for role, model in known.items() if least_positions else ():
         whole = _architecture(model)
         known[role] = replace(whole, max_positions=max(whole.max_positions, least_positions))
-    job = replace(job, models=FrozenDict(known), trainers=_of_experts(job, known))
+    beside = beside_of(settings, run.work.updates * run.work.epochs)
+    job = beside.in_job(replace(job, models=FrozenDict(known), trainers=_of_experts(job, known)))
+    job = replace(job, speculation=speculation_of(settings))
     try:
         resolved = resolve_job(job, Path(), file=settings.file)
     except FileError as error:
@@ -342,7 +346,7 @@ def imported_run(
         keys=keys,
         settings=settings,
         run=run,
-        notes=(*_notes(run, settings, keys), *_expert_notes(resolved), *guesses),
+        notes=(*_notes(run, settings, keys), *_expert_notes(resolved), *beside.notes, *guesses),
         guesses=guesses,
     )
 

@@ -1,10 +1,12 @@
 """Sizes that frameworks have in common: copies of a model, micro-batches, off-loading, engines without graphs."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, cast
 
-from rlplan.job import Role, State, TrainerOptions
+from rlplan.dispatchers import DEFAULT_DISPATCHER
+from rlplan.job import Captured, Role, State, TrainerOptions
 from rlplan.models import Adapter, TrainingPrecision
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.plans.trained import TrainerSizes
@@ -18,6 +20,22 @@ ONLY_READ: Final = ("reference", "reward")
 # Of GPUs on which vLLM decodes many sequences at a time by itself; how many it does there, and on others.
 LARGE_MEMORY_BYTES: Final = 70 * GIB
 MOST_RUNNING, FEW_RUNNING = 1024, 256
+# Megatron's dispatcher whose backend is named beside it.
+FLEXIBLE: Final = "flex"
+# Megatron's kinds of CUDA graphs that are of layers or their parts (`--cuda-graph-impl`), and what their scopes capture.
+LAYERS_OF_GRAPHS: Final = ("local", "transformer_engine")
+GRAPHED: Final[Mapping[str, Captured]] = {
+    "attn": "attention",
+    "mamba": "mamba",
+    "mlp": "mlp",
+    "moe": "experts",
+    "moe_router": "router",
+    "moe_preprocess": "router",
+    "full_iteration": "iteration",
+}
+WHOLE_LAYERS: Final[tuple[Captured, ...]] = ("attention", "mamba", "mlp", "experts")
+# GPUs of a node, the usual first, where a configuration says only how many there are.
+NODE_SIZES: Final = (8, 4, 2, 1)
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
 EAGER: Final = "{}-eager"
 
@@ -33,6 +51,19 @@ def divided(settings: Settings, key: str, gpus: int, model_gpus: int) -> int:
         problem = f"{taken}, which do not divide the pool's {gpus}"
         raise settings.refused_key(key, problem, "sizes whose product divides it")
     return gpus // model_gpus
+
+
+def nodes_of(gpus: int, largest: int = 1) -> tuple[int, int]:
+    """Return GPUs of a node, and nodes, of so many GPUs: few of them stand together in one.
+
+    Args:
+        largest: GPUs that a node is known to have at least.
+    """
+    most = max(*NODE_SIZES, largest)
+    if gpus <= most:
+        return gpus, 1
+    per_node = next(size for size in (most, *NODE_SIZES) if gpus % size == 0)
+    return per_node, gpus // per_node
 
 
 def updates_of(settings: Settings, samples: int) -> int:
@@ -98,7 +129,12 @@ def trainer_options(own: RoleSettings, logits: str | None = None) -> TrainerOpti
         logits=logits,
         host_states=own.on("cpu_offload"),
         experts="one by one" if own.on("experts_one_by_one") else "grouped",
+        popularity_spread=0.0 if own.on("experts_balanced") else None,
+        graphs=_graphs(own),
     )
+    if own.whole("ep") > 1:
+        overlaps = own.on("overlaps_exchange")
+        options = replace(options, dispatcher=_dispatcher(own), overlaps_exchange=overlaps)
     if own.role in ONLY_READ:
         return options
     weights, states = own.on("param_offload"), own.on("optimizer_offload")
@@ -110,6 +146,34 @@ def trainer_options(own: RoleSettings, logits: str | None = None) -> TrainerOpti
         fraction = own.share("host_fraction", 1.0)
         offloads = offloads if weights or states else ("optimizer",)
     return replace(options, offloads=offloads, host_optimizer=fraction)
+
+
+def _dispatcher(own: RoleSettings) -> str | None:
+    """Return how a role's tokens reach experts; None is the engine's usual way.
+
+    Megatron's flexible dispatcher (`flex`) takes DeepEP where nothing names a backend (transformer_config.py), and the
+    older switch of DeepEP wants that dispatcher; others look at no backend.
+    """
+    kind = FLEXIBLE if own.on("deepep") else own.value("dispatcher")
+    if kind != FLEXIBLE:
+        return None if kind in (None, DEFAULT_DISPATCHER) else str(kind)
+    return str(own.value("flex_backend") or "deepep")
+
+
+def _graphs(own: RoleSettings) -> tuple[Captured, ...]:
+    """Return what a role's trainer captures in CUDA graphs, by Megatron's words.
+
+    Without a scope graphs are of whole layers; what is not known of a scope has no part of its own here.
+    """
+    kind = str(own.value("graphs") or "none").lower()
+    if kind == "full_iteration":
+        return ("iteration",)
+    if kind not in LAYERS_OF_GRAPHS:
+        return ()
+    given = own.value("graph_scope")
+    words = re.findall(r"[a-z_]+", str(given).lower()) if given else []
+    found = [GRAPHED[word] for word in words if word in GRAPHED]
+    return tuple(dict.fromkeys(found if words else WHOLE_LAYERS))
 
 
 def models_of(

@@ -408,7 +408,9 @@ def least_seconds(
     each = steps.host_seconds(1) - first
     host = first * num_steps + each * (load.sequences + load.decoded_tokens)
     longer = np.maximum(device, host)
-    return np.asarray(longer if steps.overlaps else device + host)
+    whole = longer if steps.overlaps else device + host
+    # A step that checks guesses takes no less than one without, and gives so many tokens.
+    return np.asarray(whole / steps.tokens_per_step)
 
 
 @lru_cache(maxsize=16384)

@@ -30,7 +30,6 @@ from rlplan.planner.placements.arrangements import Arranged
 from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.simulator.costs.layouts import layout_seconds
 from rlplan.simulator.memory.task_memory import COMMUNICATORS, GRADIENTS_SHARDED, layout_memory
 from rlplan.simulator.placed import (
     COLUMNS,
@@ -44,6 +43,7 @@ from rlplan.simulator.placed import (
     Site,
     Zero,
 )
+from rlplan.simulator.stages.infer import layout_seconds
 from rlplan.stages import Stage
 
 Rows = npt.NDArray[Any]

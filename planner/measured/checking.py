@@ -24,7 +24,7 @@ from rlplan.planner.requests.drafts import read_draft
 from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.catalog import load_engine, load_job
 from rlplan.profiles.facts import Facts, load_facts
-from rlplan.results.forecast import Forecast
+from rlplan.results.forecast import CHECKPOINTS, Forecast
 from rlplan.results.measurement import LoggedSteps, MeasuredRun, StageCheck, StepCheck, Verdict
 from rlplan.results.stored import PLAN_FILE, is_run, read_run
 from rlplan.simulator.costs.passes import STATES_AWAY, STATES_BACK
@@ -32,7 +32,7 @@ from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.simulator.validation import compare
 from rlplan.simulator.workload import statistics_of
-from rlplan.units import show_seconds
+from rlplan.units import show_bytes, show_seconds
 from rlplan.workload import longest, mean_length
 
 # A longest response of more times the mean leaves most of a batch's running slots empty at its end: of lengths
@@ -40,6 +40,8 @@ from rlplan.workload import longest, mean_length
 TAIL_TIMES = 3.0
 # Shares of a stage or of responses that are worth a word.
 TOLD_FRACTION = 0.03
+# Of a step that one side stands still beside the other.
+IDLE_FRACTION = 0.1
 # What a stage takes if padding, or an eager engine, is all that explains it lies as near to what it took.
 NEAR_FRACTION = 0.25
 # A change that gains less of a stage is not worth a try.
@@ -174,6 +176,37 @@ def weight_sync(stage: StageCheck, subject: Subject) -> str | None:
     )
 
 
+def idle_trainer(stage: StageCheck, subject: Subject) -> str | None:
+    """Name a trainer that waits for samples beside generation that never catches up."""
+    log, plan = subject.log, subject.plan
+    if stage.name != "step" or log is None or not plan.flow.overlaps:
+        return None
+    idle, overlap = log.trainer_idle_fraction, subject.forecast.overlap
+    if idle is None or idle < IDLE_FRACTION:
+        return None
+    expected = f" ({overlap.trainer_waits_fraction:.0%} by forecast)" if overlap else ""
+    return (
+        f"idle trainer: {idle:.0%} of a step training waits for samples{expected}: generation is the slower side. More GPUs or "
+        "running sequences for it, samples of older weights (staleness), or parts of responses kept over syncs (in_flight) "
+        "shorten that; so does fewer GPUs' training at the same cost"
+    )
+
+
+def idle_engine(stage: StageCheck, subject: Subject) -> str | None:
+    """Name generation that stands still beside training, or under its bound of old weights."""
+    log, plan = subject.log, subject.plan
+    if stage.name != "step" or log is None or not plan.flow.overlaps:
+        return None
+    idle, overlap = log.generator_idle_fraction, subject.forecast.overlap
+    if idle is None or idle < IDLE_FRACTION:
+        return None
+    expected = f" ({overlap.generator_waits_fraction:.0%} by forecast)" if overlap else ""
+    return (
+        f"idle engine: {idle:.0%} of a step generation stands still{expected}: training is the slower side, or samples may be no "
+        f"older than {plan.staleness:g} updates. More GPUs for training, fewer for generation, or a larger staleness"
+    )
+
+
 def slow_stages(stage: StageCheck, subject: Subject) -> str | None:
     """Name the stage that makes most of what a step takes more."""
     if stage.name != "step" or subject.log is None:
@@ -277,7 +310,7 @@ def _is_nearer(stage: StageCheck, seconds: float) -> bool:
 GENERATION = ("generation", "actor.generate")
 SYNC = ("weight_sync", TRANSITION)
 CAUSES: tuple[Cause, ...] = (
-    expert_loop, tail, held_weight_sync, eager, padding, small_batch, offload, weight_sync, slow_stages, waiting,
+    expert_loop, tail, held_weight_sync, eager, padding, small_batch, offload, weight_sync, idle_trainer, idle_engine, slow_stages, waiting,
 )  # fmt: skip
 
 
@@ -452,7 +485,14 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
         stages=judged[:-1] if step else judged,
         others=_others(steps),
         beside=steps.beside_seconds,
-        notes=(*_notes(ran, steps.response_tokens, forecast), *_apart(steps), *_trends(steps)),
+        beside_forecast=_beside_forecast(steps, forecast),
+        notes=(
+            *_notes(ran, steps.response_tokens, forecast),
+            *_apart(steps),
+            *_beside_notes(steps, plan, forecast),
+            *_idle_notes(judged[-1] if step else None, Subject(plan, ran.facts, forecast, steps)),
+            *_trends(steps),
+        ),
     )
 
 
@@ -642,6 +682,51 @@ def _apart(steps: LoggedSteps) -> tuple[str, ...]:
         f"{name} {show_seconds(each)}" for name, each in steps.beside_seconds.items()
     )
     return (f"steps are judged without {told} (a step on average over the log)",)
+
+
+def _idle_notes(step: StageCheck | None, subject: Subject) -> Iterator[str]:
+    """Yield which side stands still beside the other where the step is not slow, so that no cause says it."""
+    if step is not None and step.verdict != "slow":
+        yield from (
+            words for cause in (idle_trainer, idle_engine) if (words := cause(step, subject))
+        )
+
+
+def _beside_forecast(steps: LoggedSteps, forecast: Forecast) -> FrozenDict[str, float]:
+    """Return what validation and checkpoints are forecast to take, a step on average: as far as their log and job say it.
+
+    A short log has them as often as it happened to; each is forecast that often.
+    """
+    beside, each = forecast.beside, steps.beside_each_seconds
+    if beside is None:
+        return FrozenDict()
+    return FrozenDict(
+        {
+            name: beside.each_seconds[name] * seconds / each[name]
+            for name, seconds in steps.beside_seconds.items()
+            if name in beside.each_seconds and name in each
+        }
+    )
+
+
+def _beside_notes(steps: LoggedSteps, plan: Plan, forecast: Forecast) -> Iterator[str]:
+    """Yield what lacks for a forecast of validation and checkpoints, and the rate at which a log's checkpoints were written."""
+    beside = forecast.beside
+    for name in steps.beside_each_seconds:
+        if beside is not None and name in beside.unknown:
+            yield f"{name}: no forecast, since it is not known {beside.unknown[name]}"
+        elif beside is None or name not in beside.each_seconds:
+            says = "checkpoints" if name == CHECKPOINTS else "evaluation"
+            yield f"{name}: no forecast, since the job does not speak of it ({says})"
+    seconds = steps.beside_each_seconds.get(CHECKPOINTS)
+    if seconds and beside is not None and beside.checkpoint_bytes:
+        rate, asked = beside.checkpoint_bytes / seconds, plan.job.checkpoints
+        alone = (
+            ""
+            if asked is None or asked.node_bytes_per_second
+            else f" (checkpoints.total_bytes_per_second: {rate:.3g})"
+        )
+        yield f"checkpoints of {show_bytes(beside.checkpoint_bytes)} were written at {show_bytes(rate)} a second{alone}"
 
 
 def _trends(steps: LoggedSteps) -> tuple[str, ...]:

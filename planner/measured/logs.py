@@ -1,4 +1,4 @@
-"""Read the steps of a framework's log: lines of its console, JSON lines, or JSON columns by step."""
+"""Read the steps of a framework's log: lines of its console, pasted keys, exports of trackers as JSON or CSV, events."""
 
 import csv
 import json
@@ -27,6 +27,10 @@ CONSOLE_DICT = re.compile(r"\bGlobal step \d+: (?=\{)")
 # `{'loss': 0.01, 'step_time': 3.3}`, what transformers' Trainer prints, behind a progress bar too.
 TRAINER_DICT = re.compile(r"\{'(?:loss|step_time|num_tokens|reward)': ")
 DICT_FIGURE = re.compile(r"'([\w./@-]+)': (?:np\.\w+\()?'?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
+DICT_END = re.compile(r"\}$")
+# `│ timeperf/rollout │ 1.2345e+01 │ ...`, rows of a table, and its last line.
+TABLE_CELLS = re.compile(r"│ *([\w./@-]+) +│ *([-+]?\d[\d.]*(?:e[-+]?\d+)?) *(?=│)")
+TABLE_END = re.compile("╘[═╧]*╛")
 # What trainer_state.json calls what was logged.
 HISTORY = "log_history"
 # `  • generation: 20.13s (44.4%)`, `  • Mean Generation Length: 812.5`.
@@ -34,6 +38,13 @@ CONSOLE_ROW = re.compile(r"• ([\w /-]+): ([\d.]+)(s\b)?")
 # What Ray puts before the lines of a process, and then `timing_s:` or `  gen: 31.2`: lines of a YAML document.
 RAY_PREFIX = re.compile(r"\([\w.:]+ pid=[^)]*\) ")
 NESTED_ROW = re.compile(r"(?P<indent> *)(?P<name>[\w./@-]+):(?: (?P<value>\S+))?")
+# `timing_s/gen: 45.87`, `- timing_s/gen = 45.87 s`, `timing_s/gen | 45.87`, `"timing_s/gen": 45.87,`.
+PASTED_ROW = re.compile(
+    r"(?:\([\w.:]+ pid=[^)]*\) )?(?:wandb:)?[\s>|*\-\u2022\"']*([A-Za-z][\w./@-]*)[\"']?\s*(?:[:=|,\t]|\s)\s*(?:np\.\w+\()?"
+    r"([-+]?\d[\d.]*(?:e[-+]?\d+)?)\)?\s*(?:s|sec|seconds|tokens)?\s*[|,;]?\s*"
+)
+# A key and its figure have a few dozen characters.
+LONGEST_ROW = 300
 # What exported tables call the step and the name of a figure, in small letters.
 STEP_COLUMNS = ("step", "_step", "global_step", "trainer/global_step", "iteration")
 TAG_COLUMNS = ("tag", "key", "metric", "name")
@@ -62,23 +73,40 @@ def read_log(path: Path, *, warmup: int = 1, updates: int = 1) -> LoggedSteps:
     sheets = [load_log_sheet(name) for name in sheet_names("logs")]
     sheets.sort(key=lambda each: not each.tells)
     known = (
-        (sheet, _whole(sheet, found, updates if sheet.of_updates else 1))
-        for sheet, found in _steps_by_sheet(path, sheets)
+        (sheet, _whole(sheet, _summed(sheet, found), updates if sheet.of_updates else 1), alone)
+        for sheet, found, alone in _steps_by_sheet(path, sheets)
     )
-    logged = [(sheet, steps) for sheet, steps in known if steps]
+    logged = [each for each in known if each[1]]
     if logged:
-        sheet = _named_most(path, [each for each, _ in logged])
-        steps = next(steps for each, steps in logged if each is sheet)
+        sheet = _named_most(path, [each for each, _, _ in logged])
+        steps, alone = next((steps, alone) for each, steps, alone in logged if each is sheet)
+        if alone and len(steps) == 1:
+            warmup = 0  # whoever hands on one step means that one
         if len(steps) > warmup:
             return _medians(sheet, steps[warmup:])
         problem = f"holds {len(steps)} steps, of which the first {warmup} are left out"
         raise FileError(str(path), problem, allowed="a log of more steps")
-    kinds = "its console, JSON lines, JSON columns by step, CSV, or TensorBoard's events"
+    kinds = "its console, pasted keys one a line, JSON lines, a JSON summary, columns or rows, CSV, or TensorBoard's events"
     raise FileError(
         str(path),
         "holds no steps of a framework whose log is known",
         allowed=f"a log of {', '.join(sheet_names('logs'))}: {kinds}",
     )
+
+
+def _summed(sheet: LogSheet, found: Iterable[Figures]) -> Iterator[Figures]:
+    """Yield the figures of steps, with the seconds of those whose timers make them up."""
+    timers = re.compile(sheet.timers) if sheet.adds_up else None
+    for each in found:
+        if timers is None or sheet.step in each or not all(key in each for key in sheet.tells):
+            yield each
+            continue
+        parts = [
+            value
+            for key, value in each.items()
+            if timers.fullmatch(key) and key not in (*sheet.inside, *sheet.outer)
+        ]
+        yield {**each, sheet.step: sum(parts)}
 
 
 def _whole(sheet: LogSheet, found: Iterable[Figures], updates: int) -> list[Figures]:
@@ -120,21 +148,40 @@ def _named_most(path: Path, sheets: Sequence[LogSheet]) -> LogSheet:
 
 def _steps_by_sheet(
     path: Path, sheets: Sequence[LogSheet]
-) -> Iterator[tuple[LogSheet, list[Figures]]]:
-    """Yield the figures of a log's steps as each sheet reads them."""
+) -> Iterator[tuple[LogSheet, list[Figures], bool]]:
+    """Yield the figures of a log's steps as each sheet reads them, and whether it is of a kind that may hold one alone."""
     if event_files(path):
         logged = events_by_step(path)
         for sheet in sheets:
-            yield sheet, _merged(sheet, [_keyed(sheet, each) for each in logged])
+            yield sheet, _merged(sheet, [_keyed(sheet, each) for each in logged]), False
         return
     text = read_text(path)
     every = _steps_of_history(text) or _steps_of_columns(text) or _steps_of_csv(text)
+    summary = [] if every else _steps_of_document(text)
+    every = every or summary
     lines = [] if every else list(_unwrapped(text.splitlines(), {each.step for each in sheets}))
     every = every or [figures for line in lines if (figures := _figures(line))]
     for sheet in sheets:
         printed = _steps_of_blocks(sheet, lines) if sheet.console_step else []
         printed = printed or list(_rows_of_dicts(sheet, lines))
-        yield sheet, _merged(sheet, printed or [_keyed(sheet, each) for each in every])
+        found = _merged(sheet, printed or [_keyed(sheet, each) for each in every])
+        pasted = [] if any(sheet.step in each for each in found) else _pasted_steps(sheet, lines)
+        yield sheet, pasted or found, bool(pasted or summary)
+
+
+def _pasted_steps(sheet: LogSheet, lines: Iterable[str]) -> list[Figures]:
+    """Return the figures of steps whose keys stand one a line, as people paste them: a key that comes again begins a step."""
+    steps: list[dict[str, float]] = []
+    for raw in lines:
+        row = PASTED_ROW.fullmatch(ENDS_OF_LINE.sub("", raw)) if len(raw) < LONGEST_ROW else None
+        for key, value in _numbers([(row[1], row[2])] if row else ()).items():
+            named = next(
+                (key.removeprefix(each) for each in sheet.prefixes if key.startswith(each)), key
+            )
+            if not steps or named in steps[-1]:
+                steps.append({})
+            steps[-1][named] = value
+    return list(steps)
 
 
 def _unwrapped(lines: Iterable[str], ends: Collection[str]) -> Iterator[str]:
@@ -172,6 +219,8 @@ def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
     """Return the figures of steps that a console prints on lines of their own, such as `generation: 20.1s (44.4%)`."""
     if sheet.console_nested:
         return list(_nested_steps(re.compile(sheet.console_step), lines))
+    if sheet.console_quoted or sheet.console_cells:
+        return list(_numbered_steps(sheet, lines))
     steps: list[dict[str, float]] = []
     for raw in lines:
         line = ENDS_OF_LINE.sub("", raw)
@@ -183,6 +232,22 @@ def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
             for known, value in _numbers([(key, number)]).items():
                 steps[-1].setdefault(known, value)
     return list(steps)
+
+
+def _numbered_steps(sheet: LogSheet, lines: Iterable[str]) -> Iterator[Figures]:
+    """Yield the figures of steps that a console prints as a Python dict, or a table, over several lines, with their numbers."""
+    begins = re.compile(sheet.console_step)
+    rows, end = (TABLE_CELLS, TABLE_END) if sheet.console_cells else (DICT_FIGURE, DICT_END)
+    step: dict[str, float] = {}
+    for raw in lines:
+        line = ENDS_OF_LINE.sub("", raw).rstrip()
+        if found := begins.search(line):
+            step = _numbers([(sheet.merged_by, found[1])])
+        elif step:
+            step |= _numbers(rows.findall(line))
+            if end.search(line):
+                yield step
+                step = {}
 
 
 def _nested_steps(begins: re.Pattern[str], lines: Sequence[str]) -> Iterator[Figures]:
@@ -299,6 +364,18 @@ def _steps_of_columns(text: str) -> list[Figures]:
     return [steps[step] for step in sorted(steps)]
 
 
+def _steps_of_document(text: str) -> list[Figures]:
+    """Return the figures of a JSON document of one step, as `wandb-summary.json` is, or of a list of steps."""
+    if not text.lstrip().startswith(("{", "[")):
+        return []
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    rows = found if isinstance(found, list) else [found]
+    return [_numbers(_named("", each)) for each in rows if isinstance(each, dict)]
+
+
 def _steps_of_history(text: str) -> list[Figures]:
     """Return the figures of every step of a trainer_state.json of transformers, `{log_history: [{key: value}]}`."""
     if HISTORY not in text:
@@ -362,6 +439,8 @@ def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
     )
     if prompts is None and responses is not None and both is not None:
         prompts = max(1.0, both - responses)
+    if responses is None and prompts is not None and both is not None:
+        responses = max(1.0, both - prompts)
     return LoggedSteps(
         sheet=sheet,
         steps=len(steps),
@@ -372,7 +451,12 @@ def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
         longest_response=middle(sheet.longest_response),
         clip_ratio=middle(sheet.clip_ratio),
         growth=_growth(sheet, steps),
+        trainer_idle_fraction=_idle_fraction(
+            middle(sheet.trainer_idle), middle(sheet.trainer_idle_seconds), middle(sheet.step)
+        ),
+        generator_idle_fraction=middle(sheet.generator_idle),
         beside_seconds=_beside(sheet, steps),
+        beside_each_seconds=_beside_each(sheet, steps),
         other_seconds=FrozenDict(
             {
                 key.rsplit("/", 1)[-1]: seconds
@@ -381,6 +465,15 @@ def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
             }
         ),
     )
+
+
+def _idle_fraction(
+    fraction: float | None, seconds: float | None, step_seconds: float | None
+) -> float | None:
+    """Return the share of a step in which training waits for samples, logged as a share or in seconds."""
+    if fraction is None and seconds is not None and step_seconds:
+        return seconds / step_seconds
+    return fraction
 
 
 def _middle_step(sheet: LogSheet, steps: Sequence[Figures]) -> float | None:
@@ -406,6 +499,14 @@ def _beside(sheet: LogSheet, steps: Sequence[Figures]) -> FrozenDict[str, float]
         if seconds > 0:
             found[name] = found.get(name, 0.0) + seconds
     return FrozenDict(found)
+
+
+def _beside_each(sheet: LogSheet, steps: Sequence[Figures]) -> FrozenDict[str, float]:
+    """Return the median seconds of one of each of these, over the steps that had it."""
+    found = dict[str, list[float]]()
+    for key, name in sheet.beside.items():
+        found.setdefault(name, []).extend(each[key] for each in steps if each.get(key, 0.0) > 0)
+    return FrozenDict({name: median(seconds) for name, seconds in found.items() if seconds})
 
 
 def _growth(sheet: LogSheet, steps: Sequence[Figures]) -> FrozenDict[str, float]:

@@ -44,6 +44,7 @@ class StarterPrompts:
         has_answers: Whether every row has an `answer`.
         held_out_file: Of prompts on which the actor is evaluated; None for no evaluation.
         held_out_longest: Tokens of the longest of them.
+        held_out_count: How many they are.
     """
 
     file: str
@@ -51,6 +52,7 @@ class StarterPrompts:
     has_answers: bool
     held_out_file: str | None = None
     held_out_longest: int = 0
+    held_out_count: int = 0
 
 
 def starter_job(
@@ -121,7 +123,8 @@ def _on_prompts(job: Job, prompts: StarterPrompts) -> Job:
         tokens.append(prompts.held_out_longest)
     work = replace(job.workload, prompt_tokens=_as_lengths(tokens))
     held_out = prompts.held_out_file
-    evaluation = None if held_out is None else Evaluation(prompts_file=held_out)
+    count = prompts.held_out_count or None
+    evaluation = None if held_out is None else Evaluation(prompts_file=held_out, prompts=count)
     return replace(
         job, workload=work, prompts_file=prompts.file, evaluation=evaluation, rewards=rewards
     )

@@ -15,7 +15,7 @@ from rlplan.errors import FileError, nearest_name, unreadable
 from rlplan.files.decoding import check_regular, check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
-from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, WeightSync
+from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, Speculation, WeightSync
 from rlplan.models import CONFIG_FILE, ModelArchitecture
 from rlplan.profiles.analytic.efficiencies import architecture_names
 from rlplan.profiles.jobs.checks import (
@@ -50,6 +50,7 @@ from rlplan.workload import (
     Empirical,
     EmpiricalSeconds,
     Environment,
+    Evaluation,
     Lengths,
     Logged,
     LognormalSeconds,
@@ -319,17 +320,21 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     place = JobPlace(file=file or f"job {job.name!r}", prefix=prefix)
     check_roles(job, place)
     work = with_logged_lengths(_with_traces_read(job, folder, place), place)
-    job = replace(job, workload=work)
+    job = replace(job, workload=work, evaluation=_evaluation(job, folder, place))
     check_workload(job, place)
     check_environments(job, place)
     architectures = {
-        role: _architecture(role, model, folder, place) for role, model in job.models.items()
+        role: _architecture(f"models.{role}", model, folder, place)
+        for role, model in job.models.items()
     }
     job = replace(
         job, models=FrozenDict(architectures), weights=weights_of_models(job, folder, place)
     )
     check_architectures(job, place)
     check_adapters(job, place)
+    job = replace(
+        job, speculation=_speculation(job, folder, place), rewards=_judge(job, folder, place)
+    )
     job = _as_its_framework_does(job, place)
     check_importance(job, place)
     job = _on_devices(job, folder, place)
@@ -377,13 +382,67 @@ def _reuses(job: Job, sheet: FrameworkSheet) -> bool:
     return job.algorithm in sheet.reuses_log_probs and once and not penalised and not capped
 
 
+def _read_from_trace(field: str, lengths: Lengths, folder: Path, place: JobPlace) -> Lengths:
+    """Return lengths, those of a trace read from its file."""
+    if not isinstance(lengths, TraceFile):
+        return lengths
+    found = _file(lengths.trace, f"{field}.trace", folder, place)
+    assert found is not None
+    return read_trace(lengths, Path(found))
+
+
+def _evaluation(job: Job, folder: Path, place: JobPlace) -> Evaluation | None:
+    """Return the job's evaluation with distributions for its lengths.
+
+    Raises:
+        FileError: There are none, or none of which a log prints such figures; the field is named.
+    """
+    asked, work = job.evaluation, job.workload
+    if asked is None:
+        return None
+    given = {
+        name: lengths
+        for name in ("prompt_tokens", "response_tokens")
+        if (lengths := getattr(asked, name)) is not None
+    }
+    prompts = asked.prompts or work.prompts
+    work = replace(work, prompts=prompts, samples_per_prompt=asked.samples_per_prompt)
+    found = _resolved_lengths("evaluation", given, work, folder, place)
+    return replace(
+        asked,
+        prompt_tokens=found.get("prompt_tokens"),
+        response_tokens=found.get("response_tokens"),
+    )
+
+
+def _resolved_lengths(
+    field: str, given: dict[str, Lengths], work: Workload, folder: Path, place: JobPlace
+) -> dict[str, Lengths]:
+    """Return the lengths that a field of the job gives, as distributions, by the names that the workload's have.
+
+    Args:
+        work: In which they stand.
+
+    Raises:
+        FileError: There are none, or none of which a log prints such figures; the field is named.
+    """
+    read = {
+        name: _read_from_trace(f"{field}.{name}", lengths, folder, place)
+        for name, lengths in given.items()
+    }
+    for name, lengths in read.items():
+        check_lengths(f"{field}.{name}", lengths, place)
+    try:
+        cut = with_logged_lengths(replace(work, **read), place)  # type: ignore[arg-type]
+    except FileError as error:
+        at = (error.field or "").removeprefix(place.prefix).replace("workload.", f"{field}.", 1)
+        raise place.error(at, error.problem, value=error.value, allowed=error.allowed) from None
+    return {name: getattr(cut, name) for name in read}
+
+
 def _with_traces_read(job: Job, folder: Path, place: JobPlace) -> Workload:
     def read(field: str, lengths: Lengths) -> Lengths:
-        if not isinstance(lengths, TraceFile):
-            return lengths
-        found = _file(lengths.trace, f"{field}.trace", folder, place)
-        assert found is not None
-        return read_trace(lengths, Path(found))
+        return _read_from_trace(field, lengths, folder, place)
 
     return replace(
         job.workload,
@@ -405,9 +464,40 @@ def _with_sources(
     )
 
 
+def _speculation(job: Job, folder: Path, place: JobPlace) -> Speculation | None:
+    """Return how tokens are guessed ahead, with the architecture of what guesses.
+
+    Raises:
+        FileError: The model is not known, or more tokens are accepted than there are guesses for.
+    """
+    said = job.speculation
+    if said is None:
+        return None
+    most = said.draft_tokens + 1
+    if said.acceptance_length is not None and said.acceptance is not None:
+        problem = "says the same as acceptance_length in another way"
+        raise place.error(
+            "speculation.acceptance", problem, value=said.acceptance, allowed="one of both"
+        )
+    if said.acceptance_length is not None and said.acceptance_length > most:
+        problem = (
+            f"is more than the tokens that a step checks: {said.draft_tokens} guesses and its own"
+        )
+        raise place.error(
+            "speculation.acceptance_length",
+            problem,
+            value=said.acceptance_length,
+            allowed=f"1 to {most}",
+        )
+    if said.draft is None:
+        return said
+    return replace(said, draft=_architecture("speculation.draft", said.draft, folder, place))
+
+
 def _architecture(
-    role: str, model: str | ModelArchitecture, folder: Path, place: JobPlace
+    field: str, model: str | ModelArchitecture, folder: Path, place: JobPlace
 ) -> ModelArchitecture:
+    """Return the architecture that a field of the job names."""
     if isinstance(model, ModelArchitecture):
         return model
     path = folder / Path(model).expanduser()
@@ -416,12 +506,12 @@ def _architecture(
         return load_model(model)
     if model and path.is_dir() and not (path / CONFIG_FILE).exists():
         problem = f"is a folder without {CONFIG_FILE}"
-        raise place.error(f"models.{role}", problem, value=model)
+        raise place.error(field, problem, value=model)
     if model and path.exists():
         return read_hf_config(path)
     near = nearest_models(model)
     raise place.error(
-        f"models.{role}",
+        field,
         "is neither a known model, by name or Hugging Face id, nor the path of a Hugging Face config",
         value=model,
         allowed=f"a known name or id, or the path of a folder with the model's {CONFIG_FILE}",
@@ -527,6 +617,25 @@ def _rewards(rewards: Rewards | None, folder: Path, place: JobPlace) -> Rewards 
         function=_function(rewards.function, "rewards.function", folder, place),
         cost_function=_function(rewards.cost_function, "rewards.cost_function", folder, place),
     )
+
+
+def _judge(job: Job, folder: Path, place: JobPlace) -> Rewards | None:
+    """Return the job's rewards with a distribution for the lengths of what its judge writes.
+
+    Raises:
+        FileError: There is no such distribution, or no reward model that could judge.
+    """
+    rewards, field = job.rewards, "rewards.judge"
+    if rewards is None or rewards.judge is None:
+        return rewards
+    if "reward" not in job.models:
+        problem = "says how the reward model generates, and there is none"
+        raise place.error(field, problem, allowed="with models.reward")
+    given: dict[str, Lengths] = {"response_tokens": rewards.judge.response_tokens}
+    work = replace(job.workload, max_total_tokens=None, environments=())
+    found = _resolved_lengths(field, given, work, folder, place)
+    judge = replace(rewards.judge, response_tokens=found["response_tokens"])
+    return replace(rewards, judge=judge)
 
 
 def _function(spec: str | None, field: str, folder: Path, place: JobPlace) -> str | None:

@@ -17,7 +17,7 @@ from rlplan.plan import Plan
 from rlplan.reports.panels import Section, Subject, sections_of
 from rlplan.reports.pictures.picture import FAINT, INK, LINE, MUTED, WARNING, Picture
 from rlplan.reports.tables import wording
-from rlplan.reports.tables.plans import fit_words, gpus_of
+from rlplan.reports.tables.plans import beside_lines, fit_words, gpus_of
 from rlplan.results.forecast import Forecast
 from rlplan.units import show_joules, show_seconds, show_usd
 
@@ -80,6 +80,11 @@ def _facts(subject: Subject) -> tuple[Fact, ...]:
         Fact(name="Cluster", value=wording.cluster(job)),
         Fact(name="Placement", value=f"{plan.placement} (made by {plan.made_by})"),
         Fact(name="Profile", value=subject.forecast.profile),
+        *(
+            [Fact(name="Beside the steps", value="; ".join(line.strip() for line in lines))]
+            if (lines := beside_lines(subject.forecast))
+            else []
+        ),
     )
 
 

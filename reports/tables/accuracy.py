@@ -279,7 +279,7 @@ def step_check_table(found: StepCheck) -> Table:
     whole = frozenset({len(rows)} if found.step else ())
     rows += [_stage_row(found.step)] if found.step else []
     rows += [
-        (f"{name}, beside it", show_seconds(seconds), "", "", "", "")
+        _beside_row(name, seconds, found.beside_forecast.get(name))
         for name, seconds in found.beside.items()
     ]
     return Table(
@@ -287,6 +287,12 @@ def step_check_table(found: StepCheck) -> Table:
         rows=tuple(rows),
         strong_rows=whole,
     )
+
+
+def _beside_row(name: str, measured: float, forecast: float | None) -> tuple[str, ...]:
+    """Return what is no part of every step: its part of a step on average, measured and by forecast."""
+    shown = ("", "") if forecast is None else (show_seconds(forecast), f"{measured / forecast:.2f}")
+    return (f"{name}, beside it", show_seconds(measured), *shown, "", "")
 
 
 def _stage_row(stage: StageCheck) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from rlplan.reports.tables.wording import (
     pool_words,
     signed_percent,
 )
-from rlplan.results.forecast import Forecast, MemoryForecast
+from rlplan.results.forecast import CHECKPOINTS, BesideForecast, Forecast, MemoryForecast
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.stages import STAGE_KINDS
 from rlplan.units import show_bytes, show_filled, show_joules, show_seconds, show_usd
@@ -346,8 +346,54 @@ def step_lines(plan: Plan, forecast: Forecast, mfu: Mapping[str, float]) -> tupl
         f"MFU:  {utilised}" if utilised else "",
         f"cost: {show_usd(forecast.cost_usd)} and {show_joules(forecast.energy_joules)} a step",
         _goodput_line(forecast),
+        speculation_line(forecast),
+        *beside_lines(forecast),
     )
     return tuple(line for line in lines if line)
+
+
+def speculation_line(forecast: Forecast) -> str:
+    """Return what guessing tokens ahead does to generation; nothing where the engine does not."""
+    found = forecast.speculation
+    if found is None:
+        return ""
+    times = found.without_seconds / found.generation_seconds
+    until = (
+        f"a token is faster with up to the {found.most_running:,} sequences that run at a time"
+        if found.break_even_running is None
+        else f"a token is slower from {counted(found.break_even_running, 'running sequence')} a replica on"
+    )
+    return (
+        f"speculation: {found.tokens_per_step:.2f} tokens a step, generation {show_seconds(found.generation_seconds)} in place of "
+        f"{show_seconds(found.without_seconds)} ({times:.2f} times as fast); {until}"
+    )
+
+
+def beside_lines(forecast: Forecast) -> tuple[str, ...]:
+    """Return what a run has beside its steps, and what it takes as a whole; nothing where the job does not speak of it."""
+    beside = forecast.beside
+    if beside is None:
+        return ()
+    lines = [_beside_line(beside, name) for name in (*beside.each_seconds, *beside.unknown)]
+    lines += [f"        {note}" for note in beside.notes]
+    if beside.run_seconds is not None:
+        left_out = f", {' and '.join(beside.unknown)} not counted" if beside.unknown else ""
+        usd = f"{beside.run_usd or 0.0:,.0f} USD"
+        lines.append(
+            f"training: {show_seconds(beside.run_seconds)} and {usd} in {counted(beside.iterations or 0, 'step')}{left_out}"
+        )
+    return tuple(lines)
+
+
+def _beside_line(beside: BesideForecast, name: str) -> str:
+    """Return what one of validation and checkpoints takes, or what is not known of it."""
+    every = f"every {counted(beside.every[name], 'step')}" if name in beside.every else "once"
+    size = f" of {show_bytes(beside.checkpoint_bytes)}" if name == CHECKPOINTS else ""
+    if name in beside.unknown:
+        return f"beside: {name}{size} {every}, not counted: it is not known {beside.unknown[name]}"
+    seconds = show_seconds(beside.each_seconds[name])
+    each = show_seconds(beside.per_iteration_seconds[name])
+    return f"beside: {name}{size} {every}, {seconds} each, {each} a step on average"
 
 
 def _goodput_line(forecast: Forecast) -> str:

@@ -56,28 +56,31 @@ def expert_parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     return -(-model.num_experts * each // (tp * ep))
 
 
-def reached(experts: int, top_k: int, tokens: int) -> float:
+def reached(experts: int, top_k: int, tokens: int, spread: float = POPULARITY_SPREAD) -> float:
     """Return how many experts get at least one of so many tokens, on average.
 
     Of popularities with a gamma distribution around their mean, of spread s: with x tokens an expert on
-    average, a share of (1 + s^2 x)^(-1 / s^2) gets none.
+    average, a share of (1 + s^2 x)^(-1 / s^2) gets none; e^-x where all are alike.
     """
     share = tokens * top_k / experts
-    variance = POPULARITY_SPREAD**2
-    return float(experts * (1 - (1 + variance * share) ** (-1 / variance)))
+    variance = spread**2
+    missed = math.log1p(variance * share) / variance if variance else share
+    return experts * -math.expm1(-missed)
 
 
-def busiest_rank(experts: int, ranks: int) -> float:
+def busiest_rank(experts: int, ranks: int, spread: float = POPULARITY_SPREAD) -> float:
     """Return the tokens of the rank whose experts get most of them, over the mean rank's.
 
     A rank's tokens are the sum of its experts'.
     """
-    return 1 + largest_normal(ranks) * POPULARITY_SPREAD / math.sqrt(experts / ranks)
+    return 1 + largest_normal(ranks) * spread / math.sqrt(experts / ranks)
 
 
-def most_reached(experts: int, top_k: int, tokens: int, ranks: int) -> float:
+def most_reached(
+    experts: int, top_k: int, tokens: int, ranks: int, spread: float = POPULARITY_SPREAD
+) -> float:
     """Return how many experts get a token on the rank with most of those, each reached or not by itself."""
-    share = reached(experts, top_k, tokens) / experts
+    share = reached(experts, top_k, tokens, spread) / experts
     held = experts / ranks
     return min(held, held * share + largest_normal(ranks) * math.sqrt(held * share * (1 - share)))
 
@@ -94,8 +97,10 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     # Ranks of a tensor-parallel group that cut no expert share out its tokens.
     own = -(-tokens * shard.expert_width // shard.tp)
     routed = own * shard.ep  # an expert's tokens come from all ranks of its group
-    uneven = busiest_rank(experts, shard.ep)
-    most = most_reached(experts, top_k, routed, shard.ep)
+    told = shard.popularity_spread
+    spread = POPULARITY_SPREAD if told is None else told
+    uneven = busiest_rank(experts, shard.ep, spread)
+    most = most_reached(experts, top_k, routed, shard.ep, spread)
     local = max(1, min(round(most), experts // shard.ep))
     each = -(-round(routed * top_k * uneven) // (local * shard.ep))
     width = -(-model.moe_ffn_size // shard.expert_width)
@@ -103,7 +108,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     exchange: Operators = ()
     if shard.ep > 1:
         arriving = round(sorted_bytes * uneven)
-        exchange = (Collective("expert exchange", "all_to_all", arriving, "ep"),)
+        exchange = (Collective("expert exchange", "all_to_all", arriving, "ep", top_k, uneven),)
     before: Operators = (Gemm("router", tokens, model.hidden_size, experts),)
     behind: Operators = ()
     if details.shared_ffn_size:

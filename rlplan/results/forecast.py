@@ -14,6 +14,8 @@ SourceName = Annotated[str, OneOf(lambda: tuple(each.label for each in Source))]
 FORECAST_VERSION: Literal[1] = 1
 # The part of a task that brings its workers their inputs: before they begin to work on them.
 CALL = "call overhead"
+# What a run does beside its iterations, as logs of frameworks are read too (`beside` of their sheets).
+VALIDATION, CHECKPOINTS = "validation", "checkpoints"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,54 @@ class GoodputForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationForecast:
+    """Hold what guessing tokens ahead does to an iteration's generation.
+
+    Attributes:
+        tokens_per_step: That a step of the model gives on average.
+        generation_seconds: On its pool, with it; without calls.
+        without_seconds: The same of an engine that does not guess.
+        most_running: That a replica runs at a time at most.
+        break_even_running: Running sequences from which on a token takes longer than without, at contexts of the mean
+            length; None where it is shorter up to `most_running`.
+    """
+
+    tokens_per_step: float
+    generation_seconds: float
+    without_seconds: float
+    most_running: int
+    break_even_running: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BesideForecast:
+    """Hold what a run does beside its iterations: validation and checkpoints. They are in no iteration's seconds.
+
+    Attributes:
+        each_seconds: What one `validation`, and one of the `checkpoints`, keeps training waiting, where that is known.
+        every: Iterations from one to the next, by the same names; what is once in a run is not there.
+        per_iteration_seconds: What falls to an iteration of each on average: over the run where its length is known, else
+            over a long one.
+        checkpoint_bytes: That one checkpoint writes; 0 without any.
+        unknown: What of them is not known and so not counted, with the field that says it, by the same names.
+        notes: What else a reader should know of them.
+        iterations: Of the whole run; None where the job does not say it.
+        run_seconds: Of the whole run, with what of them is known; None where its iterations are not known.
+        run_usd: What the run's pools cost in that time; None as above.
+    """
+
+    each_seconds: FrozenDict[str, float] = FrozenDict()
+    every: FrozenDict[str, int] = FrozenDict()
+    per_iteration_seconds: FrozenDict[str, float] = FrozenDict()
+    checkpoint_bytes: int = 0
+    unknown: FrozenDict[str, str] = FrozenDict()
+    notes: tuple[str, ...] = ()
+    iterations: int | None = None
+    run_seconds: float | None = None
+    run_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast(NotebookResult):
     """Hold the forecast of one plan.
 
@@ -147,6 +197,8 @@ class Forecast(NotebookResult):
         costs: What each task and transition takes, and why, in the dataflow's order.
         overlap: What becomes of generation beside training; None in modes that hand on whole batches.
         goodput: What failures leave of iterations; None where the job does not speak of them.
+        speculation: What guessing tokens ahead does to generation; None where the engine does not, or not known how well.
+        beside: What a run does beside its iterations; None where the job does not speak of it.
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
         assumptions: What the job leaves open and sheets say.
@@ -172,6 +224,8 @@ class Forecast(NotebookResult):
     energy_joules: float
     overlap: OverlapForecast | None = None
     goodput: GoodputForecast | None = None
+    speculation: SpeculationForecast | None = None
+    beside: BesideForecast | None = None
     warnings: tuple[str, ...]
     assumptions: tuple[str, ...] = ()
     profile: str

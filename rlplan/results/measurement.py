@@ -150,6 +150,8 @@ class LogSheet:
         console_step: What stands on the console's line that begins a step (a regular expression), for logs
             whose figures stand on lines of their own.
         console_nested: Whether they stand below it as a YAML document whose mappings make a key together, with slashes.
+        console_quoted: Whether they stand below it as lines of a Python dict; the line's group is then the step's number.
+        console_cells: Whether they stand below it in a table's cells, names and numbers by turns, with the number as above.
         console_prefix: What is put before names of seconds on such lines to make keys of them.
         console_names: Keys of what is printed on such lines under other names.
         of_updates: Whether its steps are updates, of which an iteration has several where its job says so.
@@ -159,7 +161,11 @@ class LogSheet:
         timers: Which keys are of seconds (a regular expression); empty where all of `step`'s group are.
         outer: Keys of seconds that hold those of stages, and are none.
         inside: Keys of seconds that lie inside those of stages.
+        trainer_idle: Key of the share of a step in which training waits for samples, where generation goes on beside it.
+        trainer_idle_seconds: The same in seconds, where there is no share.
+        generator_idle: Key of the share of a step in which generation stands still.
         beside: What is no part of every step, though its seconds may be in the step's, by the keys of its own.
+        adds_up: Whether its steps have no seconds of their own: its timers, one after another, are all of a step.
         is_fork: Whether another framework, of which this one is a fork, logs alike.
         sources: Where the names are from.
     """
@@ -178,6 +184,8 @@ class LogSheet:
     prefixes: tuple[str, ...] = ()
     console_step: str = ""
     console_nested: bool = False
+    console_quoted: bool = False
+    console_cells: bool = False
     console_prefix: str = ""
     console_names: FrozenDict[str, str] = FrozenDict()
     of_updates: bool = False
@@ -186,7 +194,11 @@ class LogSheet:
     timers: str = ""
     outer: tuple[str, ...] = ()
     inside: tuple[str, ...] = ()
+    trainer_idle: str = ""
+    trainer_idle_seconds: str = ""
+    generator_idle: str = ""
     beside: FrozenDict[str, str] = FrozenDict()
+    adds_up: bool = False
     is_fork: bool = False
     sources: FrozenDict[str, str]
 
@@ -205,6 +217,9 @@ class LoggedSteps:
         clip_ratio: Share of responses that were cut at the maximum; None where it is not logged.
         other_seconds: Of timers that the sheet does not name, by their names.
         beside_seconds: Of what is no part of every step, a step on average over the log.
+        beside_each_seconds: Of one of each of these, where it took place: the median.
+        trainer_idle_fraction: Share of a step in which training waits for samples; None where it is not logged.
+        generator_idle_fraction: Share in which generation stands still; None where it is not logged.
         growth: How many times as long a stage took in the last third of the steps as in the first, over how
             many times as many response tokens there were; by stage.
     """
@@ -219,7 +234,10 @@ class LoggedSteps:
     clip_ratio: float | None = None
     other_seconds: FrozenDict[str, float] = FrozenDict()
     beside_seconds: FrozenDict[str, float] = FrozenDict()
+    beside_each_seconds: FrozenDict[str, float] = FrozenDict()
     growth: FrozenDict[str, float] = FrozenDict()
+    trainer_idle_fraction: float | None = None
+    generator_idle_fraction: float | None = None
 
 
 Verdict = Literal["normal", "slow", "fast"]
@@ -262,6 +280,7 @@ class StepCheck:
         step: The whole step; None where it is not logged.
         others: Seconds of the step in timers that no forecast is made of, and in none (`no timer`).
         beside: Seconds of validation and checkpoints, a step on average over the log; in no step that is judged.
+        beside_forecast: The same by forecast, at the lengths that were measured, as far as the job says what they are.
         notes: What else a reader should know.
     """
 
@@ -273,6 +292,7 @@ class StepCheck:
     stages: tuple[StageCheck, ...]
     others: FrozenDict[str, float] = FrozenDict()
     beside: FrozenDict[str, float] = FrozenDict()
+    beside_forecast: FrozenDict[str, float] = FrozenDict()
     notes: tuple[str, ...] = ()
 
     @property

@@ -140,7 +140,8 @@ def _print(checked: Checked) -> None:
         if not all(memory.fits_host for memory in checked.forecast.memory):
             print_table("Host memory for each GPU", host_terms_table(checked.forecast))
         for what, steps in (("training", checked.steps), ("epoch", checked.epoch_steps)):
-            if steps is not None:
+            beside = checked.forecast.beside if what == "training" else None
+            if steps is not None and (beside is None or beside.run_seconds is None):
                 whole = show_seconds(steps * checked.forecast.iteration_seconds)
                 cost = steps * checked.forecast.cost_usd
                 sys.stdout.write(f"{what}: {whole} and {cost:,.0f} USD in {steps:,} steps\n")

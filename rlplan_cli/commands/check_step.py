@@ -29,7 +29,7 @@ def command(
     log: Annotated[
         Path,
         typer.Argument(
-            help=f"A log of {LOGGED} (console, JSON lines, CSV export, TensorBoard), or the folder of an own run."
+            help=f"A log of {LOGGED} (console, pasted keys, JSON, CSV export, TensorBoard), or the folder of an own run."
         ),
     ],
     job: Annotated[Path | None, typer.Option(help="The job that ran.")] = None,

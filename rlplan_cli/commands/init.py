@@ -99,4 +99,5 @@ def _measured(prompts: Path, held_out: Path | None, model: str, folder: Path) ->
         has_answers=all("answer" in row for row in rows),
         held_out_file=None if held_out is None else relpath(held_out, folder),
         held_out_longest=0 if judged is None else max(map(len, judged.tokens)),
+        held_out_count=0 if judged is None else len(judged.tokens),
     )

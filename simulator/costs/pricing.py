@@ -1,12 +1,17 @@
 """What operators take in one setting: seconds by the facts of the device, remembered per layer."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeVar
 
+from rlplan.dispatchers import DEFAULT_DISPATCHER, DISPATCHERS, Dispatcher, Reach
+from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source, total
+from rlplan.job import USUAL_TRAINER, Captured
 from rlplan.models import (
     FP32_BYTES,
+    NO_PART,
     PRECISIONS,
     SCALE_BYTES,
     WIDE,
@@ -24,9 +29,10 @@ from rlplan.models import (
     Precision,
     Scan,
     Shard,
+    is_narrow,
 )
 from rlplan.parts import expert_parameters
-from rlplan.plan import TaskPlan
+from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.sheets import USUAL_KERNELS, EngineSheet, ExpertLoop, KernelRates
 from rlplan.simulator.model import (
@@ -52,6 +58,12 @@ BACKWARD_SCORE_SHARE = 11 / 9
 # Score matrices of one block of Megatron's fused softmax kernel for rows of more than 128 values
 # (megatron/fused_kernels, get_batch_per_block): it takes whole blocks only.
 SOFTMAX_MATRICES = 4
+
+# Relative spread of exchanges by a dispatcher's own kernels: calls of HybridEP take 1.2 to 1.4 times their kernels.
+DISPATCH_SPREAD = 0.2
+
+# What a graph of all of a step captures (`rlplan.job.Captured`).
+WHOLE_STEP: Captured = "iteration"
 
 # Tokens that scans take at a time: what kernels of gated delta networks (flash-linear-attention) are built for.
 SCAN_CHUNK_TOKENS = 64
@@ -139,7 +151,7 @@ def scan_seconds(
 
 
 Part = Literal["layer", "embedding", "head", "sampling head"]
-Direction = Literal["forward", "backward", "selective", "alternate", "full", "full-offload", "none"]
+Direction = Literal["forward", "backward"] | Recompute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +172,11 @@ class Setting:
         casts: Whether kernels of their own quantise the inputs of a layer's products.
         cache_value_bytes: Bytes of one value in the KV cache; 0 is those of `precision`.
         expert_loop: What experts take that are computed one by one; None where they are not.
+        dispatcher: How tokens reach experts on other ranks (`rlplan/dispatchers/`).
+        hidden_exchange: Share of that which hides behind computing, as far as there is any.
+        graphs: What of a step is captured in CUDA graphs (`rlplan.job.Captured`).
+        router_share: Share of the launches of a layer's experts which a graph of what stands before them saves.
+        fuses_casts: Whether experts' inputs are quantised by the kernels before them.
     """
 
     device: DeviceFacts
@@ -179,6 +196,11 @@ class Setting:
     casts: bool = False
     cache_value_bytes: int = 0
     expert_loop: ExpertLoop | None = None
+    dispatcher: str = DEFAULT_DISPATCHER
+    hidden_exchange: float = 0.0
+    graphs: tuple[Captured, ...] = ()
+    router_share: float = 0.0
+    fuses_casts: bool = False
 
     @property
     def block_stages(self) -> int:
@@ -254,9 +276,35 @@ def setting_of(placed: PlacedTask) -> Setting:
     sizes = (placed.layout, placed.engine, placed.device, placed.site, placed.precision)
     kept = placed.cache_value_bytes if placed.task.kind == "generate" else 0
     setting = setting_on(*sizes, adapter=placed.adapter, cache_value_bytes=kept)
+    if placed.task.kind != "generate":
+        setting = _as_trained(setting, placed)
     if placed.expert_loop is None or placed.computed_model is not placed.model:
         return setting  # no loop, or all experts at once
     return replace(setting, expert_loop=placed.expert_loop)
+
+
+def _as_trained(setting: Setting, placed: PlacedTask) -> Setting:
+    """Return a setting with what a role's trainer says of exchanges of experts and of CUDA graphs.
+
+    Graphs, and the overlap of one micro-batch with another, are of training: passes without gradients have neither.
+
+    Raises:
+        MissingFactError: Exchanges overlap, and the engine's sheet does not say how much of them hides.
+    """
+    options, engine = placed.options, placed.engine
+    if options == USUAL_TRAINER:
+        return setting
+    hidden = engine.exchange_overlap_fraction
+    if options.overlaps_exchange and hidden is None:
+        said = f"as trainers.{placed.task.role}.overlaps_exchange says"
+        raise MissingFactError(f"{engine.name} knows of no exchanges of experts that hide, {said}")
+    return replace(
+        setting,
+        shard=replace(setting.shard, popularity_spread=options.popularity_spread),
+        dispatcher=options.dispatcher or engine.dispatcher,
+        hidden_exchange=(hidden or 0.0) if options.overlaps_exchange and placed.trains else 0.0,
+        graphs=options.graphs if placed.trains else (),
+    )
 
 
 def setting_on(
@@ -277,6 +325,7 @@ def setting_on(
     per_node = site.gpus_per_node
     outermost = engine.stages_outermost and layout.pp > 1
     gpus = 2 * per_node if outermost and site.spans_nodes else per_node
+    slower = engine.narrow_launch_factor if is_narrow(precision) else 1.0
     if engine.narrow_products:
         precision = WIDE[precision]  # its rates are those of products in fp8 already
     return Setting(
@@ -287,8 +336,8 @@ def setting_on(
         pp=layout.pp,
         fused_attention=engine.fused_attention,
         launches_hidden=engine.launches_hidden,
-        layer_launch_seconds=engine.layer_launch_seconds,
-        expert_layer_launch_seconds=engine.expert_layer_launch_seconds,
+        layer_launch_seconds=engine.layer_launch_seconds * slower,
+        expert_layer_launch_seconds=engine.expert_layer_launch_seconds * slower,
         launches_hide=engine.launches_hide,
         kernels=engine.kernels_of(device.sheet),
         splits_sends=engine.splits_sends,
@@ -296,6 +345,9 @@ def setting_on(
         adapter=adapter,
         casts=precision in SCALE_BYTES and engine.role == "train",
         cache_value_bytes=cache_value_bytes,
+        dispatcher=engine.dispatcher,
+        router_share=engine.router_launch_share,
+        fuses_casts=engine.fuses_expert_casts,
     )
 
 
@@ -344,8 +396,7 @@ def pass_seconds(
     priced = price(setting, operators, backward=direction == "backward", part=part)
     if part != "layer":
         return priced
-    of_experts = setting.expert_layer_launch_seconds if model.num_experts else 0.0
-    whole = of_experts or setting.layer_launch_seconds
+    whole = _layer_launch(setting, model)
     launch = _turn_seconds(setting, forward, operators)
     if whole and not setting.launches_hidden:
         launch += launch_seconds(setting.kernels, whole, forward, operators)
@@ -353,6 +404,28 @@ def pass_seconds(
         launch *= setting.device.sheet.host_times
         priced = _launched(priced, launch, hides=setting.launches_hide)
     return priced
+
+
+def _layer_launch(setting: Setting, model: ModelArchitecture) -> float:
+    """Return the host's seconds to launch the forward pass of a layer of a kind, but for what graphs capture.
+
+    Each of its two parts takes half of a layer without experts; a layer of one part has no other.
+    """
+    if WHOLE_STEP in setting.graphs:
+        return 0.0
+    half = setting.layer_launch_seconds / 2
+    mixes, behind = model.attention, model.feed_forward_part
+    mixing = 0.0 if mixes == NO_PART else half
+    if ("mamba" if mixes == "state-space" else "attention") in setting.graphs:
+        mixing = 0.0
+    if behind == NO_PART:
+        return mixing
+    if behind != "experts":
+        return mixing if "mlp" in setting.graphs else mixing + half
+    experts = max(half, setting.expert_layer_launch_seconds - half)
+    if "experts" in setting.graphs:
+        return mixing
+    return mixing + experts * (1 - setting.router_share * ("router" in setting.graphs))
 
 
 def _turns(forward: Operators) -> int:
@@ -395,7 +468,9 @@ def _operators(
 ) -> Operators:
     if part == "layer":
         operators = layer_operators(model, setting.shard, batch, setting.adapter)
-        return with_casts(operators, setting.shard.value_bytes) if setting.casts else operators
+        if not setting.casts:
+            return operators
+        return with_casts(operators, setting.shard.value_bytes, experts=not setting.fuses_casts)
     if part == "embedding":
         return embedding_operators(model, setting.shard, batch)
     sampling = part == "sampling head"
@@ -431,14 +506,28 @@ def price(
         setting = in_wide_format(setting)
     small = rates.logits_rate if part == "head" else rates.elementwise_rate
     compute = total([_seconds(setting, operator, backward, small) for operator in own])
-    if part == "layer" and rates.layer_gap_seconds and own:
+    if part == "layer" and rates.layer_gap_seconds and own and WHOLE_STEP not in setting.graphs:
         halves = 2 if backward else 1
         compute = compute + Estimate(halves * rates.layer_gap_seconds, 0.0, Source.FITTED)
     if not setting.launches_hidden and not setting.layer_launch_seconds:
         launches = kernels_of(tuple(own)) * setting.device.sheet.launch_seconds
         compute = compute.at_least(Estimate(launches, 0.0, Source.DATASHEET))
     shared = [each for each in operators if isinstance(each, Collective)]
-    return PassSeconds(compute, total([exchange_seconds(setting, each) for each in shared]))
+    exchanged = total([exchange_seconds(setting, each) for each in shared])
+    if setting.hidden_exchange:
+        exchanged = exchanged * (1 - _hidden_share(setting, shared, compute, exchanged))
+    return PassSeconds(compute, exchanged)
+
+
+def _hidden_share(
+    setting: Setting, shared: Sequence[Collective], compute: Estimate, exchanged: Estimate
+) -> float:
+    """Return the share of a pass's exchanges that hides behind computing: of those between experts alone."""
+    if not exchanged.seconds:
+        return 0.0
+    of_experts = total([exchange_seconds(setting, each) for each in shared if each.group == "ep"])
+    hidden = min(setting.hidden_exchange * of_experts.seconds, compute.seconds)
+    return hidden / exchanged.seconds
 
 
 def operator_seconds(setting: Setting, operator: Operator) -> Estimate:
@@ -470,7 +559,7 @@ def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: f
         return whole if factor == 1 else whole * factor
     if isinstance(operator, Elementwise):
         moved = device.memory_bound(operator.num_bytes, kernels=operator.kernels)
-        rate = small_rate * (_permutation_rate(rates, backward) if operator.permutes else 1)
+        rate = small_rate * (_permutation_rate(setting, backward) if operator.permutes else 1)
         return moved if rate == 1 else moved * (1 / rate)
     if isinstance(operator, Scan):
         return scan_seconds(device, operator, WIDE[setting.precision], backward)
@@ -481,14 +570,18 @@ def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: f
     return unfused_attention_seconds(device, rates, operator, precision, backward)
 
 
-def _permutation_rate(rates: KernelRates, backward: bool) -> float:
+def _permutation_rate(setting: Setting, backward: bool) -> float:
     """Return the rate of bringing tokens to experts; slow kernels take as long backward, of more bytes counted.
 
     The gradient of a gather adds up, that of adding up gathers.
     """
+    own = DISPATCHERS.load(setting.dispatcher).permutation_rate if setting.shard.ep > 1 else None
+    if own is not None:
+        return own * BACKWARD_BYTES_RATIO if backward else own
+    rate = setting.kernels.permutation_rate
     if not backward:
-        return rates.permutation_rate
-    return max(rates.permutation_rate, min(1.0, rates.permutation_rate * BACKWARD_BYTES_RATIO))
+        return rate
+    return max(rate, min(1.0, rate * BACKWARD_BYTES_RATIO))
 
 
 def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
@@ -510,8 +603,39 @@ def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
     inside = min(inside, ranks)
     near = setting.site.ranks_per_node(inside, shard.expert_width) if inside > 1 else 1
     per_node = near * (setting.site.ranks_per_node(ranks // inside, block) if near == inside else 1)
+    if operator.group == "ep" and operator.kind == "all_to_all":
+        return _dispatched(setting, operator, ranks, per_node)
     seconds = setting.collective(operator.kind, operator.num_bytes, ranks, per_node=per_node)
+    return _at_link_rate(setting, seconds, inside_node=per_node == ranks)
+
+
+def _at_link_rate(setting: Setting, seconds: Estimate, *, inside_node: bool) -> Estimate:
     rate = setting.kernels.link_rate
-    if rate == 1 or per_node < ranks:
-        return seconds
-    return seconds * (1 / rate)
+    return seconds * (1 / rate) if inside_node and rate != 1 else seconds
+
+
+def _dispatched(setting: Setting, operator: Collective, ranks: int, per_node: int) -> Estimate:
+    """Price bringing tokens to the ranks of their experts, or back, as the setting's dispatcher does.
+
+    All wait for the rank that gets most; whose tokens are gathered by all, each gets them all.
+    """
+    dispatcher = DISPATCHERS.load(setting.dispatcher)
+    if dispatcher.copies == "expert":
+        seconds = setting.collective("all_to_all", operator.num_bytes, ranks, per_node=per_node)
+        return _at_link_rate(setting, seconds, inside_node=per_node == ranks)
+    row_bytes = operator.num_bytes / operator.copies
+    if dispatcher.copies == "all":
+        every = row_bytes / operator.uneven * ranks
+        seconds = setting.collective("all_gather", every, ranks, per_node=per_node)
+        return _at_link_rate(setting, seconds, inside_node=per_node == ranks)
+    return _copied(setting, dispatcher, row_bytes, Reach(ranks, per_node, operator.copies))
+
+
+def _copied(setting: Setting, dispatcher: Dispatcher, row_bytes: float, reach: Reach) -> Estimate:
+    """Price a dispatch of a copy for each node, with a site's factor on the link that takes longer."""
+    device = setting.device
+    links = device.sheet.intra_node_bytes_per_second * setting.kernels.link_rate
+    network = setting.site.inter_node_bytes_per_second * setting.kernels.network_rate
+    seconds = dispatcher.seconds(row_bytes, reach, links, network)
+    seconds *= device.link_factor("inter-node" if reach.nodes > 1 else "intra-node")
+    return Estimate(seconds, seconds * DISPATCH_SPREAD, Source.FITTED)

@@ -45,6 +45,11 @@ from rlplan.simulator.generation.shares import (
     longest_shares,
     waits,
 )
+from rlplan.simulator.generation.speculation import (
+    SpeculativeSteps,
+    cache_share,
+    speculative_steps,
+)
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import Floats, longest_seconds_luck
 
@@ -102,6 +107,8 @@ class EngineClock:
 
     def mixed(self, running: int, cached: float, chunks: Chunks) -> float:
         """Return seconds of a step that decodes and prefills."""
+        if isinstance(self._steps, SpeculativeSteps):
+            return self._checking(self._steps, running, cached, chunks)
         each, count = -(-running // self._stages), chunks.parts / self._stages
         steps, notes = self._steps, self._notes
         tokens = each + count * chunks.tokens
@@ -117,6 +124,31 @@ class EngineClock:
         device = max(device, steps.floor_seconds(tokens))
         host = steps.host_seconds(running + chunks.parts)
         return max(device, host) if self._overlap else device + host
+
+    def _checking(
+        self, steps: SpeculativeSteps, running: int, cached: float, chunks: Chunks
+    ) -> float:
+        """Return seconds of a token of each running sequence that are checked beside prompts.
+
+        A token has its share of such a step, and all of what the prompts add to it.
+        """
+        each, count, notes = -(-running // self._stages), chunks.parts / self._stages, self._notes
+        tokens = each * steps.checked_tokens + count * chunks.tokens
+        device = steps.dense_grid(notes, tokens)
+        device += steps.head_grid(notes, each * steps.checked_tokens + count)
+        device += self._prefill(count, chunks.seen, chunks.tokens)
+        device += steps.drafted_prefill(notes, chunks)
+        device *= self._stages
+        alone = 0.0
+        if running:
+            alone = self.decode(running, cached)
+            stretch = self._stretch(running, cached)
+            beside = stretch.base - stretch.fixed + stretch.slope * cached
+            device += beside * steps.tokens_per_step
+        device = max(device, steps.floor_seconds(tokens))
+        host = steps.host_seconds(running * steps.tokens_per_step + chunks.parts)
+        together = max(device, host) if self._overlap else device + host
+        return alone + max(0.0, together - alone * steps.tokens_per_step)
 
     def _prefill(self, count: float, seen: float, tokens: float) -> float:
         """Return seconds of prefill attention.
@@ -281,7 +313,7 @@ def _kv_blocks(placed: PlacedTask, kv_bytes: float | None) -> int:
     useful = placed.running * (longest + placed.state_blocks)
     if kv_bytes is None:
         return useful
-    return min(useful, int(kv_bytes // placed.block_bytes))
+    return min(useful, int(kv_bytes * cache_share(placed) // placed.block_bytes))
 
 
 class PassClock:
@@ -319,6 +351,8 @@ def steps_of(placed: PlacedTask) -> Steps:
 @lru_cache(maxsize=REMEMBERED_REPLICAS)
 def steps_in(setting: ReplicaSetting) -> Steps:
     """Return what the steps of replicas in a setting cost, remembered."""
+    if setting.speculation is not None:
+        return speculative_steps(setting)
     measured = measured_steps(setting)
     if measured is not None:
         return measured

@@ -11,6 +11,7 @@ from functools import cache, cached_property, lru_cache, partial
 from typing import NamedTuple
 
 from rlplan.estimate import Estimate, Source, total
+from rlplan.job import Speculation
 from rlplan.layout import ModelCut
 from rlplan.models import (
     FP32_BYTES,
@@ -60,6 +61,7 @@ class ReplicaSetting:
     Attributes:
         copies: Replicas that work at the same time, where passes were measured with so many; else 1.
         gathering_gpus: GPUs over which the engine gathers its weights layer by layer; 0 if it does not.
+        speculation: How it guesses tokens ahead; None where it does not, or that is not known well enough.
     """
 
     model: ModelArchitecture
@@ -67,16 +69,19 @@ class ReplicaSetting:
     setting: Setting
     copies: int = 1
     gathering_gpus: int = 0
+    speculation: Speculation | None = None
 
 
 def replica_setting_of(placed: PlacedTask) -> ReplicaSetting:
     """Return what decides the seconds of a generating task's steps."""
+    said = placed.job.speculation
     return ReplicaSetting(
         placed.model,
         placed.engine,
         setting_of(placed),
         copies=1 if placed.device.profile is None else placed.layout.dp,
         gathering_gpus=placed.site.gpus if placed.engine.gathers_weights else 0,
+        speculation=said if said is not None and said.tokens_per_step is not None else None,
     )
 
 
@@ -460,6 +465,11 @@ class EngineSteps:
     model: ModelArchitecture
     engine: EngineSheet
     setting: Setting
+
+    @property
+    def tokens_per_step(self) -> float:
+        """Return the tokens that a step gives each running sequence on average."""
+        return 1.0
 
     @cached_property
     def dense_grid(self) -> Grid:

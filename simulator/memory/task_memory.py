@@ -16,7 +16,9 @@ import numpy as np
 from rlplan.files.frozen import FrozenDict
 from rlplan.models import ALONE, PRECISIONS, Batch, KeptBatch, is_narrow, layer_kinds
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.generation.playing import most_prompts
+from rlplan.simulator.generation.speculation import draft_weight_bytes
 from rlplan.simulator.model import (
     OFFLOADED,
     kinds_of_stages,
@@ -351,6 +353,7 @@ def _adapter_sums(placed: PlacedTask, held: KeptBatch) -> int:
 CONTEXT = "context and libraries"
 KV_CACHE = "KV cache"
 QUANTISED = "quantised weights"
+DRAFT = "weights that guess tokens"
 COMMUNICATORS = "communicators"
 
 # NCCL's buffers of one communicator of several GPUs after its first collective: 688 MB on A100 (NCCL issue 964), and
@@ -435,8 +438,11 @@ def passes_memory(placed: PlacedTask) -> TaskMemory:
 def layout_memory(table: PlacedTasks) -> LayoutMemory:
     """Return what infer or train tasks hold on their fullest pipeline stage.
 
-    It is the first or the last, or with layers of unlike kinds the one whose layers have most parameters.
+    It is the first or the last, or with layers of unlike kinds the one whose layers have most parameters. A reward
+    model that generates holds what its engine does, with room for one longest sequence at least.
     """
+    if judging(table.any) is not None:
+        return _judged_memory(table)
     held, fits = table, np.minimum(table.columns.micro_batch, table.local)
     budgets = table.columns.token_budget
     if np.any(budgets):
@@ -449,6 +455,28 @@ def layout_memory(table: PlacedTasks) -> LayoutMemory:
     kinds = len(layer_kinds(table.any.model).models)
     stages = states_of_stages(table, kinds)
     return reduce(_fuller, (_stage_memory(table, stage, working) for stage in stages))
+
+
+# What of a layout a judge's engine reads.
+JUDGED_COLUMNS = ("tp", "pp", "dp", "ep", "expert_tp")
+
+
+def _judged_memory(table: PlacedTasks) -> LayoutMemory:
+    """Return what the engine of a reward model that generates holds, in each layout."""
+    found = whole(table.by(JUDGED_COLUMNS, _judged_bytes))
+    weights, terms = found[0], dict(zip((KV_CACHE, ACTIVATIONS, CONTEXT), found[1:], strict=True))
+    term, away = weights_term(table.any.task.role), table.columns.offload > 0
+    transient: ManyTerms = {term: np.where(away, weights, 0), **terms}
+    transient[COMMUNICATORS] = _communicator_bytes(table)
+    return LayoutMemory(term, {term: np.where(away, 0, weights)}, transient)
+
+
+def _judged_bytes(placed: PlacedTask) -> tuple[int, ...]:
+    judge = judging(placed)
+    assert judge is not None, "asked of judges"
+    terms = generation_terms(judge)
+    context = terms.pop(CONTEXT)
+    return generation_weight_bytes(judge), least_kv_bytes(judge), sum(terms.values()), context
 
 
 def _fuller(one: LayoutMemory, other: LayoutMemory) -> LayoutMemory:
@@ -579,7 +607,9 @@ def generation_terms(placed: PlacedTask) -> Terms:
     logits = logits_bytes(
         model, placed.layout.tp, placed.running, shard.value_bytes, backward=False
     )
+    drafted = draft_weight_bytes(placed)
     return {
+        **({DRAFT: drafted} if drafted else {}),
         ACTIVATIONS: activations,
         LOGITS: logits,
         FRAGMENTATION: round(engine.memory.slack_fraction * (activations + logits)),

@@ -20,6 +20,7 @@ def test_every_claim_is_marked_and_holds(found):
     assert not failing
 
 
+@pytest.mark.full
 def test_published_rates_are_forecast_within_a_quarter(found):
     errors = [point.error_fraction for point in found.points if point.error_fraction is not None]
     assert len(errors) == 1  # a step's seconds are those of the other row

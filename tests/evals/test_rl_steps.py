@@ -105,6 +105,7 @@ def test_a_row_becomes_the_plan_that_was_run():
     assert (job.workload.updates, job.workload.max_total_tokens) == (4, 4096)
 
 
+@pytest.mark.full
 def test_steps_come_near_and_nearer_after_calibration():
     summary = summarise(every_row())
     assert summary.median_error is not None

@@ -145,6 +145,7 @@ def test_adapters_learn_the_same_in_every_layout(name, worker_pool):
     assert seen == set(adapters)
 
 
+@pytest.mark.full
 def test_adapters_start_as_nothing_and_then_do_something():
     _, _, before, after, adapters = alone("llama", "lm")
     plain = build_shard(

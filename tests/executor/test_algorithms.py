@@ -110,6 +110,7 @@ def alone(worker_pool):
     return run
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", only(USUAL, ALGORITHMS))
 def test_an_algorithm_learns_from_what_it_sampled(alone, name):
     first, *_, last = losses(alone(name))

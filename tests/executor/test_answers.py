@@ -185,6 +185,7 @@ def test_math_verify_asks_the_package_what_is_the_same(monkeypatch):
     assert judged("math_verify", "42", "43") == 0.0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("answer", "response", "reward"),
     [

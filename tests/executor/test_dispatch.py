@@ -48,6 +48,7 @@ def begin_alone(_rank, _ranks):
     STAGE.infer = STAGE.infer_alone
 
 
+@pytest.mark.full
 def test_preparation_tasks_of_a_split_placement_run_at_the_same_time(worker_pool, meeting):
     # Each waits for the other two: one after the other, none of them would end.
     done = worker_pool.carry_out(make_plan(make_job(), STANDALONE))

@@ -18,7 +18,7 @@ from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_json, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import NodeGroup, Rewards
+from rlplan.job import JudgeModel, NodeGroup, Rewards, Speculation
 from rlplan.models import Adapter
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
@@ -160,6 +160,20 @@ def changed(task="actor.update", **fields):
         (
             replace(changed(), job=replace(make_job(), rollout_precision="fp8")),
             r"job\.rollout_precision is fp8: this executor cannot: generating in a number format of",
+        ),
+        (
+            replace(changed(), job=replace(make_job(), speculation=Speculation(draft_tokens=2))),
+            r"job\.speculation is on: this executor cannot: guessing tokens ahead",
+        ),
+        (
+            replace(
+                changed(),
+                job=replace(
+                    make_job(),
+                    rewards=Rewards(function="digits", judge=JudgeModel(response_tokens=8)),
+                ),
+            ),
+            r"job\.rewards\.judge is on: this executor cannot: reward models that generate",
         ),
         (
             replace(changed(), order=changed().order.with_item("p0", ())),

@@ -203,6 +203,7 @@ def test_weights_to_generate_with_are_the_trained_ones_bit_for_bit(results, name
             assert np.array_equal(values, expected), key
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_greedy_tokens_are_those_of_one_process(results, name):
     tokens, log_probs = alone(CASES[name][1])[0]["tokens"]

@@ -224,6 +224,7 @@ def test_losses_and_gradients_are_those_of_one_process(results, name):
         assert norm == pytest.approx(expected["gradient_norm_mean"], rel=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_and_states_after_updates_are_those_of_one_process(results, name):
     _, model, head, _ = CASES[name]

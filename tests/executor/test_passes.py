@@ -140,6 +140,7 @@ def test_a_usual_micro_batch_has_the_jobs_spread_about_the_mean(
         assert int(lengths.max()) > 1.5 * int(lengths.min())
 
 
+@pytest.mark.full
 def test_a_usual_micro_batch_is_timed():
     job = replace(
         JOB,

@@ -48,6 +48,7 @@ def test_metrics_go_on_without_gaps_or_duplicates(resumed):
     assert [row["iteration"] for row in read_metrics(resumed[0])] == [0, 1, 2, 3]
 
 
+@pytest.mark.full
 def test_losses_are_those_of_an_undisturbed_run(resumed, worker_pool):
     plan = priced_plan()
     undisturbed = worker_pool.run(plan, iterations=4, seed=plan.job.seed).metrics

@@ -78,6 +78,7 @@ READERS = {
 }
 
 
+@pytest.mark.full
 @a_few
 @given(groups, st.sampled_from(["lm", "scalar"]))
 def test_a_sample_beside_others_of_its_prompt_says_and_learns_what_it_does_alone(drawn, head):

@@ -76,6 +76,7 @@ def toys(rank, ranks):
     return [toy(case, mesh) for case in TOYS]
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_logits_and_gradients_are_those_of_whole_matrices(worker_pool):
     found = worker_pool.on_ranks(RANKS, toys)

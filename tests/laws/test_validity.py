@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -250,6 +251,7 @@ def test_what_is_valid_the_executor_runs_or_refuses_for_a_named_capability(drawn
         assert refused is None or (isinstance(refused, CapabilityError) and refused.capability)
 
 
+@pytest.mark.full
 @often
 @given(near_valid_plans())
 def test_the_simulator_forecasts_what_is_valid_and_nothing_else(drawn):

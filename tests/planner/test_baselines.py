@@ -145,6 +145,7 @@ def test_deepspeed_chat_shares_all_gpus_and_shards_fully():
     assert generate.max_running == 4 * generate.tp
 
 
+@pytest.mark.full
 def test_openrlhf_of_2024_gives_every_model_gpus_of_its_own_and_keeps_two_actors():
     plan, generate, update = layouts("openrlhf-0.2")
     assert [pool.roles for pool in plan.pools] == [(role,) for role in PPO] + [("actor",)]
@@ -154,6 +155,7 @@ def test_openrlhf_of_2024_gives_every_model_gpus_of_its_own_and_keeps_two_actors
     assert generate.dp <= update.dp, "no more engines than actor ranks that call them"
 
 
+@pytest.mark.full
 def test_nemo_aligner_splits_the_gpus_and_generates_in_the_layout_of_training():
     plan, generate, update = layouts("nemo-aligner-0.2")
     sets = [(pool.gpus, frozenset(pool.roles)) for pool in plan.pools]
@@ -167,6 +169,7 @@ def test_the_heuristic_has_tp_in_a_node_and_pp_over_the_nodes():
     assert {(each.tp, each.pp, each.dp) for each in (generate, update)} == {(8, 2, 1)}
 
 
+@pytest.mark.full
 def test_verl_and_todays_openrlhf_colocate_and_run_vllm():
     for name in ("verl", "openrlhf"):
         plan, generate, _ = layouts(name)
@@ -213,6 +216,7 @@ def test_frameworks_that_overlap_are_run_as_their_authors_run_them(name, limit, 
     assert found.forecast.iteration_seconds > 0
 
 
+@pytest.mark.full
 def test_srl_has_whole_models_on_gpus_that_only_train_or_only_answer():
     found = found_plan("srl", "episodes of 0.5B on 4")
     plan = found.plan

@@ -71,6 +71,7 @@ def test_every_point_is_a_sound_plan_and_the_simulators_own_forecast():
         assert point.gap >= 0
 
 
+@pytest.mark.full
 def test_no_point_beats_another():
     values = [point.values for point in front(("throughput", "cost", "energy")).points]
     for one in values:

@@ -285,6 +285,7 @@ def test_what_was_searched_before_changes_no_plan(example):
     assert (again.gap, again.bound_seconds) == (first.gap, first.bound_seconds)
 
 
+@pytest.mark.full
 def test_no_named_strategy_does_better(example):
     job, _, result = example
     by_sets = {}

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 
 from rlplan.algorithms import load_algorithm
@@ -48,6 +49,7 @@ def test_every_sharding_of_the_actor_keeps_an_option_since_generation_may_suit_i
     assert {option.sharding for option in table.options.role_options("actor", site)} == shardings
 
 
+@pytest.mark.full
 @given(small_jobs())
 def test_quick_rows_are_among_what_exact_rows_match_or_beat(job):
     capacity_bytes = load_device(job.cluster[0].gpu).memory_bytes // 8
@@ -71,6 +73,7 @@ def test_quick_rows_are_among_what_exact_rows_match_or_beat(job):
         assert beaten.any()
 
 
+@pytest.mark.full
 @given(small_jobs())
 def test_no_row_is_faster_than_the_least_of_its_stages(job):
     table, site = table_of(job, PLENTY_BYTES), site_of(job)

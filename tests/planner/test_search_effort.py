@@ -6,8 +6,6 @@ Its seconds, and those of larger clusters, are measured by `benchmarks/search.py
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job
 from rlplan.profiles.facts import load_facts

@@ -214,6 +214,7 @@ def streamed():
     return search(LONG_TAILED, load_facts(LONG_TAILED), pinned=Pinned(asked=asked))
 
 
+@pytest.mark.full
 def test_the_gap_of_two_pools_is_closed_by_simulation(streamed):
     assert streamed.plans[0].gap < LARGEST_GAP
 

@@ -98,7 +98,7 @@ def test_every_figure_of_a_device_has_a_source(name):
 def test_a_device_is_plausible(name):
     sheet = load_device(name)
     assert 1e10 <= sheet.peak_flops_per_second["fp32"] <= 1e15
-    assert max(sheet.peak_flops_per_second.values()) <= 1e16
+    assert max(sheet.peak_flops_per_second.values()) <= 2e16
     assert sheet.default_precision in sheet.peak_flops_per_second
     assert GIB <= sheet.memory_bytes <= 300 * GIB
     assert sheet.reserved_bytes < 0.15 * sheet.memory_bytes

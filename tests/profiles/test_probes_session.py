@@ -100,6 +100,7 @@ def test_an_interrupted_session_leaves_a_readable_profile(session):
     assert left.header.software["torch"]
 
 
+@pytest.mark.full
 def test_a_resumed_session_keeps_the_points_that_were_measured(session):
     _, left, finished, *_ = session
     assert finished.complete

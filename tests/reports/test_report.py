@@ -308,6 +308,7 @@ def test_tables_for_the_terminal_load_no_drawing_library():
     assert answer.stdout.strip() == "[]"
 
 
+@pytest.mark.full
 def test_every_panel_has_a_place_of_its_own_and_names_its_section_as_its_file():
     orders = [panel.ORDER for panel in PANELS.all()]
     assert len(set(orders)) == len(orders)

@@ -208,6 +208,7 @@ def test_ulysses_exchanges_heads_where_a_gather_exchanges_keys_and_values():
     assert found["ulysses"][1].query_tokens == 65536
 
 
+@pytest.mark.full
 def test_what_is_pinned_is_searched_whatever_a_search_lists():
     job = grpo("qwen2.5-0.5b", 4, prompts=64, samples_per_prompt=8, updates=1)
     pool = PoolDraft(roles=("actor", "reference"), gpus=24)

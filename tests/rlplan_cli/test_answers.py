@@ -30,6 +30,7 @@ def test_simulate_begins_with_the_verdict_and_the_figures_of_a_step(rlplan):
     assert "may be off: most of all actor.generate: " in answer.err
 
 
+@pytest.mark.full
 def test_every_task_has_a_row_with_its_layout(project, rlplan, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     assert rlplan("simulate", PPO, "--out-plan", "ppo.yaml").code == 0

@@ -51,6 +51,7 @@ def test_a_run_as_forecast_has_factors_of_1_that_leave_forecasts_as_they_are(pro
     assert any(each.startswith("site site: generation") for each in answer["assumptions"])
 
 
+@pytest.mark.full
 def test_the_factors_of_a_slower_site_are_found_up_to_the_shrinkage(project, rlplan):
     run_of_a_slower_site(project, 1.5)
     found = rlplan("calibrate", "slow", "--out", "slow.yaml", "--json").json
@@ -138,6 +139,7 @@ def test_what_calibrate_writes_satisfies_the_published_schema(project, rlplan):
     jsonschema.validate(yaml.safe_load((project / "site.yaml").read_text()), schema)
 
 
+@pytest.mark.full
 def test_plans_are_reported_and_compared_at_a_site(project, rlplan):
     write_yaml(project / "site.yaml", site_of(training=2.0))
     assert (

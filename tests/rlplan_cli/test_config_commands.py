@@ -207,6 +207,7 @@ def test_a_check_names_what_runs_out_first_and_what_to_type(script, rlplan):
         assert again["step_seconds"] == pytest.approx(each["seconds"], rel=1e-9)
 
 
+@pytest.mark.full
 def test_a_check_says_where_no_few_changes_make_it_fit(script, rlplan):
     large = ("actor_rollout_ref.model.path=Qwen/Qwen2.5-72B", "trainer.nnodes=1")
     answer = rlplan("check", "verl", script, *large, *GPU)

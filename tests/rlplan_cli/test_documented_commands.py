@@ -158,7 +158,33 @@ def bring_site(path, finished):
     assert run(["calibrate", "train.log", "--plan", "plan.yaml", "--out", str(path)]) == 0
 
 
+def bring_text(text):
+    return lambda path, _: path.write_text(text)
+
+
+# Of a small run of TRL beside a server of vLLM, and of what launches it.
+RECIPE = """model_name_or_path: Qwen/Qwen2.5-1.5B-Instruct
+dataset_name: open-r1/OpenR1-Math-220k
+bf16: true
+use_vllm: true
+gradient_accumulation_steps: 4
+gradient_checkpointing: true
+max_prompt_length: 512
+max_completion_length: 1024
+num_generations: 16
+per_device_train_batch_size: 16
+output_dir: data/run
+"""
+ACCELERATE = """distributed_type: DEEPSPEED
+deepspeed_config: {zero_stage: 2}
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+"""
+
 SEEDS = {
+    "recipe.yaml": bring_text(RECIPE),
+    "zero2.yaml": bring_text(ACCELERATE),
     "job.yaml": bring_file("job.yaml"),
     "plan.yaml": bring_plan,
     "best.yaml": bring_plan,

@@ -10,6 +10,7 @@ def widened(project):
     change("job.yaml", "workload", "prompts", to=64)
 
 
+@pytest.mark.full
 def test_an_objective_and_limits_of_the_command_line_are_kept_and_written_into_the_plan(
     project, rlplan
 ):

@@ -105,6 +105,7 @@ def test_without_drops_all_that_is_learnt_from_was_generated(made):
     assert last.taken <= last.generated + prompts
 
 
+@pytest.mark.full
 @given(streams(overs=(1.0, 1.5)))
 @settings(max_examples=30)
 def test_an_iteration_is_no_shorter_than_its_update_and_its_weights_on_their_way(made):

@@ -36,6 +36,7 @@ replicas = st.builds(
 workloads = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 25)), min_size=1, max_size=12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("batching", ["continuous", "calls"])
 @settings(max_examples=draws(60, 200))
 @given(replicas, workloads)

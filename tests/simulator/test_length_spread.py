@@ -78,6 +78,7 @@ def test_the_spread_added_up_is_that_of_batches_played(engine, running, blocks, 
     assert quick == pytest.approx(exact, rel=0.4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["vllm-0.15", "vllm-0.3", "tensorrt-llm", "real-static"])
 @given(
     shares=st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=30),

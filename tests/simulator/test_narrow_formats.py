@@ -53,6 +53,12 @@ def test_weights_that_generate_are_quantised_but_for_both_ends(precision, scales
     assert found == pytest.approx(LAYERS * (1 + 1 / scales) + 2 * ENDS, rel=1e-6)
 
 
+def test_four_bits_take_half_a_byte_and_a_scale_for_every_sixteen():
+    model = load_model("llama-3.1-8b")
+    found = largest_shard_bytes(model, "nvfp4")
+    assert found == pytest.approx(LAYERS * (1 / 2 + 1 / 16) + 2 * ENDS, rel=1e-6)
+
+
 def test_states_of_training_keep_their_formats():
     ours, theirs = (
         task_memory(placed(each, "actor.update", "megatron-core", tp=8, dp=1))

@@ -33,6 +33,13 @@ from rlplan.planner.configs.reading.launched import (
     words_that_start,
 )
 from rlplan.planner.configs.reading.literals import has_call, python_keys
+from rlplan.planner.configs.reading.scripts import (
+    OVERRIDE,
+    SCRIPTS,
+    is_quoted,
+    lost_words,
+    started_script,
+)
 from rlplan.planner.configs.reading.settings import Lost, Settings, fits_any, is_on
 from rlplan.planner.configs.reading.sheet import (
     NO_LAUNCH,
@@ -41,25 +48,18 @@ from rlplan.planner.configs.reading.sheet import (
     own_file,
     own_values,
 )
+from rlplan.planner.configs.reading.toml_files import is_toml, toml_keys, toml_of
 from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Gap, Text
 
-# `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
-OVERRIDE: Final = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)
+# How command lines are written whose keys are flags.
+FLAGGED: Final = ("flags", "toml")
 # How many keys that no other program has tell a start whose name says nothing.
 TELLING: Final = 2
 # What runs the Python program that is named behind it, with options of its own between.
 _PYTHON: Final = re.compile(
     r"(.*/)?(python[\d.]*|torchrun|deepspeed|accelerate|uv|poetry|pdm|hatch)|\$\{?\w*PYTHON\w*\}?"
-)
-# What of a word tells that it is a command in quotes, as `bash -c` gets it.
-_QUOTED: Final = re.compile(r"\s-m\s|\.py(\s|$)|\.sh(\s|$)")
-# A variable in front of such a command, by the shell's own habit of capitals.
-_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*=\S*\s")
-# A word in a command's place that is an argument of the command above: `trainer.nnodes=2`, `--actor.num_nodes`.
-_ARGUMENT: Final = re.compile(
-    r"[+~]*[\w@/\-]+(\.[\w@/\-\[\]]+)+=.*|--[a-z][\w.\-]*(=.*)?", re.DOTALL
 )
 
 
@@ -178,7 +178,7 @@ def chosen(
 
 
 def _key_of(sheet: ConfigSheet, word: str) -> str:
-    if sheet.arguments == "flags":
+    if sheet.arguments in FLAGGED:
         return word.removeprefix("--").partition("=")[0] if word.startswith("--") else ""
     found = OVERRIDE.match(word)
     return "" if found is None else found[2]
@@ -188,53 +188,6 @@ def _is_taken(sheet: ConfigSheet, name: str, taken_as: str) -> bool:
     if taken_as == sheet.name:
         return True
     return bool(taken_as) and (name == taken_as or name.endswith(f"/{taken_as.removeprefix('./')}"))
-
-
-def is_quoted(word: str) -> bool:
-    """Return whether a word is a command, or several, in quotes."""
-    text = word.strip()
-    gives = OVERRIDE.match(text) and not _VARIABLE.match(text)
-    if gives or text.startswith(("{", "[")):
-        return False
-    return any(sign in text for sign in " \n\t") and _QUOTED.search(text) is not None
-
-
-def lost_words(commands: Sequence[Command], place: int) -> tuple[int, tuple[str, ...]]:
-    """Return which arguments stand below a command and are no part of it, and the line of the first.
-
-    A comment, an empty line or a space behind a backslash ends a command; what is written below is one of its own
-    for a shell, which knows no program of such a name.
-    """
-    lost: list[Text] = []
-    for command in commands[place + 1 :]:
-        if not command.words or not _ARGUMENT.fullmatch(command.words[0].value):
-            break
-        lost.extend(command.words)
-    return (lost[0].line if lost else 0), tuple(word.value for word in lost)
-
-
-def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
-    """Return the script that a command of another one starts, where it is at hand, and its arguments.
-
-    Beside the one that starts it is looked for what stands in a folder that is not known.
-    """
-    for place, word in enumerate(words):
-        if not word.value.endswith(SCRIPTS):
-            continue
-        before = words[place - 1].value if place else ""
-        if place and Path(before).name not in STARTERS and not re.match(r"-|\w+=", before):
-            return None, []
-        named = Path(word.value)
-        at_hand = (each for each in (named, folder / named, folder / named.name) if each.is_file())
-        return next(at_hand, None), list(words[place + 1 :])
-    return None, []
-
-
-# What starts another script, and how such a script's file ends.
-STARTERS: Final = frozenset(
-    {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}
-)
-SCRIPTS: Final = (".sh", ".slurm", ".sbatch", ".bash")
 
 
 YAML_SUFFIXES = (".yaml", ".yml")
@@ -276,15 +229,10 @@ def read_configuration(
             "FILE|ARGS", "is missing", allowed="a script, a YAML file, or a command line"
         )
     if path.suffix in YAML_SUFFIXES:
-        if not path.is_file():
-            raise FileError(str(path), "no such file")
-        arguments = [Text(word) for word in given[1:]]
-        flat = _arguments(sheet, arguments, str(path))
-        if sheet.own_files:
-            return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
-        flat = with_underscores(flat) if sheet.launch.files else flat
-        flat, notes = with_files(sheet, read_inherited(path, flat), path.parent)
-        return Settings(sheet, flat, str(path), notes=notes)
+        return _of_yaml(sheet, path, [Text(word) for word in given[1:]])
+    if is_toml(path) and sheet.arguments == "toml":
+        flat = toml_keys(sheet, [Text(word) for word in given], path.parent, "the command line")
+        return Settings(sheet, flat, str(path))
     if path.suffix == PYTHON and sheet.launch.starts and path.is_file():
         return _of_program(sheet, path, [Text(word) for word in given[1:]])
     is_program = path.suffix == PYTHON
@@ -307,6 +255,22 @@ def read_configuration(
         return bare
     settings = _of_start(sheet, start, file, Path(), ())
     return _with_launch(settings, start, Path(), command, ())
+
+
+def _of_yaml(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settings:
+    """Return what a YAML file amounts to, with the overrides behind it.
+
+    Raises:
+        FileError: It is missing or broken.
+    """
+    if not path.is_file():
+        raise FileError(str(path), "no such file")
+    flat = _arguments(sheet, arguments, str(path))
+    if sheet.own_files:
+        return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
+    flat = with_underscores(flat) if sheet.launch.files else flat
+    flat, notes = with_files(sheet, read_inherited(path, flat), path.parent)
+    return Settings(sheet, flat, str(path), notes=notes)
 
 
 def _of_program(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settings:
@@ -336,6 +300,9 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     path = Path(given[0])
     if path.suffix == PYTHON and path.is_file():
         return has_call(path, sheet.launch.starts)
+    if is_toml(path) and path.is_file():
+        of_toml = toml_of(path) if sheet.arguments == "toml" else {}
+        return any(fits_any(key, sheet.start_keys) for key in of_toml)
     plain = [Text(word.strip("\"'")) for word in _texts(given)]
     telling = len(telling_keys(sheet, plain))
     names = (*sheet.starts, *(sheet.plain_starts if telling else ()))
@@ -553,12 +520,15 @@ def _of_start(
     Raises:
         FileError: A switch makes it something else than training with RL.
     """
-    words = list(start.arguments)
-    flat = _arguments(sheet, words, file)
-    if sheet.own_files:
+    words, doubts = list(start.arguments), dict[str, str]()
+    if sheet.arguments == "toml":
+        program = re.split(r"[ ./]", start.name.removesuffix(PYTHON))[-1]
+        flat = toml_keys(sheet, words, folder, file, program)
+    elif sheet.own_files:
+        flat = _arguments(sheet, words, file)
         flat, doubts = composed(sheet, start.name, words, folder, flat)
     else:
-        flat, doubts = _over_file(sheet, words, folder, flat)
+        flat, doubts = _over_file(sheet, words, folder, _arguments(sheet, words, file))
     settings = Settings(sheet, flat, file, start.name, gaps, doubts=doubts)
     settings.is_partial = any(each.where.endswith(NOT_THERE) for each in flat.values())
     settings.guesses = tuple(_assumed_values(sheet, flat, doubts))
@@ -660,7 +630,7 @@ def _check_arguments(
         on = "arguments" if len(unread) == len(given) else "such argument"
         problem = f"hands no {on} on: `{unread[0].value}` would have no effect"
         raise FileError(str(path), problem, allowed=allowed)
-    if sheet.arguments == "flags":
+    if sheet.arguments in FLAGGED:
         return
     words = [word for word in given if not word.value.startswith("-")]
     for key, each in _overrides(words, "").items():
@@ -735,6 +705,8 @@ def _assumed_values(sheet: ConfigSheet, flat: Flat, doubts: Mapping[str, str]) -
 
 
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
+    if sheet.arguments == "toml":
+        return toml_keys(sheet, words, Path(), file)
     given = _flags(sheet, words, file) if sheet.arguments == "flags" else _overrides(words, file)
     return {
         sheet.older.get(key, key): replace(each, older=key) if key in sheet.older else each

@@ -134,14 +134,16 @@ class VersionRange:
         lacks: Keys that whole configurations of later versions give beside these: in a file without any of them, these
             say something.
         usual: Whether later versions take it all the same, and what it was replaced by is usual there.
+        starts: Modules and scripts, as patterns, that only these versions start by.
     """
 
-    keys: tuple[str, ...]
+    keys: tuple[str, ...] = ()
     since: str | None = None
     until: str | None = None
     values: tuple[Scalar, ...] = ()
     lacks: tuple[str, ...] = ()
     usual: bool = False
+    starts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +217,8 @@ class ConfigSheet:
         engines: Sheets of generation engines in this version, by those that are in their place today.
         version_files: Files of a checkout that hold nothing but the version, or give it as `__version__`.
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
-        arguments: How its command line is written: `hydra` overrides, or `flags` of argparse.
+        arguments: How its command line is written: `hydra` overrides, `flags` of argparse, or `toml` files with flags.
+        parts: Of a configuration in several TOML files: how a part's files are called, as patterns, by its keys' prefix.
         refuses_unknown: Whether its start stops at keys that it does not know, so that a configuration which has some
             is of a copy that has more.
         file_key: Key whose value names the YAML file of a configuration; empty where the flag `--config` does.
@@ -236,6 +239,8 @@ class ConfigSheet:
         models: What stands in place of a model's name in the framework's own files, and the sheet that is meant.
         roles: Prefix of the keys of each role.
         role_follows: Roles that take another's size where they give none of their own.
+        steps_are_updates: Whether steps from one validation or checkpoint to the next are updates, of which an iteration may
+            have several.
         settings: What is no role's.
         algorithms: Those for which the `estimator` alone does not stand; the first counts whose words are all said.
         losses: Settings by the names of `rlplan.job.Hyperparameters`; the job gets what a configuration gives.
@@ -269,7 +274,8 @@ class ConfigSheet:
     engines: FrozenDict[str, str] = FrozenDict()
     version_files: tuple[str, ...] = ()
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
-    arguments: Literal["hydra", "flags"]
+    arguments: Literal["hydra", "flags", "toml"]
+    parts: FrozenDict[str, tuple[str, ...]] = FrozenDict()
     refuses_unknown: bool = False
     file_key: str = ""
     starts: tuple[str, ...]
@@ -287,6 +293,7 @@ class ConfigSheet:
     models: FrozenDict[str, str] = FrozenDict()
     roles: FrozenDict[str, str] = FrozenDict()
     role_follows: FrozenDict[str, str] = FrozenDict()
+    steps_are_updates: bool = False
     settings: FrozenDict[str, Setting]
     algorithms: FrozenDict[str, AlgorithmWords] = FrozenDict()
     losses: FrozenDict[str, Setting] = FrozenDict()

@@ -65,7 +65,7 @@ def _known(sheet: ConfigSheet, word: str) -> str | None:
         return known[-1]
     number = NUMBER.match(word.lower())
     if number is None:
-        return None
+        return word if word in known else None
     parts = number[1].split(".")
     whole = len(parts) > 2  # noqa: PLR2004 -- 0.8.0 is said whole, and is called 0.8
     if whole and parts[-1] == "0":
@@ -142,6 +142,7 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
             candidates, reason = has, f'by "{hint.words}" ({hint.where})'
             break
     found = [(key, each) for each in sheet.ranges for key in _keys_of(settings, each)]
+    found += [(settings.start, each) for each in sheet.ranges if _is_started(settings, each)]
     order = sheet.versions.index
     missed = {
         version: [key for key, each in found if not _holds(each, order(version), sheet)]
@@ -162,6 +163,9 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
 
 def _reason(settings: Settings, key: str, versions: VersionRange) -> str:
     """Return in words what a key says of the version."""
+    if versions.starts:
+        said = f"up to {versions.until}" if versions.since is None else f"from {versions.since} on"
+        return f"since {key} is a start of versions {said}"
     given = settings.flat[key]
     shown = f"{key}={given.value}" if versions.values else key
     said = "is usual up to" if versions.usual else "is a key of versions up to"
@@ -170,6 +174,11 @@ def _reason(settings: Settings, key: str, versions: VersionRange) -> str:
     if versions.lacks:
         said = f"is given without {versions.lacks[0]}, as in configurations up to"
     return f"since {shown} {said} {versions.until} ({given.where})"
+
+
+def _is_started(settings: Settings, versions: VersionRange) -> bool:
+    """Tell whether a configuration starts by what only some versions have."""
+    return any(fnmatchcase(settings.start, pattern) for pattern in versions.starts)
 
 
 def _keys_of(settings: Settings, versions: VersionRange) -> Iterator[str]:

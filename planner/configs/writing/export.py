@@ -9,7 +9,7 @@ from typing import Final
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
-from rlplan.job import Job, KlPlace, Role, State
+from rlplan.job import Captured, Job, KlPlace, Role, State
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.planner.configs.losses import words_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue, scalar
@@ -22,6 +22,19 @@ EAGER: Final = "-eager"
 # What only the losses of a critic, or advantages from its values, need.
 OF_CRITICS: Final = frozenset({"critic_learning_rate", "value_clip", "gae_lambda"})
 ANY: Final = "any"
+# Megatron's words of dispatchers and their backends, and of what graphs capture.
+DISPATCHER_WORDS: Final = {
+    "all-gather": ("allgather", ""),
+    "deepep": ("flex", "deepep"),
+    "hybridep": ("flex", "hybridep"),
+}
+GRAPH_WORDS: Final[Mapping[Captured, str]] = {
+    "attention": "attn",
+    "mamba": "mamba",
+    "mlp": "mlp",
+    "experts": "moe",
+    "router": "moe_router",
+}
 _VERSION = re.compile(r"-\d+(\.\d+)*(-.*)?$")
 
 
@@ -208,6 +221,26 @@ class Export:
                 self.put_size(role, name, getattr(layout, name))
         if layout.ep > 1 and layout.expert_tp is not None:
             self.put_size(role, "expert_tp", layout.expert_tp)
+        self._put_dispatcher(role)
+
+    def _put_dispatcher(self, role: Role) -> None:
+        """Write how tokens reach experts, and what graphs capture, where that is unusual."""
+        options = self.plan.job.trainer(role)
+        kind, backend = DISPATCHER_WORDS.get(options.dispatcher or "", ("", ""))
+        if kind:
+            self.put_size(role, "dispatcher", kind)
+        if backend:
+            self.put_size(role, "flex_backend", backend)
+        if options.overlaps_exchange:
+            self.put_size(role, "overlaps_exchange", True)
+        if options.popularity_spread == 0:
+            self.put_size(role, "experts_balanced", True)
+        if options.graphs:
+            whole = "iteration" in options.graphs
+            self.put_size(role, "graphs", "full_iteration" if whole else "transformer_engine")
+            scope = [GRAPH_WORDS[part] for part in options.graphs if part in GRAPH_WORDS]
+            if scope and not whole:
+                self.put_size(role, "graph_scope", ",".join(scope))
 
     def put_positions(self) -> None:
         """Write the actor's longest sequence where it is not what its own configuration says."""

@@ -39,8 +39,11 @@ from rlplan.workload import Workload, longest, mean_length
 UNSAID: Final = frozenset({
     "version", "name", "models", "workload", "cluster", "devices", "engines", "framework", "weight_sync",
     "rewards", "hyperparameters", "failures", "prompts_file", "prompt_data", "tokenizer", "seed", "objective",
-    "specs", "adapters", "quantised_at", "dynamic_sampling", "trainers", "weights",
+    "specs", "adapters", "quantised_at", "dynamic_sampling", "trainers", "weights", "evaluation", "iterations",
+    "checkpoints", "speculation",
 })  # fmt: skip
+# Of these, what a framework has keys for that no export writes: it is said.
+UNWRITTEN: Final = ("evaluation", "iterations", "checkpoints", "speculation")
 # Fields of a layout that only some kinds of tasks have: an import leaves them out of the others.
 OPEN: Final = frozenset({
     "micro_batch", "max_running", "memory_fraction", "chunks", "recompute", "zero", "offload",
@@ -109,6 +112,11 @@ def exported(
     export.notes.extend(
         absent(target, part) for part in ("rules", "reading") if not has(target, part)
     )
+    left = [f"job.{name}" for name in UNWRITTEN if getattr(plan.job, name) is not None]
+    if plan.job.rewards is not None and plan.job.rewards.judge is not None:
+        left.append("job.rewards.judge")
+    if left:
+        export.notes.append(f"not written, and for you to set: {', '.join(left)}")
     if facts is not None:
         export.notes.extend(_of_memory(export, facts))
     text = module.text_of(export, start, **({"defaults": defaults} if inherits else {}))

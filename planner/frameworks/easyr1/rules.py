@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from typing import Final
 
-from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
-from rlplan.planner.configs.reading.settings import RoleSettings, Settings
-from rlplan.planner.configs.reading.unknown_keys import (
-    nearest_key,
-    older_keys,
-    unknown_keys,
+from rlplan.planner.configs.broken import (
+    Broken,
+    Rule,
+    actor_of,
+    divides,
+    keys_are_known,
+    unless,
 )
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.frameworks.easyr1.reading import (
     OPTIMIZERS,
     compares,
@@ -329,21 +331,6 @@ def checkpoints_are_of_a_step(settings: Settings) -> Iterator[Broken]:
     last = str(given or "").strip("/").rpartition("/")[2]
     holds = given is None or "global_step_" in last or any(sign in last for sign in "$`")
     yield from unless(holds, key, "ends in no global_step_N", "a folder global_step_N")
-
-
-def keys_are_known(settings: Settings) -> Iterator[Broken]:
-    """Give no key that its dataclasses do not have: OmegaConf stops at it, unless a copy has more fields."""
-    sheet, known = settings.sheet, set(settings.sheet.every_key())
-    for key, until in older_keys(settings):
-        problem = f"is a key of versions up to {until}, and {sheet.version} stops at it"
-        yield Broken(key=key, problem=problem, allowed="what it is called now", stops=False)
-    for key in unknown_keys(settings):
-        nearest = nearest_key(key, known)
-        if nearest is not None:
-            problem = (
-                f"is no key of EasyR1 {sheet.version}, which stops at it unless your copy has it"
-            )
-            yield Broken(key=key, problem=problem, allowed=nearest, stops=False)
 
 
 RULES: Final = (

@@ -16,6 +16,7 @@ from rlplan.planner.configs.sizes import (
     adapter_of,
     eager_engine,
     models_of,
+    nodes_of,
     role_sizes,
     trainer_options,
     updates_of,
@@ -33,7 +34,6 @@ URL: Final = ("http://", "https://")
 PACKED_NOTE: Final = (
     "samples that are not packed are forecast as if they were, unless ZeRO 3 trains them"
 )
-NODE_SIZES: Final = (8, 4, 2, 1)
 
 
 def run_of(settings: Settings) -> Run:
@@ -58,7 +58,7 @@ def run_of(settings: Settings) -> Run:
         models=models,
         model_keys=keys,
         work=_work(settings),
-        groups=(_nodes(settings, sum(pool.gpus for pool in pools)),),
+        groups=(nodes_of(sum(pool.gpus for pool in pools), settings.whole("actor_gpus_per_node")),),
         pools=pools,
         generate=_generation(settings, rollout),
         trainers=sizes,
@@ -140,15 +140,6 @@ def _rollout_gpus(settings: Settings) -> int:
     if engines is None or engines < 1:
         raise settings.refused("engines", "is missing: no engine generates", "at least 1")
     return engines * settings.whole("rollout_tp")
-
-
-def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
-    """Return GPUs of a node, and nodes: pools of few GPUs stand together in one."""
-    largest = max(*NODE_SIZES, settings.whole("actor_gpus_per_node"))
-    if gpus <= largest:
-        return gpus, 1
-    per_node = next(size for size in (largest, *NODE_SIZES) if gpus % size == 0)
-    return per_node, gpus // per_node
 
 
 def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:

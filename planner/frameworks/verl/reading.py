@@ -63,6 +63,8 @@ ASYNC_KEYS: Final = "async_training.*"
 # Recipes whose trainer generates whole batches of `gen_batch_size` prompts until enough groups differ in reward, and
 # without the filter learns from such a batch: recipe/dapo/dapo_ray_trainer.py and recipe/entropy beside it.
 IN_WHOLE_BATCHES: Final = ("dapo", "entropy")
+# Whether its reward model writes judgements is for the function to know that asks it (verl, experimental/reward_loop).
+JUDGES: Final = "a function asks the reward model, which may write judgements: say how long they are under rewards.judge of the job"
 COLOCATED_ASYNC: Final = "colocate_async"
 
 
@@ -414,6 +416,8 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
 
 def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
     """Say which settings change the amount of work in ways that no job has."""
+    if settings.on("reward_on") and settings.unmapped("reward_function") not in OFF:
+        settings.doubt("reward_on", JUDGES)
     if settings.on("filters") and not load_algorithm(algorithm).resamples:
         settings.doubt(
             "filters", "prompts that are sampled again where all rewards of a group are equal"

@@ -294,6 +294,7 @@ def test_every_sheet_of_keys_names_sheets_that_there_are(name):
     assert all(model in sheet_names("models") for model in sheet.models.values())
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the frameworks' examples are not here")
 @pytest.mark.parametrize("framework", ["verl", "nemo-rl", "openrlhf"])
 def test_published_configurations_are_imported(framework):

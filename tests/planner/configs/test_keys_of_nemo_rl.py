@@ -77,6 +77,7 @@ OF_SAMPLES = {
     "experts": f"{D}.expert_parallel_size=4 {EXPERTS}",
     "Megatron": MOE,
     "Megatron, packed": f"{MOE} {PACKED.format('policy')}",
+    "Megatron, by copies for nodes": f"{MOE} {M}.moe_token_dispatcher_type=flex {M}.cuda_graph_impl=transformer_engine",
     "Megatron, FP8": f"{MOE} {M}.fp8_cfg.enabled=true",
     "Megatron, stepped on the host": f"{MEGATRON} {M}.optimizer.optimizer_cpu_offload=true",
     "asynchronous": f"{APART} {AHEAD.format('grpo.async_grpo')}",
@@ -137,10 +138,7 @@ def catalogue():
 def changed(key, values):
     """Return values that a key may be changed to: its words, those of its own files, and what their types allow."""
     meant = [
-        word
-        for setting in SHEET.settings.values()
-        if key in setting.keys
-        for word in setting.values
+        word for setting in SHEET.every_setting() if key in setting.keys for word in setting.values
     ]
     numbers = [
         each

@@ -88,6 +88,7 @@ ONLY_IN_RULES = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 def test_no_key_is_swallowed(pytestconfig, before):
     keys = catalogue()
     chosen = list(keys) if pytestconfig.getoption("full") else list(keys)[::13]

@@ -45,6 +45,7 @@ actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 actor_rollout_ref.
 critic.megatron.tensor_model_parallel_size=2 critic.megatron.expert_model_parallel_size=4
 actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2
 """
+CUT = "actor_rollout_ref.actor.megatron.override_transformer_config"
 SWITCHES = (
     "qat.enable", "fsdp_config.qat.enable", "fsdp.qat.enable", "megatron.qat.enable", "model.mtp.enable",
     "model.tiled_mlp.enabled",
@@ -60,6 +61,8 @@ BASES = {
     "a penalty in rewards": f"{COMMON} {COUNTED} algorithm.adv_estimator=gae algorithm.use_kl_in_reward=True"
     " actor_rollout_ref.actor.use_kl_loss=False",
     "Megatron": f"{COMMON} {COUNTED} {MOE} algorithm.adv_estimator=gae",
+    "Megatron, by copies for nodes": f"{COMMON} {COUNTED} {MOE} algorithm.adv_estimator=gae"
+    f" +{CUT}.moe_token_dispatcher_type=flex +{CUT}.cuda_graph_impl=transformer_engine",
     "Megatron, packed": f"{COMMON} {PACKED} {MOE} algorithm.adv_estimator=gae",
     # Whose process is laid out by the actor, or by a reference that has sizes of its own.
     "Megatron without a critic": f"{COMMON} {COUNTED} {MOE} algorithm.adv_estimator=grpo",

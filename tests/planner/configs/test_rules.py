@@ -247,6 +247,7 @@ def test_what_the_configuration_keeps_off_the_gpus_is_not_held_against_it():
     assert any("enable_activation_offload" in remark for remark in spared.remarks)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="the frameworks' examples are not here")
 @pytest.mark.parametrize("framework", ["verl", "nemo-rl", "openrlhf"])
 def test_published_configurations_break_no_rule(framework):

@@ -12,7 +12,7 @@ import pytest
 from rlplan.calibration import STAGE_TASKS
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, TrainerOptions
+from rlplan.job import Checkpoints, Job, TrainerOptions
 from rlplan.plan import PlanDraft
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.measured.checking import (
@@ -26,9 +26,11 @@ from rlplan.planner.measured.checking import (
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
+from rlplan.reports.tables.accuracy import step_check_table
 from rlplan.results.measurement import LoggedSteps
 from rlplan.simulator.costs.taskcost import DRIVER
 from rlplan.simulator.simulate import simulate
+from rlplan.workload import Evaluation
 
 STEPS = 5
 MEAN = {"prompt": 155.0, "response": 600.0}
@@ -424,3 +426,56 @@ def test_a_loop_over_experts_and_an_eager_engine_are_named_first_where_stages_ta
     assert causes["update_actor"][0].startswith("expert loop: ")
     if found.stages[0].verdict == "slow":
         assert causes["generation"][0].startswith("eager engine: ")
+
+
+def test_validation_and_checkpoints_stand_beside_their_forecast(ran, expected, tmp_path):
+    rows = steps_of(expected, "verl")
+    rows[2] |= {"timing_s/testing": 30.0, "timing_s/save_checkpoint": 60.0}
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    asked = Checkpoints(every=20, node_bytes_per_second=1e9)
+    job = replace(ran.plan.job, evaluation=Evaluation(prompts=64, every=5), checkpoints=asked)
+    found = check_steps(log, replace(ran, plan=replace(ran.plan, job=job)), warmup=0)
+    beside = simulate(replace(ran.plan, job=job), ran.facts).beside
+    # One of each in five steps, measured and by forecast.
+    assert found.beside == {"validation": 6.0, "checkpoints": 12.0}
+    for name, seconds in found.beside_forecast.items():
+        assert seconds == pytest.approx(beside.each_seconds[name] / 5)
+    rows_of = {row[0]: row for row in step_check_table(found).rows}
+    assert rows_of["checkpoints, beside it"][1] == "12.00 s"
+    assert (
+        rows_of["checkpoints, beside it"][3] == f"{12 / found.beside_forecast['checkpoints']:.2f}"
+    )
+    assert any("were written at" in note for note in found.notes)
+
+    silent = check_steps(log, ran, warmup=0)
+    assert not silent.beside_forecast
+    assert (
+        "validation: no forecast, since the job does not speak of it (evaluation)" in silent.notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("fully_async/trainer/idle_ratio", "idle trainer: 45% of a step training waits"),
+        ("fully_async/rollouter/idle_ratio", "idle engine: 45% of a step generation stands still"),
+    ],
+)
+def test_the_side_that_stands_still_beside_the_other_is_named(ran, expected, tmp_path, key, words):
+    job = ran.plan.job
+    pools = [
+        {"name": "train", "gpus": 4, "roles": ["actor", "reference"]},
+        {"name": "rollout", "gpus": 4, "roles": ["actor"]},
+    ]
+    tasks = {"actor.generate": {"pool": "rollout", "tp": 1, "dp": 4, "max_running": 256}}
+    text = {"job": "job.yaml", "pools": pools, "tasks": tasks, "mode": "async", "staleness": 1}
+    plan = complete(decode(PlanDraft, text, "plan"), job, ran.facts)
+    rows = [{**row, key: 0.45} for row in steps_of(expected, "verl")]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    found = check_steps(log, replace(ran, plan=plan))
+    told = (*found.notes, *(found.step.causes if found.step else ()))
+    assert sum(note.startswith(words) for note in told) == 1
+    sync = check_steps(log, ran)
+    assert not any("stands still" in note or "training waits" in note for note in sync.notes)

@@ -140,6 +140,7 @@ def ran():
     return RunContext(plan=complete(found.draft, found.resolved, facts), facts=facts)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("slow", ["generation", "old_log_prob", "update_actor"])
 def test_a_stage_that_is_slowed_down_is_named(ran, tmp_path, slow):
     costs = {each.name: each.seconds for each in simulate(ran.plan, ran.facts).costs}

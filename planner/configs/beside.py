@@ -1,0 +1,150 @@
+"""What a configuration has beside its steps: validation, checkpoints, and how many steps there are.
+
+None of it changes a step, so a value that cannot be evaluated is told and refuses nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from rlplan.job import Checkpoints, Job
+from rlplan.planner.configs.reading.settings import OFF, Settings, is_on
+from rlplan.workload import Evaluation
+
+# Of prompts or steps: what is beyond it stands for all of them, or for no end.
+LARGEST_COUNT = 1e9
+# A limit of steps that no training reaches stands for none.
+MOST_STEPS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Hold what a run has beside its steps, with what is to be said of it."""
+
+    evaluation: Evaluation | None = None
+    checkpoints: Checkpoints | None = None
+    iterations: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def in_job(self, job: Job) -> Job:
+        """Return a job that says it."""
+        return replace(
+            job,
+            evaluation=self.evaluation,
+            checkpoints=self.checkpoints,
+            iterations=self.iterations,
+        )
+
+
+def beside_of(settings: Settings, updates: int = 1) -> Beside:
+    """Return what a configuration has beside its steps, by the settings that its framework's sheet has for that.
+
+    Args:
+        updates: Of an iteration, for frameworks that count in updates (`steps_are_updates` of the sheet, and how many there
+            are in all by its setting `updates_of_training`).
+    """
+    said = _Said(settings, updates if settings.sheet.steps_are_updates else 1)
+    evaluation, checkpoints = _evaluation(said), _checkpoints(said)
+    return Beside(
+        evaluation=evaluation,
+        checkpoints=checkpoints,
+        iterations=_iterations(said),
+        notes=tuple(_notes(said, evaluation)),
+    )
+
+
+class _Said:
+    """Answer what settings say of it, and remember the keys whose values cannot be evaluated."""
+
+    def __init__(self, settings: Settings, updates: int) -> None:
+        self.settings, self.updates = settings, updates
+        self.lost: list[str] = []
+
+    def value(self, name: str) -> object:
+        """Return a setting's value; None where the sheet has no such setting, or its value cannot be evaluated."""
+        settings = self.settings
+        setting = settings.sheet.settings.get(name)
+        if setting is None or not setting.keys:  # what is always so has no key
+            return None if setting is None else setting.default
+        key = settings.key_of(name)
+        given = settings.flat.get(key)
+        if given is not None and given.gaps:
+            self.lost.append(key)
+            return None
+        return settings.value(name)
+
+    def count(self, name: str) -> int | None:
+        """Return a setting that counts something; None where it is none, 0 or below, as words for all or never are."""
+        value = self.value(name)
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 1 <= value < LARGEST_COUNT
+        ):
+            return None
+        return round(value)
+
+    def every(self, name: str) -> int | None:
+        """Return iterations of a setting that counts steps."""
+        steps = self.count(name)
+        return None if steps is None else max(1, round(steps / self.updates))
+
+    def is_on(self, name: str) -> bool:
+        """Return whether a switch is on."""
+        return is_on(self.value(name))
+
+    def is_off(self, name: str) -> bool:
+        """Return whether a setting that turns all of it on is there and off."""
+        return name in self.settings.sheet.settings and self.value(name) in OFF
+
+
+def _iterations(said: _Said) -> int | None:
+    """Return the iterations of the training; None where nothing says it."""
+    iterations, updates = said.count("steps"), said.count("updates_of_training")
+    if iterations is None and updates is not None:
+        iterations = -(-updates // said.updates)
+    return None if iterations is None or iterations > MOST_STEPS else iterations
+
+
+def _evaluation(said: _Said) -> Evaluation | None:
+    """Return the validation; None where there is none, or only one that nobody asked for before the first step."""
+    every = said.every("validation_every")
+    if said.is_off("validation_on"):
+        return None
+    first = said.is_on("validation_first") and not said.is_on("validation_skips_first")
+    if every is None and not (first and said.settings.is_given("validation_first")):
+        return None
+    return Evaluation(
+        every=every,
+        before_first=first,
+        after_last=said.is_on("validation_last") and every is not None,
+        prompts=said.count("validation_prompts"),
+        samples_per_prompt=said.count("validation_samples") or 1,
+        prompts_at_a_time=said.count("validation_batch"),
+    )
+
+
+def _checkpoints(said: _Said) -> Checkpoints | None:
+    """Return the checkpoints; None where there are none."""
+    every = said.every("checkpoint_every")
+    if every is None or said.is_off("checkpoint_on"):
+        return None
+    contents = said.value("checkpoint_contents")
+    alone = isinstance(contents, list) and "optimizer" not in contents
+    alone = alone or said.is_on("checkpoint_model_only") or said.is_off("checkpoint_optimizer")
+    return Checkpoints(
+        every=every,
+        states=("weights",) if alone else ("weights", "optimizer"),
+        in_background=said.is_on("checkpoint_background"),
+    )
+
+
+def _notes(said: _Said, evaluation: Evaluation | None) -> Iterator[str]:
+    for key in dict.fromkeys(said.lost):
+        yield f"{key} cannot be evaluated: what it says of validation and checkpoints is left out"
+    if evaluation is not None and evaluation.prompts is None:
+        every = f" every {evaluation.every} steps" if evaluation.every else ""
+        yield (
+            f"validation{every} is not counted: no key says how many prompts it has; say it under evaluation.prompts of "
+            "the job"
+        )

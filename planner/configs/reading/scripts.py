@@ -1,0 +1,67 @@
+"""Commands of scripts: which stand in quotes, which words are lost below one, which other script one starts."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from rlplan.planner.configs.shell.commands import Command
+from rlplan.planner.configs.shell.text import Text
+
+# `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
+OVERRIDE: Final = re.compile(r"^(\+\+|\+|~)?([\w@/.\-\[\]]+)=(.*)$", re.DOTALL)
+# What of a word tells that it is a command in quotes, as `bash -c` gets it.
+_QUOTED: Final = re.compile(r"\s-m\s|\.py(\s|$)|\.sh(\s|$)")
+# A variable in front of such a command, by the shell's own habit of capitals.
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*=\S*\s")
+# A word in a command's place that is an argument of the command above: `trainer.nnodes=2`, `--actor.num_nodes`.
+_ARGUMENT: Final = re.compile(
+    r"[+~]*[\w@/\-]+(\.[\w@/\-\[\]]+)+=.*|--[a-z][\w.\-]*(=.*)?", re.DOTALL
+)
+
+
+def is_quoted(word: str) -> bool:
+    """Return whether a word is a command, or several, in quotes."""
+    text = word.strip()
+    gives = OVERRIDE.match(text) and not _VARIABLE.match(text)
+    if gives or text.startswith(("{", "[")):
+        return False
+    return any(sign in text for sign in " \n\t") and _QUOTED.search(text) is not None
+
+
+def lost_words(commands: Sequence[Command], place: int) -> tuple[int, tuple[str, ...]]:
+    """Return which arguments stand below a command and are no part of it, and the line of the first.
+
+    A comment, an empty line or a space behind a backslash ends a command; what is written below is one of its own
+    for a shell, which knows no program of such a name.
+    """
+    lost: list[Text] = []
+    for command in commands[place + 1 :]:
+        if not command.words or not _ARGUMENT.fullmatch(command.words[0].value):
+            break
+        lost.extend(command.words)
+    return (lost[0].line if lost else 0), tuple(word.value for word in lost)
+
+
+def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
+    """Return the script that a command of another one starts, where it is at hand, and its arguments.
+
+    Beside the one that starts it is looked for what stands in a folder that is not known.
+    """
+    for place, word in enumerate(words):
+        if not word.value.endswith(SCRIPTS):
+            continue
+        before = words[place - 1].value if place else ""
+        if place and Path(before).name not in STARTERS and not re.match(r"-|\w+=", before):
+            return None, []
+        named = Path(word.value)
+        at_hand = (each for each in (named, folder / named, folder / named.name) if each.is_file())
+        return next(at_hand, None), list(words[place + 1 :])
+    return None, []
+
+
+# What starts another script, and how such a script's file ends.
+STARTERS: Final = frozenset(
+    {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}
+)
+SCRIPTS: Final = (".sh", ".slurm", ".sbatch", ".bash")

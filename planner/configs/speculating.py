@@ -1,0 +1,85 @@
+"""Speculative decoding in a configuration: what guesses tokens, and how many; how many are accepted no key says."""
+
+from collections.abc import Iterator
+
+from rlplan.job import Speculation
+from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.reading.settings import Settings
+
+# Settings of sheets; in `speculation_on` stands a switch for the keys beside it.
+SWITCH = "speculation_on"
+NAMES = ("speculation_method", "speculation_tokens", "speculation_steps", "speculation_checked", "speculation_draft")  # fmt: skip
+NGRAMS, OWN_MODEL = ("ngram", "suffix"), ("standalone", "draft_model")
+NOT_COUNTED = "speculative decoding, until the job says how many tokens a step gives: speculation.acceptance_length"
+
+
+def speculation_of(settings: Settings) -> Speculation | None:
+    """Return how an engine guesses tokens ahead; None where it does not, or with what is not known."""
+    given = {
+        name: dict(_given(settings, name)) for name in NAMES if name in settings.sheet.settings
+    }
+    keys = [key for each in given.values() for key in each]
+    switch = SWITCH in settings.sheet.settings and settings.on(SWITCH)
+    if not keys and not switch:
+        return None
+    value = {name: _first(settings, name, found, switch=switch) for name, found in given.items()}
+    guesses = _guesses(settings, value)
+    said = None if guesses is None else _of_method(value, guesses)
+    if said is not None:
+        for key in (*keys, *([settings.key_of(SWITCH)] if switch else [])):
+            settings.left_out[key] = NOT_COUNTED
+    return said
+
+
+def _given(settings: Settings, name: str) -> Iterator[tuple[str, object]]:
+    """Yield a setting's keys that count, with their values; those beside a switch only where it is on."""
+    beside, is_counted = "", True
+    if SWITCH in settings.sheet.settings:
+        beside = settings.key_of(SWITCH).rpartition(".")[0]
+        is_counted = settings.on(SWITCH)
+    for key in settings.sheet.settings[name].keys:
+        found = settings.flat.get(key)
+        if found is None or found.value is None or (found.gaps and not found.value):
+            continue
+        if is_counted or not beside or not key.startswith(f"{beside}."):
+            yield key, None if found.gaps else found.value
+
+
+def _first(settings: Settings, name: str, given: dict[str, object], *, switch: bool) -> object:
+    usual = settings.sheet.settings[name].default if switch else None
+    return next(iter(given.values()), usual)
+
+
+def _guesses(settings: Settings, value: dict[str, object]) -> int | None:
+    """Return the tokens that are guessed before each step; None where no key says it.
+
+    SGLang counts the token that is sure among those that are checked; a chain has as many guesses as steps.
+    """
+    by_steps = (_whole(value.get("speculation_checked"), 1), _whole(value.get("speculation_steps")))
+    by_tokens = (_whole(value.get("speculation_tokens")),)
+    known = settings.sheet.settings
+    sglang = "rollout_engine" in known and str(settings.value("rollout_engine")).startswith(
+        "sglang"
+    )
+    order = (*by_steps, *by_tokens) if sglang else (*by_tokens, *by_steps)
+    return next((count for count in order if count), None)
+
+
+def _whole(value: object, less: int = 0) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= less:
+        return None
+    return value - less
+
+
+def _of_method(value: dict[str, object], guesses: int) -> Speculation | None:
+    """Return how a method guesses so many tokens; None where its model is not known."""
+    method, named = (
+        str(value.get("speculation_method") or "").lower(),
+        value.get("speculation_draft"),
+    )
+    if method.startswith(NGRAMS):
+        return Speculation(draft_tokens=guesses, layers=0)
+    if method in OWN_MODEL or (not method and named is not None):
+        known = model_of(str(named))
+        return None if known is None else Speculation(draft_tokens=guesses, draft=known)
+    return Speculation(draft_tokens=guesses)

@@ -1,0 +1,1 @@
+"""AReaL: what its configurations need of code."""

@@ -1,0 +1,437 @@
+"""AReaL: engines by allocation strings, FSDP2, Megatron or Archon beside SGLang or vLLM, which are never waited for."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from rlplan.algorithms import load_algorithm
+from rlplan.job import Engines, Hyperparameters, OldLogProb, Role, TrainerOptions
+from rlplan.models import Adapter, TrainingPrecision
+from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
+from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings
+from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from rlplan.planner.configs.sizes import (
+    adapter_of,
+    eager_engine,
+    models_of,
+    most_turns,
+    nearest_divisor,
+    nodes_of,
+)
+from rlplan.planner.frameworks.areal.allocation import (
+    ARCHON,
+    GENERATES,
+    MEGATRON,
+    TRAINS,
+    Allocation,
+    Allocations,
+    allocation_of,
+    allocations_of,
+)
+from rlplan.planner.plans.trained import TrainerSizes
+
+PPO: Final = "ppo"
+COLOCATION: Final = "colocation"
+SGLANG: Final = "sglang"
+DISK: Final = "disk"
+LOGLINEAR: Final = "loglinear"
+OPTIMIZERS: Final = {"adam": "adam", "adam_bf16": "kahan-bf16"}
+# Whose section makes a model of its own, beside the actor's.
+SECTIONS: Final[Mapping[Role, str]] = {"reference": "ref.*", "critic": "critic.*"}
+OF_DIMENSIONS: Final = "a back end and sizes, as fsdp:d4t2 or sglang:d4"
+ARCHON_NOTE: Final = "Archon's trainer is forecast as FSDP2 around compiled layers: what its selective recomputation keeps is not known"
+PADDED_NOTE: Final = "samples that are padded to the longest are forecast as if they were packed"
+WORKFLOW_NOTE: Final = "what a workflow does between turns only its program knows"
+
+
+def run_of(settings: Settings) -> Run:
+    """Return what a configuration trains, and how.
+
+    Raises:
+        FileError: It trains otherwise, or an allocation is not understood.
+    """
+    for pattern, what in settings.sheet.refused_keys.items():
+        found = next(settings.has(pattern), None)
+        if found is not None:
+            raise settings.refused_key(
+                found, what, "a configuration of areal.api.cli_args.PPOConfig"
+            )
+    actor, rollout = actor_allocation(settings), rollout_allocation(settings)
+    trainer = actor.backend
+    models, keys = models_of(settings, _named_models(settings))
+    pools = _pools(settings, tuple(models))
+    pool_of = {role: pool for pool in pools if pool.name != ROLLOUT_POOL for role in pool.roles}
+    algorithm = _algorithm(settings)
+    _doubt(settings, algorithm)
+    cache = settings.value("sglang_cache") if rollout.backend == SGLANG else None
+    return Run(
+        framework=settings.sheet.trainers[trainer].framework,
+        trainer=trainer,
+        engines=Engines(train=settings.sheet.trainers[trainer].engine, generate=_engine(settings)),
+        algorithm=algorithm,
+        models=models,
+        model_keys=keys,
+        work=_work(settings),
+        groups=(_nodes(settings, sum(pool.gpus for pool in pools)),),
+        pools=pools,
+        generate=_generation(settings, pools[-1]),
+        usual_running=rollout.backend == SGLANG and settings.value("sglang_running") is None,
+        trainers={role: _sizes(settings, role, pool_of[role]) for role in models},
+        options={role: _options(settings, role) for role in models},
+        loss=_loss(settings, algorithm),
+        old_log_prob=_old_log_prob(settings),
+        kv_cache=cast(TrainingPrecision | None, cache),
+        adapter=_adapter(settings),
+        notes=(*_algorithm_notes(settings, algorithm), *_notes(settings, trainer)),
+        **_modes(settings),
+    )
+
+
+def roles_of(settings: Settings) -> tuple[Role, ...]:
+    """Return the roles that have models of their own, the actor first."""
+    return tuple(_named_models(settings))
+
+
+def together_of(settings: Settings) -> Allocations | None:
+    """Return what `allocation_mode` gives all engines, where engines say nothing themselves.
+
+    Raises:
+        FileError: It is not understood.
+    """
+    if not settings.is_given("allocation"):
+        return None
+    own = (settings.value(name) for name in ("actor_backend", "rollout_backend"))
+    if any(each is not None and allocation_of(str(each)) is not None for each in own):
+        return None
+    found = allocations_of(settings.word("allocation"))
+    if found is None:
+        allowed = "sizes of what generates and trains, as sglang:d4t2+fsdp:d8"
+        raise settings.refused("allocation", "is not understood", allowed)
+    return found
+
+
+def actor_allocation(settings: Settings) -> Allocation:
+    """Return what trains the actor.
+
+    Raises:
+        FileError: That is not said, or not understood.
+    """
+    together = together_of(settings)
+    if together is not None:
+        if together.trains is None:
+            raise settings.refused("allocation", "trains nothing", "sglang:d4+fsdp:d4")
+        return together.trains
+    return _own(settings, "actor_backend", TRAINS)
+
+
+def rollout_allocation(settings: Settings) -> Allocation:
+    """Return what generates.
+
+    Raises:
+        FileError: That is not said, or not understood.
+    """
+    together = together_of(settings)
+    if together is not None:
+        if together.generates is None:
+            problem = "generates nothing, as training on texts (SFT) does"
+            raise settings.refused("allocation", problem, "sglang:d4+fsdp:d4")
+        return together.generates
+    return _own(settings, "rollout_backend", GENERATES)
+
+
+def role_allocation(settings: Settings, role: Role) -> Allocation:
+    """Return what trains, or passes over, a role's model: what the actor has where it says nothing.
+
+    Raises:
+        FileError: It is not understood.
+    """
+    own = None if role == "actor" else settings.value(f"{role}_backend")
+    if own in {None, "", *TRAINS} or together_of(settings) is not None:
+        return actor_allocation(settings)
+    return _own(settings, f"{role}_backend", TRAINS)
+
+
+def shares_gpus(settings: Settings) -> bool:
+    """Tell whether what generates is on the GPUs that train."""
+    together = together_of(settings)
+    return together.shared if together is not None else settings.word("rollout_place") == COLOCATION
+
+
+def of_role(settings: Settings, role: Role) -> RoleSettings:
+    """Return what is set of a role's model."""
+    return settings.of(actor_allocation(settings).backend, role)
+
+
+def _own(settings: Settings, name: str, backends: tuple[str, ...]) -> Allocation:
+    if not settings.is_given(name):
+        problem = "is missing, as where texts or preferences alone are learnt from (SFT, DPO)"
+        raise settings.refused(name, problem, OF_DIMENSIONS)
+    found = allocation_of(settings.word(name))
+    if found is None or found.backend not in backends:
+        allowed = f"one of {', '.join(backends)} and sizes, as {backends[0]}:d4"
+        raise settings.refused(name, "is not understood", allowed)
+    return found
+
+
+def _named_models(settings: Settings) -> dict[Role, str]:
+    """Return the settings that name the models (areal/trainer/rl_trainer.py)."""
+    names: dict[Role, str] = {"actor": "model"}
+    if _compares(settings):
+        names["reference"] = "reference_model"
+    if _has(settings, "critic"):
+        names["critic"] = "critic_model"
+    return names
+
+
+def _has(settings: Settings, role: Role) -> bool:
+    return next(settings.has(SECTIONS[role]), None) is not None
+
+
+def _compares(settings: Settings) -> bool:
+    return settings.number("kl_weight") > 0 and _has(settings, "reference")
+
+
+def _algorithm(settings: Settings) -> str:
+    if _has(settings, "critic"):
+        return PPO
+    return algorithm_of(settings, compares=_compares(settings))
+
+
+def _algorithm_notes(settings: Settings, algorithm: str) -> tuple[str, ...]:
+    return () if algorithm == PPO else algorithm_notes(settings, algorithm)
+
+
+def _pools(settings: Settings, roles: tuple[Role, ...]) -> tuple[RunPool, ...]:
+    """Return the pools, that in which the actor generates last.
+
+    Raises:
+        FileError: What shares the actor's GPUs takes another number of them.
+    """
+    together = together_of(settings)
+    apart = [
+        role
+        for role in roles
+        if role != "actor" and together is None and settings.word(f"{role}_place") != COLOCATION
+    ]
+    gpus = actor_allocation(settings).gpus
+    beside = tuple(role for role in roles if role not in apart)
+    for role in beside[1:]:
+        asked = role_allocation(settings, role).gpus
+        if asked != gpus:
+            problem = f"takes {asked} GPUs, and shares the actor's {gpus}"
+            raise settings.refused(f"{role}_backend", problem, f"sizes of {gpus} GPUs")
+    pools = [RunPool(name=TRAIN_POOL, gpus=gpus, roles=beside)]
+    pools += [
+        RunPool(name=role, gpus=role_allocation(settings, role).gpus, roles=(role,))
+        for role in apart
+    ]
+    engines = rollout_allocation(settings).gpus
+    if shares_gpus(settings):
+        if engines != gpus:
+            problem = f"takes {engines} GPUs, and shares the actor's {gpus}"
+            name = "allocation" if together is not None else "rollout_backend"
+            raise settings.refused(name, problem, f"sizes of {gpus} GPUs")
+        return (*pools[1:], pools[0])
+    return (*pools, RunPool(name=ROLLOUT_POOL, gpus=engines, roles=("actor",)))
+
+
+def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
+    """Return the nodes that the engines take, of those that the cluster has."""
+    per_node = settings.whole("gpus_per_node")
+    if 1 <= per_node < gpus and gpus % per_node == 0:
+        return per_node, gpus // per_node
+    return nodes_of(gpus, per_node)
+
+
+def updates_of_step(settings: Settings, role: Role = "actor") -> int:
+    """Return the updates of a step, of the nearest number that divides its samples.
+
+    Raises:
+        FileError: There are none.
+    """
+    name = "critic_minibatches" if role == "critic" else "minibatches"
+    parts, samples = settings.whole(name), _samples(settings)
+    if parts < 1:
+        raise settings.refused(name, "makes no update", "at least 1")
+    if samples % parts:
+        settings.doubt(name, f"updates that do not divide a step's {samples:,} samples")
+    return nearest_divisor(samples, parts)
+
+
+def _samples(settings: Settings) -> int:
+    samples = settings.whole("prompts") * settings.whole("samples")
+    if samples < 1:
+        raise settings.refused("prompts", "is no batch", "at least 1")
+    return samples
+
+
+def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
+    own, allocation = of_role(settings, role), role_allocation(settings, role)
+    budget = own.optional_whole("token_budget")
+    parts = max(1, own.whole("micro_batches"))
+    passed = math.ceil(_samples(settings) / (allocation.dp * parts))
+    updated = math.ceil(passed / updates_of_step(settings))
+    return TrainerSizes(
+        pool=pool.name,
+        tp=allocation.tp,
+        pp=allocation.pp,
+        dp=allocation.dp,
+        cp=allocation.cp,
+        ep=allocation.ep,
+        expert_tp=allocation.expert_tp if allocation.ep > 1 else None,
+        chunks=1 if role == "reference" else own.whole("chunks"),
+        micro_batch=updated,
+        infer_micro_batch=passed,
+        token_budget=budget,
+        infer_token_budget=budget,
+        recompute="none" if role == "reference" else _recompute(own),
+        offload=_leaves(settings, own),
+        infer_offload=own.on("leaves") if role == "reference" else None,
+    )
+
+
+def _leaves(settings: Settings, own: RoleSettings) -> bool:
+    """Tell whether states leave the GPUs between uses: what generation shares them with does."""
+    return own.on("leaves") or (own.role != "reference" and shares_gpus(settings))
+
+
+def _recompute(own: RoleSettings) -> Recompute:
+    if not own.on("checkpoints"):
+        return "none"
+    granularity = own.value("granularity") if "granularity" in own.names else "full"
+    if granularity in {"selective", "memory_budget"}:
+        return "selective"
+    return "none" if granularity in {None, "none"} else "full"
+
+
+def _options(settings: Settings, role: Role) -> TrainerOptions:
+    """Return how a role's trainer keeps its states: as it loads them, but for Megatron, which has copies in fp32."""
+    own = of_role(settings, role)
+    options = TrainerOptions(host_states=own.on("cpu_offload"))
+    if own.trainer == MEGATRON:
+        return options
+    options = replace(options, weights=cast(TrainingPrecision | None, own.value("dtype")))
+    kind = OPTIMIZERS.get(str(own.value("optimizer")), "adam")
+    kahan = kind != "adam" and options.weights == "bf16" and role != "reference"
+    return replace(options, optimizer="kahan-bf16") if kahan else options
+
+
+def _work(settings: Settings) -> Work:
+    """Return the work of a step; both lengths together are limited by its own limit and its engine's."""
+    prompt, response = settings.optional_whole("max_prompt"), settings.whole("max_response")
+    total = min(settings.whole("max_tokens"), _context(settings))
+    turns = None if settings.value("agent") else most_turns(settings)
+    bound = prompt is None or prompt + response > total or response >= total
+    return Work(
+        prompts=settings.whole("prompts"),
+        samples=settings.whole("samples"),
+        updates=updates_of_step(settings),
+        max_prompt=prompt,
+        max_response=response if turns == 1 and response < total else None,
+        max_total=total if bound or turns != 1 else None,
+        turns=turns,
+    )
+
+
+def _context(settings: Settings) -> int:
+    name = "sglang_context" if rollout_allocation(settings).backend == SGLANG else "vllm_context"
+    most = settings.optional_whole(name)
+    return settings.whole("max_tokens") if most is None else most
+
+
+def _doubt(settings: Settings, algorithm: str) -> None:
+    """Say which settings change the amount of work, or may take time, in ways that no job has."""
+    if settings.on("filters") and not load_algorithm(algorithm).resamples:
+        settings.doubt("filters", "groups that are dropped, which others take the place of")
+    if _has(settings, "critic") and settings.whole("critic_minibatches") != settings.whole(
+        "minibatches"
+    ):
+        settings.doubt("critic_minibatches", "other updates of the critic than of the actor")
+    if settings.is_given("concurrent"):
+        settings.leave_out("concurrent", "fewer samples under way than staleness allows")
+    if settings.word("update_mode") == DISK:
+        settings.leave_out("update_mode", "weights that go over a disk")
+    for role in roles_of(settings):
+        own = of_role(settings, role)
+        if own.on("padded"):
+            settings.left_out[own.key_of("padded")] = "samples that are padded to the longest"
+        if str(own.value("optimizer")) not in OPTIMIZERS and role != "reference":
+            settings.left_out[own.key_of("optimizer")] = "states and steps of another optimizer"
+
+
+def _notes(settings: Settings, trainer: str) -> Iterator[str]:
+    if trainer == ARCHON:
+        yield ARCHON_NOTE
+    if any(of_role(settings, role).on("padded") for role in roles_of(settings)):
+        yield PADDED_NOTE
+    yield WORKFLOW_NOTE
+
+
+def _engine(settings: Settings) -> str:
+    backend = rollout_allocation(settings).backend
+    name = str(settings.sheet.settings["rollout_engine"].values[backend])
+    if backend == SGLANG:
+        if settings.on("sglang_eager"):
+            settings.leave_out("sglang_eager", "an engine without CUDA graphs")
+        return name
+    return eager_engine(name, eager=settings.on("vllm_eager"))
+
+
+def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
+    own = rollout_allocation(settings)
+    is_sglang = own.backend == SGLANG
+    ep = settings.whole("sglang_ep") if is_sglang else 1
+    layout = TaskPlan(
+        pool=pool.name,
+        engine=_engine(settings),
+        tp=own.tp,
+        pp=own.pp,
+        dp=own.dp,
+        ep=ep,
+        expert_tp=1 if ep > 1 else None,
+        memory_fraction=settings.number("sglang_memory" if is_sglang else "vllm_memory"),
+    )
+    running = settings.optional_whole("sglang_running" if is_sglang else "vllm_running")
+    return layout if running is None else replace(layout, max_running=running)
+
+
+def _loss(settings: Settings, algorithm: str) -> Hyperparameters:
+    usual = Hyperparameters()
+    norm = of_role(settings, "actor").value("max_gradient_norm")
+    valid = isinstance(norm, int | float) and not isinstance(norm, bool) and norm > 0
+    rates: dict[str, Any] = {
+        name: rate
+        for name in ("learning_rate", "critic_learning_rate")
+        if (rate := max(0.0, settings.number(name)))
+    }
+    return Hyperparameters(
+        **given_losses(settings, algorithm),
+        **rates,
+        max_gradient_norm=norm if valid else usual.max_gradient_norm,  # type: ignore[arg-type]
+        temperature=settings.number("temperature") or usual.temperature,
+        **kl_place("reward" if _compares(settings) else "none", settings.number("kl_weight")),
+    )
+
+
+def _old_log_prob(settings: Settings) -> OldLogProb:
+    """Return whose old log-probabilities are taken: the actor's own pass is left out unless something asks for it."""
+    skips = settings.word("proximal") == LOGLINEAR
+    decoupled = settings.on("decoupled")
+    passes = (decoupled and not skips) or (not decoupled and settings.on("recomputes"))
+    return "trainer" if passes else "engine"
+
+
+def _adapter(settings: Settings) -> Adapter | None:
+    """Return the adapter, which the engine gets as it is; a reference is a model of its own."""
+    adapter = adapter_of(settings) if settings.on("lora") else None
+    return None if adapter is None else replace(adapter, sync="adapter", shares_reference=False)
+
+
+def _modes(settings: Settings) -> Mapping[str, Any]:
+    """Return the mode: without an end, unless nothing may be older than the weights that train."""
+    age = settings.whole("off_policyness")
+    if age < 1 or not settings.on("is_async") or shares_gpus(settings):
+        return {}
+    return {"mode": ENDLESS_MODE, "staleness": float(age), "in_flight": "recompute"}

@@ -1,0 +1,1 @@
+"""prime-rl: what its configurations need of code."""

@@ -1,0 +1,364 @@
+"""prime-rl: FSDP2 trains packed samples, vLLM generates on GPUs of its own and is never waited for."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from rlplan.job import (
+    USUAL_WEIGHT_SYNC,
+    Engines,
+    Hyperparameters,
+    TrainerOptions,
+    WeightSync,
+)
+from rlplan.models import Adapter
+from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
+from rlplan.planner.configs.broken import actor_of
+from rlplan.planner.configs.losses import given_losses, kl_place
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings, is_on
+from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from rlplan.planner.configs.sizes import divided, eager_engine, models_of
+from rlplan.planner.configs.verl_family import GRADIENTS
+from rlplan.planner.plans.trained import TrainerSizes
+
+TRAINER: Final = "fsdp"
+# What compares the samples of a prompt, and what has the same passes where there is one.
+GROUPED, ALONE = "grpo", "reinforce-plus-plus"
+SEVERAL, DISAGGREGATED, MULTI = "several", "disaggregated", "multi_node"
+ADAM: Final = "adamw"
+# What samples are taken from, or scored by, another model than is trained (configs/algorithm.py).
+TAUGHT: Final = ("opd", "sft", "opsd", "self_distill")
+AUTO: Final = "auto"
+# Experts are shared out to as many ranks at most where nobody says it (configs/trainer.py, ModelConfig.ep).
+MOST_EXPERT_RANKS: Final = 8
+FILE_SYSTEM, NIXL = "filesystem", "nixl"
+FILES_NOTE: Final = "weights that go over a file system are forecast as broadcast by NCCL"
+ALONE_NOTE: Final = "prompts have one sample each, which is compared with no other: passes are those of reinforce-plus-plus"
+GPUS_NOTE: Final = (
+    "no file says how many GPUs train and generate: one each, as `rl` has them; say --deployment.num_train_gpus and "
+    "--deployment.num_infer_gpus"
+)
+OF_SIZES: Final = ("deployment.*", "trainer_gpu_ids", "inference_gpu_ids", "inference.*parallel*")
+
+
+def run_of(settings: Settings) -> Run:
+    """Return what a configuration trains, and how.
+
+    Raises:
+        FileError: It trains otherwise, or by a number of tokens.
+    """
+    _check_kind(settings)
+    models, keys = models_of(settings, {"actor": "model"})
+    train, rollout = train_gpus(settings), rollout_gpus(settings)
+    pools = (
+        RunPool(name=TRAIN_POOL, gpus=train, roles=("actor",)),
+        RunPool(name=ROLLOUT_POOL, gpus=rollout, roles=("actor",)),
+    )
+    _doubt(settings)
+    return Run(
+        framework=settings.sheet.trainers[TRAINER].framework,
+        trainer=TRAINER,
+        engines=Engines(generate=_engine(settings)),
+        algorithm=_algorithm(settings),
+        models=models,
+        model_keys=keys,
+        work=_work(settings),
+        groups=(_nodes(settings, train + rollout),),
+        pools=pools,
+        generate=_generation(settings, rollout),
+        usual_running=settings.optional_whole("running") is None,
+        trainers={"actor": _sizes(settings, train)},
+        options={"actor": _options(settings)},
+        loss=_loss(settings),
+        weight_sync=_weight_sync(settings),
+        adapter=_adapter(settings),
+        notes=tuple(_notes(settings)),
+        guesses=tuple(_guesses(settings)),
+        **_modes(settings),
+    )
+
+
+def of_actor(settings: Settings) -> RoleSettings:
+    """Return what is set of the trainer's model."""
+    return settings.of(TRAINER, "actor")
+
+
+def train_gpus(settings: Settings) -> int:
+    """Return the GPUs that train."""
+    if settings.word("kind") == SEVERAL:
+        return settings.whole("train_nodes") * settings.whole("gpus_per_node")
+    listed = settings.value("train_ids")
+    return len(listed) if isinstance(listed, list) else settings.whole("train_gpus")
+
+
+def rollout_gpus(settings: Settings) -> int:
+    """Return the GPUs that generate: of as many nodes as each copy of the engine takes, where there are several."""
+    if settings.word("kind") == SEVERAL:
+        own = settings.optional_whole("rollout_nodes")
+        nodes = _nodes_of_engines(settings) if own is None else own
+        copies = settings.whole("rollout_replicas")
+        return nodes * copies * settings.whole("gpus_per_node")
+    listed = settings.value("rollout_ids")
+    if isinstance(listed, list):
+        return len(listed)
+    asked = settings.whole("rollout_tp") * settings.whole("rollout_dp")
+    return settings.whole("rollout_gpus") if settings.is_given("rollout_gpus") else asked
+
+
+def has_adapter(settings: Settings) -> bool:
+    """Tell whether an adapter is trained: its section is there."""
+    return section_is_on(settings, "adapter", usual=False)
+
+
+def section_is_on(settings: Settings, name: str, *, usual: bool | None = None) -> bool:
+    """Tell whether a section that may be left out is there; without a key of it what is usual.
+
+    Args:
+        usual: None takes the setting's default.
+    """
+    key = settings.sheet.settings[name].keys[0]
+    if any(settings.has(f"{key}.*")):
+        return True
+    given = settings.flat.get(key)
+    if given is not None:
+        settings.used.add(key)
+        return given.value is not None and given.value is not False
+    return is_on(settings.sheet.settings[name].default) if usual is None else usual
+
+
+def _check_kind(settings: Settings) -> None:
+    """Refuse what trains without RL.
+
+    Raises:
+        FileError: It does.
+    """
+    allowed = "a configuration of `rl`: [orchestrator], [trainer], [inference]"
+    for pattern, what in (("trainer.data.fake*", "trains on data that are made up"),):
+        found = next(settings.has(pattern), None)
+        if found is not None and not any(settings.has("orchestrator.*")):
+            raise settings.refused_key(found, what, allowed)
+    parts = tuple(settings.sheet.parts)
+    if not any(key.startswith(parts) for key in settings.flat):
+        found = next(settings.has("data.*"), None) or next(settings.has("*"), "orchestrator")
+        what = "is of no part that trains with RL (texts, evaluation or a server alone)"
+        raise settings.refused_key(found, what, allowed)
+    if settings.is_given("token_batch"):
+        what = "counts a step's tokens, and how many samples these are nothing says"
+        raise settings.refused("token_batch", what, "orchestrator.batch_size in its place")
+
+
+def _nodes_of_engines(settings: Settings) -> int:
+    """Return the nodes of a copy of the engine where only its own section says them (configs/inference.py)."""
+    kind = settings.word("inference_kind")
+    if kind == DISAGGREGATED:
+        prefill = settings.whole("prefill_nodes") * settings.whole("prefill_replicas")
+        return prefill + settings.whole("decode_nodes") * settings.whole("decode_replicas")
+    return settings.whole("inference_nodes") if kind == MULTI else 1
+
+
+def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
+    per_node = settings.whole("gpus_per_node")
+    if settings.word("kind") == SEVERAL:
+        return per_node, gpus // per_node
+    return gpus, 1
+
+
+def _sizes(settings: Settings, gpus: int) -> TrainerSizes:
+    own = of_actor(settings)
+    tp, cp = own.whole("tp"), own.whole("cp")
+    key = own.key_of("tp" if tp > 1 else "cp")
+    dp = divided(settings, key, gpus, tp * cp)
+    group = _group_gpus(settings, gpus)
+    pack = settings.whole("pack")
+    return TrainerSizes(
+        pool=TRAIN_POOL,
+        tp=tp,
+        dp=dp,
+        cp=cp,
+        ep=expert_ranks(settings, group),
+        shard_ranks=group // tp if group < gpus else None,
+        micro_batch=1,
+        token_budget=pack,
+        infer_token_budget=pack,
+        zero_stage=GRADIENTS if own.value("reshards") is False else None,
+        recompute=_recompute(settings),
+        offload=own.on("optimizer_offload") and not _steps_on_host(settings),
+    )
+
+
+def _group_gpus(settings: Settings, gpus: int) -> int:
+    """Return the GPUs of a group that shards states among itself.
+
+    Raises:
+        FileError: Groups do not divide the GPUs.
+    """
+    nodes = settings.optional_whole("nodes_of_group")
+    if nodes is not None:
+        return nodes * settings.whole("gpus_per_node")
+    own = of_actor(settings)
+    return divided(settings, own.key_of("replicas"), gpus, own.whole("replicas"))
+
+
+def expert_ranks(settings: Settings, group: int) -> int:
+    """Return the ranks that experts are shared out to, of a group that shards; 1 for a dense model."""
+    own, model = of_actor(settings), actor_of(settings)
+    given = own.value("ep")
+    if given == AUTO:
+        return min(group, MOST_EXPERT_RANKS) if model is not None and model.num_experts else 1
+    ranks = own.whole("ep")
+    return ranks if model is None or model.num_experts else 1
+
+
+def _recompute(settings: Settings) -> Recompute:
+    """Return what backward passes compute again; inputs of layers wait in the host's memory unless that is off."""
+    if not section_is_on(settings, "checkpoints"):
+        return "none"
+    if settings.word("checkpoint_mode") == "selective":
+        return "selective"
+    return "full-offload" if section_is_on(settings, "checkpoint_offload") else "full"
+
+
+def _steps_on_host(settings: Settings) -> bool:
+    return section_is_on(settings, "full_offload")
+
+
+def _options(settings: Settings) -> TrainerOptions:
+    own = of_actor(settings)
+    options = TrainerOptions(weights=own.value("model_dtype"))  # type: ignore[arg-type]
+    if own.on("cpu_offload"):
+        return replace(options, host_states=True)
+    if _steps_on_host(settings):
+        return replace(options, host_optimizer=1.0)
+    return replace(options, offloads=("optimizer",)) if own.on("optimizer_offload") else options
+
+
+def _work(settings: Settings) -> Work:
+    """Return the work of a step, whose batch counts samples; how many turns an episode has only its environment knows.
+
+    Raises:
+        FileError: A batch is not of whole groups.
+    """
+    batch, samples = settings.whole("batch"), settings.whole("samples")
+    if samples < 1 or batch < 1 or batch % samples:
+        problem = f"is not of whole groups of {samples} samples"
+        raise settings.refused("batch", problem, f"a multiple of {samples}")
+    total, limit = settings.whole("max_total"), settings.optional_whole("max_model_len")
+    settings.leave_out(
+        "max_response", "what a turn may write: all turns of an episode are limited by seq_len"
+    )
+    return Work(
+        prompts=batch // samples,
+        samples=samples,
+        max_total=total if limit is None else min(total, limit),
+        turns=None,
+    )
+
+
+def _doubt(settings: Settings) -> None:
+    """Say which settings change the amount of work, or may take time, in ways that no job has."""
+    if str(settings.unmapped("algorithm")) in TAUGHT:
+        what = "passes of a teacher, or samples of another model than is trained"
+        settings.doubt("algorithm", what)
+    if settings.on("filters"):
+        settings.doubt(
+            "filters", "groups of equal rewards that are dropped, which others take the place of"
+        )
+    if settings.word("optimizer") != ADAM:
+        settings.leave_out("optimizer", "states and steps of another optimizer than AdamW")
+    if settings.whole("checkpoint_every") != 1 and settings.word("checkpoint_mode") == "full":
+        settings.leave_out("checkpoint_every", "layers whose inputs are kept whole")
+    if settings.word("inference_kind") == DISAGGREGATED:
+        settings.leave_out(
+            "inference_kind", "engines that only read prompts, beside those that write"
+        )
+        for name in ("prefill_nodes", "decode_nodes", "prefill_replicas", "decode_replicas"):
+            settings.leave_out(name, "engines that only read prompts, beside those that write")
+    if not section_is_on(settings, "compiles"):
+        settings.leave_out("compiles", "layers that are not compiled")
+
+
+def _notes(settings: Settings) -> Iterator[str]:
+    if _algorithm(settings) == ALONE:
+        yield ALONE_NOTE
+    if settings.word("broadcast") == FILE_SYSTEM or has_adapter(settings):
+        yield FILES_NOTE
+
+
+def _guesses(settings: Settings) -> Iterator[str]:
+    if not any(next(settings.has(each), None) for each in OF_SIZES):
+        yield GPUS_NOTE
+
+
+def _engine(settings: Settings) -> str:
+    return eager_engine(settings.word("rollout_engine"), eager=settings.on("eager"))
+
+
+def _generation(settings: Settings, gpus: int) -> TaskPlan:
+    tp = settings.whole("rollout_tp")
+    dp = divided(settings, settings.key_of("rollout_tp"), gpus, tp)
+    ep = 1
+    if settings.on("spreads_experts"):
+        copies = settings.whole("rollout_dp") if settings.is_given("rollout_dp") else dp
+        ep = tp * (copies if copies and dp % copies == 0 else dp)
+    layout = TaskPlan(
+        pool=ROLLOUT_POOL,
+        engine=_engine(settings),
+        tp=tp,
+        dp=dp,
+        ep=ep,
+        expert_tp=1 if ep > 1 else None,
+        memory_fraction=settings.number("memory_fraction"),
+    )
+    running = settings.optional_whole("running")
+    return layout if running is None else replace(layout, max_running=running)
+
+
+def _loss(settings: Settings) -> Hyperparameters:
+    usual = Hyperparameters()
+    norm = of_actor(settings).value("max_gradient_norm")
+    valid = isinstance(norm, int | float) and not isinstance(norm, bool) and norm > 0
+    return Hyperparameters(
+        **given_losses(settings, _algorithm(settings)),
+        max_gradient_norm=norm if valid else usual.max_gradient_norm,  # type: ignore[arg-type]
+        learning_rate=max(0.0, settings.number("learning_rate")) or usual.learning_rate,
+        temperature=settings.number("temperature") or usual.temperature,
+        **kl_place("none", 0.0),
+    )
+
+
+def _algorithm(settings: Settings) -> str:
+    return GROUPED if settings.whole("samples") > 1 else ALONE
+
+
+def _weight_sync(settings: Settings) -> WeightSync:
+    if settings.word("broadcast") == NIXL and not has_adapter(settings):
+        return WeightSync(between_pools="prime-rl-nixl")
+    if settings.word("broadcast") == FILE_SYSTEM:
+        settings.leave_out("broadcast", "weights that go over a file system")
+    return USUAL_WEIGHT_SYNC
+
+
+def _adapter(settings: Settings) -> Adapter | None:
+    """Return the adapter, which the engine gets as it is (configs/rl.py, auto_setup_lora)."""
+    if not has_adapter(settings):
+        return None
+    rank, alpha = settings.whole("lora_rank"), settings.number("lora_alpha")
+    return Adapter(rank=rank, alpha=alpha, sync="adapter")
+
+
+def staleness_of(settings: Settings) -> int:
+    """Return how many updates old the weights of a sample may be.
+
+    Up to 0.5 inference is so many steps ahead of training at most (`max_async_level`); since then samples older than
+    `max_off_policy_steps` are dropped.
+    """
+    level = settings.optional_whole("async_level")
+    return settings.whole("off_policy_steps") if level is None else level
+
+
+def _modes(settings: Settings) -> Mapping[str, Any]:
+    """Return the mode: without an end, unless nothing may be older than the weights that train."""
+    age = staleness_of(settings)
+    if age < 1:
+        return {}
+    return {"mode": ENDLESS_MODE, "staleness": float(age), "in_flight": "keep"}

@@ -1,0 +1,98 @@
+"""Dispatchers of tokens to their experts, one file each: `DISPATCHER`; a job names it as the file.
+
+A file says which copies of a token leave a rank, over which links, and what of these the software reaches.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, NamedTuple
+
+from rlplan.files.limits import OneOf
+from rlplan.plug_ins import PlugIns
+
+DEFAULT_DISPATCHER: Final = "all-to-all"
+
+# Exponent of the norm that joins what a node's network and its links take: chunks pass both one after another, and
+# chunks behind them already pass the first. Kernel times of HybridEP on 16, 32 and 64 H100 (DeepEP, branch hybrid-ep,
+# docs/README_Hybrid-EP.md) and of DeepEP on 16 H800 (its docs/legacy.md) are within 7 % with it.
+OVERLAP_EXPONENT: Final = 2.0
+
+
+class Reach(NamedTuple):
+    """Say how the ranks lie that share out experts, and how many of them a token chooses.
+
+    Attributes:
+        ranks: Of the expert-parallel group.
+        per_node: Of these, on one node or NVLink domain.
+        chosen: Experts of a token.
+    """
+
+    ranks: int
+    per_node: int
+    chosen: int
+
+    @property
+    def nodes(self) -> int:
+        """Return the nodes that the ranks are on."""
+        return -(-self.ranks // self.per_node)
+
+    @property
+    def network_copies(self) -> float:
+        """Return the copies of a token that go to other nodes: one for each on which it has an expert."""
+        return distinct(self.nodes, self.chosen) * (1 - 1 / self.nodes)
+
+    @property
+    def link_copies(self) -> float:
+        """Return the copies of a token that pass links inside nodes, on average over ranks.
+
+        Of a node's ranks, the one that lies as the sender among its own takes a token in and hands it on to those that
+        have experts of it; what it keeps passes no link.
+        """
+        return distinct(self.ranks, self.chosen) * (1 - 1 / self.per_node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatcher:
+    """Describe how tokens reach the ranks of their experts and come back.
+
+    Attributes:
+        words: What it does, for people, as the end of a sentence.
+        copies: What is sent of a token: a row for each `expert` that it chose, by the device's all-to-all; one for each
+            `node` on which it has experts, and there one for each rank; or one to `all` ranks, by a gather.
+        network_efficiency, link_efficiency: Shares of the rates of a node's network and of its links that copies for
+            nodes reach; others take what collectives reach.
+        fixed_seconds: Of a dispatch or a combination of next to nothing, beside what collectives have.
+        permutation_rate: Rate at which tokens are brought into the order of experts, over the device's elementwise
+            kernels as the engine has them; None takes the engine's.
+    """
+
+    words: str
+    copies: Literal["expert", "node", "all"]
+    network_efficiency: float = 1.0
+    link_efficiency: float = 1.0
+    fixed_seconds: float = 0.0
+    permutation_rate: float | None = None
+
+    def seconds(
+        self, row_bytes: float, reach: Reach, link_rate: float, network_rate: float
+    ) -> float:
+        """Return the seconds in which a copy for each node, and there one for each rank, gets where it is wanted.
+
+        Args:
+            row_bytes: Of all tokens of a rank, each once.
+            link_rate, network_rate: Bytes per second of a rank's links and of its share of the network's cards.
+        """
+        link = row_bytes * reach.link_copies / (link_rate * self.link_efficiency)
+        network = row_bytes * reach.network_copies / (network_rate * self.network_efficiency)
+        power = OVERLAP_EXPONENT
+        return float((link**power + network**power) ** (1 / power)) + self.fixed_seconds
+
+
+def distinct(places: int, chosen: int) -> float:
+    """Return on how many of so many places a token has experts, if each of them lies anywhere."""
+    return float(places * (1 - (1 - 1 / places) ** chosen))
+
+
+DISPATCHERS = PlugIns[Dispatcher](
+    __name__, __path__, kind="dispatcher of experts' tokens", attribute="DISPATCHER"
+)
+DispatcherName = Annotated[str, OneOf(DISPATCHERS.names)]

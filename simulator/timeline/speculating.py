@@ -1,0 +1,72 @@
+"""What guessing tokens ahead does to a plan's generation: beside the same plan without, and at which batch it stops to gain."""
+
+from dataclasses import replace
+
+from rlplan.results.forecast import CALL, Forecast, SpeculationForecast
+from rlplan.simulator.generation.generating import clock_of, replica_limits
+from rlplan.simulator.generation.prices import NODES
+from rlplan.simulator.placed import PlacedPlan, PlacedTask
+from rlplan.simulator.stages import task_cost
+from rlplan.simulator.timeline.pool_memory import kv_bytes_left
+from rlplan.workload import mean_length
+
+NOT_KNOWN = (
+    "speculation is not counted, as it is not known how many guesses are accepted: give speculation.acceptance_length, as the "
+    "engine logs it (for one layer of multi-token prediction DeepSeek-V3's report has an acceptance of 0.85 to 0.9: "
+    "arXiv:2412.19437, section 5.4.3)"
+)
+
+
+def with_speculation(forecast: Forecast, placed: PlacedPlan) -> Forecast:
+    """Return a forecast with what guessing tokens does to its generation; the same one where its engine does not guess.
+
+    Raises:
+        MissingFactError: Neither profile nor device sheet can price something.
+    """
+    said = placed.plan.job.speculation
+    if said is None:
+        return forecast
+    given = said.tokens_per_step
+    if given is None:
+        return replace(forecast, warnings=(*forecast.warnings, NOT_KNOWN))
+    own, without = placed.generate, _without(placed)
+    seconds, without_seconds = (_generation_seconds(each) for each in (placed, without))
+    return replace(
+        forecast,
+        speculation=SpeculationForecast(
+            tokens_per_step=given,
+            generation_seconds=seconds,
+            without_seconds=without_seconds,
+            most_running=own.running,
+            break_even_running=_break_even(own, without.generate),
+        ),
+    )
+
+
+def _without(placed: PlacedPlan) -> PlacedPlan:
+    job = replace(placed.plan.job, speculation=None)
+    return PlacedPlan(replace(placed.plan, job=job), placed.facts)
+
+
+def _generation_seconds(placed: PlacedPlan) -> float:
+    """Return what a plan's generation takes on its pool, without its call."""
+    cost = task_cost(placed.generate, max(0.0, kv_bytes_left(placed)))
+    return cost.total.seconds - cost.seconds_of(CALL)
+
+
+def _break_even(own: PlacedTask, without: PlacedTask) -> int | None:
+    """Return the running sequences from which on guessing makes a token slower, at contexts of the mean length.
+
+    They are looked for among the sizes at which steps are priced; of a step in between, none is nearer.
+    """
+    work = own.workload
+    cached = mean_length(work.prompt_tokens) + mean_length(work.response_tokens) / 2
+    clocks = [clock_of(replica_limits(task, None)[0]) for task in (own, without)]
+    sizes = [*(node for node in NODES[1:] if node < own.running), own.running]
+    slower = [
+        clocks[0].decode(running, cached) >= clocks[1].decode(running, cached) for running in sizes
+    ]
+    faster = [size for size, is_slower in zip(sizes, slower, strict=True) if not is_slower]
+    if not slower[-1]:
+        return None
+    return next(size for size in sizes if size > max(faster, default=0))

@@ -1,0 +1,249 @@
+"""AReaL's configurations: allocation strings of each engine and of all, modes, what trains, rules, and its log."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplan.errors import FileError
+from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.frameworks import frameworks_with
+from rlplan.planner.configs.importing import imported, settings_of
+from rlplan.planner.frameworks.areal.allocation import Allocation, allocation_of, allocations_of
+from rlplan.planner.measured.logs import read_log
+from rlplan.profiles.frameworks import DATA_PARTS
+from rlplan_cli.config_options import framework_of
+from tests.house.tree import ROOT
+from tests.planner.configs.test_keys_of_areal import BASES, OPTIONS
+
+PUBLISHED = ROOT.parent / "shared" / "data" / "configs-new" / "areal"
+FILE = """
+experiment_name: gsm8k
+seed: 1
+cluster: {n_nodes: 1, n_gpus_per_node: 8}
+rollout: {backend: "sglang:d4", max_head_offpolicyness: 2, consumer_batch_size: "${train_dataset.batch_size}"}
+gconfig: {n_samples: 4, max_new_tokens: 1024}
+actor:
+  backend: "fsdp:d4"
+  path: Qwen/Qwen2.5-1.5B-Instruct
+  dtype: bfloat16
+  mb_spec: {max_tokens_per_mb: 10240}
+  optimizer: {type: adam, lr: 1.70e-5}
+  kl_ctl: 0.0
+  ppo_n_minibatches: 2
+  use_decoupled_loss: true
+  scheduling_spec: [{task_type: worker, port_count: 2, gpu: 1, env_vars: {}}]
+ref: {backend: "${actor.backend}", path: "${actor.path}", dtype: "${actor.dtype}"}
+train_dataset: {batch_size: 256, max_length: 1024}
+"""
+
+
+def areal(base, *more, options=OPTIONS):
+    return imported("areal", [*BASES[base], *more], options)
+
+
+def test_it_has_every_part_but_an_export():
+    assert "areal" in frameworks_with(*DATA_PARTS, "reading", "rules")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("fsdp:d4p1t1", Allocation(backend="fsdp", dp=4)),
+        ("sglang.d8m4p1", Allocation(backend="sglang", dp=8, tp=4)),
+        ("megatron:d2p2t4e4", Allocation(backend="megatron", dp=2, pp=2, tp=4, ep=4, expert_tp=1)),
+        (
+            "megatron:(attn:d4p2t2c2|ffn:d2p2t4e2)",
+            Allocation(backend="megatron", dp=4, pp=2, tp=2, cp=2, ep=2, expert_tp=4),
+        ),
+        ("vllm[actor]:d2t2", Allocation(backend="vllm", dp=2, tp=2)),
+    ],
+)
+def test_allocations_of_an_engine_are_read(text, expected):
+    assert allocation_of(text) == expected
+
+
+@given(st.tuples(*(st.integers(1, 64) for _ in range(4))))
+def test_an_engine_has_the_product_of_its_sizes(sizes):
+    dp, tp, pp, cp = sizes
+    found = allocation_of(f"megatron:d{dp}t{tp}p{pp}c{cp}")
+    assert found is not None
+    assert found.gpus == dp * tp * pp * cp
+
+
+def test_allocations_of_all_engines_are_read():
+    found = allocations_of("sglang:d4t2 + megatron:(attn:d4p4t2|ffn:d2p4e4)")
+    assert (found.generates.gpus, found.trains.gpus, found.shared) == (8, 32, False)
+    shared = allocations_of("sglang:d4|fsdp:d4")
+    assert shared.shared
+    assert allocations_of("sglang.d16p1m1+d8p2m1").trains == Allocation(
+        backend="megatron", dp=8, pp=2
+    )
+    assert allocations_of("sglang:d4+eval").trains is None
+    assert allocations_of("d8p1t1").generates is None
+    assert allocations_of("x4+y3") is None
+    assert allocation_of("fsdp:d0") is None
+
+
+def test_a_file_is_read_with_what_it_refers_to(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(FILE, encoding="utf-8")
+    found = imported("areal", [str(path), "actor.mb_spec.max_tokens_per_mb=8192"], OPTIONS)
+    assert found.keys.unknown == ()
+    work = found.job.workload
+    assert (work.prompts, work.samples_per_prompt, work.updates) == (256, 4, 2)
+    assert {pool.name: pool.gpus for pool in found.draft.pools} == {"train": 4, "rollout": 4}
+    assert found.draft.tasks["actor.update"].token_budget == 8192
+    assert "reference" not in found.job.models
+    assert framework_of([str(path)])[0] == "areal"
+
+
+def test_a_program_with_a_file_is_taken_for_its_start(tmp_path):
+    (tmp_path / "config.yaml").write_text(FILE, encoding="utf-8")
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "python3 examples/math/gsm8k_rl.py --config config.yaml actor.path=Qwen/Qwen3-8B\n"
+    )
+    assert imported("areal", [str(script)], OPTIONS).job.models["actor"] == "qwen3-8b"
+
+
+@pytest.mark.parametrize(
+    ("more", "mode", "staleness"),
+    [
+        ((), "async", 2.0),
+        (("rollout.max_head_offpolicyness=0",), "sync", None),
+        (("async_training=false",), "sync", None),
+    ],
+)
+def test_modes_have_their_bound_of_staleness(more, mode, staleness):
+    draft = areal("SGLang", *more).draft
+    assert (draft.mode, draft.staleness) == (mode, staleness)
+
+
+def test_roles_are_those_that_it_makes():
+    assert areal("a critic").job.algorithm == "ppo"
+    referred = areal("a reference")
+    assert referred.job.hyperparameters.kl_in == "reward"
+    assert [pool.roles for pool in referred.draft.pools] == [("actor", "reference"), ("actor",)]
+    apart = areal("a reference", "ref.scheduling_strategy.type=separation")
+    assert [pool.name for pool in apart.draft.pools] == ["train", "reference", "rollout"]
+    assert "reference" not in areal("a reference", "actor.kl_ctl=0").job.models
+
+
+def test_the_actors_own_pass_is_left_out_unless_something_asks_for_it():
+    ways = {
+        (): "engine",
+        ("actor.recompute_logprob=true",): "trainer",
+        ("actor.use_decoupled_loss=true",): "trainer",
+        ("actor.use_decoupled_loss=true", "actor.prox_logp_method=loglinear"): "engine",
+    }
+    assert {more: areal("SGLang", *more).job.old_log_prob for more in ways} == ways
+
+
+def test_what_trains_keeps_weights_as_it_loads_them():
+    assert areal("SGLang").job.trainer("actor").weights == "bf16"
+    kahan = areal("SGLang", "actor.optimizer.type=adam_bf16")
+    assert kahan.job.trainer("actor").optimizer == "kahan-bf16"
+    megatron = areal("Megatron")
+    assert megatron.job.trainer("actor").weights is None
+    assert megatron.draft.tasks["actor.update"].engine == "megatron-core-2025"
+    assert areal("experts").draft.tasks["actor.update"].ep == 8
+
+
+def test_what_trains_otherwise_is_refused_for_what_it_is():
+    with pytest.raises(FileError, match="is of the system before AReaL-lite"):
+        areal("SGLang", "exp_ctrl.total_train_epochs=5")
+    with pytest.raises(FileError, match=r"rollout\.backend: is missing"):
+        imported("areal", ["actor.path=Qwen/Qwen3-8B", "actor.backend=fsdp:d4"], OPTIONS)
+    with pytest.raises(FileError, match=r"actor\.backend: is not understood"):
+        areal("SGLang", "actor.backend=fsdp:four")
+
+
+def test_versions_have_their_defaults():
+    older = replace(OPTIONS, version="0.4")
+    assert areal("vLLM", options=older).draft.tasks["actor.generate"].engine.endswith("eager")
+    assert not areal("vLLM").draft.tasks["actor.generate"].engine.endswith("eager")
+
+
+BREAKS = {
+    "fsdp-has-no-stages-and-experts": ("SGLang", "actor.backend=fsdp:d2p2"),
+    "engines-have-their-gpus": ("SGLang", "cluster.n_nodes=1", "cluster.n_gpus_per_node=4"),
+    "expert-ranks-divide-the-gpus": ("experts", "actor.backend=megatron:d2t2e3"),
+    "expert-ranks-divide-the-experts": ("experts", "actor.backend=megatron:d3t2e3"),
+    "tensor-ranks-divide-the-heads": ("SGLang", "rollout.backend=sglang:d1t3"),
+    "chunks-want-stages": ("Megatron", "actor.backend=megatron:d4", "actor.megatron.virtual_pipeline_parallel_size=2"),
+    "shared-gpus-take-weights-from-a-disk": ("SGLang", "rollout.scheduling_strategy.type=colocation"),
+    "what-leaves-its-gpus-is-switched-on": ("SGLang", "actor.offload=true"),
+    "optimizers-are-known": ("SGLang", "actor.optimizer.type=muon"),
+    "experts-chosen-before-are-of-sglang": ("vLLM", "rollout.return_routed_experts=true"),
+    "adapters-have-a-rank": ("an adapter", "actor.lora_rank=0"),
+}  # fmt: skip
+
+
+def broken(base, *more):
+    settings = settings_of("areal", [*BASES[base], *more], OPTIONS)
+    return {rule.name: rule.broken(settings) for rule in rules_of("areal") if rule.broken(settings)}
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_sound_configurations_break_no_rule(base):
+    assert broken(base) == {}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_rules_are_found_broken(name):
+    assert name in broken(*BREAKS[name])
+
+
+def test_every_rule_is_broken_once():
+    assert {rule.name for rule in rules_of("areal")} == set(BREAKS)
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="public files are not here")
+@pytest.mark.parametrize(
+    ("name", "staleness", "algorithm"),
+    [
+        ("examples__math__boba_grpo.yaml", 4.0, "grpo"),
+        ("examples__math__gsm8k_ppo.yaml", 2.0, "ppo"),
+    ],
+)
+def test_published_files_are_read_whole(name, staleness, algorithm):
+    found = imported("areal", [str(PUBLISHED / name)], OPTIONS)
+    assert found.keys.unknown == ()
+    assert (found.draft.staleness, found.job.algorithm) == (staleness, algorithm)
+
+
+FIGURES = {
+    "ppo_actor/prompt_len/avg": 100.0, "ppo_actor/seq_len/avg": 400.0, "timeperf/rollout": 20.5,
+    "timeperf/recompute_logp": 2.0, "timeperf/compute_advantage": 0.5, "timeperf/train_step": 12.0,
+    "timeperf/update_weights": 3.0,
+}  # fmt: skip
+
+
+def console(steps):
+    """Return what its console prints: a line that ends a step, then a table of four pairs of cells a row."""
+    lines = []
+    for number, step in enumerate(steps, 1):
+        lines += [
+            f"StatsLogger INFO: Epoch 1/10 Step {number}/29 Train step {number}/290 done.",
+            "Stats (1/1):",
+        ]
+        cells = [f" {name:<30} │ {value:.4e} " for name, value in step.items()]
+        lines += [
+            "╒════╤════╕",
+            *(f"│{'│'.join(cells[at : at + 4])}│" for at in range(0, len(cells), 4)),
+        ]
+        lines.append("╘════╧════╛")
+    return "\n".join(lines) + "\n"
+
+
+def test_its_console_is_read_and_its_timers_make_up_a_step(tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text(console([FIGURES] * 4), encoding="utf-8")
+    log = read_log(path)
+    assert (log.sheet.name, log.steps, log.step_seconds) == ("areal", 3, 38.0)
+    stages = {"generation": 20.5, "old_log_prob": 2.0, "update_actor": 12.0, "weight_sync": 3.0}
+    assert dict(log.stage_seconds) == stages
+    assert (log.prompt_tokens, log.response_tokens) == (100.0, 300.0)
+    assert dict(log.other_seconds) == {"compute_advantage": 0.5}

@@ -1,0 +1,102 @@
+"""What frameworks' configurations have beside their steps, in job and forecast."""
+
+import pytest
+
+from rlplan.job import Checkpoints, Speculation
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.workload import Evaluation
+
+OPTIONS = ImportOptions(
+    gpu="h100-80gb-sxm", mean_response=300, mean_prompt=100, environment={"HOME": "~"}
+)
+VERL = (
+    "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=8 "
+    "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct"
+)
+SLIME = """python3 train.py --hf-checkpoint /models/Qwen3-4B --ref-load /models/Qwen3-4B_torch_dist
+--num-rollout 100 --rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len 8192
+--rollout-num-gpus-per-engine 2 --attention-dropout 0.0 --hidden-dropout 0.0 --colocate --global-batch-size 256"""
+TRL = "trl grpo --model_name_or_path Qwen/Qwen2.5-7B-Instruct --num_generations 8 --num_iterations 2 --max_steps 1000"
+CASES = {
+    "verl": (
+        "verl",
+        (f"{VERL} trainer.test_freq=5 trainer.save_freq=20 data.val_max_samples=500 trainer.total_training_steps=100 "
+        "actor_rollout_ref.rollout.val_kwargs.n=4 actor_rollout_ref.actor.checkpoint.save_contents=[model,extra]"),
+        Evaluation(every=5, prompts=500, samples_per_prompt=4),
+        Checkpoints(every=20, states=("weights",)),
+        100,
+    ),
+    "verl never": ("verl", f"{VERL} trainer.test_freq=-1 trainer.save_freq=-1", None, None, None),
+    "slime": (
+        "slime",
+        (f"{SLIME} --eval-interval 20 --eval-prompt-data aime /x.jsonl --n-samples-per-eval-prompt 16 --save /x "
+        "--save-interval 40 --async-save"),
+        Evaluation(every=20, samples_per_prompt=16, after_last=False),
+        Checkpoints(every=40, in_background=True),
+        100,
+    ),
+    "slime without data": ("slime", f"{SLIME} --eval-interval 20 --save-interval 40", None, None, 100),
+    # TRL counts updates, of which an iteration has two here.
+    "trl": (
+        "trl",
+        f"{TRL} --eval_strategy steps --eval_steps 100 --save_steps 50 --save_only_model",
+        Evaluation(every=50, before_first=False, after_last=False),
+        Checkpoints(every=25, states=("weights",)),
+        500,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_validation_and_checkpoints_come_as_often_as_keys_say(name):
+    framework, text, evaluation, checkpoints, iterations = CASES[name]
+    found = imported(framework, text.split(), OPTIONS)
+    job = found.job
+    assert (job.evaluation, job.checkpoints, job.iterations) == (
+        evaluation,
+        checkpoints,
+        iterations,
+    )
+    unknown = evaluation is not None and evaluation.prompts is None
+    assert any("evaluation.prompts" in note for note in found.notes) == unknown
+
+
+def test_a_frequency_that_cannot_be_evaluated_is_told_and_refuses_nothing(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(f"{VERL} trainer.test_freq=$EVERY trainer.save_freq=20\n", encoding="utf-8")
+    found = imported("verl", [str(script)], OPTIONS)
+    assert found.job.evaluation is None
+    assert found.job.checkpoints == Checkpoints(every=20)
+    assert any(note.startswith("trainer.test_freq cannot be evaluated") for note in found.notes)
+
+
+EAGLE = "--sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps 3 --sglang-speculative-num-draft-tokens 4"
+VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "expected"),
+    [
+        ("slime", f"{SLIME} {EAGLE}", Speculation(draft_tokens=3)),
+        ("slime", SLIME, None),
+        ("verl", f"{VERL} actor_rollout_ref.model.mtp.enable_rollout=True", Speculation(draft_tokens=1)),
+        ("verl", f"{VERL} actor_rollout_ref.model.mtp.num_speculative_tokens=2", None),
+        (
+            "verl",
+            f"{VERL} {VLLM}.method=ngram {VLLM}.num_speculative_tokens=5",
+            Speculation(draft_tokens=5, layers=0),
+        ),
+        (
+            "verl",
+            f"{VERL} {VLLM}.model=Qwen/Qwen3-0.6B {VLLM}.num_speculative_tokens=4",
+            Speculation(draft_tokens=4, draft="qwen3-0.6b"),
+        ),
+    ],
+)  # fmt: skip
+def test_guesses_are_read_and_not_counted_until_it_is_known_how_many_are_accepted(
+    framework, text, expected
+):
+    found = imported(framework, text.split(), OPTIONS)
+    assert found.job.speculation == expected
+    told = any("acceptance_length" in what for what in found.keys.not_modelled.values())
+    assert told == (expected is not None)

@@ -1,0 +1,202 @@
+"""prime-rl's configurations: one TOML file or three, flags over them, its versions, modes and the log of its trainer."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from rlplan.errors import FileError
+from rlplan.planner.configs.frameworks import frameworks_with
+from rlplan.planner.configs.importing import imported
+from rlplan.planner.measured.logs import read_log
+from rlplan.profiles.frameworks import DATA_PARTS
+from rlplan_cli.config_options import framework_of
+from tests.house.tree import ROOT
+from tests.planner.configs.test_keys_of_prime_rl import BASES, OPTIONS
+
+PUBLISHED = ROOT.parent / "shared" / "data" / "configs-new" / "prime-rl"
+WHOLE = """
+seq_len = 4096
+[model]
+name = "Qwen/Qwen3-4B-Instruct-2507"
+[deployment]
+num_train_gpus = 2
+num_infer_gpus = 6
+[trainer.model.compile]
+[orchestrator]
+batch_size = 512
+group_size = 16
+[[orchestrator.train.source]]
+name = "math"
+curriculum = { gates = { zero = { type = "advantage_range" } } }
+[inference.vllm]
+tensor_parallel_size = 2
+"""
+PARTS = {
+    "train.toml": '[model]\nname = "Qwen/Qwen3-4B-Instruct-2507"\nseq_len = 4096\n',
+    "orch.toml": (
+        'batch_size = 512\ngroup_size = 16\nseq_len = 4096\n[model]\nname = "Qwen/Qwen3-4B-Instruct-2507"\n'
+    ),
+    "infer.toml": '[vllm]\nmodel = "Qwen/Qwen3-4B-Instruct-2507"\ntensor_parallel_size = 2\ndata_parallel_size = 3\n',
+}  # fmt: skip
+
+
+def prime(base, more=""):
+    return imported("prime-rl", [*BASES[base], *more.split()], OPTIONS)
+
+
+def written(folder, name, text):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def whole(tmp_path):
+    return written(tmp_path, "rl.toml", WHOLE)
+
+
+def test_it_has_every_part_but_an_export():
+    assert "prime-rl" in frameworks_with(*DATA_PARTS, "reading", "rules")
+
+
+def test_one_file_is_read_with_all_of_its_tables(whole):
+    found = imported("prime-rl", [whole], OPTIONS)
+    assert found.keys.unknown == ()
+    assert "orchestrator.train.source.0.name" in found.keys.not_modelled
+    work = found.job.workload
+    assert (work.prompts, work.samples_per_prompt, work.max_total_tokens) == (32, 16, 4096)
+    assert {pool.name: pool.gpus for pool in found.draft.pools} == {"train": 2, "rollout": 6}
+    generate, update = (found.draft.tasks[name] for name in ("actor.generate", "actor.update"))
+    assert (generate.tp, generate.dp) == (2, 3)
+    assert (update.token_budget, update.zero, update.recompute) == (4096, 3, "full-offload")
+    assert (found.draft.mode, found.draft.staleness, found.draft.in_flight) == (
+        "async",
+        8.0,
+        "keep",
+    )
+
+
+def test_three_files_are_of_the_parts_that_their_names_say(tmp_path, whole):
+    files = [written(tmp_path, name, text) for name, text in PARTS.items()]
+    found = imported("prime-rl", files, OPTIONS)
+    assert found.keys.unknown == ()
+    assert found.job.workload == imported("prime-rl", [whole], OPTIONS).job.workload
+    assert {pool.name: pool.gpus for pool in found.draft.pools} == {"train": 1, "rollout": 6}
+    named = ["uv", "run", "rl", "--trainer", "@", files[0], "--orchestrator", "@", files[1]]
+    again = imported("prime-rl", [*named, "--inference", "@", files[2]], OPTIONS)
+    assert again.draft == found.draft
+
+
+def test_later_files_and_flags_are_laid_over_a_file(tmp_path, whole):
+    over = written(tmp_path, "more.toml", "[orchestrator]\nbatch_size = 256\n")
+    words = ["uv", "run", "rl", "@", whole, "@", over, "--orchestrator.group-size", "8"]
+    work = imported("prime-rl", words, OPTIONS).job.workload
+    assert (work.prompts, work.samples_per_prompt) == (32, 8)
+    script = written(
+        tmp_path, "run.sh", f'uv run rl @ {whole} --orchestrator.max_off_policy_steps 2 "$@"\n'
+    )
+    assert imported("prime-rl", [script], OPTIONS).draft.staleness == 2.0
+
+
+def test_it_is_told_by_its_file(whole):
+    assert framework_of([whole])[0] == "prime-rl"
+
+
+def test_nothing_older_than_the_weights_waits_for_them():
+    assert prime("a node", "--orchestrator.max_off_policy_steps 0").draft.mode == "sync"
+
+
+def test_versions_are_told_by_keys_and_have_their_defaults(tmp_path):
+    older = (
+        WHOLE.replace("group_size", "rollouts_per_example")
+        .replace("[deployment]", "")
+        .replace("num_train_gpus = 2\nnum_infer_gpus = 6", "")
+        .replace(
+            "seq_len = 4096",
+            "seq_len = 4096\ntrainer_gpu_ids = [6, 7]\ninference_gpu_ids = [0, 1, 2, 3, 4, 5]",
+            1,
+        )
+    )
+    older = older.replace("[inference.vllm]\ntensor_parallel_size", "[inference.parallel]\ntp")
+    found = imported("prime-rl", [written(tmp_path, "old.toml", older)], OPTIONS)
+    assert found.settings.sheet.version == "0.4"
+    assert {pool.name: pool.gpus for pool in found.draft.pools} == {"train": 2, "rollout": 6}
+    assert (found.draft.staleness, found.draft.tasks["actor.update"].recompute) == (1.0, "none")
+    assert not found.draft.tasks["actor.update"].offload
+
+
+def test_experts_go_to_eight_ranks_where_nobody_says_it():
+    assert prime("experts").draft.tasks["actor.update"].ep == 8
+    assert prime("several nodes").draft.tasks["actor.update"].ep == 1
+    assert prime("experts of the engine").draft.tasks["actor.generate"].ep == 8
+
+
+def test_nodes_of_engines_are_those_of_their_own_section():
+    pools = {pool.name: pool.gpus for pool in prime("readers apart").draft.pools}
+    assert pools == {"train": 16, "rollout": 16}
+    assert "inference.deployment.type" in prime("readers apart").keys.not_modelled
+
+
+def test_states_wait_where_it_keeps_them():
+    options = prime("a node").job.trainer("actor")
+    assert options.offloads == ("optimizer",)
+    full = prime(
+        "a node", "--trainer.model.optim_cpu_offload false --trainer.model.full_offload true"
+    )
+    assert full.job.trainer("actor").host_optimizer == 1.0
+
+
+def test_adapters_and_other_ways_to_send_weights():
+    assert prime("an adapter").job.adapter("actor").sync == "adapter"
+    nixl = prime("a node", "--weight_broadcast.type nixl")
+    assert nixl.job.weight_sync.between_pools == "prime-rl-nixl"
+    files = prime("a node", "--weight_broadcast.type filesystem")
+    assert "weight_broadcast.type" in files.keys.not_modelled
+
+
+def test_what_trains_otherwise_is_refused_for_what_it_is(tmp_path):
+    sft = written(
+        tmp_path, "sft.toml", '[data]\nname = "texts"\n[model]\nname = "Qwen/Qwen3-0.6B"\n'
+    )
+    with pytest.raises(FileError, match="is of no part that trains with RL"):
+        imported("prime-rl", [sft], OPTIONS)
+    with pytest.raises(FileError, match="counts a step's tokens"):
+        prime("a node", "--orchestrator.token_batch_size 100000")
+    broken = written(tmp_path, "broken.toml", "[model\n")
+    with pytest.raises(FileError, match="is not TOML"):
+        imported("prime-rl", [broken], OPTIONS)
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="public files are not here")
+@pytest.mark.parametrize(
+    ("name", "gpus"),
+    [
+        ("examples__advanced__qwen3-30b-a3b__math.toml", [16, 16]),
+        ("examples__basic__wiki-search__rl.toml", [2, 6]),
+    ],
+)
+def test_published_files_are_read_whole(name, gpus):
+    found = imported("prime-rl", [str(PUBLISHED / name)], replace(OPTIONS, mean_response=400))
+    assert found.keys.unknown == ()
+    assert [pool.gpus for pool in found.draft.pools] == gpus
+
+
+def test_the_metrics_of_its_trainer_are_read(tmp_path):
+    times = {
+        "time/step": 40.0,
+        "time/wait_for_batch": 9.0,
+        "time/forward_backward": 25.5,
+        "time/broadcast_weights": 3.0,
+    }
+    rows = [
+        row
+        for step in range(4)
+        for row in ({"step": step, "perf/mfu": 30.0}, {"step": step, **times})
+    ]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    log = read_log(path)
+    assert (log.sheet.name, log.steps, log.step_seconds) == ("prime-rl", 3, 40.0)
+    assert dict(log.stage_seconds) == {"update_actor": 25.5, "weight_sync": 3.0}
+    assert dict(log.other_seconds) == {"wait_for_batch": 9.0}

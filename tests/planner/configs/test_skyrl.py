@@ -1,0 +1,216 @@
+"""SkyRL's configurations: old and new layout of its options, versions, modes, what shares GPUs, and its log."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from rlplan.job import TrainerOptions
+from rlplan.planner.configs.frameworks import frameworks_with
+from rlplan.planner.configs.importing import imported
+from rlplan.planner.measured.logs import read_log
+from rlplan.profiles.frameworks import DATA_PARTS
+from rlplan_cli.config_options import framework_of
+from tests.house.tree import ROOT
+from tests.planner.configs.test_keys_of_skyrl import BASES, OPTIONS
+
+PUBLISHED = ROOT.parent / "shared" / "data" / "configs-new" / "skyrl"
+NEW = """
+uv run --isolated --extra fsdp -m skyrl.train.entrypoints.main_base \\
+  trainer.policy.model.path=Qwen/Qwen2.5-7B-Instruct trainer.placement.policy_num_gpus_per_node=8 \\
+  trainer.placement.ref_num_gpus_per_node=8 generator.inference_engine.num_engines=4 \\
+  generator.inference_engine.tensor_parallel_size=2 generator.inference_engine.enforce_eager=true \\
+  generator.n_samples_per_prompt=4 $@
+"""
+OLD = (
+    NEW.replace("skyrl.train.entrypoints", "skyrl_train.entrypoints")
+    .replace("inference_engine.num_engines", "num_inference_engines")
+    .replace("inference_engine.tensor_parallel_size", "inference_engine_tensor_parallel_size")
+    .replace("inference_engine.enforce_eager", "enforce_eager")
+)
+
+
+def skyrl(base, *more, options=OPTIONS):
+    return imported("skyrl", [*BASES[base], *more], options)
+
+
+def written(folder, name, text):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_it_has_every_part_but_an_export():
+    assert "skyrl" in frameworks_with(*DATA_PARTS, "reading", "rules")
+
+
+def test_both_layouts_of_its_options_are_read(tmp_path):
+    new = imported("skyrl", [written(tmp_path, "run.sh", NEW)], OPTIONS)
+    old = imported("skyrl", [written(tmp_path, "old.sh", OLD)], OPTIONS)
+    assert (new.keys.unknown, old.keys.unknown) == ((), ())
+    generate = new.draft.tasks["actor.generate"]
+    assert (generate.tp, generate.dp, generate.engine) == (2, 4, "vllm-0.15-eager")
+    assert old.draft.tasks["actor.generate"] == replace(generate, engine="vllm-0.11-eager")
+    assert (new.settings.sheet.version, old.settings.sheet.version) == ("0.3.1", "train-0.4")
+    assert "is a start of versions up to train-0.4" in old.settings.version_reason or (
+        "is a key of versions up to" in old.settings.version_reason
+    )
+
+
+def test_defaults_are_of_the_version_that_is_asked_for(tmp_path):
+    script = written(
+        tmp_path, "old.sh", OLD.replace("trainer.placement.ref_num_gpus_per_node=8", "")
+    )
+    options = replace(OPTIONS, version="train-0.3")
+    found = imported("skyrl", [script, "trainer.placement.ref_num_gpus_per_node=8"], options)
+    assert found.settings.sheet.version == "train-0.3"
+    engines = "generator.inference_engine.num_engines=2"  # of four GPUs each, as they were then
+    megatron = imported("skyrl", [*BASES["Megatron"], engines], options)
+    assert megatron.draft.tasks["actor.update"].recompute == "none"
+    assert skyrl("Megatron").draft.tasks["actor.update"].recompute == "full"
+
+
+def test_it_is_told_by_its_words(tmp_path):
+    assert framework_of([written(tmp_path, "run.sh", NEW)])[0] == "skyrl"
+    assert framework_of(BASES["apart"])[0] == "skyrl"
+
+
+def test_a_program_of_another_name_is_taken_for_its_start(tmp_path):
+    other = NEW.replace(
+        "-m skyrl.train.entrypoints.main_base", "python examples/train/mine/entry.py"
+    )
+    found = imported("skyrl", [written(tmp_path, "run.sh", other)], OPTIONS)
+    assert any(
+        note.startswith("examples/train/mine/entry.py is taken as SkyRL's") for note in found.notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("base", "more", "mode", "staleness", "in_flight"),
+    [
+        ("apart", (), "sync", None, None),
+        ("without an end", (), "async", 4.0, "keep"),
+        ("without an end", ("trainer.fully_async.max_staleness_steps=1",), "async", 1.0, "keep"),
+        ("without an end", ("trainer.fully_async.clear_kv_cache_on_weight_sync=true",), "async", 4.0, "recompute"),
+    ],
+)  # fmt: skip
+def test_modes_have_their_bound_of_staleness(base, more, mode, staleness, in_flight):
+    draft = skyrl(base, *more).draft
+    assert (draft.mode, draft.staleness, draft.in_flight) == (mode, staleness, in_flight)
+
+
+def test_a_queue_of_one_batch_is_one_step_off():
+    words = ["-m", "examples.train.async.main_async", *BASES["apart"][2:]]
+    draft = imported("skyrl", words, OPTIONS).draft
+    assert (draft.mode, draft.staleness) == ("one-step-off", 1.0)
+
+
+def test_pools_are_those_that_it_places():
+    pools = {each.name: (each.gpus, each.roles) for each in skyrl("apart").draft.pools}
+    assert pools == {
+        "train": (8, ("actor",)),
+        "reference": (8, ("reference",)),
+        "rollout": (8, ("actor",)),
+    }
+    beside = skyrl("apart", "trainer.placement.colocate_policy_ref=true").draft
+    assert [each.roles for each in beside.pools] == [("actor", "reference"), ("actor",)]
+    assert beside.tasks["reference.compute_log_prob"].offload
+    (together,) = skyrl("a critic").draft.pools
+    assert together.roles == ("actor", "reference", "critic")
+
+
+def test_states_are_of_the_formats_that_it_loads():
+    assert skyrl("together").job.trainer("actor") == TrainerOptions()
+    assert skyrl("together").job.trainer("reference") == TrainerOptions(weights="bf16")
+    stays = skyrl("together", "trainer.policy.optimizer_config.offload_after_step=false")
+    assert stays.job.trainer("actor").offloads == ("weights", "gradients")
+    kept = skyrl("together", "trainer.policy.fsdp_config.cpu_offload=true")
+    assert kept.job.trainer("actor") == TrainerOptions(host_states=True)
+    assert not kept.draft.tasks["actor.update"].offload
+
+
+def test_the_policys_pass_is_left_out_where_only_sampled_log_probs_are_read():
+    assert skyrl("without an end").job.old_log_prob == "engine"
+    corrected = skyrl(
+        "without an end", "trainer.algorithm.off_policy_correction.tis_ratio_type=token"
+    )
+    assert corrected.job.old_log_prob is None
+
+
+def test_an_adapters_reference_is_a_model_of_its_own():
+    adapter = skyrl("an adapter").job.adapter("actor")
+    assert (adapter.rank, adapter.sync, adapter.shares_reference) == (32, "adapter", False)
+    assert skyrl("Megatron's adapter").job.adapter("actor").sync == "merged"
+
+
+def test_turns_are_limited_by_what_they_read_and_one_response():
+    work = skyrl("turns").job.workload
+    assert work.max_total_tokens == 8192 + 4096
+
+
+def test_padded_rows_are_as_long_as_the_longest_of_the_batch():
+    padded = skyrl("together", "trainer.remove_microbatch_padding=false")
+    assert padded.draft.tasks["actor.update"].engine == "fsdp2-hf-padded-to-batch"
+
+
+@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="public files are not here")
+@pytest.mark.parametrize(
+    ("name", "mode", "gpus"),
+    [
+        (
+            "examples__train__algorithms__dapo__run_dapo_qwen3_30b_a3b_megatron_aime.sh",
+            "sync",
+            [16],
+        ),
+        ("examples__train__fully_async__fully_async_run_gsm8k.sh", "async", [2, 2]),
+        ("examples__train__search__run_search.sh", "sync", [8]),
+    ],
+)
+def test_published_scripts_are_read_whole(name, mode, gpus):
+    found = imported("skyrl", [str(PUBLISHED / name)], OPTIONS)
+    assert found.keys.unknown == ()
+    assert (found.draft.mode, [pool.gpus for pool in found.draft.pools]) == (mode, gpus)
+
+
+FIGURES = {
+    "trainer/global_step": 7.0, "generate/avg_num_tokens": 251.5, "generate/max_num_tokens": 1024.0,
+    "timing/step": 61.4, "timing/generate": 30.5, "timing/fwd_logprobs_values_reward": 9.25,
+    "timing/train_critic_and_policy": 18.0, "timing/policy_train": 17.5, "timing/sync_weights": 2.5,
+    "timing/convert_to_training_input": 0.5,
+}  # fmt: skip
+STAGES = {"generation": 30.5, "log_probs": 9.25, "update_actor": 17.5, "weight_sync": 2.5}
+
+
+def console(steps):
+    """Return what its console prints, figures and seconds of a step apart, as a run without an end does."""
+    lines = ["2026-08-21 10:00:00.000 | INFO | main: {'trainer.seed': 42}"]
+    for number, figures in enumerate(steps, 1):
+        step = {**figures, "trainer/global_step": float(number)}
+        parts = [{key: each for key, each in step.items() if key.startswith("timing/") is of_time}
+                 for of_time in (False, True)]  # fmt: skip
+        for part in parts:
+            lines.append(
+                f"(main pid=7) 2026-08-21 | INFO     | skyrl.tracking:log:189 - Step {number}: "
+            )
+            rows = [f" '{key}': '{each:.4f}'," for key, each in part.items()]
+            rows[0], rows[-1] = "{" + rows[0].lstrip(), rows[-1].rstrip(",") + "}"
+            lines += [f"(main pid=7) {row}" for row in rows]
+        lines.append("(worker pid=8) {'timing/generate': '99.0'}")
+    return "\n".join(lines) + "\n"
+
+
+def test_its_console_is_read(tmp_path):
+    path = tmp_path / "log.txt"
+    path.write_text(console([FIGURES] * 4), encoding="utf-8")
+    log = read_log(path)
+    assert (log.sheet.name, log.steps, log.step_seconds) == ("skyrl", 3, 61.4)
+    assert dict(log.stage_seconds) == STAGES
+    assert (log.response_tokens, log.longest_response) == (251.5, 1024.0)
+    assert dict(log.other_seconds) == {"convert_to_training_input": 0.5}
+
+
+def test_what_a_tracker_has_is_read(tmp_path):
+    path = tmp_path / "history.jsonl"
+    rows = ({**FIGURES, "trainer/global_step": number} for number in range(4))
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    assert dict(read_log(path).stage_seconds) == STAGES

@@ -1,0 +1,95 @@
+"""Steps as people paste and export them: one key a line, summaries and histories of W&B."""
+
+import csv
+import json
+import math
+
+import pytest
+
+from rlplan.errors import FileError
+from rlplan.planner.measured.logs import read_log
+
+STEP = {
+    "timing_s/gen": 40.5,
+    "timing_s/old_log_prob": 5.0,
+    "timing_s/update_actor": 30.25,
+    "timing_s/step": 80.0,
+    "response_length/mean": 812.0,
+    "prompt_length/mean": 155.0,
+}
+PASTED = {
+    "colons": "".join(f"{key}: {value}\n" for key, value in STEP.items()),
+    "a list with equal signs": "".join(f"- {key} = {value} s\n" for key, value in STEP.items()),
+    "a table": "| key | value |\n|---|---|\n" + "".join(f"| {key} | {value} |\n" for key, value in STEP.items()),
+    "tabs": "".join(f"{key}\t{value}\n" for key, value in STEP.items()),
+    "blanks": "wandb: Run summary:\n" + "".join(f"wandb:  {key} {value}\n" for key, value in STEP.items()),
+    "a dict": "{\n" + "".join(f"  '{key}': np.float64({value}),\n" for key, value in STEP.items()) + "}\n",
+    "among words": "My step is slow:\n\n" + "".join(f"> {key}: {value}\n" for key, value in STEP.items()) + "\nWhy?\n",
+    "wandb-summary.json": json.dumps({**STEP, "_step": 42, "_wandb": {"runtime": 9000}}),
+    "an indented summary": json.dumps({**STEP, "_step": 42, "samples": {"_type": "table-file"}}, indent=2),
+}  # fmt: skip
+
+
+def logged(tmp_path, text, name="log.txt", **options):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return read_log(path, **options)
+
+
+@pytest.mark.parametrize("kind", PASTED)
+def test_one_step_that_is_handed_on_is_the_one_that_is_meant(kind, tmp_path):
+    found = logged(tmp_path, PASTED[kind])
+    assert (found.sheet.name, found.steps, found.step_seconds) == ("verl", 1, 80.0)
+    assert found.stage_seconds == {"generation": 40.5, "old_log_prob": 5.0, "update_actor": 30.25}
+    assert (found.prompt_tokens, found.response_tokens) == (155.0, 812.0)
+
+
+def test_a_key_that_comes_again_begins_a_step(tmp_path):
+    text = "".join(
+        f"{key}: {value * times}\n" for times in (9.0, 1.0, 1.0) for key, value in STEP.items()
+    )
+    found = logged(tmp_path, text)
+    assert (found.steps, found.step_seconds) == (2, 80.0)  # the first one warms up
+
+
+def test_histories_are_read_as_w_and_b_exports_them(tmp_path):
+    rows = [
+        {"_step": step, **dict.fromkeys(STEP), **(STEP if step % 2 else {"val/reward": 0.5})}
+        for step in range(1, 8)
+    ]
+    exported = {
+        "history.jsonl": "".join(f"{json.dumps(row)}\n" for row in rows),
+        "history.json": json.dumps(rows),
+        "nan.jsonl": "".join(
+            json.dumps({key: math.nan if value is None else value for key, value in row.items()})
+            + "\n"
+            for row in rows
+        ),
+    }
+    for name, text in exported.items():
+        found = logged(tmp_path, text, name)
+        assert (found.steps, found.step_seconds) == (3, 80.0), name
+    table = tmp_path / "history.csv"
+    with table.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, ["", "_step", "val/reward", *STEP])
+        writer.writeheader()
+        writer.writerows({"": at, **row} for at, row in enumerate(rows))
+    assert read_log(table).steps == 3
+
+
+def test_shares_in_which_a_side_stands_still_are_read(tmp_path):
+    idle = {"fully_async/trainer/idle_ratio": 0.4, "fully_async/rollouter/idle_ratio": 0.05}
+    found = logged(tmp_path, json.dumps({**STEP, **idle}))
+    assert (found.trainer_idle_fraction, found.generator_idle_fraction) == (0.4, 0.05)
+    nemo = {
+        "timing/train/total_step_time": 100.0,
+        "timing/train/policy_training": 40.0,
+        "timing/train/exposed_generation": 35.0,
+    }
+    assert logged(tmp_path, json.dumps(nemo)).trainer_idle_fraction == pytest.approx(0.35)
+
+
+def test_what_holds_no_step_is_still_refused(tmp_path):
+    for text in ("loss: 0.5\nacc: 0.8\n", "{}", "[]", "[1, 2]", '{"a": {"b": 1}}'):
+        with pytest.raises(FileError, match="holds no steps"):
+            logged(tmp_path, text)

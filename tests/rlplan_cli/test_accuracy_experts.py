@@ -1,0 +1,17 @@
+"""`rlplan accuracy` on a published table of training with experts, end to end."""
+
+import csv
+import json
+
+from rlplan.evals.reading import HELD
+
+
+def test_a_table_of_experts_training_is_forecast_row_by_row(rlplan, tmp_path):
+    rows = tmp_path / "rows.csv"
+    table = HELD / "megatron_bridge_overlap.csv"
+    found = rlplan("accuracy", table, "--json", "--rows", rows)
+    assert found.code == 0, found.err
+    (summary,) = json.loads(found.out)["tables"]
+    assert (summary["table"], summary["rows"], summary["skipped"]) == (table.stem, 2, 0)
+    with rows.open(newline="") as stream:
+        assert len(list(csv.DictReader(stream))) == 2

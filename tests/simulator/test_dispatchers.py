@@ -1,0 +1,204 @@
+"""How tokens reach experts: copies for experts, nodes or all ranks; who waits for whom; what graphs and overlap save."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplan.dispatchers import DISPATCHERS, Reach, distinct
+from rlplan.errors import MissingFactError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import TrainerOptions
+from rlplan.models import Batch, Collective, Elementwise, KeptBatch, layer_kinds
+from rlplan.parts import experts
+from rlplan.plan import TaskPlan
+from rlplan.profiles.catalog import load_engine, load_model
+from rlplan.simulator.costs.pricing import _layer_launch, pass_seconds, price, setting_of
+from rlplan.simulator.model import layer_activation_bytes, layer_operators, recomputed_operators
+from rlplan.simulator.placed import PlacedTask, Site
+from tests.simulator.cost_jobs import PPO, facts_of, job_of
+
+MODEL = "qwen3-30b-a3b"
+TOKENS = 4096
+ONE = Batch(sequences=1, tokens=TOKENS, sequence_tokens=TOKENS, head_tokens=TOKENS)
+BALANCED = TrainerOptions(popularity_spread=0.0)
+NETWORK = 5e10
+DEVICE = "h100-80gb-sxm"
+sizes = st.integers(1, 64)
+
+
+def placed(
+    options=BALANCED, *, ep=16, gpus=16, engine="megatron-core-2026", precision="bf16", model=MODEL
+):
+    """Return an update on nodes of eight H100 with a network of 50 GB/s a GPU."""
+    job = job_of(model=model, nodes=gpus // 8, prompt_tokens=512, response_tokens=512)
+    cluster = (replace(job.cluster[0], gpu=DEVICE, inter_node_gbps=8 * 8 * NETWORK / 1e9),)
+    options = FrozenDict({"actor": options})
+    job = replace(job, trainers=options, precision=precision, cluster=cluster)
+    layout = TaskPlan(pool="p0", engine=engine, dp=gpus, ep=ep, zero=1, micro_batch=1)
+    site = Site(DEVICE, gpus, 8, NETWORK)
+    return PlacedTask(PPO["actor.update"], layout, site, job, facts_of(job))
+
+
+def layer(options=BALANCED, direction="forward", **changes):
+    task = placed(options, **changes)
+    return pass_seconds(setting_of(task), task.model, "layer", ONE, direction)
+
+
+def by(name, **options):
+    return replace(BALANCED, dispatcher=name, **options)
+
+
+@given(places=sizes, chosen=sizes)
+def test_a_token_reaches_no_more_places_than_there_are_or_than_it_chose(places, chosen):
+    found = distinct(places, chosen)
+    assert found <= min(places, chosen) + 1e-9
+    assert found >= 1 - 1e-9
+    assert distinct(places, chosen + 1) >= found
+    assert distinct(places + 1, chosen) >= found - 1e-9
+
+
+@given(nodes=sizes, per_node=st.sampled_from([1, 4, 8, 72]), chosen=sizes)
+def test_what_crosses_nodes_by_copies_is_no_more_than_by_rows(nodes, per_node, chosen):
+    reach = Reach(nodes * per_node, per_node, chosen)
+    rows = chosen * (1 - 1 / nodes)
+    assert reach.network_copies <= rows + 1e-9
+    assert reach.link_copies <= chosen + 1e-9
+
+
+def test_copies_of_two_nodes_of_h100_are_those_that_hybridep_moves():
+    """Of 8 experts among 16 ranks a token has some on 1.99 of 2 nodes, and on 6.45 ranks."""
+    reach = Reach(16, 8, 8)
+    assert distinct(2, 8) == pytest.approx(1.992, abs=1e-3)
+    assert distinct(16, 8) == pytest.approx(6.45, abs=0.01)
+    assert reach.network_copies == pytest.approx(0.996, abs=1e-3)
+    assert reach.link_copies == pytest.approx(6.45 * 7 / 8, abs=0.01)
+
+
+@pytest.mark.parametrize(("ranks", "milliseconds"), [(16, 1.64), (32, 3.66), (64, 6.16)])
+def test_kernels_of_hybridep_take_what_was_published(ranks, milliseconds):
+    """4,096 tokens of 7,168 in bf16 on H100; DeepEP, branch hybrid-ep, docs/README_Hybrid-EP.md, algorithm bandwidth."""
+    own = DISPATCHERS.load("hybridep")
+    rows = 4096 * 7168 * 2
+    found = own.seconds(rows, Reach(ranks, 8, 8), 4.5e11, NETWORK) - own.fixed_seconds
+    assert found == pytest.approx(milliseconds / 1e3, rel=0.1)
+
+
+def test_a_copy_a_node_is_several_times_faster_across_nodes_than_a_row_an_expert():
+    rows, copies = (layer(by(name)).collectives.seconds for name in ("all-to-all", "hybridep"))
+    assert 2.5 < rows / copies < 5
+
+
+def test_an_all_to_all_of_rows_takes_its_share_of_the_network_and_nothing_else():
+    """Half of 134 MB leave the node: at 0.7 of 50 GB/s 1.9 ms, twice a pass. NCCL on 4 nodes of p5 reaches as much."""
+    rows = TOKENS * 8 * 2048 * 2
+    found = layer(by("all-to-all")).collectives.seconds / 2
+    assert found == pytest.approx(rows / 2 / (0.7 * NETWORK), rel=0.02)
+
+
+def test_gathering_all_tokens_depends_on_no_choice_of_experts():
+    gathered = by("all-gather")
+    uneven = replace(gathered, popularity_spread=1.5)
+    seconds = layer(gathered).collectives.seconds
+    assert layer(uneven).collectives.seconds == pytest.approx(seconds)
+    assert layer(gathered).collectives.seconds > layer(by("hybridep")).collectives.seconds
+
+
+@given(spread=st.floats(0, 2), more=st.floats(0, 1))
+def test_ranks_wait_longer_the_less_alike_experts_are(spread, more):
+    even, uneven = (experts.busiest_rank(128, 16, each) for each in (spread, spread + more))
+    assert uneven >= even >= 1
+    assert experts.reached(128, 8, 64, spread + more) <= experts.reached(128, 8, 64, spread) + 1e-6
+
+
+def test_experts_balanced_by_force_leave_nothing_to_wait_for():
+    assert experts.busiest_rank(128, 16, 0.0) == 1
+    launched_at_once = by("hybridep", graphs=("iteration",))
+    forced = layer(launched_at_once)
+    usual = layer(replace(launched_at_once, popularity_spread=None))
+    waiting = experts.busiest_rank(128, 16)
+    assert usual.compute.seconds > forced.compute.seconds
+    ratio = usual.collectives.seconds / forced.collectives.seconds
+    assert 1.2 < ratio <= waiting
+
+
+def test_overlap_hides_its_share_of_the_exchange_and_no_more_than_there_is_to_compute():
+    alone, beside = (
+        layer(by("hybridep", overlaps_exchange=each, graphs=("iteration",)))
+        for each in (False, True)
+    )
+    share = load_engine("megatron-core-2026").exchange_overlap_fraction
+    assert beside.compute == alone.compute
+    assert beside.collectives.seconds == pytest.approx(alone.collectives.seconds * (1 - share))
+    slow = layer(by("all-to-all", overlaps_exchange=True), gpus=64, ep=64)
+    assert slow.collectives.seconds > 0
+
+
+def test_graphs_take_launches_off_the_host_part_by_part():
+    def seconds(*graphs):
+        few = replace(ONE, tokens=256, sequence_tokens=256, head_tokens=256)
+        task = placed(by("hybridep", graphs=graphs), precision="fp8", ep=8, gpus=8)
+        return pass_seconds(setting_of(task), task.model, "layer", few).total.seconds
+
+    none, router, both, whole = (
+        seconds(), seconds("router"), seconds("attention", "router"), seconds("iteration"),
+    )  # fmt: skip
+    assert none > router > both >= whole
+    sheet = load_engine("megatron-core-2026")
+    saved = sheet.router_launch_share * (
+        sheet.expert_layer_launch_seconds - sheet.layer_launch_seconds / 2
+    )
+    assert none - router <= sheet.narrow_launch_factor * saved * 1.01
+
+
+def test_experts_computed_again_repeat_their_products_and_exchanges_and_no_attention():
+    setting = setting_of(placed(by("hybridep")))
+    forward = layer_operators(load_model(MODEL), setting.shard, ONE)
+    again = recomputed_operators(forward, "experts", fused_attention=True)
+    names = [each.name for each in again]
+    assert names.count("expert exchange") == 2
+    assert {"router", "mlp up", "mlp down", "combine"} <= set(names)
+    assert not {"qkv", "attention", "attention output"} & set(names)
+    cheap = recomputed_operators(forward, "selective", fused_attention=True)
+    assert all(isinstance(each, Elementwise) and not each.permutes for each in cheap)
+    exchanged = [each for each in again if isinstance(each, Collective)]
+    assert price(setting, tuple(exchanged)).collectives == layer(by("hybridep")).collectives
+
+
+def test_experts_computed_again_keep_less_than_cheap_kernels_computed_again():
+    task = placed(by("hybridep"))
+    held = KeptBatch(task.shard, 1, TOKENS, fused_attention=True)
+    kept = {
+        mode: layer_activation_bytes(task.model, held, mode)
+        for mode in ("selective", "experts", "full")
+    }
+    assert kept["full"] < kept["experts"] < kept["selective"]
+
+
+def test_a_layer_of_one_part_is_launched_as_one_part():
+    """Of Nemotron 3 Nano, layers have a mixer or experts: none is launched as if it had both."""
+    task = placed(by("hybridep"), model="nemotron-3-nano-30b-a3b", ep=8)
+    setting, sheet = setting_of(task), load_engine("megatron-core-2026")
+    found = {
+        (kind.attention, kind.feed_forward_part): _layer_launch(setting, kind)
+        for kind in layer_kinds(task.model).models
+    }
+    half = sheet.layer_launch_seconds / 2
+    assert found["state-space", "none"] == found["grouped-attention", "none"] == half
+    assert found["none", "experts"] == pytest.approx(sheet.expert_layer_launch_seconds - half)
+
+
+def test_passes_without_gradients_have_no_other_micro_batch_to_overlap_with_and_no_graphs():
+    told = by("hybridep", overlaps_exchange=True, graphs=("iteration",))
+    task = placed(told)
+    passed = replace(task, task=replace(task.task, kind="infer"))
+    setting, trained = setting_of(passed), setting_of(task)
+    assert (setting.hidden_exchange, setting.graphs) == (0.0, ())
+    assert (trained.hidden_exchange, trained.graphs) == (0.45, ("iteration",))
+    assert setting.dispatcher == trained.dispatcher == "hybridep"
+
+
+def test_overlap_is_refused_where_nobody_knows_how_much_it_hides():
+    with pytest.raises(MissingFactError, match=r"trainers\.actor\.overlaps_exchange"):
+        setting_of(placed(by("hybridep", overlaps_exchange=True), engine="fsdp2-hf-experts"))
