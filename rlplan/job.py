@@ -575,6 +575,11 @@ class Job:
         return found or USUAL_TRAINER
 
     @property
+    def judge(self) -> JudgeModel | None:
+        """Return how the reward model generates; None where its score is a pass, or there is none."""
+        return None if self.rewards is None else self.rewards.judge
+
+    @property
     def environments(self) -> tuple[Environment, ...]:
         """Return what answers the model between its turns."""
         return self.workload.environments

@@ -71,7 +71,12 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
         forecast = stream_forecast(placed, memory, iterations)
     else:
         forecast = batch_forecast(placed, agenda_of(placed), memory, iterations)
-    return with_beside(with_speculation(forecast, placed), placed)
+    job = plan.job
+    if job.speculation is not None:
+        forecast = with_speculation(forecast, placed)
+    if (job.evaluation, job.checkpoints, job.iterations) != (None, None, None):
+        forecast = with_beside(forecast, placed)
+    return forecast
 
 
 def batch_forecast(

@@ -313,7 +313,9 @@ def _kv_blocks(placed: PlacedTask, kv_bytes: float | None) -> int:
     useful = placed.running * (longest + placed.state_blocks)
     if kv_bytes is None:
         return useful
-    return min(useful, int(kv_bytes * cache_share(placed) // placed.block_bytes))
+    if placed.job.speculation is not None:
+        kv_bytes *= cache_share(placed)
+    return min(useful, int(kv_bytes // placed.block_bytes))
 
 
 class PassClock:

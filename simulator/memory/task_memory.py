@@ -441,7 +441,7 @@ def layout_memory(table: PlacedTasks) -> LayoutMemory:
     It is the first or the last, or with layers of unlike kinds the one whose layers have most parameters. A reward
     model that generates holds what its engine does, with room for one longest sequence at least.
     """
-    if judging(table.any) is not None:
+    if table.any.job.judge is not None and judging(table.any) is not None:
         return _judged_memory(table)
     held, fits = table, np.minimum(table.columns.micro_batch, table.local)
     budgets = table.columns.token_budget
@@ -607,7 +607,7 @@ def generation_terms(placed: PlacedTask) -> Terms:
     logits = logits_bytes(
         model, placed.layout.tp, placed.running, shard.value_bytes, backward=False
     )
-    drafted = draft_weight_bytes(placed)
+    drafted = 0 if placed.job.speculation is None else draft_weight_bytes(placed)
     return {
         **({DRAFT: drafted} if drafted else {}),
         ACTIVATIONS: activations,

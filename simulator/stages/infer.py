@@ -27,7 +27,7 @@ __all__ = ["cost", "layout_seconds", "memory"]
 def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     """Return what it costs to infer all batches, one after another."""
     assert kv_bytes is None, "nothing is generated"
-    judge = judging(placed)
+    judge = None if placed.job.judge is None else judging(placed)
     once = passes_cost(placed) if judge is None else _judged_cost(placed, judge)
     return times(once, placed.task.batches)
 
@@ -38,7 +38,7 @@ def layout_seconds(table: PlacedTasks) -> Floats:
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
-    if judging(table.any) is None:
+    if table.any.job.judge is None or judging(table.any) is None:
         return layouts.layout_seconds(table)
     return np.asarray(table.by(JUDGED_COLUMNS, _seconds)[0])
 

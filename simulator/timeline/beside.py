@@ -30,14 +30,12 @@ SCORES = frozenset({"scores", "rule_scores"})
 
 
 def with_beside(forecast: Forecast, placed: PlacedPlan) -> Forecast:
-    """Return a forecast with what its run does beside iterations; the same one where its job does not speak of it.
+    """Return a forecast with what its run does beside iterations, as far as its job speaks of it.
 
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
     job = placed.plan.job
-    if job.evaluation is None and job.checkpoints is None and job.iterations is None:
-        return forecast
     found = [*_validation(placed), *_checkpoints(placed, forecast.iteration_seconds)]
     known = [part for part in found if part.seconds is not None]
     iterations, seconds = job.iterations, forecast.iteration_seconds

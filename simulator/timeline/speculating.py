@@ -18,14 +18,13 @@ NOT_KNOWN = (
 
 
 def with_speculation(forecast: Forecast, placed: PlacedPlan) -> Forecast:
-    """Return a forecast with what guessing tokens does to its generation; the same one where its engine does not guess.
+    """Return a forecast with what guessing tokens does to its generation, or a warning where that is not known.
 
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
     said = placed.plan.job.speculation
-    if said is None:
-        return forecast
+    assert said is not None, "asked of jobs whose engine guesses"
     given = said.tokens_per_step
     if given is None:
         return replace(forecast, warnings=(*forecast.warnings, NOT_KNOWN))
