@@ -49,6 +49,7 @@ KeptState = Literal["weights", "optimizer"]
 ExpertOrder = Literal["grouped", "one by one"]
 # What of a step CUDA graphs capture: parts of layers, what stands before experts (`router`), or all of it.
 Captured = Literal["attention", "mamba", "mlp", "router", "experts", "iteration"]
+WHOLE_STEP: Captured = "iteration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -536,6 +537,11 @@ class Job:
         """Return how a role's trainer keeps its states and makes its logits."""
         found = self.trainers.get(role) if self.trainers else None  # type: ignore[call-overload]
         return found or USUAL_TRAINER
+
+    @property
+    def judge(self) -> JudgeModel | None:
+        """Return how the reward model generates; None where its score is a pass, or there is none."""
+        return None if self.rewards is None else self.rewards.judge
 
     @property
     def environments(self) -> tuple[Environment, ...]:

@@ -122,7 +122,7 @@ def _lacks_for_rewards_and_guesses(plan: Plan) -> Iterator[CapabilityError]:
     if plan.job.speculation is not None:
         instead = "it samples token by token"
         yield SPECULATION.lacked_by(HERE, "job.speculation", "on", instead)
-    if plan.job.rewards and plan.job.rewards.judge:
+    if plan.job.judge is not None:
         instead = "its reward models score in one pass"
         yield JUDGES.lacked_by(HERE, "job.rewards.judge", "on", instead)
     if plan.job.rewards and plan.job.rewards.streamed:

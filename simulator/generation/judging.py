@@ -20,8 +20,7 @@ SUMS, ORDER_SEED = 512, 0
 
 def judging(placed: PlacedTask) -> PlacedTask | None:
     """Return what a reward model's task generates; None where it is a pass, or no reward model's."""
-    rewards = placed.job.rewards
-    said = None if rewards is None else rewards.judge
+    said = placed.job.judge
     if said is None or placed.task.role != "reward" or placed.task.kind != "infer":
         return None
     engine = said.engine or placed.job.engines.generate

@@ -26,11 +26,10 @@ def mfu_fractions(plan: Plan, forecast: Forecast, facts: Facts) -> Mapping[str, 
     job, seconds = plan.job, {cost.name: cost.seconds for cost in forecast.costs}
     assert job.precision is not None, "job was not resolved: no precision"
     found = {}
-    judges = job.rewards is not None and job.rewards.judge is not None
     for task in tasks_of(load_algorithm(job.algorithm), job):
         if not task.has_model or task.generates or not seconds.get(task.name):
             continue
-        if judges and task.role == "reward":
+        if job.judge is not None and task.role == "reward":
             continue
         pool = plan.pool_of(task.name)
         peaks = facts.device(pool.device).sheet.peak_flops_per_second

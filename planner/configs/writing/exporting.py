@@ -113,7 +113,7 @@ def exported(
         absent(target, part) for part in ("rules", "reading") if not has(target, part)
     )
     left = [f"job.{name}" for name in UNWRITTEN if getattr(plan.job, name) is not None]
-    if plan.job.rewards is not None and plan.job.rewards.judge is not None:
+    if plan.job.judge is not None:
         left.append("job.rewards.judge")
     if left:
         export.notes.append(f"not written, and for you to set: {', '.join(left)}")
