@@ -86,6 +86,7 @@ KeptState = Literal["weights", "optimizer"]
 ExpertOrder = Literal["grouped", "one by one"]
 # What of a step CUDA graphs capture: parts of layers, what stands before experts (`router`), or all of it.
 Captured = Literal["attention", "mamba", "mlp", "router", "experts", "iteration"]
+WHOLE_STEP: Captured = "iteration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.errors import UserError
 from rlplan.files.decoding import decode
 from rlplan.job import DynamicSampling, Hyperparameters, KlPlace
-from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.reading.sheet import AlgorithmWords, Scalar
 
 # Samples of a prompt are compared by none of its estimators, and the same models are passed over.
@@ -48,6 +48,13 @@ def algorithm_notes(settings: Settings, algorithm: str) -> tuple[str, ...]:
             f"groups of equal rewards that are sampled again are not counted with {algorithm}"
         )
     return tuple(notes)
+
+
+def gradient_norm(actor: RoleSettings) -> float:
+    """Return the norm above which gradients are scaled down; the usual one where none is given."""
+    norm = actor.value("max_gradient_norm")
+    given = isinstance(norm, int | float) and not isinstance(norm, bool) and norm > 0
+    return norm if given else Hyperparameters().max_gradient_norm  # type: ignore[return-value]
 
 
 def sampling_of(settings: Settings, algorithm: str) -> DynamicSampling | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final, cast
 
 from rlplan.dispatchers import DEFAULT_DISPATCHER
-from rlplan.job import Captured, Role, State, TrainerOptions
+from rlplan.job import WHOLE_STEP, Captured, Role, State, TrainerOptions
 from rlplan.models import Adapter, TrainingPrecision
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.plans.trained import TrainerSizes
@@ -31,7 +31,7 @@ GRAPHED: Final[Mapping[str, Captured]] = {
     "moe": "experts",
     "moe_router": "router",
     "moe_preprocess": "router",
-    "full_iteration": "iteration",
+    "full_iteration": WHOLE_STEP,
 }
 WHOLE_LAYERS: Final[tuple[Captured, ...]] = ("attention", "mamba", "mlp", "experts")
 # GPUs of a node, the usual first, where a configuration says only how many there are.
@@ -167,7 +167,7 @@ def _graphs(own: RoleSettings) -> tuple[Captured, ...]:
     """
     kind = str(own.value("graphs") or "none").lower()
     if kind == "full_iteration":
-        return ("iteration",)
+        return (WHOLE_STEP,)
     if kind not in LAYERS_OF_GRAPHS:
         return ()
     given = own.value("graph_scope")

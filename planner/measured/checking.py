@@ -178,11 +178,9 @@ def weight_sync(stage: StageCheck, subject: Subject) -> str | None:
 
 def idle_trainer(stage: StageCheck, subject: Subject) -> str | None:
     """Name a trainer that waits for samples beside generation that never catches up."""
-    log, plan = subject.log, subject.plan
-    if stage.name != "step" or log is None or not plan.flow.overlaps:
-        return None
-    idle, overlap = log.trainer_idle_fraction, subject.forecast.overlap
-    if idle is None or idle < IDLE_FRACTION:
+    log, overlap = subject.log, subject.forecast.overlap
+    idle = None if log is None else log.trainer_idle_fraction
+    if idle is None or not _stands_still(idle, stage, subject):
         return None
     expected = f" ({overlap.trainer_waits_fraction:.0%} by forecast)" if overlap else ""
     return (
@@ -194,17 +192,20 @@ def idle_trainer(stage: StageCheck, subject: Subject) -> str | None:
 
 def idle_engine(stage: StageCheck, subject: Subject) -> str | None:
     """Name generation that stands still beside training, or under its bound of old weights."""
-    log, plan = subject.log, subject.plan
-    if stage.name != "step" or log is None or not plan.flow.overlaps:
-        return None
-    idle, overlap = log.generator_idle_fraction, subject.forecast.overlap
-    if idle is None or idle < IDLE_FRACTION:
+    log, overlap = subject.log, subject.forecast.overlap
+    idle = None if log is None else log.generator_idle_fraction
+    if idle is None or not _stands_still(idle, stage, subject):
         return None
     expected = f" ({overlap.generator_waits_fraction:.0%} by forecast)" if overlap else ""
     return (
         f"idle engine: {idle:.0%} of a step generation stands still{expected}: training is the slower side, or samples may be no "
-        f"older than {plan.staleness:g} updates. More GPUs for training, fewer for generation, or a larger staleness"
+        f"older than {subject.plan.staleness:g} updates. More GPUs for training, fewer for generation, or a larger staleness"
     )
+
+
+def _stands_still(idle_fraction: float, stage: StageCheck, subject: Subject) -> bool:
+    """Tell whether one side of a step whose stages overlap stands still for a share that is worth a word."""
+    return stage.name == "step" and subject.plan.flow.overlaps and idle_fraction >= IDLE_FRACTION
 
 
 def slow_stages(stage: StageCheck, subject: Subject) -> str | None:

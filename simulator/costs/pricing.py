@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from rlplan.dispatchers import DEFAULT_DISPATCHER, DISPATCHERS, Dispatcher, Reach
 from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source, total
-from rlplan.job import USUAL_TRAINER, Captured
+from rlplan.job import USUAL_TRAINER, WHOLE_STEP, Captured
 from rlplan.models import (
     FP32_BYTES,
     NO_PART,
@@ -61,9 +61,6 @@ SOFTMAX_MATRICES = 4
 
 # Relative spread of exchanges by a dispatcher's own kernels: calls of HybridEP take 1.2 to 1.4 times their kernels.
 DISPATCH_SPREAD = 0.2
-
-# What a graph of all of a step captures (`rlplan.job.Captured`).
-WHOLE_STEP: Captured = "iteration"
 
 # Tokens that scans take at a time: what kernels of gated delta networks (flash-linear-attention) are built for.
 SCAN_CHUNK_TOKENS = 64
@@ -603,32 +600,20 @@ def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
     inside = min(inside, ranks)
     near = setting.site.ranks_per_node(inside, shard.expert_width) if inside > 1 else 1
     per_node = near * (setting.site.ranks_per_node(ranks // inside, block) if near == inside else 1)
-    if operator.group == "ep" and operator.kind == "all_to_all":
-        return _dispatched(setting, operator, ranks, per_node)
-    seconds = setting.collective(operator.kind, operator.num_bytes, ranks, per_node=per_node)
-    return _at_link_rate(setting, seconds, inside_node=per_node == ranks)
-
-
-def _at_link_rate(setting: Setting, seconds: Estimate, *, inside_node: bool) -> Estimate:
+    kind, num_bytes = operator.kind, operator.num_bytes
+    if operator.group == "ep" and kind == "all_to_all":
+        # All wait for the rank that gets most; whose tokens are gathered by all, each gets them all.
+        dispatcher = DISPATCHERS.load(setting.dispatcher)
+        row_bytes = num_bytes / operator.copies
+        if dispatcher.copies == "node":
+            return _copied(setting, dispatcher, row_bytes, Reach(ranks, per_node, operator.copies))
+        if dispatcher.copies == "all":
+            kind, num_bytes = "all_gather", row_bytes / operator.uneven * ranks
+    seconds = setting.collective(kind, num_bytes, ranks, per_node=per_node)
     rate = setting.kernels.link_rate
-    return seconds * (1 / rate) if inside_node and rate != 1 else seconds
-
-
-def _dispatched(setting: Setting, operator: Collective, ranks: int, per_node: int) -> Estimate:
-    """Price bringing tokens to the ranks of their experts, or back, as the setting's dispatcher does.
-
-    All wait for the rank that gets most; whose tokens are gathered by all, each gets them all.
-    """
-    dispatcher = DISPATCHERS.load(setting.dispatcher)
-    if dispatcher.copies == "expert":
-        seconds = setting.collective("all_to_all", operator.num_bytes, ranks, per_node=per_node)
-        return _at_link_rate(setting, seconds, inside_node=per_node == ranks)
-    row_bytes = operator.num_bytes / operator.copies
-    if dispatcher.copies == "all":
-        every = row_bytes / operator.uneven * ranks
-        seconds = setting.collective("all_gather", every, ranks, per_node=per_node)
-        return _at_link_rate(setting, seconds, inside_node=per_node == ranks)
-    return _copied(setting, dispatcher, row_bytes, Reach(ranks, per_node, operator.copies))
+    if rate == 1 or per_node < ranks:
+        return seconds
+    return seconds * (1 / rate)
 
 
 def _copied(setting: Setting, dispatcher: Dispatcher, row_bytes: float, reach: Reach) -> Estimate:

@@ -16,7 +16,6 @@ from rlplan.executor.weights.shard import build_shard
 from rlplan.job import Hyperparameters
 from rlplan.models import Adapter
 from rlplan.plan import TaskPlan
-from tests.cases import only
 from tests.executor.test_parallel_models import MODELS, UPDATES, batch_of, shard_of, share_of
 
 pytestmark = pytest.mark.ray
@@ -59,10 +58,6 @@ CASES |= {
     "fully sharded experts": (2, "qwen3_moe", "lm", {"zero": 3}),
     "tp 2 x dp 2, experts, sharded gradients": (4, "qwen3_moe", "lm", {"tp": 2, "zero": 2}),
 }
-FEW = (
-    "tp 2", "tp 2, sequences cut", "pp 2", "dp 2, sharded states", "tp 2 of a critic", "sharded gradients",
-    "fully sharded critic", "tp 2 x dp 2, fully sharded",
-)  # fmt: skip
 RATE = 5e-3
 ADAPTER = Adapter(rank=3, alpha=6.0)
 ALONE: tuple[int, str, str, dict[str, Any]] = (1, "llama", "lm", {})
@@ -117,7 +112,7 @@ def alone(model, head):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", only(FEW, CASES))
+@pytest.mark.parametrize("name", CASES)
 def test_adapters_learn_the_same_in_every_layout(name, worker_pool):
     ranks, model, head, _ = CASES[name]
     _, expected, before, after, adapters = alone(model, head)

@@ -4,7 +4,7 @@ PPO's layouts are in test_layouts.py.
 """
 
 from dataclasses import replace
-from itertools import cycle, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import pytest
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Constraint, DynamicSampling, Overlong, Pretrain
-from tests.cases import only
 from tests.executor.plans import make_job, make_plan
 from tests.executor.weights import whole
 
@@ -89,14 +88,7 @@ def plan_of(job, layout):
 
 
 ALGORITHMS = [name for name in algorithm_names() if name != "ppo"]
-# What differs from GRPO is tried without workers (test_policy_losses.py).
-OF_GRPO = ("cispo", "dr-grpo", "gspo", "reinforce-plus-plus-baseline")
-USUAL = [name for name in ALGORITHMS if name not in OF_GRPO]
 CASES = {f"{name}, {layout}": (name, layout) for name, layout in product(ALGORITHMS, LAYOUTS)}
-# Every algorithm, and every layout of two ranks. How algorithms and sizes work together is tried on
-# single updates (test_parallel_models.py).
-OF_TWO = [name for name, layout in LAYOUTS.items() if not layout or layout["gpus"] == 2]
-CHOSEN = [f"{algorithm}, {layout}" for algorithm, layout in zip(USUAL, cycle(OF_TWO))]
 
 
 @pytest.fixture
@@ -111,7 +103,7 @@ def alone(worker_pool):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", only(USUAL, ALGORITHMS))
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_algorithm_learns_from_what_it_sampled(alone, name):
     first, *_, last = losses(alone(name))
     assert {"mean_reward", "policy_loss", "actor_gradient_norm"} <= set(first)
@@ -137,7 +129,7 @@ def test_a_penalty_without_weight_needs_no_reference(worker_pool):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("case", only(CHOSEN, CASES))
+@pytest.mark.parametrize("case", CASES)
 def test_an_algorithm_gives_the_same_losses_and_weights_in_every_layout(alone, worker_pool, case):
     algorithm, layout = CASES[case]
     plan = plan_of(job_of(algorithm), LAYOUTS[layout])

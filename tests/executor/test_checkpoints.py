@@ -137,9 +137,7 @@ def test_every_layout_goes_on_where_another_one_stopped(worker_pool, tmp_path, m
 
 @pytest.mark.full
 @pytest.mark.ray
-@pytest.mark.parametrize(
-    "layout", only(["dp 2, fully sharded", "pp 2 x dp 2, states on the host"], LAYOUTS)
-)
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_checkpoint_that_was_read_and_written_in_another_layout_is_unchanged(
     worker_pool, tmp_path, layout
 ):
@@ -160,7 +158,7 @@ ADAPTER_LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
 
 @pytest.mark.full
 @pytest.mark.ray
-@pytest.mark.parametrize("layout", only(["fully sharded"], ADAPTER_LAYOUTS))
+@pytest.mark.parametrize("layout", ADAPTER_LAYOUTS)
 def test_adapters_go_on_in_a_layout_that_shards_them(worker_pool, tmp_path, layout):
     adapters = FrozenDict(dict.fromkeys(("actor", "critic"), Adapter(rank=2, sync="merged")))
     job = replace(make_job(), adapters=adapters)

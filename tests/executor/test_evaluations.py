@@ -21,7 +21,6 @@ from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_json
 from rlplan.job import Rewards
 from rlplan.results.measurement import MeasuredRun
-from tests.cases import first
 from tests.executor.evaluated import APART, HELD_OUT, evaluations, learnt, plan_of, write_held_out
 from tests.executor.plans import ALL_ROLES
 from tests.executor.test_checkpoints import assert_same, stored_weights
@@ -47,7 +46,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 @pytest.mark.full
 @pytest.mark.ray
-@pytest.mark.parametrize("case", first(3, list(CASES)))
+@pytest.mark.parametrize("case", list(CASES))
 def test_a_run_learns_what_it_learns_without_evaluations(shared_workers, folder, case):
     pools, sizes = CASES[case]
     plan = plan_of(pools, **sizes)
@@ -105,7 +104,7 @@ def test_what_is_written_is_what_was_said_and_judged(shared_workers, folder):
 
 @pytest.mark.full
 @pytest.mark.ray
-@pytest.mark.parametrize("mode", first(1, ["sync", "one-step-off"]))
+@pytest.mark.parametrize("mode", ["sync", "one-step-off"])
 def test_a_run_that_goes_on_evaluates_no_weights_twice(shared_workers, folder, mode):
     pools = {"p0": (1, ALL_ROLES)} if mode == "sync" else APART
     plan, saving = plan_of(pools, mode=mode), Saving(every=2, keep=9)

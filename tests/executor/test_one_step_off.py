@@ -14,7 +14,6 @@ from rlplan.executor.control.run import Saving
 from rlplan.executor.execute import execute
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling
-from tests.cases import first
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 from tests.executor.test_checkpoints import assert_same, checkpointed_run, stored_weights
 
@@ -106,7 +105,7 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(worker_pool,
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("algorithm", first(1, ["ppo", "dapo"]))
+@pytest.mark.parametrize("algorithm", ["ppo", "dapo"])
 def test_the_weights_an_update_behind_go_on_in_another_layout(worker_pool, tmp_path, algorithm):
     job = dapo_job(with_model=False) if algorithm == "dapo" else None
     pools = DAPO | {"p0": (1, tuple(job.models))} if job else APART

@@ -35,7 +35,6 @@ from rlplan.results.stored import PLAN_FILE, write_plan
 from rlplan.simulator.generation.over_provisioning import begun, enough_of
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.workload import Empirical, Environment, Lognormal, Workload
-from tests.cases import first
 from tests.executor.harness import collected
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 from tests.simulator.test_streaming_plans import apart
@@ -174,7 +173,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.full
 @pytest.mark.ray
-@pytest.mark.parametrize("case", first(3, CASES))
+@pytest.mark.parametrize("case", CASES)
 def test_an_iteration_learns_from_what_ends_first_of_all_that_a_whole_run_generates(
     worker_pool, case
 ):

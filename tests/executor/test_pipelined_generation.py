@@ -11,7 +11,6 @@ from rlplan.executor.parallel.meshes import make_mesh, train_positions
 from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine
 from rlplan.executor.rollout.sampling import GenerateSettings
 from rlplan.executor.weights.shard import build_shard
-from tests.cases import first
 from tests.executor.plans import TINY
 
 pytestmark = pytest.mark.ray
@@ -53,7 +52,7 @@ def all_waves(rank, stages):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("stages", first(1, [2, 4]))
+@pytest.mark.parametrize("stages", [2, 4])
 def test_tokens_are_those_of_one_process_in_waves_of_any_size(worker_pool, stages):
     expected = all_waves(0, 1)
     for outputs in worker_pool.on_ranks(stages, all_waves):

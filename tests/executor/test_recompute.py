@@ -9,7 +9,6 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from rlplan.executor.model import building
-from tests.cases import first
 from tests.executor.test_parallel_models import LLAMA, UPDATES, train
 
 # By name: ranks, model, head and sizes.
@@ -39,7 +38,7 @@ def both(rank, ranks, case):
 
 @pytest.mark.full
 @pytest.mark.ray
-@pytest.mark.parametrize("name", first(2, CASES))
+@pytest.mark.parametrize("name", CASES)
 def test_inputs_in_host_memory_change_no_bit_of_what_is_learnt(name, worker_pool):
     ranks = CASES[name][0]
     for stays, leaves in worker_pool.on_ranks(ranks, partial(both, case=CASES[name])):

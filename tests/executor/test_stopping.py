@@ -26,7 +26,6 @@ from rlplan.executor.control.stopping import (
 from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_json
 from rlplan.results.measurement import MeasuredRun
-from tests.cases import first
 from tests.executor.evaluated import APART, HELD_OUT, evaluations, learnt, plan_of, write_held_out
 from tests.executor.plans import ALL_ROLES
 from tests.executor.test_checkpoints import assert_same, stored_weights
@@ -203,7 +202,7 @@ def test_a_run_that_would_stop_at_once_does_not_begin(tmp_path):
 
 @pytest.mark.full
 @pytest.mark.ray
-@pytest.mark.parametrize("mode", first(1, ["sync", "one-step-off", "streaming"]))
+@pytest.mark.parametrize("mode", ["sync", "one-step-off", "streaming"])
 def test_a_run_that_stops_ends_as_one_that_was_as_long(shared_workers, folder, mode):
     pools = {"p0": (1, ALL_ROLES)} if mode == "sync" else APART
     plan = plan_of(pools, None, mode)
@@ -235,7 +234,7 @@ def test_a_run_that_stops_ends_as_one_that_was_as_long(shared_workers, folder, m
 
 @pytest.mark.full
 @pytest.mark.ray
-@pytest.mark.parametrize("mode", first(1, ["sync", "one-step-off"]))
+@pytest.mark.parametrize("mode", ["sync", "one-step-off"])
 def test_a_run_that_stopped_goes_on_with_other_conditions(shared_workers, folder, mode):
     pools = {"p0": (1, ALL_ROLES)} if mode == "sync" else APART
     plan, saving = plan_of(pools, None, mode), Saving(every=10)

@@ -14,7 +14,6 @@ from rlplan.files.decoding import read_json
 from rlplan.results.measurement import MeasuredRun
 from rlplan.workload import Environment, Uniform
 from rlplan_cli.main import run as run_cli
-from tests.cases import first
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_episodes import without_host
 from tests.executor.test_streaming import learnt_beside_a_killed_storage_actor
@@ -110,7 +109,7 @@ CASES = [
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("inference", "in_flight"), first(2, CASES))
+@pytest.mark.parametrize(("inference", "in_flight"), CASES)
 def test_no_episode_is_older_than_the_bound_allows(worker_pool, inference, in_flight):
     plan = plan_of("async", inference, staleness=2, sync_every=2, in_flight=in_flight)
     found = worker_pool.run(plan, iterations=5)

@@ -20,7 +20,6 @@ from rlplan.executor.data.workload import PromptBatches
 from rlplan.executor.execute import execute
 from rlplan.job import Rewards
 from rlplan.workload import Lognormal
-from tests.cases import first
 from tests.executor.harness import collected
 from tests.executor.plans import make_job, make_plan
 
@@ -81,7 +80,7 @@ def test_spans_of_a_pool_do_not_overlap(runs):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("in_flight", first(1, ["recompute", "keep", "drain"]))
+@pytest.mark.parametrize("in_flight", ["recompute", "keep", "drain"])
 def test_no_sample_is_older_than_the_bound_allows(worker_pool, in_flight):
     plan = make_plan(grpo_job(), APART, transition="two-copies", micro_batch=4, max_running=6)
     plan = with_mode(plan, "async", staleness=2, sync_every=2, in_flight=in_flight)
@@ -93,7 +92,7 @@ def test_no_sample_is_older_than_the_bound_allows(worker_pool, in_flight):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("in_flight", first(1, ["recompute", "drain"]))
+@pytest.mark.parametrize("in_flight", ["recompute", "drain"])
 def test_what_is_begun_beyond_what_is_learnt_from_is_dropped_when_it_is_too_old(
     worker_pool, in_flight
 ):

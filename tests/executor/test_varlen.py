@@ -30,7 +30,6 @@ from rlplan.executor.passes import head_outputs, policy_reader
 from rlplan.executor.weights.shard import build_shard
 from rlplan.plan import TaskPlan
 from rlplan.profiles.jobs.config.reading import read_hf_config
-from tests.cases import first, only
 from tests.executor.plans import TINY
 from tests.executor.test_pretrained import LAYOUTS, MODELS, log_probs_in, made
 from tests.executor.test_shared_prompts import groups, sequences
@@ -263,7 +262,7 @@ BY_KERNEL = [name for name in MODELS if name != "gemma2"]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", only(["llama 3", "mistral", "gemma3", "qwen2_moe"], BY_KERNEL))
+@pytest.mark.parametrize("name", BY_KERNEL)
 def test_models_say_and_learn_by_kernel_what_they_do_without(stand_in, folders, name):
     folder = folders(name)
     expected = said_and_gradient(shard_in("fp32", folder))
@@ -278,7 +277,7 @@ def test_models_say_and_learn_by_kernel_what_they_do_without(stand_in, folders, 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("recompute", first(2, ["none", "selective", "alternate", "full"]))
+@pytest.mark.parametrize("recompute", ["none", "selective", "alternate", "full"])
 def test_passes_in_bf16_are_as_near_to_fp32_as_the_usual_ones(stand_in, folders, recompute):
     folder = folders("mistral")
     exact = said_and_gradient(shard_in("fp32", folder))
@@ -323,9 +322,7 @@ def log_probs_by_kernel(rank, ranks, settings, folder, *, by_kernel):
 
 @pytest.mark.full
 @pytest.mark.ray
-@pytest.mark.parametrize(
-    "layout", first(3, ["tp 2", "pp 2", "cp 2", "fully sharded", "tp 2, sequences cut"])
-)
+@pytest.mark.parametrize("layout", ["tp 2", "pp 2", "cp 2", "fully sharded", "tp 2, sequences cut"])
 def test_ranks_of_every_layout_take_it_where_they_have_whole_sequences(
     layout, folders, worker_pool
 ):

@@ -21,7 +21,6 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters
 from rlplan.models import Adapter
 from rlplan.profiles.jobs.resolve import resolve_job
-from tests.cases import only
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_pretrained import MODELS, made
 
@@ -214,7 +213,7 @@ def test_a_run_of_adapters_is_exported_as_peft_reads_it(folder, sizes, tmp_path,
 @pytest.mark.ray
 @pytest.mark.parametrize(
     "sizes",
-    only([{"gpus": 2, "tp": 2, "tp_gen": 1}], [{"gpus": 1}, {"gpus": 2, "tp": 2, "tp_gen": 1}]),
+    [{"gpus": 1}, {"gpus": 2, "tp": 2, "tp_gen": 1}],
 )
 def test_adapters_beside_joined_matrices_are_exported_as_one_beside_each(
     sizes, tmp_path, shared_workers

@@ -22,7 +22,6 @@ from rlplan.profiles.catalog import ENGINES, load_model, resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.workload import Environment, Workload
-from tests.cases import only
 
 PPO = ("actor", "critic", "reference", "reward")
 
@@ -92,15 +91,11 @@ def test_an_unknown_system_is_refused_with_the_nearest():
         load_baseline("openrlhf-0.3")
 
 
-# Of the systems whose placements are searched, what other tests look at as well.
-SEARCHING = {"verl", "openrlhf"}
-LOOKED_AT = {"ppo 7B on 16", "ppo 0.5B on 2", "70B on 8"}
 ANSWERS = list(product(baseline_names(), JOBS))
-CHOSEN = [(name, kind) for name, kind in ANSWERS if name not in SEARCHING or kind in LOOKED_AT]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "kind"), only(CHOSEN, ANSWERS))
+@pytest.mark.parametrize(("name", "kind"), ANSWERS)
 def test_every_system_answers_with_a_sound_plan_or_a_reason(name, kind):
     found = found_plan(name, kind)
     assert found.name == name

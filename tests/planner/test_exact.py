@@ -133,7 +133,7 @@ LEAVES = FrozenDict(
 
 @pytest.mark.full
 @pytest.mark.parametrize("drafts", [STAYS, LEAVES], ids=["stays", "leaves"])
-@pytest.mark.parametrize("framework", first(1, ["nemo-rl-megatron", "verl-fsdp"]))
+@pytest.mark.parametrize("framework", ["nemo-rl-megatron", "verl-fsdp"])
 def test_the_best_plan_is_the_best_of_all_plans_of_a_framework(framework, drafts):
     """Token budgets are among them where states stay, and off-loading of passes where they leave."""
     generator = random.Random(framework)
@@ -162,7 +162,7 @@ LONG = Workload(prompts=2, samples_per_prompt=2, prompt_tokens=4000, response_to
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("seed", first(1, range(4)))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_best_plan_is_the_best_of_all_plans_where_context_is_parallel(seed):
     drafts = LEAVES
     group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, cpu_cores=2, inter_node_gbps=200.0)
@@ -189,7 +189,7 @@ def test_the_best_plan_is_the_best_of_all_plans_where_experts_are_spread_out(see
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("engine", first(1, ["vllm-0.6", "vllm-0.8", "sglang-0.4"]))
+@pytest.mark.parametrize("engine", ["vllm-0.6", "vllm-0.8", "sglang-0.4"])
 def test_the_best_plan_is_the_best_of_all_plans_however_an_engine_counts_its_share(engine):
     generator = random.Random(engine)
     for train in ("fsdp2", "megatron-core"):
@@ -197,7 +197,7 @@ def test_the_best_plan_is_the_best_of_all_plans_however_an_engine_counts_its_sha
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", first(1, HYBRIDS))
+@pytest.mark.parametrize("kind", HYBRIDS)
 def test_the_best_plan_is_the_best_of_all_plans_for_layers_of_unlike_kinds(kind):
     generator = random.Random(kind)
     models = FrozenDict(dict.fromkeys(("actor", "reference"), HYBRIDS[kind]))
@@ -208,7 +208,7 @@ def test_the_best_plan_is_the_best_of_all_plans_for_layers_of_unlike_kinds(kind)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("seed", "nodes"), first(1, [(0, 4), (7, 3)]))
+@pytest.mark.parametrize(("seed", "nodes"), [(0, 4), (7, 3)])
 def test_the_best_plan_is_the_best_of_all_plans_where_a_fast_link_joins_two_nodes(seed, nodes):
     group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=1, nodes=nodes, nvlink_domain_gpus=2)
     group = replace(group, inter_node_gbps=50.0, cpu_cores=2)

@@ -13,13 +13,10 @@ from rlplan.planner.search import search
 from rlplan.planner.systems.baselines import baseline_names, load_baseline
 from rlplan.profiles.catalog import load_job
 from rlplan.profiles.facts import load_facts
-from tests.cases import only
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 JOBS = sorted(p.stem for p in EXAMPLES.glob("*.yaml") if not p.name.endswith(".plan.yaml"))
 CASES = list(product(JOBS, objective_names()))
-# Objectives of both kinds, of seconds alone and of what devices cost, on the smallest example.
-CHOSEN = [("grpo-qwen2.5-7b-8xh100", name) for name in ("throughput", "energy")]
 ROUNDING = 1e-9
 
 
@@ -39,7 +36,7 @@ def example_of(name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("example", "name"), only(CHOSEN, CASES))
+@pytest.mark.parametrize(("example", "name"), CASES)
 def test_no_system_has_a_better_plan_than_the_search(example, name):
     job, facts, systems = example_of(example)
     objective = load_objective(name)

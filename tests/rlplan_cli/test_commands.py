@@ -12,7 +12,6 @@ from rlplan.plan import PlanDraft
 from rlplan.results.forecast import Forecast
 from rlplan_cli import commands
 from rlplan_cli.application import command_names
-from tests.cases import first
 from tests.executor.test_tokenizer import write_tokenizer
 from tests.house.tree import ROOT
 from tests.rlplan_cli.conftest import change
@@ -167,7 +166,7 @@ INITS = {"grpo": ["--algorithm", "grpo"], "tiny": [],
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", first(2, INITS))
+@pytest.mark.parametrize("name", INITS)
 def test_what_init_writes_can_be_searched_at_once(project, rlplan, name):
     options = INITS[name]
     assert rlplan("init", "new.yaml", *options).code == 0

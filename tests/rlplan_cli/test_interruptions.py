@@ -8,7 +8,6 @@ import time
 import pytest
 import yaml
 
-from tests.cases import only
 from tests.house.tree import ROOT
 
 # The command line, with a mark on stderr at the moment when the search looks at its first placement.
@@ -43,7 +42,7 @@ OTHERS = [(signal.SIGINT, 130, 0.0), (signal.SIGINT, 130, 0.3), (signal.SIGTERM,
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("number", "code", "seconds"),
-    only(MOMENTS, MOMENTS + OTHERS),
+    MOMENTS + OTHERS,
     ids=lambda value: value.name if isinstance(value, signal.Signals) else None,
 )
 def test_an_interrupted_search_says_so_in_one_line_and_writes_nothing(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import first
 from tests.rlplan_cli.conftest import change, remove, write_profile
 
 HUGGING_FACE = {
@@ -327,14 +326,11 @@ def test_wrong_input_gives_one_line_exit_code_2_and_changes_nothing(project, rlp
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    first(
-        2,
-        [
-            ("search jop.yaml", "did you mean 'job.yaml'"),
-            ("simulate plan.yaml --iterations many", "found 'many'"),
-            ("validate profile", "holds no measured.json"),
-        ],
-    ),
+    [
+        ("search jop.yaml", "did you mean 'job.yaml'"),
+        ("simulate plan.yaml --iterations many", "found 'many'"),
+        ("validate profile", "holds no measured.json"),
+    ],
 )
 def test_the_installed_command_answers_wrong_input_in_the_same_way(project, arguments, said):
     program = "from rlplan_cli.main import main; main()"

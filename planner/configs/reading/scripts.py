@@ -18,6 +18,11 @@ _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*=\S*\s")
 _ARGUMENT: Final = re.compile(
     r"[+~]*[\w@/\-]+(\.[\w@/\-\[\]]+)+=.*|--[a-z][\w.\-]*(=.*)?", re.DOTALL
 )
+# What starts another script, and how such a script's file ends.
+STARTERS: Final = frozenset(
+    {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}
+)
+SCRIPTS: Final = (".sh", ".slurm", ".sbatch", ".bash")
 
 
 def is_quoted(word: str) -> bool:
@@ -58,10 +63,3 @@ def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, li
         at_hand = (each for each in (named, folder / named, folder / named.name) if each.is_file())
         return next(at_hand, None), list(words[place + 1 :])
     return None, []
-
-
-# What starts another script, and how such a script's file ends.
-STARTERS: Final = frozenset(
-    {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}
-)
-SCRIPTS: Final = (".sh", ".slurm", ".sbatch", ".bash")

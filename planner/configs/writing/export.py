@@ -9,11 +9,12 @@ from typing import Final
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
-from rlplan.job import Captured, Job, KlPlace, Role, State
+from rlplan.job import WHOLE_STEP, Captured, Job, KlPlace, Role, State
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.planner.configs.losses import words_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue, scalar
 from rlplan.planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, Setting
+from rlplan.planner.configs.sizes import GRAPHED
 from rlplan.profiles.sheets import hugging_face_ids, load_framework, load_model, model_names
 from rlplan.workload import longest
 
@@ -28,12 +29,9 @@ DISPATCHER_WORDS: Final = {
     "deepep": ("flex", "deepep"),
     "hybridep": ("flex", "hybridep"),
 }
+# Of several words for the same, the first one that is read.
 GRAPH_WORDS: Final[Mapping[Captured, str]] = {
-    "attention": "attn",
-    "mamba": "mamba",
-    "mlp": "mlp",
-    "experts": "moe",
-    "router": "moe_router",
+    part: word for word, part in reversed(tuple(GRAPHED.items()))
 }
 _VERSION = re.compile(r"-\d+(\.\d+)*(-.*)?$")
 
@@ -236,10 +234,10 @@ class Export:
         if options.popularity_spread == 0:
             self.put_size(role, "experts_balanced", True)
         if options.graphs:
-            whole = "iteration" in options.graphs
+            whole = WHOLE_STEP in options.graphs
             self.put_size(role, "graphs", "full_iteration" if whole else "transformer_engine")
-            scope = [GRAPH_WORDS[part] for part in options.graphs if part in GRAPH_WORDS]
-            if scope and not whole:
+            if not whole:
+                scope = [GRAPH_WORDS[part] for part in options.graphs]
                 self.put_size(role, "graph_scope", ",".join(scope))
 
     def put_positions(self) -> None:

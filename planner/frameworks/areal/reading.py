@@ -9,7 +9,13 @@ from rlplan.algorithms import load_algorithm
 from rlplan.job import Engines, Hyperparameters, OldLogProb, Role, TrainerOptions
 from rlplan.models import Adapter, TrainingPrecision
 from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
-from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
+from rlplan.planner.configs.losses import (
+    algorithm_notes,
+    algorithm_of,
+    given_losses,
+    gradient_norm,
+    kl_place,
+)
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
@@ -399,8 +405,6 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
 
 def _loss(settings: Settings, algorithm: str) -> Hyperparameters:
     usual = Hyperparameters()
-    norm = of_role(settings, "actor").value("max_gradient_norm")
-    valid = isinstance(norm, int | float) and not isinstance(norm, bool) and norm > 0
     rates: dict[str, Any] = {
         name: rate
         for name in ("learning_rate", "critic_learning_rate")
@@ -409,7 +413,7 @@ def _loss(settings: Settings, algorithm: str) -> Hyperparameters:
     return Hyperparameters(
         **given_losses(settings, algorithm),
         **rates,
-        max_gradient_norm=norm if valid else usual.max_gradient_norm,  # type: ignore[arg-type]
+        max_gradient_norm=gradient_norm(of_role(settings, "actor")),
         temperature=settings.number("temperature") or usual.temperature,
         **kl_place("reward" if _compares(settings) else "none", settings.number("kl_weight")),
     )

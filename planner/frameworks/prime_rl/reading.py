@@ -14,7 +14,7 @@ from rlplan.job import (
 from rlplan.models import Adapter
 from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.broken import actor_of
-from rlplan.planner.configs.losses import given_losses, kl_place
+from rlplan.planner.configs.losses import given_losses, gradient_norm, kl_place
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings, is_on
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import divided, eager_engine, models_of
@@ -133,10 +133,9 @@ def _check_kind(settings: Settings) -> None:
         FileError: It does.
     """
     allowed = "a configuration of `rl`: [orchestrator], [trainer], [inference]"
-    for pattern, what in (("trainer.data.fake*", "trains on data that are made up"),):
-        found = next(settings.has(pattern), None)
-        if found is not None and not any(settings.has("orchestrator.*")):
-            raise settings.refused_key(found, what, allowed)
+    made_up = next(settings.has("trainer.data.fake*"), None)
+    if made_up is not None and not any(settings.has("orchestrator.*")):
+        raise settings.refused_key(made_up, "trains on data that are made up", allowed)
     parts = tuple(settings.sheet.parts)
     if not any(key.startswith(parts) for key in settings.flat):
         found = next(settings.has("data.*"), None) or next(settings.has("*"), "orchestrator")
@@ -315,11 +314,9 @@ def _generation(settings: Settings, gpus: int) -> TaskPlan:
 
 def _loss(settings: Settings) -> Hyperparameters:
     usual = Hyperparameters()
-    norm = of_actor(settings).value("max_gradient_norm")
-    valid = isinstance(norm, int | float) and not isinstance(norm, bool) and norm > 0
     return Hyperparameters(
         **given_losses(settings, _algorithm(settings)),
-        max_gradient_norm=norm if valid else usual.max_gradient_norm,  # type: ignore[arg-type]
+        max_gradient_norm=gradient_norm(of_actor(settings)),
         learning_rate=max(0.0, settings.number("learning_rate")) or usual.learning_rate,
         temperature=settings.number("temperature") or usual.temperature,
         **kl_place("none", 0.0),

@@ -37,6 +37,7 @@ from rlplan.planner.configs.sizes import (
 )
 from rlplan.planner.configs.verl_family import GRADIENTS, updates_of_rows
 from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.units import GIB
 
 FSDP, MEGATRON, DEEPSPEED = "fsdp", "megatron", "deepspeed"
 ONE_STEP_OFF: Final = "main_async"
@@ -48,7 +49,6 @@ DUAL: Final = "dual"
 CISPO: Final = "cispo"
 # Ways to make log-probabilities that have chunks of tokens by a key.
 CHUNKED: Final = ("vocab-parallel-chunked", "in-place-entropy")
-GIB: Final = 1024**3
 # What trains where rows keep their padding, by trainer, is said by the sheet of keys; DeepSpeed's by its own engine.
 DEEPSPEED_ENGINE: Final = "deepspeed-zero3"
 DEEPSPEED_NOTE: Final = (
