@@ -27,6 +27,7 @@ def test_published_rates_are_forecast_within_a_quarter(found):
     assert max(map(abs, errors)) < 0.25
 
 
+@pytest.mark.full
 def test_worker_counts_are_those_published(found):
     largest = [point.plan for point in found.points if point.gpus == 32]
     assert [plan.partition(" ")[0] for plan in largest] == ["7,680", "15,360", "3,840"]

@@ -267,6 +267,7 @@ def test_a_long_tail_is_hidden_by_the_mode_that_may_hide_it():
     assert results[1].considered[words] > 0
 
 
+@pytest.mark.full
 def test_a_pinned_mode_is_the_only_one(streamed):
     for each in streamed.plans:
         assert schedule_of(each.plan) == Schedule("async", 2, 2, "keep")
