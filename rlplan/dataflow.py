@@ -1,10 +1,10 @@
 """An RL algorithm as a graph of tasks tied by the data that they pass on."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling, Hyperparameters, Job, KlEstimator, KlPlace, LossMean, Role
@@ -20,6 +20,7 @@ Advantage = Literal[
     "whitened-returns",
     "whitened-group",
     "constrained-gae",
+    "none",
 ]
 
 Judge = Literal["rule", "environment"]
@@ -101,15 +102,19 @@ GENERATE = Task(
 # Where the trainer computes again what the engine said of its samples.
 OLD_LOG_PROB = _pass("actor.compute_log_prob", "log_probs")
 REFERENCE_LOG_PROB = _pass("reference.compute_log_prob", "reference_log_probs")
+TEACHER_LOG_PROB = _pass("teacher.compute_log_prob", "teacher_log_probs")
 COMPUTE_VALUES = _pass("critic.compute_values", "values", scalar=True)
 MODEL_REWARD = _pass("reward.compute_reward", "scores", scalar=True)
 RULE_REWARD = replace(_pass("rule.compute_reward", "rule_scores"), kind="rule")
 
 
+ACTOR_UPDATE: Final = "actor.update"
+
+
 def actor_update(*inputs: str, loss: str = "ppo_policy") -> Task:
     """Return the actor's update from its sequences, rewards and these inputs between them."""
     return Task(
-        name="actor.update",
+        name=ACTOR_UPDATE,
         role="actor",
         kind="train",
         inputs=("sequences", "log_probs", *inputs, "scores", "rule_scores"),
@@ -235,6 +240,7 @@ BYTES_PER_TOKEN: FrozenDict[str, int] = FrozenDict(
         "sequences": 9,
         "log_probs": 4,
         "reference_log_probs": 4,
+        "teacher_log_probs": 4,
         "values": 4,
         "cost_values": 4,
         "baseline_sequences": 9,
@@ -262,7 +268,8 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
 
     Inputs that nobody makes (scores without a reward model, say) are left out, and so is the pass of
     a reference model that nothing is compared with. Where the trainer computes the old log-probabilities,
-    a pass of the actor stands behind its generation. Where episodes are played in environments and no rule
+    a pass of the actor stands behind its generation. A teacher's pass goes before rewards are given, in every algorithm, and
+    the actor's update reads it. Where episodes are played in environments and no rule
     judges them, generation brings their rewards. Generation and preparation are expected to run as often as the
     job samples groups again.
     """
@@ -315,7 +322,7 @@ def _tasks_of(
         replace(task, role="actor", without_adapter=True)
         if shares_reference and task.role == "reference"
         else task
-        for task in (_recomputing(algorithm.tasks) if recomputes else algorithm.tasks)
+        for task in _taught(_recomputing(algorithm.tasks) if recomputes else algorithm.tasks)
     )
     kept = [
         replace(task, outputs=tuple(key for key in task.outputs if functions.get(key, True)))
@@ -349,6 +356,19 @@ def _recomputing(tasks: tuple[Task, ...]) -> Iterator[Task]:
             continue
         yield replace(task, outputs=tuple(key for key in task.outputs if key not in made))
         yield OLD_LOG_PROB
+
+
+def _taught(tasks: Iterable[Task]) -> Iterator[Task]:
+    """Yield the tasks of an algorithm with a teacher's pass behind those of the actor and its reference."""
+    asked = False
+    for task in tasks:
+        if not asked and (task.trains or task.role not in ("actor", "reference")):
+            asked = True
+            yield TEACHER_LOG_PROB
+        if task.name == ACTOR_UPDATE:
+            yield replace(task, inputs=(*task.inputs, *TEACHER_LOG_PROB.outputs))
+        else:
+            yield task
 
 
 def expected_rounds(algorithm: Algorithm, job: Job) -> float:

@@ -70,7 +70,7 @@ NO_SPECS = Specs()
 
 JOB_VERSION = 1
 
-Role = Literal["actor", "critic", "reference", "reward", "cost", "cost_critic", "rule"]
+Role = Literal["actor", "critic", "reference", "reward", "teacher", "cost", "cost_critic", "rule"]
 KlPlace = Literal["reward", "loss", "none"]
 LossMean = Literal["token", "sequence", "token-sum", "token-sum-norm", "sum"]
 KlEstimator = Literal["k1", "k2", "k3", "abs", "k1+", "k3+"]
@@ -218,6 +218,7 @@ class Hyperparameters:
             `token-sum-norm` over the longest allowed response as well; `sum` divides by nothing. None takes the algorithm's
             usual choice.
         gae_lambda: Lambda of generalised advantage estimation.
+        teacher_coefficient: Weight, in every token's advantage, of what a teacher says of it; of jobs with one.
     """
 
     learning_rate: Positive = 1e-6
@@ -242,6 +243,7 @@ class Hyperparameters:
     entropy_coefficient: NonNegative = 0.0
     max_gradient_norm: Positive = 1.0
     temperature: Positive = 1.0
+    teacher_coefficient: Positive = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

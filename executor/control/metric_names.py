@@ -31,6 +31,7 @@ NOT_IN_EVERY_ITERATION = (
 _OF_EVERY_RUN = (
     "seconds",
     "kl",
+    "teacher_kl",
     LEARNT_TOKENS,
     "response_tokens",
     "response_tokens_std",

@@ -24,6 +24,7 @@ VERL_NAMES = {
     "actor.generate": "gen",
     "actor.compute_log_prob": "old_log_prob",
     "reference.compute_log_prob": "ref",
+    "teacher.compute_log_prob": "teacher",
     "critic.compute_values": "values",
     "cost_critic.compute_values": "cost_values",
     "reward.compute_reward": "reward",
@@ -42,7 +43,8 @@ def iteration_metrics(
     """Return the numbers of one iteration by name.
 
     `mean_reward`, `rule_reward`, `model_score`, `mean_cost` are means over the responses that were
-    trained on; `kl` is the mean of log(policy / reference) over their tokens; `response_tokens` is
+    trained on; `kl` is the mean of log(policy / reference) over their tokens, `teacher_kl` of log(policy / teacher);
+    `response_tokens` is
     the mean length of those that were generated, `response_tokens_std` their standard deviation and
     `longest_response` the longest; `learnt_tokens` are the tokens of the responses that were trained on;
     `tokens_per_second` counts prompt and response tokens; `transition_received_bytes` are those of the rank that received most when weights went to
@@ -65,8 +67,7 @@ def iteration_metrics(
     for name, mean_name in MEANS_OF_SUMS.items():
         if name in update:
             metrics[mean_name] = update[name] / sequences
-    if "kl_sum" in update:
-        metrics["kl"] = update["kl_sum"] / max(1.0, generated["response_tokens"] / rounds)
+    metrics |= _divergences(update, generated["response_tokens"] / rounds)
     if "response_tokens_sum" in update:
         metrics[LEARNT_TOKENS] = update["response_tokens_sum"]
     metrics |= _response_lengths(generated, sequences * rounds)
@@ -87,6 +88,12 @@ def iteration_metrics(
     metrics |= _stage_seconds(tasks, record)
     metrics |= {f"task_seconds/{name}": each for name, each in seconds.items()}
     return metrics | _verl_seconds(seconds, record)
+
+
+def _divergences(update: Mapping[str, float], tokens: float) -> dict[str, float]:
+    """Return the mean KL divergence of a token from the reference and from the teacher, where there are such."""
+    names = [name for name in ("kl", "teacher_kl") if f"{name}_sum" in update]
+    return {name: update[f"{name}_sum"] / max(1.0, tokens) for name in names}
 
 
 def _of_the_queue(plan: Plan, record: MeasuredIteration) -> dict[str, float]:
@@ -132,6 +139,8 @@ def progress_line(iteration: int, metrics: Mapping[str, float]) -> str:
         parts.append(f"multiplier {metrics[MULTIPLIER]:.3g}")
     if "kl" in metrics:
         parts.append(f"KL {metrics['kl']:.3g}")
+    if "teacher_kl" in metrics:
+        parts.append(f"KL to the teacher {metrics['teacher_kl']:.3g}")
     parts.append(f"{metrics['response_tokens']:.1f} tokens a response")
     if "rounds" in metrics:
         parts.append(f"{metrics['rounds']:.0f} rounds")

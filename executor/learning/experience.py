@@ -338,6 +338,22 @@ def _penalised_samples(batch: Batch, terms: Terms) -> Tensor:
     return rewards
 
 
+def teacher_advantages(batch: Batch, coefficient: float) -> Tensor:
+    """Return c log(teacher / policy) at every response token, zero elsewhere. Shape (B, T).
+
+    The gradient of the reverse KL divergence on the policy's own samples, without the later tokens' share (Gu et
+    al. 2024, MiniLLM, arXiv:2306.08543, eq. 3, the single-step part).
+    """
+    mask = response_mask(batch)
+    teacher, policy = (masked(batch[key], mask) for key in ("teacher_log_probs", "log_probs"))
+    return coefficient * (teacher - policy)
+
+
+def _none(batch: Batch, _: Terms) -> Batch:
+    """On-policy distillation: nothing but what a teacher adds."""
+    return {"advantages": torch.zeros_like(batch["log_probs"])}
+
+
 ESTIMATORS: dict[Advantage, Estimator] = {
     "gae": _gae,
     "constrained-gae": _constrained_gae,
@@ -347,6 +363,7 @@ ESTIMATORS: dict[Advantage, Estimator] = {
     "greedy-baseline": _greedy_baseline,
     "whitened-returns": _whitened_returns,
     "whitened-group": _whitened_group,
+    "none": _none,
 }
 
 
@@ -384,6 +401,9 @@ def make_experience(
             reduce_sum=reduce_sum,
         ),
     )
+    if "teacher_log_probs" in batch:
+        taught = teacher_advantages(batch, settings.teacher_coefficient)
+        batch["advantages"] = batch["advantages"] + taught
     if settings.loss_mean == "sequence":
         batch["loss_weights"] = sequence_weights(mask, updates, reduce_sum)
     elif settings.loss_mean == "sum":
@@ -405,6 +425,8 @@ def make_experience(
 
 def _sample_rewards(job: Job, batch: Batch) -> Tensor:
     """Return each response's reward, the penalty for its length included. Shape (B,)."""
+    if "teacher_log_probs" in batch and not {"scores", "rule_scores"} & {*batch}:
+        return torch.zeros(len(batch["parts"]), device=batch["parts"].device)
     rewards = combined_rewards(batch, job.rewards or Rewards())
     if job.overlong is None:
         return rewards
@@ -461,6 +483,8 @@ def _sums(batch: Batch) -> dict[str, float]:
     if "reference_log_probs" in batch:
         log_ratios = batch["log_probs"] - batch["reference_log_probs"]
         sums["kl_sum"] = (log_ratios * batch["response_mask"]).sum()
+    if "teacher_log_probs" in batch:
+        sums["teacher_kl_sum"] = -teacher_advantages(batch, 1.0).sum()
     values = torch.stack([value.float() for value in sums.values()]).tolist()
     return dict(zip(sums, values, strict=True))
 

@@ -91,8 +91,18 @@ Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]
 
 # Distinct streams of one seed, so that critic and reward do not start as the actor. The reference
 # starts as a copy of the actor: same stream.
-ROLE_STREAMS = {"actor": 0, "reference": 0, "critic": 1, "reward": 2, "cost": 3, "cost_critic": 4}
-NUM_STREAMS = 5
+ROLE_STREAMS = {
+    "actor": 0,
+    "reference": 0,
+    "critic": 1,
+    "reward": 2,
+    "cost": 3,
+    "cost_critic": 4,
+    "teacher": 5,
+}
+NUM_STREAMS = (
+    5  # a random teacher starts as the actor of the next seed does, which no run of one seed has
+)
 GRADIENTS_SHARDED, WEIGHTS_SHARDED = 2, 3  # ZeRO stages; weights rest in shards in the last one
 CRITICS = ("critic", "cost_critic")
 

@@ -16,7 +16,7 @@ from rlplan.sheets import DeviceSheet
 from rlplan.units import GIB
 
 # Roles whose models are read and not trained: they have weights alone.
-ONLY_READ: Final = ("reference", "reward")
+ONLY_READ: Final = ("reference", "reward", "teacher")
 # Of GPUs on which vLLM decodes many sequences at a time by itself; how many it does there, and on others.
 LARGE_MEMORY_BYTES: Final = 70 * GIB
 MOST_RUNNING, FEW_RUNNING = 1024, 256

@@ -137,9 +137,8 @@ def check_roles(job: Job, place: JobPlace) -> None:
     if job.algorithm not in algorithm_names():
         raise place.unknown("algorithm", "algorithm", job.algorithm, algorithm_names())
     algorithm = load_algorithm(job.algorithm)
-    model_roles = [
-        role for role in (*algorithm.required_roles, *algorithm.optional_roles) if role != "rule"
-    ]
+    known = (*algorithm.required_roles, *algorithm.optional_roles, "teacher")
+    model_roles = [role for role in dict.fromkeys(known) if role != "rule"]
     for role in algorithm.roles_needed(job):
         if role not in job.models:
             spared = ", unless hyperparameters.kl_coefficient is 0" if role == "reference" else ""
@@ -165,13 +164,13 @@ def _check_rewards(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
     has_rule = job.rewards is not None and job.rewards.function is not None
     if has_rule and "rule" not in (*algorithm.required_roles, *algorithm.optional_roles):
         raise place.error("rewards.function", f"{algorithm.name} takes no reward function")
-    judged = has_rule or "reward" in job.models or job.environments
+    judged = has_rule or {"reward", "teacher"} & {*job.models} or job.environments
     if not judged and "reward" in algorithm.optional_roles:
         raise place.error(
             "rewards",
             "nothing gives rewards",
-            allowed="a reward model under models.reward, a function under rewards.function, or "
-            "workload.environments",
+            allowed="a reward model under models.reward, a teacher under models.teacher, a function under "
+            "rewards.function, or workload.environments",
         )
     has_cost = job.rewards is not None and job.rewards.cost_function is not None
     if has_cost and not algorithm.constrained:
@@ -207,6 +206,9 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
     for field in ("clip_ratio_dual", "importance_cap"):
         if getattr(settings, field) is not None and update.loss not in CLIPPED_BY_TOKEN:
             raise place.error(f"hyperparameters.{field}", f"the loss of {algorithm.name} has none")
+    if settings.teacher_coefficient != 1 and "teacher" not in job.models:
+        problem = "weighs what a teacher says, and there is none"
+        raise place.error("hyperparameters.teacher_coefficient", problem, allowed="models.teacher")
     if settings.kl_target is not None and not algorithm.uses_reference(settings):
         raise place.error(
             "hyperparameters.kl_target", "there is no penalty whose weight could change"

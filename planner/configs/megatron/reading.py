@@ -36,6 +36,7 @@ from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
 from rlplan.planner.configs.sizes import (
+    ONLY_READ,
     divided,
     models_of,
     role_sizes,
@@ -229,6 +230,10 @@ def _roles(settings: Settings) -> dict[Role, str]:
         names["reference"] = "model"
     if settings.word("estimator") == PPO:
         names["critic"] = "model"
+    if settings.on("distils") and settings.value("teacher_kind") == "megatron":
+        names["teacher"] = (
+            "model"  # a checkpoint of the actor's architecture, which Megatron swaps in as it does the reference
+        )
     return names
 
 
@@ -325,9 +330,10 @@ def say_doubts(settings: Settings) -> None:
                 settings.doubt(name, "turns, tools and observations of a rollout of one's own")
     if filters(settings) and sampling_of(settings) is None:
         settings.doubt("filters", "groups that a filter drops and that are sampled again")
+    if settings.on("distils") and settings.value("teacher_kind") != "megatron":
+        settings.doubt("teacher_kind", "passes of a teacher on servers of its own")
     for name, what in (
         ("partial_rollout", "responses that are cut off and go on in a later step"),
-        ("distils", "passes of a teacher"),
         ("reward_server", "rewards that a server gives"),
     ):
         if settings.on(name) or (name == "reward_server" and settings.is_given(name)):
@@ -346,8 +352,8 @@ def _sizes(settings: Settings, ways: Ways, role: Role, gpus: int) -> TrainerSize
         infer_token_budget=sizes.token_budget,
         recompute=recompute,
         # The reference's weights are copied over the actor's, and lie in host memory (utils/tensor_backper.py).
-        offload=role == "reference" or away,
-        infer_offload=True if role == "reference" else None,
+        offload=role in ONLY_READ or away,
+        infer_offload=True if role in ONLY_READ else None,
     )
 
 
