@@ -1,0 +1,522 @@
+"""One job as several frameworks would run it: with the user's own layout, and with the best that each can run.
+
+What a framework cannot run is refused by name, and the others go on. Where rlplan writes no configuration of a framework, what
+it can run is not known in full: such a framework has the user's layout alone.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Final
+
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import tasks_of
+from rlplan.errors import FileError, InfeasibleError, UnknownNameError, UserError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Hyperparameters, Job
+from rlplan.plan import Plan, PlanDraft, PoolDraft, TaskDraft
+from rlplan.planner.answers.best_plans import best_plans
+from rlplan.planner.answers.differences import layout_changes, plan_difference
+from rlplan.planner.configs.frameworks import VERSION, absent, frameworks_with, has
+from rlplan.planner.configs.reading.sheet import TrainerSheet, load_config_sheet
+from rlplan.planner.configs.searching import (
+    FactsOf,
+    best_plans_for,
+    framework_of,
+    moved,
+)
+from rlplan.planner.configs.writing.export import family
+from rlplan.planner.requests.drafts import pinned_parts
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.planner.searchers.exact import Progress
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.frameworks import data_files, framework_of_sheet
+from rlplan.profiles.sheets import canonical_name, left_to_framework, load_framework
+from rlplan.results.differences import ComparedStep, FrameworksComparison
+from rlplan.results.forecast import SearchResult
+from rlplan.simulator.simulate import simulate
+
+AS_IT_IS, BEST = "as it is", "best settings"
+# Of losses, what decides which passes a step has; all else changes what is learnt, and no seconds.
+COUNTED: Final = frozenset({"kl_coefficient", "kl_in", "entropy_coefficient"})
+LOSSES: Final = "job.hyperparameters."
+# Of layouts, what is kept of the user's, as much as a framework takes: all but the engine; without what that fills; how models
+# are cut and batches are counted; how models are cut.
+SIZES: Final = frozenset({"tp", "pp", "dp", "cp", "ep", "expert_tp"})
+BATCHES: Final = SIZES | {"micro_batch", "token_budget"}
+WHOLE: Final = frozenset(each.name for each in fields(TaskDraft)) - {"engine", "pool"}
+KEPT: Final = (WHOLE, WHOLE - {"max_running", "memory_fraction"}, BATCHES, SIZES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFramework:
+    """Hold a framework that is compared.
+
+    Attributes:
+        name: As it was given.
+        folder: The name of its folders.
+        sheet: The sheet of its steps that was named, such as `verl-megatron`; None for all of them.
+    """
+
+    name: str
+    folder: str
+    sheet: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRequest:
+    """Hold what is compared.
+
+    Attributes:
+        job: Resolved.
+        plan: The user's own; None where only the job is known.
+        facts_of: What operations cost, as a job's framework and engines do them.
+        asked: The modes in which the best plans may run, and how old weights may be.
+        seconds: When each search stops with the best plan so far; None searches to the end.
+        progress: Called with (done, total, framework) before each.
+    """
+
+    job: Job
+    plan: Plan | None
+    facts_of: FactsOf
+    asked: AskedSchedules = AskedSchedules()
+    seconds: float | None = None
+    progress: Progress | None = None
+
+
+def known_framework(name: str) -> NamedFramework:
+    """Return a framework by its name, or by that of a sheet of its steps.
+
+    Raises:
+        UnknownNameError: No steps of a framework of that name are forecast.
+    """
+    known = frameworks_with("steps")
+    if name in known:
+        return NamedFramework(name=name, folder=name)
+    sheet = canonical_name("frameworks", name)
+    folder = framework_of_sheet("steps", sheet)
+    if folder is None:
+        raise UnknownNameError("framework", name, (*known, *data_files("steps")))
+    return NamedFramework(name=name, folder=folder, sheet=sheet)
+
+
+def compare_frameworks(
+    request: ComparisonRequest, frameworks: Sequence[NamedFramework]
+) -> FrameworksComparison:
+    """Return a job's steps by framework, each with what it differs by from the user's own.
+
+    A framework with the user's layout is set against the user's own plan; one with its best plan against the best plan of the
+    user's own framework, which is searched too. Where there is no such step, the first that there is takes its place.
+
+    Raises:
+        FileError: The user's plan breaks a rule.
+        CapabilityError: The simulator has no playing for it.
+    """
+    own, found = _own_framework(request.job), list[ComparedStep]()
+    if request.plan is not None:
+        found.append(_as_it_is(request, request.plan, own))
+    named = list(dict.fromkeys(frameworks))
+    if own is not None and not any(each.folder == own.folder for each in named):
+        named.insert(0, own)
+    for done, framework in enumerate(named):
+        if request.progress:
+            request.progress(done, len(named), framework.name)
+        if request.plan is not None and not _is_own(framework, request.job):
+            found.append(_same_layout(request, request.plan, framework))
+        found.append(_best(request, framework))
+    return FrameworksComparison(
+        job=request.job.name,
+        steps=tuple(_with_differences(found, request, own)),
+    )
+
+
+def _own_framework(job: Job) -> NamedFramework | None:
+    """Return the framework that a job names, as far as it is not this project's executor."""
+    sheet = canonical_name("frameworks", job.framework)
+    folder = framework_of_sheet("steps", sheet)
+    if folder is None or load_framework(sheet).runs:
+        return None
+    return NamedFramework(name=sheet, folder=folder, sheet=sheet)
+
+
+def _is_own(framework: NamedFramework, job: Job) -> bool:
+    """Tell whether a framework, with the trainer that is named, is a job's own."""
+    if framework.sheet is not None:
+        return _unversioned(framework.sheet) == framework_of(job)
+    return framework_of_sheet("steps", framework_of(job)) == framework.folder
+
+
+def _unversioned(sheet: str) -> str:
+    return VERSION.sub("", sheet)
+
+
+def _as_it_is(request: ComparisonRequest, plan: Plan, own: NamedFramework | None) -> ComparedStep:
+    """Return the step of the user's own plan."""
+    sheet = load_framework(plan.job.framework)
+    return ComparedStep(
+        framework=sheet.name,
+        title=sheet.title,
+        kind="as it is",
+        plan=plan,
+        forecast=simulate(plan, request.facts_of(plan.job)),
+        modes=() if own is None else _modes(own),
+    )
+
+
+def _modes(framework: NamedFramework) -> tuple[str, ...]:
+    """Return how a framework's iterations may follow each other; none where that is not known."""
+    if not has(framework.folder, "writing"):
+        return ()
+    ways = load_config_sheet(framework.folder).arrangements
+    return tuple(dict.fromkeys(mode for way in ways for mode in way.modes))
+
+
+def _title(framework: NamedFramework, job: Job | None = None) -> str:
+    """Return a framework's name for people, with the trainer where a job says which."""
+    if job is not None:
+        return load_framework(job.framework).title
+    if framework.sheet is not None:
+        return load_framework(framework.sheet).title
+    if has(framework.folder, "keys"):
+        return load_config_sheet(framework.folder).title
+    return load_framework(canonical_name("frameworks", framework.folder)).title
+
+
+# The user's layout, as far as a framework can be told it.
+
+
+def _same_layout(
+    request: ComparisonRequest, plan: Plan, framework: NamedFramework
+) -> ComparedStep:
+    """Return the step of the user's layout as a framework runs it: whole, or else as much of it as it takes."""
+    empty = ComparedStep(
+        framework=framework.name,
+        title=_title(framework),
+        kind="same layout",
+        modes=_modes(framework),
+    )
+    problem: UserError | None = None
+    for kept in KEPT:
+        try:
+            return _told(request, plan, framework, empty, kept)
+        except UserError as error:
+            problem = error
+    assert problem is not None, "it is returned where there is none"
+    return replace(empty, reason=words_of(problem))
+
+
+def _told(
+    request: ComparisonRequest,
+    plan: Plan,
+    framework: NamedFramework,
+    empty: ComparedStep,
+    kept: frozenset[str],
+) -> ComparedStep:
+    """Return the step of a plan's layout by another framework, its trainer as like the plan's as there is.
+
+    Raises:
+        UserError: The framework cannot run it so.
+    """
+    if not has(framework.folder, "writing"):
+        return _of_sheet(request, plan, framework, empty, kept)
+    problem: UserError | None = None
+    for trainer in _trainers(framework, plan):
+
+        def asked(job: Job, trainer: TrainerSheet = trainer) -> tuple[Job, Pinned]:
+            of_trainer = moved(job, trainer)
+            return of_trainer, pinned_parts(_draft(plan, of_trainer, kept), of_trainer)
+
+        try:
+            found, notes = _searched(request, framework, plan.job, asked)
+        except UserError as error:
+            problem = problem or error
+            continue
+        best = found.plans[0]
+        told = tuple(_changed(best.plan, plan))
+        return replace(
+            empty,
+            title=_title(framework, best.plan.job),
+            plan=best.plan,
+            forecast=best.forecast,
+            notes=(*notes, *told),
+        )
+    if problem is None:
+        raise InfeasibleError("has no trainer whose plans are known")
+    raise problem
+
+
+def _trainers(framework: NamedFramework, plan: Plan) -> Iterator[TrainerSheet]:
+    """Yield a framework's trainers of today, those first that train with an engine of the plan's family."""
+    sheet = load_config_sheet(framework.folder)
+    arranged = {name for way in sheet.arrangements for name in way.trainers}
+    known = [each for name, each in sheet.trainers.items() if name in arranged]
+    if framework.sheet is not None:
+        named = _unversioned(framework.sheet)
+        known = [each for each in known if each.framework == named]
+    wanted = family(plan.tasks["actor.update"].engine)
+    seen = dict.fromkeys(sorted(known, key=lambda each: _family_of(each) != wanted))
+    yield from seen
+
+
+def _family_of(trainer: TrainerSheet) -> str:
+    return family(trainer.engine or load_framework(trainer.framework).engines.train or "")
+
+
+def _draft(plan: Plan, job: Job, kept: frozenset[str]) -> PlanDraft:
+    """Return a plan's pools and layouts for the tasks of another framework's job, engines left open.
+
+    A pass that the plan does not have is cut as the update of its role.
+
+    Args:
+        kept: Fields of layouts.
+    """
+    tasks: dict[str, TaskDraft] = {}
+    for task in tasks_of(load_algorithm(job.algorithm), job):
+        if not task.has_model:
+            continue
+        like = plan.tasks.get(task.name) or plan.tasks.get(f"{task.role}.update")
+        if like is None:
+            continue
+        used = {*task.stage_kind.layout_fields, "dp"}
+        names = used & (kept if task.name in plan.tasks else SIZES)
+        given = {name: getattr(like, name) for name in names}
+        tasks[task.name] = TaskDraft(
+            pool=like.pool, **{name: value for name, value in given.items() if value is not None}
+        )
+    pools = (pool for pool in plan.pools if not pool.is_host)
+    endless = plan.flow.is_endless
+    return PlanDraft(
+        job=job,
+        pools=tuple(
+            PoolDraft(name=pool.name, device=pool.device, gpus=pool.gpus, roles=pool.roles)
+            for pool in pools
+        ),
+        tasks=FrozenDict(tasks),
+        mode=plan.mode,
+        staleness=plan.staleness if endless else None,
+        sync_every=plan.sync_every if endless else None,
+    )
+
+
+def _changed(own: Plan, base: Plan) -> Iterator[str]:
+    """Yield what of a layout is not as in the user's plan, task by task."""
+    for name, layout in own.tasks.items():
+        if name in base.tasks and not own.pool_of(name).is_host:
+            words = list(layout_changes(layout, base.tasks[name], own, base, engines=False))
+            if words:
+                yield f"{name}: {', '.join(words)}"
+
+
+def _of_sheet(
+    request: ComparisonRequest,
+    plan: Plan,
+    framework: NamedFramework,
+    empty: ComparedStep,
+    kept: frozenset[str],
+) -> ComparedStep:
+    """Return the step of a plan's layout by a framework of which no configuration is written.
+
+    Raises:
+        UserError: It has no such role, or its engines cannot run the layout.
+    """
+    _check_roles(framework, plan.job)
+    problem: UserError | None = None
+    wanted = family(plan.tasks["actor.update"].engine)
+    sheets = [load_framework(name) for name in _sheets(framework)]
+    for sheet in sorted(sheets, key=lambda each: family(each.engines.train or "") != wanted):
+        other = replace(
+            plan.job,
+            framework=sheet.name,
+            cluster=left_to_framework(plan.job),
+            engines=Engines(),
+            old_log_prob=None,
+            weight_sync=USUAL_WEIGHT_SYNC,
+            trainers=None,
+        )
+        try:
+            job = resolve_job(other, Path(), file="job")
+            facts = request.facts_of(job)
+            pinned = pinned_parts(_draft(plan, job, kept), job)
+            found = best_plans(job, facts, pinned=pinned, seconds=request.seconds)
+        except UserError as error:
+            problem = problem or error
+            continue
+        best = found.plans[0]
+        words = f"{absent(framework.folder, 'writing')}; whether it can be told this plan is not checked"
+        notes = (words, *_changed(best.plan, plan))
+        return replace(
+            empty, title=sheet.title, plan=best.plan, forecast=best.forecast, notes=notes
+        )
+    assert problem is not None, "a framework with steps has a sheet of them"
+    raise problem
+
+
+def _sheets(framework: NamedFramework) -> Iterator[str]:
+    """Yield the sheets of a framework's steps of today, or the one that is named."""
+    if framework.sheet is not None:
+        yield framework.sheet
+        return
+    for name in data_files("steps"):
+        if framework_of_sheet("steps", name) == framework.folder and not VERSION.search(name):
+            yield name
+
+
+def _check_roles(framework: NamedFramework, job: Job) -> None:
+    """Refuse roles that a framework's keys do not have.
+
+    Raises:
+        InfeasibleError: It has no such role.
+    """
+    if not has(framework.folder, "keys"):
+        return
+    sheet = load_config_sheet(framework.folder)
+    lacking = [role for role in job.models if role not in sheet.roles]
+    if lacking:
+        raise InfeasibleError(f"{sheet.title} has no {', no '.join(lacking)}")
+
+
+# The best that a framework can run.
+
+
+def _best(request: ComparisonRequest, framework: NamedFramework) -> ComparedStep:
+    """Return the step of the best plan that a framework can run of a job."""
+    empty = ComparedStep(
+        framework=framework.name,
+        title=_title(framework),
+        kind="best settings",
+        modes=_modes(framework),
+    )
+    if not has(framework.folder, "writing"):
+        words = f"{absent(framework.folder, 'writing')}: what it can run is not searched"
+        return replace(empty, reason=words)
+
+    def asked(job: Job) -> tuple[Job, Pinned]:
+        return _for_sheet(job, framework), replace(NOTHING_PINNED, asked=request.asked)
+
+    try:
+        found, notes = _searched(request, framework, request.job, asked)
+    except UserError as error:
+        return replace(empty, reason=words_of(error))
+    best = found.plans[0]
+    return replace(
+        empty,
+        title=_title(framework, best.plan.job),
+        plan=best.plan,
+        forecast=best.forecast,
+        notes=notes,
+        gap=found.gap,
+    )
+
+
+def _for_sheet(job: Job, framework: NamedFramework) -> Job:
+    """Return a job whose steps are those of the trainer that is named, if one is."""
+    if framework.sheet is None:
+        return job
+    named = _unversioned(framework.sheet)
+    for trainer in load_config_sheet(framework.folder).trainers.values():
+        if trainer.framework == named:
+            return moved(job, trainer)
+    return job
+
+
+def _searched(
+    request: ComparisonRequest,
+    framework: NamedFramework,
+    job: Job,
+    asked: Callable[[Job], tuple[Job, Pinned]],
+) -> tuple[SearchResult, tuple[str, ...]]:
+    """Return the plans of a framework, and what of a job was left out since it has no key for it.
+
+    What changes no seconds does not keep a job from being compared: parts of losses, and options of another trainer.
+
+    Args:
+        asked: Returns the job to search, and what is pinned, of a job.
+
+    Raises:
+        UserError: The framework cannot run the job.
+    """
+    notes: list[str] = []
+    while True:
+        try:
+            given, pinned = asked(job)
+            found = best_plans_for(
+                framework.folder,
+                given,
+                request.facts_of,
+                pinned=pinned,
+                seconds=request.seconds,
+            )
+        except FileError as error:
+            simpler = _without(job, error, _title(framework))
+            if simpler is None or simpler[0] == job:
+                raise
+            job = simpler[0]
+            notes.append(simpler[1])
+        else:
+            return found, tuple(notes)
+
+
+def _without(job: Job, error: FileError, title: str) -> tuple[Job, str] | None:
+    """Return a job without what a framework cannot be told and what changes no seconds, and words for it."""
+    field = error.field or ""
+    if field.startswith(LOSSES):
+        name = field.removeprefix(LOSSES)
+        usual = {each.name: each.default for each in fields(Hyperparameters)}
+        if name in COUNTED or name not in usual:
+            return None
+        value = getattr(job.hyperparameters, name)
+        losses = replace(job.hyperparameters, **{name: usual[name]})
+        words = f"without {name} {value}, which {title} cannot be told: it changes no seconds"
+        return replace(job, hyperparameters=losses), words
+    if field.startswith("job.trainers") and job.trainers is not None:
+        words = f"without the options of the job's own trainer, which {title} cannot be told"
+        return replace(job, trainers=None), words
+    if field.startswith("tasks.actor.generate.engine") and job.engines.generate is not None:
+        words = f"generates with the engine that is usual in {title}, not with {job.engines.generate}"
+        return replace(job, engines=replace(job.engines, generate=None)), words
+    return None
+
+
+def words_of(error: UserError) -> str:
+    """Return what is said of an error whose file is a plan that nobody wrote."""
+    if not isinstance(error, FileError):
+        return str(error)
+    found = "" if error.value is None else f"; found {error.value}"
+    allowed = f"; allowed: {error.allowed}" if error.allowed else ""
+    where = f"{error.field}: " if error.field else ""
+    return f"{where}{error.problem}{found}{allowed}"
+
+
+# What each step is compared with.
+
+
+def _with_differences(
+    found: Sequence[ComparedStep], request: ComparisonRequest, own: NamedFramework | None
+) -> Iterator[ComparedStep]:
+    """Yield steps with what each differs by from the one that it is set against."""
+    known = [each for each in found if each.forecast is not None]
+    given = next((each for each in known if each.kind == AS_IT_IS), None)
+    folder = None if own is None else own.folder
+    bests = [each for each in known if each.kind == BEST]
+    best = next((each for each in bests if _folder(each) == folder), None)
+    base = given or best or next(iter(bests), None)
+    for each in found:
+        against = best if each.kind == BEST and best is not None and each is not best else base
+        if each.forecast is None or against is None or each is against:
+            yield each
+            continue
+        assert each.plan is not None, "a forecast is of a plan"
+        assert against.plan is not None, "a forecast is of a plan"
+        assert against.forecast is not None, "steps without one are left out"
+        difference = plan_difference(
+            (each.plan, each.forecast, request.facts_of(each.plan.job)),
+            (against.plan, against.forecast, request.facts_of(against.plan.job)),
+            f"{against.title}, {against.kind}",
+        )
+        yield replace(each, difference=difference)
+
+
+def _folder(step: ComparedStep) -> str | None:
+    assert step.plan is not None, "only steps with a forecast are asked"
+    return framework_of_sheet("steps", step.plan.job.framework)
