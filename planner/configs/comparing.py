@@ -19,13 +19,9 @@ from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.differences import layout_changes, plan_difference
 from rlplan.planner.configs.frameworks import VERSION, absent, frameworks_with, has
 from rlplan.planner.configs.reading.sheet import TrainerSheet, load_config_sheet
-from rlplan.planner.configs.searching import (
-    FactsOf,
-    best_plans_for,
-    framework_of,
-    moved,
-)
+from rlplan.planner.configs.searching import FactsOf, best_plans_for, framework_of, moved
 from rlplan.planner.configs.writing.export import family
+from rlplan.planner.objectives import load_objective
 from rlplan.planner.requests.drafts import pinned_parts
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
@@ -36,6 +32,7 @@ from rlplan.profiles.sheets import canonical_name, left_to_framework, load_frame
 from rlplan.results.differences import ComparedStep, FrameworksComparison
 from rlplan.results.forecast import SearchResult
 from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.assemble import batch_tokens
 
 AS_IT_IS, BEST = "as it is", "best settings"
 # Of losses, what decides which passes a step has; all else changes what is learnt, and no seconds.
@@ -117,7 +114,7 @@ def compare_frameworks(
     if request.plan is not None:
         found.append(_as_it_is(request, request.plan, own))
     named = list(dict.fromkeys(frameworks))
-    if own is not None and not any(each.folder == own.folder for each in named):
+    if own is not None and not any(_is_own(each, request.job) for each in named):
         named.insert(0, own)
     for done, framework in enumerate(named):
         if request.progress:
@@ -172,10 +169,8 @@ def _modes(framework: NamedFramework) -> tuple[str, ...]:
     return tuple(dict.fromkeys(mode for way in ways for mode in way.modes))
 
 
-def _title(framework: NamedFramework, job: Job | None = None) -> str:
-    """Return a framework's name for people, with the trainer where a job says which."""
-    if job is not None:
-        return load_framework(job.framework).title
+def _title(framework: NamedFramework) -> str:
+    """Return a framework's name for people, with the trainer where one is named."""
     if framework.sheet is not None:
         return load_framework(framework.sheet).title
     if has(framework.folder, "keys"):
@@ -221,11 +216,11 @@ def _told(
     if not has(framework.folder, "writing"):
         return _of_sheet(request, plan, framework, empty, kept)
     problem: UserError | None = None
-    for trainer in _trainers(framework, plan):
+    for trainer in _trainers(framework, plan.tasks["actor.update"].engine):
 
         def asked(job: Job, trainer: TrainerSheet = trainer) -> tuple[Job, Pinned]:
-            of_trainer = moved(job, trainer)
-            return of_trainer, pinned_parts(_draft(plan, of_trainer, kept), of_trainer)
+            other = _of_trainer(job, framework.folder, trainer)
+            return other, pinned_parts(_draft(plan, other, kept), other)
 
         try:
             found, notes = _searched(request, framework, plan.job, asked)
@@ -236,7 +231,7 @@ def _told(
         told = tuple(_changed(best.plan, plan))
         return replace(
             empty,
-            title=_title(framework, best.plan.job),
+            title=load_framework(best.plan.job.framework).title,
             plan=best.plan,
             forecast=best.forecast,
             notes=(*notes, *told),
@@ -246,17 +241,38 @@ def _told(
     raise problem
 
 
-def _trainers(framework: NamedFramework, plan: Plan) -> Iterator[TrainerSheet]:
-    """Yield a framework's trainers of today, those first that train with an engine of the plan's family."""
+def _trainers(framework: NamedFramework, engine: str = "") -> Iterator[TrainerSheet]:
+    """Yield a framework's trainers of today, or the one that is named; first those that train with such an engine."""
     sheet = load_config_sheet(framework.folder)
     arranged = {name for way in sheet.arrangements for name in way.trainers}
-    known = [each for name, each in sheet.trainers.items() if name in arranged]
-    if framework.sheet is not None:
-        named = _unversioned(framework.sheet)
-        known = [each for each in known if each.framework == named]
-    wanted = family(plan.tasks["actor.update"].engine)
-    seen = dict.fromkeys(sorted(known, key=lambda each: _family_of(each) != wanted))
-    yield from seen
+    known = {
+        each.framework: each for name, each in sheet.trainers.items() if name in arranged
+    }.values()
+    named = None if framework.sheet is None else _unversioned(framework.sheet)
+    kept = [each for each in known if named in {None, each.framework}]
+    yield from sorted(kept, key=lambda each: _family_of(each) != family(engine))
+
+
+def _of_trainer(job: Job, folder: str, trainer: TrainerSheet) -> Job:
+    """Return a job whose steps are those of another framework's trainer, with the engines that it has today.
+
+    What generates is of the family that generated in the job, where the framework has a word for that.
+    """
+    other = moved(job, trainer)
+    return other if other == job else _with_engine(other, folder, job.engines.generate or "")
+
+
+def _with_engine(job: Job, folder: str, named: str) -> Job:
+    """Return a job that generates with the engine of a framework's newest version, of a family if it has that."""
+    setting = load_config_sheet(folder).settings.get("rollout_engine") if has(folder, "keys") else None
+    if setting is None or not setting.values:
+        return job
+    sheets = [str(each) for each in setting.values.values()]
+    usual = setting.values.get(str(setting.default))
+    engine = next((each for each in sheets if family(each) == family(named)), usual)
+    if engine is None:
+        return job
+    return replace(job, engines=replace(job.engines, generate=str(engine)))
 
 
 def _family_of(trainer: TrainerSheet) -> str:
@@ -336,6 +352,7 @@ def _of_sheet(
         )
         try:
             job = resolve_job(other, Path(), file="job")
+            job = _with_engine(job, framework.folder, plan.job.engines.generate or "")
             facts = request.facts_of(job)
             pinned = pinned_parts(_draft(plan, job, kept), job)
             found = best_plans(job, facts, pinned=pinned, seconds=request.seconds)
@@ -391,33 +408,44 @@ def _best(request: ComparisonRequest, framework: NamedFramework) -> ComparedStep
         words = f"{absent(framework.folder, 'writing')}: what it can run is not searched"
         return replace(empty, reason=words)
 
-    def asked(job: Job) -> tuple[Job, Pinned]:
-        return _for_sheet(job, framework), replace(NOTHING_PINNED, asked=request.asked)
+    problem: UserError | None = None
+    found: list[tuple[SearchResult, tuple[str, ...]]] = []
+    for trainer in _trainers(framework):
 
-    try:
-        found, notes = _searched(request, framework, request.job, asked)
-    except UserError as error:
-        return replace(empty, reason=words_of(error))
-    best = found.plans[0]
+        def asked(job: Job, trainer: TrainerSheet = trainer) -> tuple[Job, Pinned]:
+            other = _of_trainer(job, framework.folder, trainer)
+            return other, replace(NOTHING_PINNED, asked=request.asked)
+
+        try:
+            found.append(_searched(request, framework, request.job, asked))
+        except UserError as error:
+            problem = problem or error
+    if not found:
+        reason = "no trainer of it is known" if problem is None else words_of(problem)
+        return replace(empty, reason=reason)
+    return _best_of(request.job, found, empty)
+
+
+def _best_of(
+    job: Job, found: Sequence[tuple[SearchResult, tuple[str, ...]]], empty: ComparedStep
+) -> ComparedStep:
+    """Return the best plan of several searches, with how far it may be from the best of all."""
+    minimised, tokens = load_objective(job.objective), batch_tokens(job)
+
+    def value(result: SearchResult) -> float:
+        return minimised.value(result.plans[0].forecast, tokens)
+
+    result, notes = min(found, key=lambda each: value(each[0]))
+    bound = min(value(each) * (1 - each.gap) for each, _ in found)
+    best = result.plans[0]
     return replace(
         empty,
-        title=_title(framework, best.plan.job),
+        title=load_framework(best.plan.job.framework).title,
         plan=best.plan,
         forecast=best.forecast,
         notes=notes,
-        gap=found.gap,
+        gap=max(0.0, 1 - bound / value(result)),
     )
-
-
-def _for_sheet(job: Job, framework: NamedFramework) -> Job:
-    """Return a job whose steps are those of the trainer that is named, if one is."""
-    if framework.sheet is None:
-        return job
-    named = _unversioned(framework.sheet)
-    for trainer in load_config_sheet(framework.folder).trainers.values():
-        if trainer.framework == named:
-            return moved(job, trainer)
-    return job
 
 
 def _searched(
