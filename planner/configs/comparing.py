@@ -7,7 +7,7 @@ it can run is not known in full: such a framework has the user's layout alone.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
@@ -22,6 +22,7 @@ from rlplan.planner.configs.reading.sheet import TrainerSheet, load_config_sheet
 from rlplan.planner.configs.searching import FactsOf, best_plans_for, framework_of, moved
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.objectives import load_objective
+from rlplan.planner.placements.partitions import placed_roles
 from rlplan.planner.requests.drafts import pinned_parts
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
@@ -44,6 +45,8 @@ SIZES: Final = frozenset({"tp", "pp", "dp", "cp", "ep", "expert_tp"})
 BATCHES: Final = SIZES | {"micro_batch", "token_budget"}
 WHOLE: Final = frozenset(each.name for each in fields(TaskDraft)) - {"engine", "pool"}
 KEPT: Final = (WHOLE, WHOLE - {"max_running", "memory_fraction"}, BATCHES, SIZES)
+
+NOTHING_ASKED: Final = AskedSchedules()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,7 @@ class ComparisonRequest:
     job: Job
     plan: Plan | None
     facts_of: FactsOf
-    asked: AskedSchedules = AskedSchedules()
+    asked: AskedSchedules = NOTHING_ASKED
     seconds: float | None = None
     progress: Progress | None = None
 
@@ -151,12 +154,14 @@ def _unversioned(sheet: str) -> str:
 def _as_it_is(request: ComparisonRequest, plan: Plan, own: NamedFramework | None) -> ComparedStep:
     """Return the step of the user's own plan."""
     sheet = load_framework(plan.job.framework)
+    forecast = simulate(plan, request.facts_of(plan.job))
     return ComparedStep(
         framework=sheet.name,
         title=sheet.title,
         kind="as it is",
         plan=plan,
-        forecast=simulate(plan, request.facts_of(plan.job)),
+        forecast=forecast,
+        notes=tuple(f"does not fit: {reason}" for reason in forecast.infeasible_reasons),
         modes=() if own is None else _modes(own),
     )
 
@@ -181,9 +186,7 @@ def _title(framework: NamedFramework) -> str:
 # The user's layout, as far as a framework can be told it.
 
 
-def _same_layout(
-    request: ComparisonRequest, plan: Plan, framework: NamedFramework
-) -> ComparedStep:
+def _same_layout(request: ComparisonRequest, plan: Plan, framework: NamedFramework) -> ComparedStep:
     """Return the step of the user's layout as a framework runs it: whole, or else as much of it as it takes."""
     empty = ComparedStep(
         framework=framework.name,
@@ -213,6 +216,7 @@ def _told(
     Raises:
         UserError: The framework cannot run it so.
     """
+    _check_roles(framework, plan.job)
     if not has(framework.folder, "writing"):
         return _of_sheet(request, plan, framework, empty, kept)
     problem: UserError | None = None
@@ -264,7 +268,9 @@ def _of_trainer(job: Job, folder: str, trainer: TrainerSheet) -> Job:
 
 def _with_engine(job: Job, folder: str, named: str) -> Job:
     """Return a job that generates with the engine of a framework's newest version, of a family if it has that."""
-    setting = load_config_sheet(folder).settings.get("rollout_engine") if has(folder, "keys") else None
+    setting = (
+        load_config_sheet(folder).settings.get("rollout_engine") if has(folder, "keys") else None
+    )
     if setting is None or not setting.values:
         return job
     sheets = [str(each) for each in setting.values.values()]
@@ -336,11 +342,19 @@ def _of_sheet(
     Raises:
         UserError: It has no such role, or its engines cannot run the layout.
     """
-    _check_roles(framework, plan.job)
     problem: UserError | None = None
     wanted = family(plan.tasks["actor.update"].engine)
     sheets = [load_framework(name) for name in _sheets(framework)]
+    apart = plan.tasks["actor.generate"].pool != plan.tasks["actor.update"].pool
     for sheet in sorted(sheets, key=lambda each: family(each.engines.train or "") != wanted):
+        ways = sheet.weight_sync
+        if (
+            ways.between_pools if apart else ways.shared_pool
+        ) is None and ways != USUAL_WEIGHT_SYNC:
+            where = "of their own" if apart else "that the trainer shares"
+            raise InfeasibleError(
+                f"{sheet.title} has no weight sync that is known to engines on GPUs {where}"
+            )
         other = replace(
             plan.job,
             framework=sheet.name,
@@ -380,7 +394,7 @@ def _sheets(framework: NamedFramework) -> Iterator[str]:
 
 
 def _check_roles(framework: NamedFramework, job: Job) -> None:
-    """Refuse roles that a framework's keys do not have.
+    """Refuse roles that a framework's arrangements, or else its keys, do not have.
 
     Raises:
         InfeasibleError: It has no such role.
@@ -388,9 +402,11 @@ def _check_roles(framework: NamedFramework, job: Job) -> None:
     if not has(framework.folder, "keys"):
         return
     sheet = load_config_sheet(framework.folder)
-    lacking = [role for role in job.models if role not in sheet.roles]
+    arranged = {role for way in sheet.arrangements for members in way.sets for role in members}
+    known: set[str] = {*(arranged or sheet.roles)}
+    lacking = [role for role in placed_roles(job) if role not in known]
     if lacking:
-        raise InfeasibleError(f"{sheet.title} has no {', no '.join(lacking)}")
+        raise InfeasibleError(f"{sheet.title} runs no {', no '.join(lacking)} model")
 
 
 # The best that a framework can run.
@@ -408,6 +424,10 @@ def _best(request: ComparisonRequest, framework: NamedFramework) -> ComparedStep
         words = f"{absent(framework.folder, 'writing')}: what it can run is not searched"
         return replace(empty, reason=words)
 
+    try:
+        _check_roles(framework, request.job)
+    except InfeasibleError as error:
+        return replace(empty, reason=str(error))
     problem: UserError | None = None
     found: list[tuple[SearchResult, tuple[str, ...]]] = []
     for trainer in _trainers(framework):
@@ -490,7 +510,7 @@ def _without(job: Job, error: FileError, title: str) -> tuple[Job, str] | None:
     field = error.field or ""
     if field.startswith(LOSSES):
         name = field.removeprefix(LOSSES)
-        usual = {each.name: each.default for each in fields(Hyperparameters)}
+        usual: dict[str, Any] = {each.name: each.default for each in fields(Hyperparameters)}
         if name in COUNTED or name not in usual:
             return None
         value = getattr(job.hyperparameters, name)
@@ -501,7 +521,9 @@ def _without(job: Job, error: FileError, title: str) -> tuple[Job, str] | None:
         words = f"without the options of the job's own trainer, which {title} cannot be told"
         return replace(job, trainers=None), words
     if field.startswith("tasks.actor.generate.engine") and job.engines.generate is not None:
-        words = f"generates with the engine that is usual in {title}, not with {job.engines.generate}"
+        words = (
+            f"generates with the engine that is usual in {title}, not with {job.engines.generate}"
+        )
         return replace(job, engines=replace(job.engines, generate=None)), words
     return None
 

@@ -1,0 +1,104 @@
+"""One job by several frameworks: what is compared with what, what is refused, and what the differences are called."""
+
+import pytest
+
+from rlplan.errors import UnknownNameError
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.answers.differences import causes_of
+from rlplan.planner.configs.comparing import (
+    ComparisonRequest,
+    compare_frameworks,
+    known_framework,
+)
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.profiles.facts import load_facts
+from rlplan.results.differences import GENERATION, HOST, SYNC, UPDATE
+
+VERL = (
+    "-m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=32 data.max_prompt_length=256 "
+    "data.max_response_length=512 actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B-Instruct "
+    "actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.actor.ppo_mini_batch_size=32 "
+    "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.use_kl_loss=False "
+    "actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.tensor_model_parallel_size=1 "
+    "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True actor_rollout_ref.rollout.n=4 "
+    "trainer.n_gpus_per_node=2 trainer.nnodes=1"
+)
+CRITIC = (
+    "algorithm.adv_estimator=gae",
+    "critic.model.path=Qwen/Qwen2.5-0.5B-Instruct",
+    "critic.ppo_micro_batch_size_per_gpu=4",
+)
+
+
+def request_of(*more):
+    """Return a request to compare a small run of verl's, as it stands."""
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=200, environment={})
+    found = imported("verl", [*VERL.split(), *more], options)
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved))
+    return ComparisonRequest(job=found.resolved, plan=plan, facts_of=load_facts)
+
+
+def compared(names, *more):
+    """Return the steps of a run by framework and kind."""
+    found = compare_frameworks(request_of(*more), [known_framework(name) for name in names])
+    return {(step.framework, step.kind): step for step in found.steps}
+
+
+def assert_sums(step):
+    total = sum(each.difference_seconds for each in step.difference.stages)
+    assert total == pytest.approx(step.difference.seconds, rel=1e-9, abs=1e-9)
+
+
+def test_frameworks_without_a_writing_have_the_users_layout_alone():
+    found = compared(["skyrl", "areal"])
+    assert found["skyrl", "same layout"].difference.against == "verl (FSDP), as it is"
+    assert_sums(found["skyrl", "same layout"])
+    assert "what it can run is not searched" in found["skyrl", "best settings"].reason
+    assert "on GPUs that the trainer shares" in found["areal", "same layout"].reason
+    own = found["verl-fsdp", "best settings"]
+    assert own.difference.against == "verl (FSDP), as it is"
+    assert own.forecast.iteration_seconds <= (
+        found["verl-fsdp", "as it is"].forecast.iteration_seconds
+    )
+
+
+@pytest.mark.full
+def test_best_settings_are_set_against_the_best_of_the_users_framework():
+    found = compared(["verl-fsdp", "slime", "trl"])
+    assert found["slime", "same layout"].difference.against == "verl (FSDP), as it is"
+    assert found["slime", "best settings"].difference.against == "verl (FSDP), best settings"
+    for step in found.values():
+        if step.difference is not None:
+            assert_sums(step)
+    assert any("clip_ratio_dual" in note for note in found["trl", "best settings"].notes)
+
+
+def test_what_a_framework_has_no_role_for_is_refused_by_name():
+    found = compared(["trl"], *CRITIC)
+    assert found["trl", "same layout"].reason == "TRL runs no critic model"
+    assert found["trl", "best settings"].reason == "TRL runs no critic model"
+    assert found["verl-fsdp", "best settings"].forecast is not None
+
+
+def test_causes_name_engine_layout_sync_and_framework():
+    mine = request_of().plan
+    other = request_of(
+        "actor_rollout_ref.rollout.name=sglang",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+        "actor_rollout_ref.actor.strategy=megatron",
+        "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2",
+    ).plan
+    found = causes_of(other, mine)
+    assert "engine sglang-0.5 in place of vllm-0.15" in found[GENERATION]
+    assert "TP 2 DP 1 in place of TP 1 DP 2" in found[GENERATION]
+    assert any("megatron-core" in words for words in found[UPDATE])
+    assert "generation in TP 2 DP 1 in place of TP 1 DP 2" in found[SYNC]
+    assert "batches are handed on by verl (Megatron) in place of verl (FSDP)" in found[HOST]
+    assert causes_of(mine, mine) == {}
+
+
+def test_frameworks_are_known_by_folder_and_by_trainer():
+    assert known_framework("nemo-rl").sheet is None
+    assert known_framework("verl-megatron").folder == "verl"
+    with pytest.raises(UnknownNameError, match="did you mean 'slime'"):
+        known_framework("slim")
