@@ -12,13 +12,17 @@ from rlplan.planner.configs.frameworks import names_in_words, steps_in_words
 from rlplan_cli.config_options import (
     READ,
     AsOption,
+    EnvironmentOption,
     GivenOptions,
     GpuOption,
     HostMemoryOption,
     ModelOption,
+    ObservationOption,
     PromptOption,
     ResponseOption,
     RunOption,
+    ToolOption,
+    TurnsOption,
     VersionOption,
     framework_of,
     import_options,
@@ -98,6 +102,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     taken_as: AsOption = None,
     framework_version: VersionOption = None,
     host_memory_bytes: HostMemoryOption = None,
+    environment: EnvironmentOption = None,
+    turns: TurnsOption = None,
+    observation_tokens: ObservationOption = None,
+    tool_seconds: ToolOption = None,
     profile: ProfileOption = None,
     site: SiteOption = None,
     out: Annotated[
@@ -108,7 +116,18 @@ def command(  # noqa: PLR0917 -- one parameter an option
 ) -> None:
     """Compare our best plan with other systems'; or (--with) one job's step as several frameworks run it."""
     said = GivenOptions(
-        gpu, mean_response, mean_prompt, model, run, taken_as, framework_version, host_memory_bytes
+        gpu,
+        mean_response,
+        mean_prompt,
+        model,
+        run,
+        taken_as,
+        framework_version,
+        host_memory_bytes,
+        environment,
+        turns,
+        observation_tokens,
+        tool_seconds,
     )
     if frameworks:
         _check_alone("--systems", systems or None, "without --with")

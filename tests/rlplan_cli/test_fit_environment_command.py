@@ -5,7 +5,9 @@ import json
 import pytest
 import yaml
 
+from tests.planner.configs.test_comparing import VERL
 from tests.planner.measured.test_trajectories import CHAT
+from tests.rlplan_cli.test_compare_command import SAID
 
 
 @pytest.fixture
@@ -46,3 +48,12 @@ def test_mistakes_are_one_line(rlplan, trajectories, arguments, said):
     answer = rlplan("fit-environment", *arguments)
     assert answer.code == 2
     assert said in answer.err
+
+
+def test_what_is_written_goes_into_a_configurations_job(rlplan, trajectories):
+    assert rlplan("fit-environment", "a.jsonl", "--out", "env.yaml").code == 0
+    (trajectories / "run.sh").write_text(f"python3 {VERL}\n")
+    answer = rlplan("check", "run.sh", *SAID, "--environment", "env.yaml", "--out", "checked.yaml")
+    assert "What environments need" in answer.out
+    job = yaml.safe_load((trajectories / "checked.yaml").read_text())
+    assert job["workload"]["environments"][0]["turns"] == 2
