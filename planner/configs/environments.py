@@ -8,7 +8,7 @@ limits, and those hold.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode, load_yaml
@@ -159,7 +159,7 @@ def _spread(mean: float, most: int | None) -> int | Uniform:
 
 def _within(environment: Environment, settings: Settings, work: Work) -> Environment:
     """Return an environment within the limits of a configuration's keys, where it has none of its own."""
-    found: dict[str, float] = {}
+    found: dict[str, Any] = {}
     for field, name in LIMITS.items():
         value = settings.value(name) if name in settings.sheet.settings else None
         own = getattr(environment, field)
@@ -167,7 +167,7 @@ def _within(environment: Environment, settings: Settings, work: Work) -> Environ
         if own is None and usable:
             assert isinstance(value, int | float), "it is a number"
             found[field] = value if field.endswith("seconds") else int(value)
-    limited = replace(environment, **found)  # type: ignore[arg-type] -- fields by their names
+    limited = replace(environment, **found)
     if work.turns is not None and work.turns > 1:
         limited = replace(limited, turns=cut_lengths(limited.turns, work.turns))
     most = (

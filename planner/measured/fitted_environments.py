@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -124,9 +124,8 @@ def _environment(
     turns = [each.turns for each in episodes]
     observations = [count for each in episodes for count in each.observation_tokens]
     resets = [each.reset_seconds for each in episodes if each.reset_seconds is not None]
-    usual_cores = Environment.__dataclass_fields__["cpu_cores"].default
     step = _step_seconds(name, episodes, options, file)
-    return Environment(
+    found = Environment(
         name=name,
         share=share,
         turns=lengths_of(turns),
@@ -134,9 +133,10 @@ def _environment(
         step_seconds=step,
         final_step_seconds=_final_seconds(episodes),
         reset_seconds=seconds_of(resets) if resets else 0.0,
-        cpu_cores=usual_cores if options.cpu_cores is None else options.cpu_cores,
         instances=options.instances,
     )
+    cores = options.cpu_cores
+    return found if cores is None else replace(found, cpu_cores=cores)
 
 
 def _step_seconds(

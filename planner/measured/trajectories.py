@@ -129,6 +129,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
         FileError: It cannot be read, or is no JSON.
     """
     check_regular(path, LARGEST_TRAJECTORIES_BYTES)
+    line = 0
     try:
         with path.open(encoding="utf-8") as stream:
             if path.suffix == ".json":

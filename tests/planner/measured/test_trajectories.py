@@ -1,6 +1,7 @@
 """Trajectories of runs as environments: turns, tokens, seconds, of every form that is read."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,8 +18,12 @@ from rlplan.planner.measured.fitted_environments import (
 from rlplan.planner.measured.trajectories import read_trajectories
 from rlplan.workload import Empirical, longest, mean_length, mean_seconds
 
-CALL = {"id": "1", "type": "function", "function": {"name": "run", "arguments": '{"a": 1}'}}
-CHAT = [
+CALL: dict[str, Any] = {
+    "id": "1",
+    "type": "function",
+    "function": {"name": "run", "arguments": '{"a": 1}'},
+}
+CHAT: list[dict[str, Any]] = [
     {"role": "system", "content": "x" * 40},
     {"role": "user", "content": [{"type": "text", "text": "x" * 40}], "timestamp": 100.0},
     {"role": "assistant", "content": "x" * 29, "tool_calls": [CALL], "timestamp": 105.0},
