@@ -139,7 +139,8 @@ def _tasks(plan: Plan) -> dict[str, Task]:
 def _left_out(name: str, own: Plan) -> str:
     """Say why a task of another plan is not there."""
     if name == "actor.compute_log_prob":
-        taken = "the engine's" if own.job.old_log_prob == "engine" else "the update's own"
+        reuses = own.job.algorithm in load_framework(own.job.framework).reuses_log_probs
+        taken = "the update's own" if reuses else "the engine's"
         return f"no pass for old log-probabilities: {taken} are taken"
     return f"without {name}"
 
@@ -156,6 +157,11 @@ def _of_sync(own: Plan, base: Plan) -> Iterator[str]:
         changed = [name for name in SIZES if getattr(mine, name) != getattr(its, name)]
         if changed:
             yield f"{what} in {_sizes(mine, changed)} in place of {_sizes(its, changed)}"
+
+
+def _sets(plan: Plan) -> set[tuple[str, ...]]:
+    """Return the roles that share each pool of GPUs, in whatever order the pools are."""
+    return {plan.shown_roles(pool) for pool in plan.pools if not pool.is_host}
 
 
 def _generates_apart(plan: Plan) -> bool:
@@ -176,5 +182,5 @@ def _of_flow(own: Plan, base: Plan) -> Iterator[str]:
     if own.mode != base.mode:
         overlaps = "generation runs beside training" if FLOWS[own.mode].overlaps else "in turns"
         yield f"mode {own.mode} ({overlaps}) in place of {base.mode}"
-    elif own.placement != base.placement:
+    elif _sets(own) != _sets(base):
         yield f"placement {own.placement} in place of {base.placement}"

@@ -14,7 +14,7 @@ from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError, InfeasibleError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Hyperparameters, Job
-from rlplan.plan import Plan, PlanDraft, PoolDraft, TaskDraft
+from rlplan.plan import USUAL_MODE, Plan, PlanDraft, PoolDraft, TaskDraft
 from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.differences import layout_changes, plan_difference
 from rlplan.planner.configs.frameworks import VERSION, absent, frameworks_with, has
@@ -115,6 +115,7 @@ def compare_frameworks(
     """
     own, found = _own_framework(request.job), list[ComparedStep]()
     if request.plan is not None:
+        request = replace(request, asked=_with_own_mode(request.asked, request.plan))
         found.append(_as_it_is(request, request.plan, own))
     named = list(dict.fromkeys(frameworks))
     if own is not None and not any(_is_own(each, request.job) for each in named):
@@ -124,11 +125,23 @@ def compare_frameworks(
             request.progress(done, len(named), framework.name)
         if request.plan is not None and not _is_own(framework, request.job):
             found.append(_same_layout(request, request.plan, framework))
-        found.append(_best(request, framework))
+        best = _best(request, framework)
+        stands = found[0] if found and found[0].kind == AS_IT_IS else None
+        if stands is not None and _is_own(framework, request.job):
+            best = _no_worse(request.job, best, stands)
+        found.append(best)
     return FrameworksComparison(
         job=request.job.name,
         steps=tuple(_with_differences(found, request, own)),
     )
+
+
+def _with_own_mode(asked: AskedSchedules, plan: Plan) -> AskedSchedules:
+    """Return the modes in which the best plans may run: where nobody says it, a plan's own beside the usual one."""
+    if asked.modes or plan.mode == USUAL_MODE:
+        return asked
+    staleness = plan.staleness if plan.flow.is_endless else None
+    return replace(asked, modes=(USUAL_MODE, plan.mode), staleness=staleness)
 
 
 def _own_framework(job: Job) -> NamedFramework | None:
@@ -217,6 +230,10 @@ def _told(
         UserError: The framework cannot run it so.
     """
     _check_roles(framework, plan.job)
+    if empty.modes and plan.mode not in empty.modes:
+        raise InfeasibleError(
+            f"{empty.title} has no mode {plan.mode}, only {', '.join(empty.modes)}"
+        )
     if not has(framework.folder, "writing"):
         return _of_sheet(request, plan, framework, empty, kept)
     problem: UserError | None = None
@@ -444,6 +461,26 @@ def _best(request: ComparisonRequest, framework: NamedFramework) -> ComparedStep
         reason = "no trainer of it is known" if problem is None else words_of(problem)
         return replace(empty, reason=reason)
     return _best_of(request.job, found, empty)
+
+
+def _no_worse(job: Job, best: ComparedStep, stands: ComparedStep) -> ComparedStep:
+    """Return the best of a user's own framework: their own plan where it fits and nothing better was found."""
+    minimised, tokens = load_objective(job.objective), batch_tokens(job)
+    assert stands.forecast is not None, "the user's plan is forecast"
+    if best.forecast is None or not stands.forecast.feasible:
+        return best
+    own, found = (minimised.value(each, tokens) for each in (stands.forecast, best.forecast))
+    if found <= own:
+        return best
+    bound = found * (1 - (best.gap or 0.0))
+    return replace(
+        best,
+        title=stands.title,
+        plan=stands.plan,
+        forecast=stands.forecast,
+        notes=("your own plan: no better one was found",),
+        gap=max(0.0, 1 - bound / own),
+    )
 
 
 def _best_of(

@@ -1,5 +1,7 @@
 """One job by several frameworks: what is compared with what, what is refused, and what the differences are called."""
 
+from dataclasses import replace
+
 import pytest
 
 from rlplan.errors import UnknownNameError
@@ -7,12 +9,16 @@ from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.differences import causes_of
 from rlplan.planner.configs.comparing import (
     ComparisonRequest,
+    _best,
+    _no_worse,
+    _same_layout,
     compare_frameworks,
     known_framework,
 )
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.profiles.facts import load_facts
-from rlplan.results.differences import GENERATION, HOST, SYNC, UPDATE
+from rlplan.results.differences import GENERATION, HOST, SYNC, UPDATE, ComparedStep
+from rlplan.simulator.simulate import simulate
 
 VERL = (
     "-m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=32 data.max_prompt_length=256 "
@@ -74,10 +80,33 @@ def test_best_settings_are_set_against_the_best_of_the_users_framework():
 
 
 def test_what_a_framework_has_no_role_for_is_refused_by_name():
-    found = compared(["trl"], *CRITIC)
-    assert found["trl", "same layout"].reason == "TRL runs no critic model"
-    assert found["trl", "best settings"].reason == "TRL runs no critic model"
-    assert found["verl-fsdp", "best settings"].forecast is not None
+    request = request_of(*CRITIC)
+    steps = (
+        _same_layout(request, request.plan, known_framework("trl")),
+        _best(request, known_framework("trl")),
+    )
+    assert [step.reason for step in steps] == ["TRL runs no critic model"] * 2
+
+
+def test_a_mode_that_a_framework_does_not_have_is_named():
+    request = request_of()
+    plan = replace(request.plan, mode="one-step-off", staleness=1)
+    step = _same_layout(request, plan, known_framework("trl"))
+    assert step.reason == "TRL has no mode one-step-off, only sync"
+
+
+def test_the_users_plan_is_the_best_where_no_better_one_was_found():
+    request = request_of()
+    forecast = simulate(request.plan, load_facts(request.job))
+    stands = ComparedStep(
+        framework="x", title="x", kind="as it is", plan=request.plan, forecast=forecast
+    )
+    slower = replace(forecast, iteration_seconds=2 * forecast.iteration_seconds)
+    best = replace(stands, kind="best settings", forecast=slower, gap=0.1)
+    found = _no_worse(request.job, best, stands)
+    assert (found.kind, found.forecast, found.gap) == ("best settings", forecast, 0.0)
+    faster = replace(best, forecast=replace(forecast, iteration_seconds=1e-3))
+    assert _no_worse(request.job, faster, stands) is faster
 
 
 def test_causes_name_engine_layout_sync_and_framework():
