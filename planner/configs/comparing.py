@@ -114,17 +114,17 @@ def compare_frameworks(
         CapabilityError: The simulator has no playing for it.
     """
     own, found = _own_framework(request.job), list[ComparedStep]()
-    if request.plan is not None:
-        request = replace(request, asked=_with_own_mode(request.asked, request.plan))
-        found.append(_as_it_is(request, request.plan, own))
+    if (plan := request.plan) is not None:
+        request = replace(request, asked=_with_own_mode(request.asked, plan))
+        found.append(_as_it_is(request, plan, own))
     named = list(dict.fromkeys(frameworks))
     if own is not None and not any(_is_own(each, request.job) for each in named):
         named.insert(0, own)
     for done, framework in enumerate(named):
         if request.progress:
             request.progress(done, len(named), framework.name)
-        if request.plan is not None and not _is_own(framework, request.job):
-            found.append(_same_layout(request, request.plan, framework))
+        if plan is not None and not _is_own(framework, request.job):
+            found.append(_same_layout(request, plan, framework))
         best = _best(request, framework)
         stands = found[0] if found and found[0].kind == AS_IT_IS else None
         if stands is not None and _is_own(framework, request.job):

@@ -94,7 +94,7 @@ def test_a_wrong_job_is_refused_before_anything_is_compared_or_written(
 
 def test_frameworks_are_set_side_by_side_by_stage(rlplan, project):
     (project / "run.sh").write_text(f"python3 {VERL}\n")
-    answer = rlplan("compare", "run.sh", *SAID, "--with", "areal")
+    answer = rlplan("compare", "run.sh", *SAID, "--with", "areal", "--seconds", "0.1")
     assert answer.code == 0
     assert "verl (FSDP), best settings, against verl (FSDP), as it is" in answer.out
     assert "on GPUs that the trainer shares" in " ".join(answer.out.split())
