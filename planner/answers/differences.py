@@ -75,9 +75,9 @@ def causes_of(own: Plan, base: Plan) -> dict[str, tuple[str, ...]]:
         if name not in others:
             found.setdefault(stage, []).append(f"{name}, which the other step does not have")
             continue
-        found.setdefault(stage, []).extend(
-            layout_changes(own.tasks[name], base.tasks[name], own, base)
-        )
+        whose = "" if task.role == "actor" else f"{task.role}: "
+        changes = layout_changes(own.tasks[name], base.tasks[name], own, base)
+        found.setdefault(stage, []).extend(f"{whose}{words}" for words in changes)
     for name, task in others.items():
         if name not in mine:
             stage = FIRST_IN_STAGE.get(task.kind, REWARDS)

@@ -569,6 +569,8 @@ def words_of(error: UserError) -> str:
     """Return what is said of an error whose file is a plan that nobody wrote."""
     if not isinstance(error, FileError):
         return str(error)
+    if (error.field or "").startswith("job.adapters") and error.allowed == "None":
+        return "trains no adapter (LoRA)"
     found = "" if error.value is None else f"; found {error.value}"
     allowed = f"; allowed: {error.allowed}" if error.allowed else ""
     where = f"{error.field}: " if error.field else ""

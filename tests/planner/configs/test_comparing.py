@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlplan.errors import UnknownNameError
+from rlplan.errors import FileError, UnknownNameError
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.differences import causes_of
 from rlplan.planner.configs.comparing import (
@@ -14,6 +14,7 @@ from rlplan.planner.configs.comparing import (
     _same_layout,
     compare_frameworks,
     known_framework,
+    words_of,
 )
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.profiles.facts import load_facts
@@ -111,6 +112,13 @@ def test_the_users_plan_is_the_best_where_no_better_one_was_found():
     assert (found.kind, found.forecast, found.gap) == ("best settings", forecast, 0.0)
     faster = replace(best, forecast=replace(forecast, iteration_seconds=1e-3))
     assert _no_worse(request.job, faster, stands) is faster
+
+
+def test_what_cannot_be_told_is_said_in_words():
+    error = FileError("plan", "cannot be told", field="job.adapters.actor", allowed="None")
+    assert words_of(error) == "trains no adapter (LoRA)"
+    other = FileError("plan", "is not what it has", field="tasks.actor.update.tp", value=2)
+    assert words_of(other) == "tasks.actor.update.tp: is not what it has; found 2"
 
 
 def test_causes_name_engine_layout_sync_and_framework():
