@@ -71,6 +71,33 @@ HostMemoryOption = Annotated[
     ),
 ]
 
+EPISODES = "Episodes of several turns"
+EnvironmentOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="File (YAML) of the environments that play episodes, as rlplan fit-environment writes it.",
+        rich_help_panel=EPISODES,
+    ),
+]
+TurnsOption = Annotated[
+    float | None,
+    typer.Option(help="Mean turns of an episode.", rich_help_panel=EPISODES),
+]
+ObservationOption = Annotated[
+    float | None,
+    typer.Option(
+        min=1.0, help="Mean tokens that a tool or environment adds.", rich_help_panel=EPISODES
+    ),
+]
+ToolOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0,
+        help="Mean seconds of a tool's call or an environment's step.",
+        rich_help_panel=EPISODES,
+    ),
+]
+
 AsOption = Annotated[
     str | None,
     typer.Option(
@@ -168,6 +195,10 @@ class GivenOptions(NamedTuple):
     taken_as: str | None = None
     version: str | None = None
     host_memory_bytes: int | None = None
+    environment: Path | None = None
+    turns: float | None = None
+    observation_tokens: float | None = None
+    tool_seconds: float | None = None
 
 
 def import_options(
@@ -182,6 +213,7 @@ def import_options(
     """
     from rlplan.errors import FileError
     from rlplan.files.frozen import FrozenDict
+    from rlplan.planner.configs.environments import GivenEnvironments
     from rlplan.planner.configs.importing import ImportOptions
     from rlplan.planner.configs.shell.recorder import run_recorded
     from rlplan.profiles.catalog import device_names
@@ -208,4 +240,10 @@ def import_options(
         taken_as=given.taken_as or "",
         version=given.version,
         host_memory_bytes=given.host_memory_bytes,
+        environments=GivenEnvironments(
+            file=given.environment,
+            turns=given.turns,
+            observation_tokens=given.observation_tokens,
+            tool_seconds=given.tool_seconds,
+        ),
     )

@@ -254,6 +254,10 @@ def print_answer(plan: Plan, forecast: Forecast, facts: Facts, verdict: str | No
         lines.insert(1, f"runs out first during {first.during} on pool {first.pool}: {filled}")
     sys.stdout.write("\n".join(lines) + "\n\n")
     print_table("How each task runs", answer_table(plan, forecast, mfu), spare=SPARE_COLUMNS)
+    if forecast.environments:
+        from rlplan.reports.tables.environments import needs_table
+
+        print_table("What environments need", needs_table(forecast.environments))
 
 
 def print_remarks(forecast: Forecast, verdict: str = "does not fit") -> None:
@@ -269,6 +273,11 @@ def print_remarks(forecast: Forecast, verdict: str = "does not fit") -> None:
     for warning in (*forecast.warnings, least_certain_words(forecast)):
         if warning:
             say(f"may be off: {warning}")
+    if forecast.environments:
+        from rlplan.reports.tables.environments import needs_words
+
+        for words in (words for each in forecast.environments for words in needs_words(each)):
+            say(f"look at: {words}")
     if forecast.infeasible_reasons:
         _print_reasons(forecast, verdict)
 

@@ -15,6 +15,13 @@ from rlplan.job import USUAL_TRAINER, Job, Role, TrainerOptions
 from rlplan.models import ModelArchitecture
 from rlplan.plan import PlanDraft
 from rlplan.planner.configs.beside import beside_of
+from rlplan.planner.configs.environments import (
+    NOTHING_GIVEN,
+    GivenEnvironments,
+    environments_of,
+    played,
+    with_turns_said,
+)
 from rlplan.planner.configs.frameworks import load_part
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.configuration import read_configuration
@@ -48,6 +55,7 @@ MOST_NAMED = 8
 FIELD_SETTINGS = {
     "workload.response_tokens": ("max_response", "max_response_apart", "max_total"),
     "workload.prompt_tokens": ("max_prompt", "max_total"),
+    "workload.max_total_tokens": ("max_total", "max_response", "max_response_apart"),
     "workload.prompts": ("prompts",),
     "workload.samples_per_prompt": ("samples",),
     "workload.updates": ("mini_prompts", "update_sequences"),
@@ -66,7 +74,10 @@ TOGETHER = (
     "experts are taken to be computed together, as layers of transformers have them from 5.0 on; before, one by one, "
     "updates take several times as long (trainers.actor.experts: one by one)"
 )
-TURNS_NOTE = "one turn a response: say what tools and environments take under workload.environments of the job"
+TURNS_NOTE = (
+    "one turn a response: say what tools and environments take by --environment FILE (rlplan fit-environment writes it), or by "
+    "--turns, --observation-tokens and --tool-seconds"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +97,7 @@ class ImportOptions:
             whatever Python program is started.
         version: Of the framework; None takes what the configuration says.
         host_memory_bytes: Of a node; None is the usual node's of its GPUs.
+        environments: What plays episodes of several turns.
     """
 
     gpu: str
@@ -99,6 +111,7 @@ class ImportOptions:
     taken_as: str = ""
     version: str | None = None
     host_memory_bytes: int | None = None
+    environments: GivenEnvironments = NOTHING_GIVEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,13 +345,16 @@ def imported_run(
         known[role] = replace(whole, max_positions=max(whole.max_positions, least_positions))
     beside = beside_of(settings, run.work.updates * run.work.epochs)
     job = beside.in_job(replace(job, models=FrozenDict(known), trainers=_of_experts(job, known)))
+    environments, assumed = environments_of(options.environments, settings, run.work)
+    if environments:
+        job = replace(job, workload=played(job.workload, environments, run.work))
     job = replace(job, speculation=speculation_of(settings))
     try:
         resolved = resolve_job(job, Path(), file=settings.file)
     except FileError as error:
         raise in_keys(error, settings, run) from None
-    keys = keys_of(settings)
-    guesses = (*settings.guesses, *_guesses(run, options))
+    keys = with_turns_said(keys_of(settings)) if environments else keys_of(settings)
+    guesses = (*settings.guesses, *_guesses(run, options), *assumed)
     return Imported(
         job=job,
         resolved=resolved,
@@ -484,7 +500,7 @@ def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
 def _guesses(run: Run, options: ImportOptions) -> Iterator[str]:
     """Yield what was assumed of the amount of work, which no configuration says."""
     yield from run.guesses
-    if run.work.turns != 1:
+    if run.work.turns != 1 and options.environments == NOTHING_GIVEN:
         yield TURNS_NOTE
     if options.mean_prompt is None:
         image = run.work.image_tokens

@@ -333,8 +333,8 @@ def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSet
             if named in own and named != trainer.framework:
                 continue
             for cluster in _clusters(job):
-                moved = _moved(replace(job, cluster=cluster), trainer)
-                yield from _pinned_ways(way, name, trainer, moved, pinned, modes)
+                own_job = moved(replace(job, cluster=cluster), trainer)
+                yield from _pinned_ways(way, name, trainer, own_job, pinned, modes)
 
 
 def _runs(way: Arrangement, job: Job, asked: AskedSchedules) -> bool:
@@ -368,14 +368,17 @@ def _modes(way: Arrangement, job: Job, asked: AskedSchedules) -> tuple[Mode, ...
     return tuple(found)
 
 
-def _moved(job: Job, trainer: TrainerSheet) -> Job:
-    """Return a job whose steps are those of a trainer's framework, with its engines."""
+def moved(job: Job, trainer: TrainerSheet) -> Job:
+    """Return a job whose steps are those of a trainer's framework, with its engines.
+
+    An engine that generates and is not the usual one stays the job's, where it names one.
+    """
     if framework_of(job) == trainer.framework:
         return job
     named = job.engines.generate or ""
-    usual = family(named) == "vllm"
+    usual = family(named) in {"", "vllm"}
     engines = Engines(train=trainer.engine, generate=None if usual else named)
-    moved = replace(
+    other = replace(
         job,
         framework=trainer.framework,
         cluster=left_to_framework(job),
@@ -383,7 +386,7 @@ def _moved(job: Job, trainer: TrainerSheet) -> Job:
         weight_sync=USUAL_WEIGHT_SYNC,
         old_log_prob=None,
     )
-    return resolve_job(moved, Path(), file="job")
+    return resolve_job(other, Path(), file="job")
 
 
 def _pinned_ways(

@@ -197,9 +197,16 @@ def adapter_of(settings: Settings) -> Adapter | None:
 
 
 def most_turns(settings: Settings) -> int | None:
-    """Return the most turns of an episode; None where they have no limit."""
+    """Return the most turns of an episode; None where they have no limit.
+
+    Where the user's turns have a limit too, the model answers once more (verl, tool_agent_loop.py: it is looked at after an
+    answer, and counted with each observation).
+    """
     most = settings.unmapped("turns")
-    return most if isinstance(most, int) and most > 0 else None
+    found = [most] if isinstance(most, int) and most > 0 else []
+    users = settings.unmapped("user_turns") if "user_turns" in settings.sheet.settings else None
+    found += [users + 1] if isinstance(users, int) and users > 0 else []
+    return min(found, default=None)
 
 
 def usual_running(device: DeviceSheet) -> int:

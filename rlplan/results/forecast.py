@@ -182,6 +182,35 @@ class BesideForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentForecast:
+    """Hold what one environment's episodes ask of the host, and of the engine's cache while they wait.
+
+    Attributes:
+        episodes: That an iteration begins.
+        under_way: Of them at a time at most: the sandboxes that it needs.
+        core_seconds: That steps and resets of an iteration hold cores.
+        mean_cores: Held on average while the iteration generates; where generation never stops, during the iteration.
+        most_cores: Held at a time at most: by as many steps as there are workers, cores and episodes under way.
+        host_cores: Of all nodes; None where that is not known.
+        context_tokens: Of an episode at its end on average, with its observations.
+        resident: Contexts of that size that the cache of one replica holds; 0 where episodes are played inline.
+        episodes_each: Episodes of this environment under way on one replica at most; more than `resident` of all
+            environments together are pushed out of the cache while their tools run, and prefilled again.
+    """
+
+    name: str
+    episodes: float
+    under_way: int
+    core_seconds: float
+    mean_cores: float
+    most_cores: float
+    host_cores: int | None
+    context_tokens: float
+    resident: int
+    episodes_each: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast(NotebookResult):
     """Hold the forecast of one plan.
 
@@ -199,6 +228,7 @@ class Forecast(NotebookResult):
         goodput: What failures leave of iterations; None where the job does not speak of them.
         speculation: What guessing tokens ahead does to generation; None where the engine does not, or not known how well.
         beside: What a run does beside its iterations; None where the job does not speak of it.
+        environments: What each environment asks of host and cache, in the job's order; none where it has none.
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
         assumptions: What the job leaves open and sheets say.
@@ -226,6 +256,7 @@ class Forecast(NotebookResult):
     goodput: GoodputForecast | None = None
     speculation: SpeculationForecast | None = None
     beside: BesideForecast | None = None
+    environments: tuple[EnvironmentForecast, ...] = ()
     warnings: tuple[str, ...]
     assumptions: tuple[str, ...] = ()
     profile: str

@@ -11,13 +11,17 @@ import typer
 from rlplan_cli.config_options import (
     READ,
     AsOption,
+    EnvironmentOption,
     GivenOptions,
     GpuOption,
     HostMemoryOption,
     ModelOption,
+    ObservationOption,
     PromptOption,
     ResponseOption,
     RunOption,
+    ToolOption,
+    TurnsOption,
     VersionOption,
     framework_of,
     import_options,
@@ -51,6 +55,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     taken_as: AsOption = None,
     framework_version: VersionOption = None,
     host_memory_bytes: HostMemoryOption = None,
+    environment: EnvironmentOption = None,
+    turns: TurnsOption = None,
+    observation_tokens: ObservationOption = None,
+    tool_seconds: ToolOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the job here, for rlplan search.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -72,6 +80,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
             taken_as,
             framework_version,
             host_memory_bytes,
+            environment,
+            turns,
+            observation_tokens,
+            tool_seconds,
         )
         checked = _checked(words, given)
         if as_json:

@@ -11,13 +11,17 @@ import typer
 from rlplan_cli.config_options import (
     READ,
     AsOption,
+    EnvironmentOption,
     GivenOptions,
     GpuOption,
     HostMemoryOption,
     ModelOption,
+    ObservationOption,
     PromptOption,
     ResponseOption,
     RunOption,
+    ToolOption,
+    TurnsOption,
     VersionOption,
     complete_read,
     import_options,
@@ -50,6 +54,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     taken_as: AsOption = None,
     framework_version: VersionOption = None,
     host_memory_bytes: HostMemoryOption = None,
+    environment: EnvironmentOption = None,
+    turns: TurnsOption = None,
+    observation_tokens: ObservationOption = None,
+    tool_seconds: ToolOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the job here.")] = None,
     plan: Annotated[Path | None, typer.Option(help="Write the plan here.")] = None,
     as_json: JsonOption = False,
@@ -60,7 +68,18 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     check_files({"--out": out, "--plan": plan}, inputs=[Path(words[0])])
     given = GivenOptions(
-        gpu, mean_response, mean_prompt, model, run, taken_as, framework_version, host_memory_bytes
+        gpu,
+        mean_response,
+        mean_prompt,
+        model,
+        run,
+        taken_as,
+        framework_version,
+        host_memory_bytes,
+        environment,
+        turns,
+        observation_tokens,
+        tool_seconds,
     )
     options = import_options(framework, words, given, _job_path(out, plan))
     found = imported(framework, words, options)

@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from tests.planner.configs.test_comparing import VERL
 from tests.rlplan_cli.conftest import change
+
+SAID = ("--gpu", "h100-80gb-sxm", "--mean-response", "200")
 
 
 @pytest.mark.full
@@ -87,3 +90,62 @@ def test_a_wrong_job_is_refused_before_anything_is_compared_or_written(
     assert len(answer.lines) == 1
     assert said in answer.err
     assert not (project / "page").exists()
+
+
+def test_frameworks_are_set_side_by_side_by_stage(rlplan, project):
+    (project / "run.sh").write_text(f"python3 {VERL}\n")
+    answer = rlplan("compare", "run.sh", *SAID, "--with", "areal", "--seconds", "0.1")
+    assert answer.code == 0
+    assert "verl (FSDP), best settings, against verl (FSDP), as it is" in answer.out
+    assert "on GPUs that the trainer shares" in " ".join(answer.out.split())
+    assert "times the step of verl (FSDP), as it is" in answer.err
+
+
+@pytest.mark.full
+def test_json_has_stages_that_sum_to_the_difference(rlplan, project):
+    (project / "run.sh").write_text(f"python3 {VERL}\n")
+    found = rlplan(
+        "compare", "run.sh", *SAID, "--framework", "verl", "--with", "verl,slime", "--json"
+    ).json
+    steps = [step for step in found["steps"] if step.get("difference")]
+    assert [(step["framework"], step["kind"]) for step in steps] == [
+        ("verl", "best settings"),
+        ("slime", "same layout"),
+        ("slime", "best settings"),
+    ]
+    for step in steps:
+        stages = step["difference"]["stages"]
+        total = sum(each["seconds"] - each["base_seconds"] for each in stages)
+        assert total == pytest.approx(step["difference"]["seconds"])
+        assert step["plan"]["tasks"]["actor.update"]["dp"] >= 1
+
+
+@pytest.mark.full
+def test_a_jobs_file_has_the_best_of_each_framework_alone(rlplan, project):
+    (project / "run.sh").write_text(f"python3 {VERL}\n")
+    assert rlplan("import", "verl", "run.sh", *SAID, "--out", "own.yaml").code == 0
+    found = rlplan("compare", "own.yaml", "--with", "slime", "--json").json
+    assert [(step["framework"], step["kind"]) for step in found["steps"]] == [
+        ("verl-fsdp", "best settings"),
+        ("slime", "best settings"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("compare", "job.yaml", "--with", "slim"), "did you mean 'slime'?"),
+        (("compare", "job.yaml", "--with", ","), "names no framework"),
+        (
+            ("compare", "job.yaml", "--with", "slime", "--systems", "verl"),
+            "--systems: has no effect",
+        ),
+        (("compare", "job.yaml", "--mode", "async"), "--mode: has no effect here"),
+        (("compare", "job.yaml", "--with", "slime", "--mode", "asyn"), "did you mean 'async'?"),
+        (("compare", "job.yaml", "again.yaml"), "one job's file, or --with"),
+    ],
+)
+def test_what_has_no_effect_is_refused(rlplan, project, arguments, said):
+    answer = rlplan(*arguments)
+    assert answer.code == 2
+    assert said in answer.err

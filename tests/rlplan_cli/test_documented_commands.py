@@ -6,6 +6,7 @@ is put there when a command first reads it.
 
 import importlib
 import importlib.util
+import json
 import re
 import shlex
 import shutil
@@ -22,6 +23,7 @@ from rlplan_cli.commands import COMMANDS
 from rlplan_cli.main import run
 from tests.house.tree import ROOT
 from tests.planner.configs.test_importing import VERL
+from tests.planner.measured.test_trajectories import CHAT
 
 PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md")))
 COMMAND = re.compile(r"^(?: {4,}|\$ )rlplan (?P<words>[a-z].*)$", re.MULTILINE)
@@ -182,7 +184,14 @@ num_machines: 1
 num_processes: 8
 """
 
+
+def bring_trajectories(path, _finished):
+    path.mkdir(exist_ok=True)
+    (path / "step_1.jsonl").write_text(json.dumps({"messages": CHAT, "task": "swe"}) + "\n")
+
+
 SEEDS = {
+    "rollouts/": bring_trajectories,
     "recipe.yaml": bring_text(RECIPE),
     "zero2.yaml": bring_text(ACCELERATE),
     "job.yaml": bring_file("job.yaml"),

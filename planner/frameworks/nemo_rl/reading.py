@@ -379,7 +379,9 @@ def _work(settings: Settings) -> Work:
         max_prompt=settings.optional_whole("max_prompt"),
         max_response=settings.optional_whole("max_response"),
         max_total=longest(settings),
-        turns=most_turns(settings),
+        turns=None
+        if settings.on("gym")
+        else most_turns(settings),  # NeMo-Gym's agents have their own
     )
 
 

@@ -1,5 +1,6 @@
 """prime-rl: FSDP2 trains packed samples, vLLM generates on GPUs of its own and is never waited for."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -22,6 +23,8 @@ from rlplan.planner.configs.verl_family import GRADIENTS
 from rlplan.planner.plans.trained import TrainerSizes
 
 TRAINER: Final = "fsdp"
+# Sections of the environments that are trained on, up to 0.5 without `train`.
+ENVIRONMENT: Final = re.compile(r"orchestrator\.(?:train\.)?(?:source\.)?env\.\d+")
 # What compares the samples of a prompt, and what has the same passes where there is one.
 GROUPED, ALONE = "grpo", "reinforce-plus-plus"
 SEVERAL, DISAGGREGATED, MULTI = "several", "disaggregated", "multi_node"
@@ -232,7 +235,7 @@ def _options(settings: Settings) -> TrainerOptions:
 
 
 def _work(settings: Settings) -> Work:
-    """Return the work of a step, whose batch counts samples; how many turns an episode has only its environment knows.
+    """Return the work of a step, whose batch counts samples; how many turns an episode has its environments know.
 
     Raises:
         FileError: A batch is not of whole groups.
@@ -249,8 +252,17 @@ def _work(settings: Settings) -> Work:
         prompts=batch // samples,
         samples=samples,
         max_total=total if limit is None else min(total, limit),
-        turns=None,
+        turns=_most_turns(settings),
     )
+
+
+def _most_turns(settings: Settings) -> int | None:
+    """Return the most turns of an episode where every environment is given it (verifiers, MultiTurnEnv); else None."""
+    found = (ENVIRONMENT.match(key) for key in settings.has("orchestrator.*"))
+    names = {each[0] for each in found if each is not None}
+    given = [settings.given(f"{name}.args.max_turns") for name in names]
+    most = [each for each in given if isinstance(each, int) and each > 0]
+    return max(most) if most and len(most) == len(names) else None
 
 
 def _doubt(settings: Settings) -> None:

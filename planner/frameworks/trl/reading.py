@@ -317,8 +317,14 @@ def _work(settings: Settings, batches: Batches) -> Work:
         max_prompt=settings.optional_whole("max_prompt") or (None if total else USUAL_PROMPT),
         max_response=longest,
         max_total=total,
-        turns=None if agent else 1,
+        turns=_most_turns(settings) if agent else 1,
     )
+
+
+def _most_turns(settings: Settings) -> int | None:
+    """Return the most turns of an episode: an answer before each round of tools' calls, and one behind the last."""
+    rounds = settings.unmapped("tool_rounds")
+    return rounds + 1 if isinstance(rounds, int) and rounds > 0 else None
 
 
 def longest_total(settings: Settings) -> int | None:

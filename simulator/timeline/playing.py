@@ -1,0 +1,85 @@
+"""What environments ask of a plan: sandboxes, host cores, and room in the engine's cache while episodes wait."""
+
+import math
+
+from rlplan.job import Job
+from rlplan.results.forecast import CALL, EnvironmentForecast, Forecast
+from rlplan.simulator.environments import host_share
+from rlplan.simulator.generation.over_provisioning import begun
+from rlplan.simulator.placed import PlacedPlan
+from rlplan.simulator.timeline.pool_memory import kv_bytes_left
+from rlplan.simulator.workload import seconds_evenly
+from rlplan.workload import Environment, mean_length
+
+# Quantiles of a distribution of seconds whose mean is taken, each broken off at the environment's limit.
+QUANTILES = 4096
+
+
+def environments_of(forecast: Forecast, placed: PlacedPlan) -> tuple[EnvironmentForecast, ...]:
+    """Return what each environment of a plan's job asks of host and cache, in the job's order.
+
+    Core-seconds and contexts are means; steps that an episode's limit cuts off are counted.
+
+    Raises:
+        MissingFactError: Steps hold cores, and nobody says how many a node has.
+    """
+    plan, job = placed.plan, placed.plan.job
+    replicas = placed.generate.layout.dp
+    seats = host_share(job, replicas).seats
+    ahead = 1.0 + math.ceil(plan.staleness) if plan.flow.overlaps else 1.0
+    sequences = begun(placed.generate, 1).workload.sequences
+    seconds = _generating_seconds(forecast, placed)
+    token_bytes = max(1, placed.generate.cached_sequence.token_bytes)
+    room_tokens = max(0.0, kv_bytes_left(placed)) / token_bytes
+    found = []
+    for each, own in zip(job.environments, seats, strict=True):
+        episodes = each.share * sequences
+        together = math.ceil(episodes * ahead)
+        under_way = min(together, each.instances or together)
+        inline = each.inference == "inline"
+        if inline:
+            under_way = min(under_way, replicas)
+        core_seconds = episodes * held_seconds(each) * each.cpu_cores
+        at_once = min(under_way, own.workers * replicas)
+        context = _context_tokens(each, job)
+        found.append(
+            EnvironmentForecast(
+                name=each.name,
+                episodes=episodes,
+                under_way=under_way,
+                core_seconds=core_seconds,
+                mean_cores=core_seconds / seconds if seconds > 0 else 0.0,
+                most_cores=min(at_once * each.cpu_cores, float(job.host_cores or math.inf)),
+                host_cores=job.host_cores,
+                context_tokens=context,
+                resident=0 if inline else int(room_tokens // context),
+                episodes_each=under_way / replicas,
+            )
+        )
+    return tuple(found)
+
+
+def held_seconds(environment: Environment) -> float:
+    """Return the seconds that an episode's reset and steps take on average, waiting for cores apart."""
+    limit = environment.step_limit_seconds
+    step = float(seconds_evenly(environment.step_seconds, QUANTILES, limit).mean())
+    last = environment.final_step_seconds
+    final = step if last is None else float(seconds_evenly(last, QUANTILES, limit).mean())
+    reset = float(seconds_evenly(environment.reset_seconds, QUANTILES).mean())
+    return reset + (mean_length(environment.turns) - 1) * step + final
+
+
+def _generating_seconds(forecast: Forecast, placed: PlacedPlan) -> float:
+    """Return the seconds of an iteration in which episodes are played."""
+    if placed.plan.flow.is_endless:
+        return forecast.iteration_seconds
+    cost = next(each for each in forecast.costs if each.stage == "generation")
+    return cost.seconds - cost.parts.get(CALL, 0.0)
+
+
+def _context_tokens(environment: Environment, job: Job) -> float:
+    """Return the tokens of an episode at its end on average."""
+    work = job.workload
+    tokens = mean_length(work.prompt_tokens) + mean_length(work.response_tokens)
+    tokens += environment.mean_observations_tokens
+    return max(1.0, min(tokens, work.longest_sequence_tokens))

@@ -1,0 +1,145 @@
+"""One job by several frameworks: what is compared with what, what is refused, and what the differences are called."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlplan.errors import FileError, UnknownNameError
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.answers.differences import causes_of
+from rlplan.planner.configs.comparing import (
+    ComparisonRequest,
+    _best,
+    _no_worse,
+    _same_layout,
+    compare_frameworks,
+    known_framework,
+    words_of,
+)
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.profiles.facts import load_facts
+from rlplan.results.differences import GENERATION, HOST, SYNC, UPDATE, ComparedStep
+from rlplan.simulator.simulate import simulate
+
+VERL = (
+    "-m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=32 data.max_prompt_length=256 "
+    "data.max_response_length=512 actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B-Instruct "
+    "actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.actor.ppo_mini_batch_size=32 "
+    "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.use_kl_loss=False "
+    "actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.tensor_model_parallel_size=1 "
+    "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True actor_rollout_ref.rollout.n=4 "
+    "trainer.n_gpus_per_node=2 trainer.nnodes=1"
+)
+# Of each search, with the best plan so far.
+SEARCH_SECONDS = 0.1
+CRITIC = (
+    "algorithm.adv_estimator=gae",
+    "critic.model.path=Qwen/Qwen2.5-0.5B-Instruct",
+    "critic.ppo_micro_batch_size_per_gpu=4",
+)
+
+
+def request_of(*more):
+    """Return a request to compare a small run of verl's, as it stands."""
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=200, environment={})
+    found = imported("verl", [*VERL.split(), *more], options)
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved))
+    return ComparisonRequest(
+        job=found.resolved, plan=plan, facts_of=load_facts, seconds=SEARCH_SECONDS
+    )
+
+
+def compared(names, *more):
+    """Return the steps of a run by framework and kind."""
+    found = compare_frameworks(request_of(*more), [known_framework(name) for name in names])
+    return {(step.framework, step.kind): step for step in found.steps}
+
+
+def assert_sums(step):
+    total = sum(each.difference_seconds for each in step.difference.stages)
+    assert total == pytest.approx(step.difference.seconds, rel=1e-9, abs=1e-9)
+
+
+def test_frameworks_without_a_writing_have_the_users_layout_alone():
+    found = compared(["areal"])
+    assert "on GPUs that the trainer shares" in found["areal", "same layout"].reason
+    assert "what it can run is not searched" in found["areal", "best settings"].reason
+    own = found["verl-fsdp", "best settings"]
+    assert own.difference.against == "verl (FSDP), as it is"
+    assert_sums(own)
+    assert own.forecast.iteration_seconds <= (
+        found["verl-fsdp", "as it is"].forecast.iteration_seconds
+    )
+
+
+@pytest.mark.full
+def test_best_settings_are_set_against_the_best_of_the_users_framework():
+    found = compared(["verl-fsdp", "slime", "trl", "skyrl"])
+    assert found["skyrl", "same layout"].difference.against == "verl (FSDP), as it is"
+    assert found["slime", "same layout"].difference.against == "verl (FSDP), as it is"
+    assert found["slime", "best settings"].difference.against == "verl (FSDP), best settings"
+    for step in found.values():
+        if step.difference is not None:
+            assert_sums(step)
+    assert any("clip_ratio_dual" in note for note in found["trl", "best settings"].notes)
+
+
+def test_what_a_framework_has_no_role_for_is_refused_by_name():
+    request = request_of(*CRITIC)
+    steps = (
+        _same_layout(request, request.plan, known_framework("trl")),
+        _best(request, known_framework("trl")),
+    )
+    assert [step.reason for step in steps] == ["TRL runs no critic model"] * 2
+
+
+def test_a_mode_that_a_framework_does_not_have_is_named():
+    request = request_of()
+    plan = replace(request.plan, mode="one-step-off", staleness=1)
+    step = _same_layout(request, plan, known_framework("trl"))
+    assert step.reason == "TRL has no mode one-step-off, only sync"
+
+
+def test_the_users_plan_is_the_best_where_no_better_one_was_found():
+    request = request_of()
+    forecast = simulate(request.plan, load_facts(request.job))
+    stands = ComparedStep(
+        framework="x", title="x", kind="as it is", plan=request.plan, forecast=forecast
+    )
+    slower = replace(forecast, iteration_seconds=2 * forecast.iteration_seconds)
+    best = replace(stands, kind="best settings", forecast=slower, gap=0.1)
+    found = _no_worse(request.job, best, stands)
+    assert (found.kind, found.forecast, found.gap) == ("best settings", forecast, 0.0)
+    faster = replace(best, forecast=replace(forecast, iteration_seconds=1e-3))
+    assert _no_worse(request.job, faster, stands) is faster
+
+
+def test_what_cannot_be_told_is_said_in_words():
+    error = FileError("plan", "cannot be told", field="job.adapters.actor", allowed="None")
+    assert words_of(error) == "trains no adapter (LoRA)"
+    other = FileError("plan", "is not what it has", field="tasks.actor.update.tp", value=2)
+    assert words_of(other) == "tasks.actor.update.tp: is not what it has; found 2"
+
+
+def test_causes_name_engine_layout_sync_and_framework():
+    mine = request_of().plan
+    other = request_of(
+        "actor_rollout_ref.rollout.name=sglang",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=2",
+        "actor_rollout_ref.actor.strategy=megatron",
+        "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2",
+    ).plan
+    found = causes_of(other, mine)
+    assert "engine sglang-0.5 in place of vllm-0.15" in found[GENERATION]
+    assert "TP 2 DP 1 in place of TP 1 DP 2" in found[GENERATION]
+    assert any("megatron-core" in words for words in found[UPDATE])
+    assert "generation in TP 2 DP 1 in place of TP 1 DP 2" in found[SYNC]
+    assert "batches are handed on by verl (Megatron) in place of verl (FSDP)" in found[HOST]
+    assert causes_of(mine, mine) == {}
+
+
+def test_frameworks_are_known_by_folder_and_by_trainer():
+    assert known_framework("nemo-rl").sheet is None
+    assert known_framework("verl-megatron").folder == "verl"
+    with pytest.raises(UnknownNameError, match="did you mean 'slime'"):
+        known_framework("slim")

@@ -1,0 +1,74 @@
+"""What environments ask of host and cache, beside the seconds of their episodes."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, NodeGroup
+from rlplan.plan import PlanDraft, PoolDraft
+from rlplan.planner.answers.completion import complete
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.playing import held_seconds
+from rlplan.workload import EmpiricalSeconds, Environment, Workload
+
+SANDBOX = Environment(
+    name="sandbox",
+    turns=4,
+    observation_tokens=100,
+    step_seconds=2.0,
+    final_step_seconds=0.5,
+    reset_seconds=1.0,
+    cpu_cores=2.0,
+)
+
+
+def forecast_of(tmp_path, *environments):
+    job = Job(
+        name="episodes",
+        algorithm="grpo",
+        models=FrozenDict(dict.fromkeys(("actor", "reference"), "tiny")),
+        workload=Workload(
+            prompts=8,
+            samples_per_prompt=4,
+            prompt_tokens=16,
+            response_tokens=64,
+            environments=environments,
+        ),
+        cluster=(NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, cpu_cores=64),),
+    )
+    resolved = resolve_job(job, tmp_path)
+    draft = PlanDraft(
+        job="job.yaml", pools=(PoolDraft(name="p0", gpus=2, roles=("actor", "reference")),)
+    )
+    facts = load_facts(resolved)
+    return simulate(complete(draft, resolved, facts), facts)
+
+
+def test_cores_sandboxes_and_contexts_are_counted(tmp_path):
+    (found,) = forecast_of(tmp_path, SANDBOX).environments
+    assert held_seconds(SANDBOX) == 1.0 + 3 * 2.0 + 0.5
+    assert found.episodes == 32
+    assert found.under_way == 32
+    assert found.core_seconds == pytest.approx(32 * 7.5 * 2)
+    assert found.most_cores == 64, "32 episodes, 2 cores each"
+    assert found.mean_cores <= 64
+    assert found.context_tokens == 16 + 64 + 3 * 100
+    assert found.resident > 0
+
+
+def test_instances_and_workers_bound_what_is_held_at_a_time(tmp_path):
+    few = replace(SANDBOX, instances=8, workers=4)
+    (found,) = forecast_of(tmp_path, few).environments
+    assert found.under_way == 8
+    assert found.most_cores == 8, "4 workers, 2 cores each"
+    assert found.episodes_each * 2 >= 4
+
+
+def test_steps_are_broken_off_at_their_limit():
+    slow = replace(
+        SANDBOX, step_seconds=EmpiricalSeconds(values=(1.0, 9.0)), step_limit_seconds=3.0
+    )
+    assert held_seconds(slow) == pytest.approx(1.0 + 3 * 2.0 + 0.5)
