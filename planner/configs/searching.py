@@ -41,6 +41,7 @@ from rlplan.planner.search import search
 from rlplan.planner.searchers.exact import Progress, lost_seconds
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import Facts
+from rlplan.profiles.frameworks import framework_of_sheet
 from rlplan.profiles.sheets import canonical_name, left_to_framework, sheet_of
 from rlplan.results.forecast import Candidate, Frontier, SearchResult
 from rlplan.simulator.simulate import simulate
@@ -224,11 +225,12 @@ def _with_plan(
 
 def target_of(job: Job) -> str | None:
     """Return the framework, of those that plans are exported to, that a job names; None where it names none."""
+    target = framework_of_sheet("steps", canonical_name("frameworks", job.framework))
+    if target is None or target not in frameworks_with("keys", "writing"):
+        return None
     named = framework_of(job)
-    for target in frameworks_with("keys", "writing"):
-        if any(each.framework == named for each in load_config_sheet(target).trainers.values()):
-            return target
-    return None
+    trainers = load_config_sheet(target).trainers.values()
+    return target if any(each.framework == named for each in trainers) else None
 
 
 def framework_of(job: Job) -> str:
