@@ -656,6 +656,8 @@ def _over_file(
     """
     field = sheet.file_key or "--config"
     named = _file_of_key(sheet.file_key, words) or config_option(words, "--config")
+    if named is None and sheet.launch.positional_file and words:
+        named = words[0] if words[0].value.endswith(YAML_SUFFIXES) else None
     if named is None:
         return arguments, {}
     if named.gaps and not Path(named.value).is_file():
