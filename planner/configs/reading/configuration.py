@@ -303,11 +303,24 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     if is_toml(path) and path.is_file():
         of_toml = toml_of(path) if sheet.arguments == "toml" else {}
         return any(fits_any(key, sheet.start_keys) for key in of_toml)
-    plain = [Text(word.strip("\"'")) for word in _texts(given)]
+    plain = _plain(given)
     telling = len(telling_keys(sheet, plain))
+    return telling >= TELLING or _names_start(sheet, plain, telling=bool(telling))
+
+
+def names_start(framework: str, words: Iterable[str]) -> bool:
+    """Tell whether a script's text, or a command line, has a start of a framework's, not only keys that others have too."""
+    sheet, plain = load_config_sheet(framework), _plain(list(words))
+    return _names_start(sheet, plain, telling=bool(telling_keys(sheet, plain)))
+
+
+def _names_start(sheet: ConfigSheet, words: Sequence[Text], *, telling: bool) -> bool:
     names = (*sheet.starts, *(sheet.plain_starts if telling else ()))
-    named = any(words_that_start(names, plain, place) for place in range(len(plain)))
-    return named or telling >= TELLING
+    return any(words_that_start(names, words, place) for place in range(len(words)))
+
+
+def _plain(words: Sequence[str]) -> list[Text]:
+    return [Text(word.strip("\"'")) for word in _texts(words)]
 
 
 def most_named(frameworks: Sequence[str], words: Iterable[str]) -> Sequence[str]:

@@ -197,7 +197,8 @@ def _of_trainer(settings: Settings, count: int) -> Batches:
     """Return batches of transformers' Trainer.
 
     A part is generated for every `steps_per_generation` x `num_iterations` micro-batches, so many times as ranks share a
-    sequence; an optimizer step is made after every `gradient_accumulation_steps` of them.
+    sequence; an optimizer step is made after every `gradient_accumulation_steps` of them, as many times as well
+    (rlhf_trainers/grpo_trainer.py multiplies it).
     """
     size, accumulation = settings.whole("device_batch"), settings.whole("accumulation")
     if size < 1:
@@ -209,6 +210,7 @@ def _of_trainer(settings: Settings, count: int) -> Batches:
     copies = divided(settings, own.key_of("cp"), count, ranks)
     epochs = max(1, settings.whole("epochs"))
     steps = _steps(settings, size * count, accumulation) * ranks
+    accumulation *= ranks
     whole = math.lcm(steps * epochs, accumulation)
     parts = whole // (steps * epochs)
     completions = parts * steps * size * copies

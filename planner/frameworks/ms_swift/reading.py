@@ -54,7 +54,6 @@ USUAL_PROMPT: Final = 1024
 DROPS_WEIGHTS: Final = 2
 STAGES: Final = (0, 1, 2, 3)
 OF_DEEPSPEED: Final = "deepspeed*"
-SYNC_STAGE_NOTE: Final = "states that ranks share by Megatron's FSDP are counted as its distributed optimizer shares them"
 
 
 def run_of(settings: Settings) -> Run:
@@ -113,7 +112,9 @@ def check_kind(settings: Settings) -> None:
     kind = settings.word("kind")
     if kind != GRPO:
         what = OTHERWISE.get(kind, "is not known")
-        raise settings.refused("kind", f"{what}; rlplan reads ms-swift's GRPO and its relatives", GRPO)
+        raise settings.refused(
+            "kind", f"{what}; rlplan reads ms-swift's GRPO and its relatives", GRPO
+        )
 
 
 def trainer_of(settings: Settings) -> str:
@@ -216,9 +217,7 @@ def engine_number(settings: Settings, name: str) -> str:
     return own if not is_of_ray(settings) or settings.is_given(own) else name
 
 
-def _generation(
-    settings: Settings, pool: RunPool, batches: Batches, trainer: str
-) -> TaskPlan:
+def _generation(settings: Settings, pool: RunPool, batches: Batches, trainer: str) -> TaskPlan:
     """Return the layout of generation: of the trainers' own GPUs each its part, of engines apart all of it."""
     if not uses_vllm(settings):
         sharded = trainer == "deepspeed" and stage_of(settings, trainer) == FULLY_SHARDED
@@ -227,7 +226,11 @@ def _generation(
     size = engine_number(settings, "rollout_tp")
     tp = settings.whole(size)
     eager = settings.on(engine_number(settings, "eager"))
-    running = settings.optional_whole(engine_number(settings, "running"))
+    alone = is_of_ray(settings)  # Ray's engines are not told what is generated together
+    running = settings.optional_whole("running") if alone else None
+    running = running or settings.optional_whole(
+        "server_running" if alone else engine_number(settings, "running")
+    )
     return TaskPlan(
         pool=pool.name,
         engine=eager_engine(settings.word("rollout_engine"), eager=eager),
