@@ -669,6 +669,8 @@ def _over_file(
     """
     field = sheet.file_key or "--config"
     named = _file_of_key(sheet.file_key, words) or config_option(words, "--config")
+    if named is None and sheet.launch.named_file:
+        named = _named_file(words)
     if named is None and sheet.launch.positional_file and words:
         named = words[0] if words[0].value.endswith(YAML_SUFFIXES) else None
     if named is None:
@@ -694,6 +696,16 @@ def _over_file(
     flat = without_other_names(sheet, {**flat, **arguments}, arguments)
     what = f"its file is not at hand, and {sheet.title}'s own {next(iter(sheet.own_yaml)).lstrip('*')} stands for it"
     return flat, {} if own else {field: what}
+
+
+def _named_file(words: list[Text]) -> Text | None:
+    """Return the YAML file that a folder and a name stand for; the name alone where the folder cannot be evaluated."""
+    name, path = config_option(words, "--config-name"), config_option(words, "--config-path")
+    if name is None:
+        return None
+    file = name.with_value(f"{name.value.removesuffix(YAML_SUFFIXES[0])}{YAML_SUFFIXES[0]}")
+    known = path is not None and not path.gaps
+    return file.with_value(f"{path.value}/{file.value}") if known else file  # type: ignore[union-attr]
 
 
 # Settings that name models: nobody knows those of a file that is not at hand.

@@ -187,6 +187,7 @@ class LaunchSheet:
         sections: Beginnings of keys that a file gives in a section of its own, and what stands in their place; the first that
             a key begins with counts.
         positional_file: Whether the first word behind a start may name its YAML file.
+        named_file: Whether `--config_path` and `--config_name` do, beside the program or the script that starts it.
         files: Keys that name files of more keys; those of the first file count before those of the next.
         calls: Calls of a Python program that give keys, by patterns of the callee's name.
         starts: Those of them that start a training.
@@ -198,6 +199,7 @@ class LaunchSheet:
     services: FrozenDict[str, str] = FrozenDict()
     sections: FrozenDict[str, str] = FrozenDict()
     positional_file: bool = False
+    named_file: bool = False
     files: FrozenDict[str, KeyFile] = FrozenDict()
     calls: FrozenDict[str, PythonCall] = FrozenDict()
     starts: tuple[str, ...] = ()
