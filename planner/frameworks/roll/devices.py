@@ -76,6 +76,32 @@ def _listed(text: str) -> frozenset[int] | None:
     return frozenset(devices)
 
 
+def _judges(settings: Settings) -> frozenset[int]:
+    """Return the devices on which models judge."""
+    found = set(devices_of(settings, "judge_devices") | devices_of(settings, "judges_devices"))
+    for key in settings.has("rewards.*.device_mapping"):
+        found |= _listed(str(settings.given(key))) or frozenset()
+    return frozenset(found)
+
+
+def check_devices(settings: Settings) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the devices that train the actor, and those on which it generates.
+
+    Raises:
+        FileError: There are none of either.
+    """
+    found = list[frozenset[int]]()
+    for name, what in (
+        ("actor_devices", "trains on no GPU, as where only responses are generated"),
+        ("rollout_devices", "generates on no GPU, as where texts or preferences are learnt from"),
+    ):
+        devices = devices_of(settings, name)
+        if not devices:
+            raise settings.refused(name, what, "list(range(0,8))")
+        found.append(devices)
+    return found[0], found[1]
+
+
 def placement_of(settings: Settings, roles: tuple[Role, ...]) -> Placement:
     """Return the pools that devices amount to.
 
@@ -85,20 +111,7 @@ def placement_of(settings: Settings, roles: tuple[Role, ...]) -> Placement:
     Raises:
         FileError: No device trains or generates, or workers share GPUs in a way that pools cannot hold.
     """
-    trains, generates = (
-        devices_of(settings, "actor_devices"),
-        devices_of(settings, "rollout_devices"),
-    )
-    for name, devices, what in (
-        ("actor_devices", trains, "trains on no GPU, as where only responses are generated"),
-        (
-            "rollout_devices",
-            generates,
-            "generates on no GPU, as where texts or preferences are learnt from",
-        ),
-    ):
-        if not devices:
-            raise settings.refused(name, what, "list(range(0,8))")
+    trains, generates = check_devices(settings)
     doubts: dict[str, str] = {}
     own: dict[Role, frozenset[int]] = {}
     beside: list[Role] = ["actor"]
@@ -115,12 +128,7 @@ def placement_of(settings: Settings, roles: tuple[Role, ...]) -> Placement:
     pools = [RunPool(name=TRAIN_POOL, gpus=len(trains), roles=tuple(beside))]
     pools += [RunPool(name=role, gpus=len(each), roles=(role,)) for role, each in own.items()]
     rollout = _rollout(settings, trains, generates, own, doubts)
-    every = trains.union(
-        generates,
-        *own.values(),
-        devices_of(settings, "judge_devices"),
-        devices_of(settings, "judges_devices"),
-    )
+    every = trains.union(generates, *own.values(), _judges(settings))
     if rollout is None:
         pools.append(pools.pop(0))
     else:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from rlplan.job import Engines, Hyperparameters, KlPlace, OldLogProb, Role, TrainerOptions
-from rlplan.models import Adapter, TrainingPrecision
+from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings, is_on
@@ -19,7 +19,7 @@ from rlplan.planner.configs.sizes import (
     role_sizes,
     trainer_options,
 )
-from rlplan.planner.frameworks.roll.devices import Placement, placement_of
+from rlplan.planner.frameworks.roll.devices import Placement, check_devices, placement_of
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.units import MIB
@@ -54,6 +54,7 @@ def run_of(settings: Settings) -> Run:
     sizes = {role: _sizes(settings, role, placement.of(role)) for role in models}
     work = _work(settings, sizes["actor"])
     _say_doubts(settings, placement)
+    _doubt_critic(settings, sizes)
     cache = settings.value("engine_cache")
     return Run(
         framework=settings.sheet.trainers[trainer].framework,
@@ -70,6 +71,8 @@ def run_of(settings: Settings) -> Run:
         options={role: _options(settings, role) for role in models},
         loss=_loss(settings, algorithm),
         old_log_prob=_old_log_prob(settings, work),
+        precision=cast(Precision, settings.word("dtype")),
+        rollout_precision=_rollout_precision(settings),
         kv_cache=cast(TrainingPrecision | None, cache),
         adapter=adapter_of(settings),
         bucket_bytes=settings.whole("buffer_mb") * MIB,
@@ -88,6 +91,7 @@ def refuse(settings: Settings) -> None:
         found = next(settings.has(pattern), None)
         if found is not None:
             raise settings.refused_key(found, what, "an RLVR or agentic pipeline's configuration")
+    check_devices(settings)
 
 
 def trainer_of(settings: Settings, role: Role = "actor") -> str:
@@ -138,11 +142,6 @@ def _algorithm(settings: Settings) -> str:
     return algorithm_of(settings, compares=compares(settings))
 
 
-def samples_of(settings: Settings) -> int:
-    """Return the samples of a prompt: of episodes those of a group."""
-    return settings.whole("group" if is_agentic(settings) else "samples")
-
-
 def engine_of(settings: Settings, trainer: str, role: Role) -> str | None:
     """Return the engine sheet of a role's trainer: rows are as long as they may be unless they are packed."""
     if trainer == PLAIN:
@@ -153,11 +152,15 @@ def engine_of(settings: Settings, trainer: str, role: Role) -> str | None:
     return sheet.engine if own.on("packs") or by_tokens else sheet.padded
 
 
+def _rollout_precision(settings: Settings) -> Precision | None:
+    """Return the format of the engine's weights, where it is another than the trainer's."""
+    own = settings.word("rollout_dtype")
+    return None if own == settings.word("dtype") else cast(Precision, own)
+
+
 def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
     per_node = settings.whole("gpus_per_node")
-    if 1 <= per_node < gpus and gpus % per_node == 0:
-        return per_node, gpus // per_node
-    return nodes_of(gpus, per_node)
+    return (per_node, -(-gpus // per_node)) if 1 <= per_node < gpus else nodes_of(gpus, per_node)
 
 
 def copies_of(settings: Settings, role: Role, gpus: int) -> int:
@@ -267,7 +270,7 @@ def _work(settings: Settings, sizes: TrainerSizes) -> Work:
     Raises:
         FileError: Its batches are empty, or nothing ends a response.
     """
-    prompts, samples = settings.whole("prompts"), samples_of(settings)
+    prompts, samples = settings.whole("prompts"), settings.whole("samples")
     agentic = is_agentic(settings)
     if samples < 1 or prompts < 1:
         raise settings.refused("prompts", "is no batch", "at least 1")
@@ -309,6 +312,17 @@ def _updates(settings: Settings, rows: int, sizes: TrainerSizes) -> int:
         key = own.key_of("accumulation")
         settings.doubts[key] = f"updates that do not divide a step's {rows:,} rows"
     return nearest_divisor(rows, max(1.0, rows / update))
+
+
+def _doubt_critic(settings: Settings, sizes: Mapping[Role, TrainerSizes]) -> None:
+    """Say where a critic has other updates than the actor."""
+    if "critic" in sizes:
+        own = of_role(settings, "critic")
+        rows = own.whole("micro_batch") * own.whole("accumulation") * sizes["critic"].dp
+        if rows != update_rows(settings, sizes["actor"]):
+            settings.doubts[own.key_of("accumulation")] = (
+                "other updates of the critic than of the actor"
+            )
 
 
 def turns_of(settings: Settings) -> int | None:
