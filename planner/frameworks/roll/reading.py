@@ -35,6 +35,7 @@ GRADIENTS: Final = 2
 # How many sequences vLLM decodes at a time where nobody says it, on cards of 70 GiB and more.
 ENGINES_OWN: Final = 1024
 BY_LOAD: Final = "load_balance"
+UNLIKE: Final = "stages of unlike layers, forecast as even ones that are not interleaved"
 USUAL_CLIP: Final = 0.2
 STEPWISE: Final = ("gigpo", "step_reinforce")
 MOST_TURNS: Final = ("max_steps", "max_actions_per_traj")
@@ -182,7 +183,7 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
             pool=pool.name, engine=engine, dp=pool.gpus, micro_batch=batch, infer_micro_batch=batch,
             zero_stage=0, offload=True, infer_offload=True,
         )  # fmt: skip
-    sizes = role_sizes(own, pool.gpus, pool.name)
+    sizes = _even_stages(own, role_sizes(own, pool.gpus, pool.name))
     is_read = role == "reference"
     train, passed = _budget(own, "train"), _budget(own, "infer")
     stage = _stage(own, trainer)
@@ -199,6 +200,17 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
         offload=not own.on("cpu_offload"),
         infer_offload=True if is_read else None,
     )
+
+
+def _even_stages(own: RoleSettings, sizes: TrainerSizes) -> TrainerSizes:
+    """Return sizes without interleaving where stages have unlike parts, the embedding or the head among them."""
+    words = own.value("stage_words") is not None
+    if not (own.on("embeds") or own.on("heads") or words):
+        return sizes
+    names = ("embeds", "heads", "stage_words", *(("chunks",) if sizes.chunks > 1 else ()))
+    for key in (own.key_of(name) for name in names if own.is_given(name)):
+        own.settings.left_out[key] = UNLIKE
+    return replace(sizes, chunks=1)
 
 
 def _budget(own: RoleSettings, kind: str) -> int | None:

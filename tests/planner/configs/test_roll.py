@@ -200,3 +200,14 @@ def test_its_log_has_a_json_object_a_step(tmp_path):
         100.0,
         30.0,
     )
+
+
+def test_stages_of_unlike_layers_are_named_and_not_interleaved():
+    more = (
+        f"pretrain=Qwen/Qwen3-235B-A22B {T}.{CONFIG}.tensor_model_parallel_size=1 {T}.{CONFIG}.pipeline_model_parallel_size=4 "
+        f"{T}.{CONFIG}.virtual_pipeline_model_parallel_size=6 {T}.{CONFIG}.account_for_loss_in_pipeline_split=true"
+    )
+    found = roll("together", more)
+    assert found.draft.tasks["actor.update"].chunks == 1
+    left = {key.rpartition(".")[2] for key in found.keys.not_modelled}
+    assert left == {"virtual_pipeline_model_parallel_size", "account_for_loss_in_pipeline_split"}
