@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from rlplan.job import DynamicSampling, Engines, Hyperparameters, LossMean, Role, TrainerOptions
+from rlplan.job import DynamicSampling, Engines, Hyperparameters, Role, TrainerOptions
 from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import ENDLESS_MODE, TaskPlan
 from rlplan.planner.configs.losses import (
@@ -249,9 +249,7 @@ def turns_of(settings: Settings) -> int | None:
 
 def _loss(settings: Settings, algorithm: str) -> Hyperparameters:
     losses = given_losses(settings, algorithm)
-    losses["loss_mean"] = cast(
-        LossMean, BY_TOKENS if settings.value("norm") == BY_TOKENS else "token-sum-norm"
-    )
+    losses["loss_mean"] = BY_TOKENS if settings.value("norm") == BY_TOKENS else "token-sum-norm"
     if algorithm != "cispo":
         losses["clip_ratio_high"] = settings.number("clip_high")
     kind = "loss" if compares(settings) else "none"
