@@ -36,6 +36,8 @@ GRADIENTS: Final = 2
 ENGINES_OWN: Final = 1024
 BY_LOAD: Final = "load_balance"
 UNLIKE: Final = "stages of unlike layers, forecast as even ones that are not interleaved"
+# How log-probabilities are made where entropies are learnt from beside.
+ENTROPY: Final = "entropy"
 USUAL_CLIP: Final = 0.2
 STEPWISE: Final = ("gigpo", "step_reinforce")
 MOST_TURNS: Final = ("max_steps", "max_actions_per_traj")
@@ -247,7 +249,9 @@ def _recompute(own: RoleSettings, trainer: str) -> Recompute:
 def _options(settings: Settings, role: Role) -> TrainerOptions:
     if trainer_of(settings, role) == PLAIN:
         return TrainerOptions()
-    return trainer_options(of_role(settings, role))
+    learns = role == "actor" and settings.number("entropy_weight") > 0
+    way = ENTROPY if learns and trainer_of(settings) != DEEPSPEED else None
+    return trainer_options(of_role(settings, role), way)
 
 
 def _engine(settings: Settings) -> str:

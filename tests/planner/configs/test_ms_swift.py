@@ -3,10 +3,13 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.frameworks import frameworks_with
-from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.importing import imported, settings_of
+from rlplan.planner.frameworks.ms_swift.batches import batches_of
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.frameworks import DATA_PARTS
 from rlplan_cli.config_options import framework_of
@@ -218,3 +221,22 @@ def test_its_log_says_seconds_of_all_steps_so_far(tmp_path):
     assert (
         read_log(tmp_path / written(tmp_path, "logging.jsonl", text), warmup=1).step_seconds == 20
     )
+
+
+SIZES = st.integers(1, 6)
+
+
+@given(batch=SIZES, accumulation=SIZES, steps=SIZES, epochs=st.integers(1, 3), processes=SIZES)
+def test_optimizer_steps_learn_from_all_that_is_generated(
+    batch, accumulation, steps, epochs, processes
+):
+    words = (
+        f"swift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --per_device_train_batch_size {batch} "
+        f"--gradient_accumulation_steps {accumulation} --steps_per_generation {steps} --num_iterations {epochs}"
+    )
+    found = batches_of(settings_of("ms-swift", words.split(), OPTIONS), processes)
+    assert found.completions == found.parts * steps * batch * processes
+    if found.divides:  # an optimizer step takes so many micro-batches of every process, whatever is generated together
+        assert found.completions * found.epochs == (
+            found.updates * found.epochs * accumulation * batch * processes
+        )

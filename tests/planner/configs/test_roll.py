@@ -3,10 +3,13 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.frameworks import frameworks_with
-from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.importing import imported, settings_of
+from rlplan.planner.frameworks.roll.devices import placement_of
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.frameworks import DATA_PARTS
 from rlplan_cli.config_options import framework_of
@@ -211,3 +214,21 @@ def test_stages_of_unlike_layers_are_named_and_not_interleaved():
     assert found.draft.tasks["actor.update"].chunks == 1
     left = {key.rpartition(".")[2] for key in found.keys.not_modelled}
     assert left == {"virtual_pipeline_model_parallel_size", "account_for_loss_in_pipeline_split"}
+
+
+@given(st.integers(1, 16), st.integers(1, 16), st.integers(1, 8))
+def test_pools_of_workers_apart_have_all_of_the_devices(trains, generates, reference):
+    ends = (trains, trains + generates, trains + generates + reference)
+    more = (
+        f"{T}.device_mapping=list(range(0,{ends[0]})) {G}.device_mapping=list(range({ends[0]},{ends[1]})) "
+        f"{R}.device_mapping=list(range({ends[1]},{ends[2]}))"
+    )
+    settings = settings_of("roll", [*BASES["together"], *more.split()], OPTIONS)
+    placement = placement_of(settings, ("actor", "reference"))
+    assert [pool.gpus for pool in placement.pools] == [trains, reference, generates]
+    assert (placement.gpus, placement.apart, placement.doubts) == (ends[2], True, {})
+
+
+def test_entropies_are_made_where_they_are_learnt_from():
+    assert roll("together").job.trainer("actor").logits is None
+    assert roll("together", "entropy_loss_coef=0.01").job.trainer("actor").logits == "entropy"
