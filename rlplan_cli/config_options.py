@@ -132,7 +132,11 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
         MissingPartError: Configurations of the framework that is named are not read.
     """
     from rlplan.errors import FileError
-    from rlplan.planner.configs.reading.configuration import most_named, starts_of
+    from rlplan.planner.configs.reading.configuration import (
+        most_named,
+        names_start,
+        starts_of,
+    )
 
     names = frameworks_with("keys", "reading")
     if words[0] in frameworks_with():
@@ -145,6 +149,7 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
         return _of_yaml(path), words
     fitting = [name for name in names if starts_of(name, words)]
     if len(fitting) > 1:
+        fitting = [name for name in fitting if names_start(name, words)] or fitting
         fitting = list(most_named(fitting, words))
     if len(fitting) == 1:
         return fitting[0], words

@@ -3,7 +3,7 @@
 from typing import Final
 
 from rlplan.job import Hyperparameters, KlPlace
-from rlplan.planner.configs.losses import given_losses, kl_place
+from rlplan.planner.configs.losses import given_losses, gradient_norm, kl_place
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.sizes import nearest_divisor
 
@@ -57,10 +57,9 @@ def hyperparameters_of(
     losses, usual = given_losses(settings, algorithm), Hyperparameters()
     if (losses.get("clip_ratio_dual") or 0.0) >= NO_DUAL_CLIP:
         del losses["clip_ratio_dual"]
-    norm = actor.value("max_gradient_norm")
     return Hyperparameters(
         **losses,
-        max_gradient_norm=norm if isinstance(norm, float) and norm > 0 else usual.max_gradient_norm,
+        max_gradient_norm=gradient_norm(actor),
         learning_rate=settings.number("learning_rate") or usual.learning_rate,
         critic_learning_rate=settings.number("critic_learning_rate"),
         temperature=settings.number("temperature") or usual.temperature,

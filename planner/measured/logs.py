@@ -26,7 +26,9 @@ LONGEST_STEP, MOST_PIECES = 2**16, 1000
 CONSOLE_DICT = re.compile(r"\bGlobal step \d+: (?=\{)")
 # `{'loss': 0.01, 'step_time': 3.3}`, what transformers' Trainer prints, behind a progress bar too.
 TRAINER_DICT = re.compile(r"\{'(?:loss|step_time|num_tokens|reward)': ")
-DICT_FIGURE = re.compile(r"'([\w./@-]+)': (?:np\.\w+\()?'?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
+DICT_FIGURE = re.compile(r"'([\w./@()-]+)': (?:np\.\w+\()?'?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
+# How many steps there were of all, as `5/94`.
+SO_FAR = re.compile(r"\d{1,18}/\d{1,18}")
 DICT_END = re.compile(r"\}$")
 # `│ timeperf/rollout │ 1.2345e+01 │ ...`, rows of a table, and its last line.
 TABLE_CELLS = re.compile(r"│ *([\w./@-]+) +│ *([-+]?\d[\d.]*(?:e[-+]?\d+)?) *(?=│)")
@@ -73,7 +75,11 @@ def read_log(path: Path, *, warmup: int = 1, updates: int = 1) -> LoggedSteps:
     sheets = [load_log_sheet(name) for name in sheet_names("logs")]
     sheets.sort(key=lambda each: not each.tells)
     known = (
-        (sheet, _whole(sheet, _summed(sheet, found), updates if sheet.of_updates else 1), alone)
+        (
+            sheet,
+            _whole(sheet, _summed(sheet, _alone(sheet, found)), updates if sheet.of_updates else 1),
+            alone,
+        )
         for sheet, found, alone in _steps_by_sheet(path, sheets)
     )
     logged = [each for each in known if each[1]]
@@ -92,6 +98,23 @@ def read_log(path: Path, *, warmup: int = 1, updates: int = 1) -> LoggedSteps:
         "holds no steps of a framework whose log is known",
         allowed=f"a log of {', '.join(sheet_names('logs'))}: {kinds}",
     )
+
+
+def _alone(sheet: LogSheet, found: Iterable[Figures]) -> Iterator[Figures]:
+    """Yield the figures of steps with the seconds of one alone, where a log has the mean of all steps so far."""
+    if not sheet.mean_until:
+        yield from found
+        return
+    steps, seconds = 0.0, 0.0
+    for each in found:
+        mean_seconds = each.get(sheet.step)
+        now = next((each[key] for key in sheet.mean_until if key in each), 0.0)
+        if mean_seconds is None:
+            yield each
+        elif now > steps:
+            own = (now * mean_seconds - seconds) / (now - steps)
+            steps, seconds = now, now * mean_seconds
+            yield {**each, sheet.step: own}
 
 
 def _summed(sheet: LogSheet, found: Iterable[Figures]) -> Iterator[Figures]:
@@ -422,6 +445,8 @@ def _named(prefix: str, held: Mapping[str, object]) -> Iterator[tuple[str, float
             yield from _named(f"{prefix}{name}/", value)
         elif isinstance(value, (int, float)):
             yield f"{prefix}{name}", value
+        elif isinstance(value, str) and SO_FAR.fullmatch(value):
+            yield f"{prefix}{name}", float(value.partition("/")[0])
 
 
 def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:

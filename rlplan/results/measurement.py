@@ -136,6 +136,8 @@ class LogSheet:
 
     Attributes:
         step: Key of the seconds of the whole step.
+        mean_until: Keys, the first that a step has, of the number of steps so far, where the step's own key is of the mean of
+            all of them; none where it is of the step alone.
         tells: Keys that each of its steps has, which tell its log from another with the same key of a step.
         stages: Stages of a step (`rlplan.calibration.STEP_STAGES`) by the keys of their seconds.
         holds: Stages that a stage's seconds hold where they have no key of their own.
@@ -172,6 +174,7 @@ class LogSheet:
 
     name: str
     step: str
+    mean_until: tuple[str, ...] = ()
     tells: tuple[str, ...] = ()
     stages: FrozenDict[str, str]
     holds: FrozenDict[str, tuple[str, ...]] = FrozenDict()

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import yaml
 
@@ -28,6 +28,8 @@ CONFIG_FLAGS = {
     "--config-name": "--config-name",
     "-cn": "--config-name",
     "--config-path": "--config-path",
+    "--config_name": "--config-name",
+    "--config_path": "--config-path",
     "-cp": "--config-path",
     "--config-dir": "--config-dir",
     "-cd": "--config-dir",
@@ -443,6 +445,8 @@ def config_option(words: list[Text], name: str) -> Text | None:
 
 
 INHERITS = "defaults"
+# What hydra puts behind a file's name whose keys stand beside the list.
+IN_PLACE: Final = "@_here_"
 # Of a mapping that takes the place of the inherited one instead of being merged into it.
 REPLACES = "_override_"
 MOST_ANCESTORS = 20
@@ -507,7 +511,7 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[st
     for each in named if isinstance(named, list) else [] if named is None else [named]:
         if not isinstance(each, str) or each == "_self_":
             continue
-        parent = path.parent / each
+        parent = path.parent / each.removesuffix(IN_PLACE)
         parent = parent if parent.suffix else parent.with_suffix(".yaml")
         if not parent.is_file():
             inherited[f"{INHERITS}: {each}"] = str(path)

@@ -303,11 +303,24 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     if is_toml(path) and path.is_file():
         of_toml = toml_of(path) if sheet.arguments == "toml" else {}
         return any(fits_any(key, sheet.start_keys) for key in of_toml)
-    plain = [Text(word.strip("\"'")) for word in _texts(given)]
+    plain = _plain(given)
     telling = len(telling_keys(sheet, plain))
+    return telling >= TELLING or _names_start(sheet, plain, telling=bool(telling))
+
+
+def names_start(framework: str, words: Iterable[str]) -> bool:
+    """Tell whether a script's text, or a command line, has a start of a framework's, not only keys that others have too."""
+    sheet, plain = load_config_sheet(framework), _plain(list(words))
+    return _names_start(sheet, plain, telling=bool(telling_keys(sheet, plain)))
+
+
+def _names_start(sheet: ConfigSheet, words: Sequence[Text], *, telling: bool) -> bool:
     names = (*sheet.starts, *(sheet.plain_starts if telling else ()))
-    named = any(words_that_start(names, plain, place) for place in range(len(plain)))
-    return named or telling >= TELLING
+    return any(words_that_start(names, words, place) for place in range(len(words)))
+
+
+def _plain(words: Sequence[str]) -> list[Text]:
+    return [Text(word.strip("\"'")) for word in _texts(words)]
 
 
 def most_named(frameworks: Sequence[str], words: Iterable[str]) -> Sequence[str]:
@@ -656,6 +669,10 @@ def _over_file(
     """
     field = sheet.file_key or "--config"
     named = _file_of_key(sheet.file_key, words) or config_option(words, "--config")
+    if named is None and sheet.launch.named_file:
+        named = _named_file(words)
+    if named is None and sheet.launch.positional_file and words:
+        named = words[0] if words[0].value.endswith(YAML_SUFFIXES) else None
     if named is None:
         return arguments, {}
     if named.gaps and not Path(named.value).is_file():
@@ -679,6 +696,16 @@ def _over_file(
     flat = without_other_names(sheet, {**flat, **arguments}, arguments)
     what = f"its file is not at hand, and {sheet.title}'s own {next(iter(sheet.own_yaml)).lstrip('*')} stands for it"
     return flat, {} if own else {field: what}
+
+
+def _named_file(words: list[Text]) -> Text | None:
+    """Return the YAML file that a folder and a name stand for; the name alone where the folder cannot be evaluated."""
+    name, path = config_option(words, "--config-name"), config_option(words, "--config-path")
+    if name is None:
+        return None
+    file = name.with_value(f"{name.value.removesuffix(YAML_SUFFIXES[0])}{YAML_SUFFIXES[0]}")
+    known = path is not None and not path.gaps
+    return file.with_value(f"{path.value}/{file.value}") if known else file  # type: ignore[union-attr]
 
 
 # Settings that name models: nobody knows those of a file that is not at hand.

@@ -90,19 +90,18 @@ def with_files(sheet: ConfigSheet, flat: Flat, folder: Path) -> tuple[Flat, tupl
     Raises:
         FileError: A file is broken.
     """
-    found, notes = dict(flat), list[str]()
+    found, notes = _without_sections(sheet, flat), list[str]()
     for key, meant in sheet.launch.files.items():
         given = found.get(key)
         if given is None or given.gaps or not isinstance(given.value, str) or not given.value:
             continue
-        path = _at_hand(given.value, folder)
-        if path is not None:
+        path = _at_hand(given.value, folder) if given.value not in meant.words else None
+        if given.value in meant.words:
+            below = _values_of(meant, meant.words[given.value], given.where)
+        elif path is not None:
             below = _keys_of_file(path, meant)
         else:
-            below = {
-                f"{meant.prefix}{name}": GivenValue(value=value, where=given.where)
-                for name, value in (_preset(meant, given.value) or {}).items()
-            }
+            below = _values_of(meant, _preset(meant, given.value) or {}, given.where)
             if below:
                 notes.append(f"{key}={given.value} is not at hand, and taken by its name")
             else:
@@ -111,6 +110,26 @@ def with_files(sheet: ConfigSheet, flat: Flat, folder: Path) -> tuple[Flat, tupl
                 notes.append(f"{key}={given.value} {NOT_THERE}")
         found = {**below, **found}
     return found, tuple(notes)
+
+
+def _without_sections(sheet: ConfigSheet, flat: Flat) -> Flat:
+    """Return keys that stand in sections of a file by the names that they have outside; what stands there itself counts first."""
+    found: Flat = {}
+    for key, given in flat.items():
+        sections = sheet.launch.sections.items()
+        first = next(((head, name) for head, name in sections if key.startswith(head)), None)
+        outside = key if first is None else first[1] + key.removeprefix(first[0])
+        if outside == key or outside not in flat:
+            found[outside] = given
+    return found
+
+
+def _values_of(meant: KeyFile, held: Mapping[str, object], where: str) -> Flat:
+    """Return the keys of a file that is known by its name."""
+    return {
+        f"{meant.prefix}{name}": GivenValue(value=value, where=where)
+        for name, value in held.items()
+    }
 
 
 def _at_hand(name: str, folder: Path) -> Path | None:

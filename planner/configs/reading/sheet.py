@@ -152,11 +152,13 @@ class KeyFile:
 
     Attributes:
         prefix: What stands before the file's keys.
+        words: Values that name no file, and what the framework's own file of that name holds.
         presets: What files hold that are not at hand, by patterns of their names without an ending: the framework's own,
             and those that are called as they are.
     """
 
     prefix: str = ""
+    words: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     presets: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
 
 
@@ -182,6 +184,10 @@ class LaunchSheet:
         apart: Flags of launchers that mean something else than the keys of their names.
         variables: Variables of the start's command that are keys.
         services: Commands of their own whose flags are keys: what stands before these, by the words that start one.
+        sections: Beginnings of keys that a file gives in a section of its own, and what stands in their place; the first that
+            a key begins with counts.
+        positional_file: Whether the first word behind a start may name its YAML file.
+        named_file: Whether `--config_path` and `--config_name` do, beside the program or the script that starts it.
         files: Keys that name files of more keys; those of the first file count before those of the next.
         calls: Calls of a Python program that give keys, by patterns of the callee's name.
         starts: Those of them that start a training.
@@ -191,6 +197,9 @@ class LaunchSheet:
     apart: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     services: FrozenDict[str, str] = FrozenDict()
+    sections: FrozenDict[str, str] = FrozenDict()
+    positional_file: bool = False
+    named_file: bool = False
     files: FrozenDict[str, KeyFile] = FrozenDict()
     calls: FrozenDict[str, PythonCall] = FrozenDict()
     starts: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from rlplan.planner.configs.losses import (
     algorithm_notes,
     algorithm_of,
     given_losses,
+    gradient_norm,
     kl_place,
     sampled_in_batches,
     sampling_guess,
@@ -118,6 +119,17 @@ def rollout_gpus(settings: Settings) -> int:
     return gpus
 
 
+def unlike_gpus(settings: Settings) -> tuple[str, str] | None:
+    """Return, in words, what is wrong with engines that do not fill the policy's GPUs, and what would do; None where nothing is."""
+    gpus, engines = gpus_of(settings, "actor"), rollout_gpus(settings)
+    if not settings.on("colocated") or engines == gpus:
+        return None
+    return (
+        f"engines take {engines} GPUs, and share the policy's {gpus}",
+        f"engines of {gpus} GPUs together",
+    )
+
+
 def pools_of(settings: Settings) -> tuple[RunPool, ...]:
     """Return the pools, that in which the actor generates last (skyrl/train/trainer.py, build_models).
 
@@ -127,9 +139,9 @@ def pools_of(settings: Settings) -> tuple[RunPool, ...]:
     roles = tuple(_named_models(settings))
     gpus, engines = gpus_of(settings, "actor"), rollout_gpus(settings)
     if settings.on("colocated"):
-        if engines != gpus:
-            problem = f"engines take {engines} GPUs, and share the policy's {gpus}"
-            raise settings.refused("engines", problem, f"engines of {gpus} GPUs together")
+        problem = unlike_gpus(settings)
+        if problem is not None:
+            raise settings.refused("engines", *problem)
         return (RunPool(name=TRAIN_POOL, gpus=gpus, roles=roles),)
     together = settings.on("beside_reference") and "reference" in roles
     beside: tuple[Role, ...] = ("actor", "reference") if together else ("actor",)
@@ -362,10 +374,9 @@ def _loss(settings: Settings, algorithm: str) -> Hyperparameters:
     kind: KlPlace = "none"
     if compares(settings):
         kind = "reward" if settings.on("kl_in_reward") else "loss"
-    norm = of_role(settings, "actor").value("max_gradient_norm")
     return Hyperparameters(
         **losses,
-        max_gradient_norm=norm if isinstance(norm, float) and norm > 0 else usual.max_gradient_norm,
+        max_gradient_norm=gradient_norm(of_role(settings, "actor")),
         learning_rate=_rate(settings, "learning_rate") or usual.learning_rate,
         critic_learning_rate=_rate(settings, "critic_learning_rate") or usual.critic_learning_rate,
         temperature=settings.number("temperature") or usual.temperature,

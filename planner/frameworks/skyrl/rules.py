@@ -22,8 +22,8 @@ from rlplan.planner.frameworks.skyrl.reading import (
     gpus_of,
     is_fully_async,
     of_role,
-    rollout_gpus,
     trainer_of,
+    unlike_gpus,
 )
 
 CHECKS: Final = "train/utils/utils.py"
@@ -113,12 +113,9 @@ def steps_reach_every_rank(settings: Settings) -> Iterator[Broken]:
 
 def engines_fill_the_policys_gpus(settings: Settings) -> Iterator[Broken]:
     """Generate on all GPUs of the policy where they are shared."""
-    if not settings.on("colocated"):
-        return
-    gpus, engines = gpus_of(settings, "actor"), rollout_gpus(settings)
-    problem = f"engines take {engines} GPUs, and share the policy's {gpus}"
-    allowed = f"engines of {gpus} GPUs together"
-    yield from unless(engines == gpus, "engines", problem, allowed)
+    problem = unlike_gpus(settings)
+    if problem is not None:
+        yield Broken(key="engines", problem=problem[0], allowed=problem[1])
 
 
 def shared_gpus_are_as_many(settings: Settings) -> Iterator[Broken]:

@@ -386,3 +386,9 @@ def test_scripts_that_start_each_other_start_no_training(tmp_path):
         (tmp_path / f"{name}.sh").write_text(f"bash {other}.sh\n")
     with pytest.raises(FileError, match="starts no RL training"):
         imported("verl", [str(tmp_path / "a.sh")], OPTIONS)
+
+
+@pytest.mark.parametrize(("norm", "read"), [("2", 2.0), ("0.5", 0.5), ("0", 1.0)])
+def test_a_norm_of_gradients_may_be_a_whole_number(norm, read):
+    found = imported("verl", [*VERL, f"actor_rollout_ref.actor.grad_clip={norm}"], OPTIONS)
+    assert found.job.hyperparameters.max_gradient_norm == read

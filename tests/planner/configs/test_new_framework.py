@@ -314,7 +314,10 @@ def test_without_its_folders_it_is_gone():
     ("part", "words"),
     [
         ("sync", "no weight sync of bare-rl is known: no way of its own is forecast"),
-        ("log", "no log of bare-rl is known: its logs are not read; known of: .*nemo-rl, openrlhf"),
+        (
+            "log",
+            "no log of bare-rl is known: its logs are not read; known of: .*nemo-rl, open-instruct, openrlhf",
+        ),
         ("keys", "no keys of bare-rl are known: its configurations are neither read nor written"),
         ("reading", "no reading of bare-rl is known: its configurations are not imported"),
         ("writing", "no writing of bare-rl is known: plans are not exported to it"),

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from rlplan.errors import FileError
 from rlplan.job import TrainerOptions
+from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.frameworks import frameworks_with
-from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.importing import imported, settings_of
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.frameworks import DATA_PARTS
 from rlplan_cli.config_options import framework_of
@@ -214,3 +216,17 @@ def test_what_a_tracker_has_is_read(tmp_path):
     rows = ({**FIGURES, "trainer/global_step": number} for number in range(4))
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     assert dict(read_log(path).stage_seconds) == STAGES
+
+
+@pytest.mark.parametrize(("norm", "read"), [("2", 2.0), ("0.5", 0.5), ("0", 1.0)])
+def test_a_norm_of_gradients_may_be_a_whole_number(norm, read):
+    found = skyrl("together", f"trainer.policy.optimizer_config.max_grad_norm={norm}")
+    assert found.job.hyperparameters.max_gradient_norm == read
+
+
+def test_engines_that_do_not_fill_shared_gpus_are_refused_in_the_words_of_the_rule():
+    words = [*BASES["together"], "generator.inference_engine.num_engines=4"]
+    (rule,) = (each for each in rules_of("skyrl") if each.name == "engines-fill-the-policys-gpus")
+    (broken,) = rule.broken(settings_of("skyrl", words, OPTIONS))
+    with pytest.raises(FileError, match=broken.problem):
+        imported("skyrl", words, OPTIONS)

@@ -1,0 +1,234 @@
+"""ROLL's configurations: device mappings, trainers of each role, episodes, what is generated ahead, and its log."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplan.errors import FileError
+from rlplan.planner.configs.frameworks import frameworks_with
+from rlplan.planner.configs.importing import imported, settings_of
+from rlplan.planner.frameworks.roll.devices import placement_of
+from rlplan.planner.measured.logs import read_log
+from rlplan.profiles.frameworks import DATA_PARTS
+from rlplan_cli.config_options import framework_of
+from tests.planner.configs.test_keys_of_roll import BASES, CONFIG, OPTIONS, G, R, T
+
+ENVIRONMENTS = """
+max_actions_per_traj: 12
+custom_env:
+  FrozenLake: {env_type: frozen_lake, max_steps: "${max_actions_per_traj}"}
+"""
+FILE = """
+defaults: [../config/traj_envs@_here_]
+pretrain: Qwen/Qwen2.5-0.5B-Instruct
+rollout_batch_size: 1024
+sequence_length: 8192
+adv_estimator: grpo
+init_kl_coef: 0.0
+async_generation_ratio: 1
+actor_train:
+  training_args: {per_device_train_batch_size: 2, gradient_accumulation_steps: 64}
+  strategy_args:
+    strategy_name: megatron_train
+    strategy_config: {tensor_model_parallel_size: 1, use_distributed_optimizer: true, recompute_granularity: full}
+  device_mapping: list(range(0,4))
+actor_infer:
+  strategy_args: {strategy_name: vllm, strategy_config: {gpu_memory_utilization: 0.8}}
+  device_mapping: list(range(4,8))
+train_env_manager: {group_size: 8, num_env_groups: 128, tags: [FrozenLake], num_groups_partition: [128]}
+custom_envs:
+  FrozenLake:
+    ${custom_env.FrozenLake}
+"""
+SCRIPT = """#!/bin/bash
+CONFIG_PATH=$(basename $(dirname $0))
+python examples/start_agentic_pipeline.py --config_path $CONFIG_PATH --config_name lake
+"""
+
+
+def roll(base, more=""):
+    return imported("roll", [*BASES[base], *more.split()], OPTIONS)
+
+
+@pytest.fixture
+def examples(tmp_path):
+    """Return a folder of configurations as ROLL's checkout has them."""
+    for folder, name, text in (
+        ("config", "traj_envs.yaml", ENVIRONMENTS),
+        ("mine", "lake.yaml", FILE),
+        ("mine", "run.sh", SCRIPT),
+    ):
+        (tmp_path / "examples" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "examples" / folder / name).write_text(text, encoding="utf-8")
+    return tmp_path / "examples" / "mine"
+
+
+def test_it_has_every_part_but_an_export():
+    assert "roll" in frameworks_with(*DATA_PARTS, "reading", "rules")
+
+
+@pytest.mark.parametrize("name", ["lake.yaml", "run.sh"])
+def test_a_file_and_the_script_that_names_it(examples, name):
+    found = imported("roll", [str(examples / name)], OPTIONS)
+    assert found.keys.unknown == ()
+    assert {each.name: each.gpus for each in found.draft.pools} == {"train": 4, "rollout": 4}
+    work = found.job.workload
+    assert (work.prompts, work.samples_per_prompt, work.updates) == (128, 8, 2)
+    assert (work.max_total_tokens, found.run.work.turns) == (8192, 12)
+    assert (found.draft.mode, found.draft.staleness) == ("async", 1.0)
+    assert found.job.old_log_prob == "trainer"  # since a step has two updates
+
+
+def test_it_is_told_by_its_start(examples):
+    assert framework_of([str(examples / "run.sh")])[0] == "roll"
+
+
+@pytest.mark.parametrize(
+    ("more", "pools"),
+    [
+        ("", {"train": (8, ("actor", "reference"))}),
+        (f"{R}.device_mapping=list(range(8,12))", {"reference": (4, ("reference",)), "train": (8, ("actor",))}),
+        (f"{G}.device_mapping=[8,9,10,11]", {"train": (8, ("actor", "reference")), "rollout": (4, ("actor",))}),
+        (f"{G}.device_mapping=list(range(8,10))+list(range(12,14))", {"train": (8, ("actor", "reference")), "rollout": (4, ("actor",))}),
+    ],
+)  # fmt: skip
+def test_devices_are_pools(more, pools):
+    found = roll("together", more).draft.pools
+    assert {each.name: (each.gpus, each.roles) for each in found} == pools
+
+
+def test_engines_on_a_part_of_the_gpus_are_named():
+    found = roll("together", f"{G}.device_mapping=list(range(0,6))")
+    doubt = found.keys.changes_work[f"{G}.device_mapping"]
+    assert doubt == "generation on 6 of the 8 GPUs that train, forecast on all of them"
+
+
+def test_devices_that_no_pool_holds_are_refused():
+    with pytest.raises(FileError, match="which no pool holds"):
+        roll("together", f"{G}.device_mapping=list(range(4,12))")
+    with pytest.raises(FileError, match="is not understood"):
+        roll("together", f"{G}.device_mapping=every_gpu()")
+
+
+def test_a_reference_has_its_own_trainer():
+    tasks = roll("FSDP", f"{R}.strategy_args.strategy_name=hf_infer").draft.tasks
+    reference, update = tasks["reference.compute_log_prob"], tasks["actor.update"]
+    assert (reference.engine, reference.dp, reference.zero) == ("ddp-hf-padded-to-limits", 8, 0)
+    assert (update.engine, update.zero) == ("fsdp2-hf-padded-to-limits", 3)
+    of_megatron = roll("FSDP", f"{R}.strategy_args.strategy_name=megatron_infer").draft
+    assert of_megatron.tasks["reference.compute_log_prob"].engine.startswith("megatron-core")
+
+
+def test_rows_are_padded_unless_they_are_packed():
+    padded, packed = roll("together").draft, roll("packs").draft
+    assert padded.tasks["actor.update"].engine == "megatron-core-2025-padded-to-limits"
+    update = packed.tasks["actor.update"]
+    assert (update.engine, update.token_budget) == ("megatron-core-2025", 8192)
+    assert roll("by tokens").draft.tasks["actor.update"].token_budget == 8192
+
+
+def test_old_log_probs_are_passed_over_where_they_are_needed():
+    assert roll("together").job.old_log_prob == "trainer"  # a penalty in rewards
+    assert roll("no penalty").job.old_log_prob == "trainer"  # 512 rows, updates of 64
+    whole = f"{T}.training_args.gradient_accumulation_steps=64"
+    assert roll("no penalty", whole).job.old_log_prob == "engine"
+    never = "force_disable_old_logprobs_recompute=true"
+    assert roll("together", never).job.old_log_prob == "engine"
+
+
+@pytest.mark.parametrize(
+    ("base", "more", "algorithm", "kl"),
+    [
+        ("together", "", "grpo", "loss"),
+        ("no penalty", "importance_sampling=seq", "gspo", "none"),
+        ("together", "adv_estimator=reinforce add_token_level_kl=true", "reinforce-plus-plus", "reward"),
+        ("a penalty in the loss", "", "grpo", "loss"),
+        ("a critic", "", "ppo", "loss"),
+    ],
+)  # fmt: skip
+def test_algorithms_are_told_by_their_words(base, more, algorithm, kl):
+    job = roll(base, more).job
+    assert (job.algorithm, job.hyperparameters.kl_in) == (algorithm, kl)
+
+
+def test_engines_have_as_many_requests_as_their_router_hands_out():
+    assert roll("together").draft.tasks["actor.generate"].max_running == 128
+    more = roll("together", "max_running_requests=2000").draft.tasks["actor.generate"]
+    assert more.max_running == 1024
+    assert roll("SGLang").draft.tasks["actor.generate"].tp == 2
+
+
+def test_judges_and_filters_are_named():
+    more = "rewards.judge.device_mapping=list(range(8,10)) rewards.math.query_filter_config.type=std_filter"
+    doubts = roll("together", more).keys.changes_work
+    assert doubts["rewards.judge.device_mapping"] == "rewards by a model"
+    assert doubts["rewards.math.query_filter_config.type"] == "groups that a filter drops"
+    (group,) = roll("together", more).job.cluster
+    assert (group.gpus_per_node, group.nodes) == (8, 2)
+
+
+@pytest.mark.parametrize("key", ["student_train.device_mapping", "sft_train.device_mapping"])
+def test_other_trainings_are_refused_by_name(key):
+    with pytest.raises(FileError, match=r"distils from a teacher|trains on texts"):
+        roll("together", f"{key}=list(range(0,8))")
+
+
+def test_what_only_generates_is_refused():
+    with pytest.raises(FileError, match="trains on no GPU"):
+        roll("together", f"{T}.device_mapping=null")
+
+
+def test_deepspeed_is_of_earlier_versions():
+    words = (
+        f"{T}.strategy_args.strategy_name=deepspeed_train {T}.{CONFIG}.zero_optimization.stage=2"
+    )
+    found = roll("FSDP", words)
+    update = found.draft.tasks["actor.update"]
+    assert (update.engine, update.zero) == ("deepspeed-hf-padded-to-limits", 2)
+    assert found.settings.sheet.version == "0.2.1"
+
+
+def test_its_log_has_a_json_object_a_step(tmp_path):
+    row = {
+        "time/step_total": 100.0, "time/step_generate": 60.0, "time/step_train": 30.0, "time/old_log_probs": 4.0,
+        "time/ref_log_probs_values": 3.0, "time/step_model_update": 2.0,
+    }  # fmt: skip
+    path = tmp_path / "roll.log"
+    path.write_text("\n".join(json.dumps(row) for _ in range(3)), encoding="utf-8")
+    log = read_log(path)
+    assert (log.sheet.name, log.step_seconds, log.stage_seconds["update_actor"]) == (
+        "roll",
+        100.0,
+        30.0,
+    )
+
+
+def test_stages_of_unlike_layers_are_named_and_not_interleaved():
+    more = (
+        f"pretrain=Qwen/Qwen3-235B-A22B {T}.{CONFIG}.tensor_model_parallel_size=1 {T}.{CONFIG}.pipeline_model_parallel_size=4 "
+        f"{T}.{CONFIG}.virtual_pipeline_model_parallel_size=6 {T}.{CONFIG}.account_for_loss_in_pipeline_split=true"
+    )
+    found = roll("together", more)
+    assert found.draft.tasks["actor.update"].chunks == 1
+    left = {key.rpartition(".")[2] for key in found.keys.not_modelled}
+    assert left == {"virtual_pipeline_model_parallel_size", "account_for_loss_in_pipeline_split"}
+
+
+@given(st.integers(1, 16), st.integers(1, 16), st.integers(1, 8))
+def test_pools_of_workers_apart_have_all_of_the_devices(trains, generates, reference):
+    ends = (trains, trains + generates, trains + generates + reference)
+    more = (
+        f"{T}.device_mapping=list(range(0,{ends[0]})) {G}.device_mapping=list(range({ends[0]},{ends[1]})) "
+        f"{R}.device_mapping=list(range({ends[1]},{ends[2]}))"
+    )
+    settings = settings_of("roll", [*BASES["together"], *more.split()], OPTIONS)
+    placement = placement_of(settings, ("actor", "reference"))
+    assert [pool.gpus for pool in placement.pools] == [trains, reference, generates]
+    assert (placement.gpus, placement.apart, placement.doubts) == (ends[2], True, {})
+
+
+def test_entropies_are_made_where_they_are_learnt_from():
+    assert roll("together").job.trainer("actor").logits is None
+    assert roll("together", "entropy_loss_coef=0.01").job.trainer("actor").logits == "entropy"
