@@ -194,6 +194,8 @@ FAMILY_PARAMETERS = {
     "qwen3.6-35b-a3b": 35_107_181_936,
     "qwen3.8-27b": 27_356_728_560,
     "tulu-3-8b": 8_030_326_784,
+    # With 75 x 256 biases of its routers, which the class keeps as buffers.
+    "glm-5.2": 743_377_000_704 + 75 * 256,
 }
 
 # Billions of all and of a token's parameters, by the model's card or paper, and how far figures of so few digits may be
@@ -270,4 +272,5 @@ CARDS = {
         0.02,
         "card of meta-llama/Llama-4-Maverick-17B-128E: 400B total, 17B activated",
     ),
+    "glm-5.2": (744, 40, 0.02, "README of zai-org/GLM-5: 744B in total, 40B activated; GLM-5.2 has a quarter of its indices"),
 }

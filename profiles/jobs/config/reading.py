@@ -147,12 +147,12 @@ class Layers:
     def runs(self) -> tuple[LayerRun, ...]:
         """Return the layers in runs, as short as they can be written."""
         order, most = self.order, len(self.order)
-        for length in range(1, most // 2 + 1):
-            times, rest = divmod(most, length)
-            unit = order[:length]
-            if unit * times + unit[:rest] == order:
-                tail = (LayerRun(kinds=unit[:rest]),) if rest else ()
-                return (LayerRun(count=times, kinds=unit), *tail)
+        alike = next((at for at, name in enumerate(order) if name != order[0]), most)
+        for first in (0, alike):  # layers of one kind may stand before those that repeat
+            repeated = _repeated(order[first:])
+            if repeated is not None:
+                before = (LayerRun(count=first, kinds=order[:1]),) if first else ()
+                return (*before, *repeated)
         lengths: list[list[int | str]] = []
         for name in order:
             if lengths and lengths[-1][1] == name:
@@ -164,6 +164,18 @@ class Layers:
         return tuple(LayerRun(count=int(count), kinds=(str(name),)) for count, name in lengths)
 
 
+def _repeated(order: tuple[str, ...]) -> tuple[LayerRun, ...] | None:
+    """Return layers as the shortest run that repeats, with what is left of one; None where none does."""
+    most = len(order)
+    for length in range(1, most // 2 + 1):
+        times, rest = divmod(most, length)
+        unit = order[:length]
+        if unit * times + unit[:rest] == order:
+            tail = (LayerRun(kinds=unit[:rest]),) if rest else ()
+            return (LayerRun(count=times, kinds=unit), *tail)
+    return None
+
+
 def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Layers:
     """Return a model's layers.
 
@@ -173,7 +185,7 @@ def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Lay
     count = num_layers(config)
     if traits.single_parts:
         return _single_parts(config)
-    attends = _attention(config, traits, count)
+    attends = _with_shared_indices(config, _attention(config, traits, count))
     dense = _dense_layers(config, count) if num_experts else frozenset()
     own = _own_sizes(config, attends)
     order = tuple(f"{name} dense" if layer in dense else name for layer, name in enumerate(attends))
@@ -245,10 +257,42 @@ def _attention(config: ConfigKeys, traits: FamilyTraits, count: int) -> tuple[st
     return tuple("full" if (layer + 1) % every == 0 else others for layer in range(count))
 
 
+_SHARED_INDEX: Final = "shared-index"
+
+
+def _with_shared_indices(config: ConfigKeys, attends: tuple[str, ...]) -> tuple[str, ...]:
+    """Return how layers attend where some take the tokens that the index of a layer before them chose (GLM-5.2).
+
+    `indexer_types` says it; where a file is silent, a pattern of letters or every so manieth layer does, as the
+    configuration's class of transformers 5 has it.
+
+    Raises:
+        FileError: A layer has another word, or there is none before it that chooses.
+    """
+    told = config.names("indexer_types")
+    pattern, every = config.get("index_topk_pattern"), config.integer("index_topk_freq", default=1)
+    first = config.integer("index_skip_topk_offset", default=2)
+    if told is None and isinstance(pattern, str):
+        told = tuple({"F": "full", "S": "shared"}.get(letter, letter) for letter in pattern)
+    if told is None and every > 1:
+        own = (max(layer - first + 1, 0) % every == 0 for layer in range(len(attends)))
+        told = tuple("full" if chooses else "shared" for chooses in own)
+    if told is None:
+        return attends
+    _check_length(config, "indexer_types", told)
+    if set(told) - {"full", "shared"} or told[0] != "full":
+        allowed = "full or shared for each layer, full for the first"
+        raise config.error("indexer_types", "does not say whose index layers take", allowed=allowed)
+    both = zip(attends, told, strict=True)
+    return tuple(_SHARED_INDEX if index == "shared" else name for name, index in both)
+
+
 def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> LayerKind:
     """Return in what a kind of attention differs from what the model says."""
     if name == "linear":
         return LayerKind(attention="linear-attention")
+    if name == _SHARED_INDEX:
+        return LayerKind(attention="shared-index-latent-attention")
     if name in ("sliding", "chunked"):
         key = "sliding_window" if name == "sliding" else "attention_chunk_size"
         window = config.integer(key, least=1)
@@ -456,9 +500,6 @@ def _latent(config: ConfigKeys) -> LatentAttention:
     if config.integer("qk_head_dim", default=both) != both:
         problem = "is not the sum of qk_nope_head_dim and qk_rope_head_dim"
         raise config.error("qk_head_dim", problem, allowed=str(both))
-    if set(config.names("indexer_types") or ()) - {"full"}:
-        problem = "names layers that take another layer's choice of tokens, which are not known"
-        raise config.error("indexer_types", problem, allowed="full for each layer")
     return LatentAttention(
         query_rank=config.optional("q_lora_rank") or None,
         kv_rank=config.integer("kv_lora_rank"),

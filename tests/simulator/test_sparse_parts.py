@@ -1,0 +1,58 @@
+"""Attention of 2026's models that does not read all of its cache: what it weighs, keeps and computes, by published figure."""
+
+import pytest
+
+from rlplan.models import Attention, Batch, Shard, layer_kinds
+from rlplan.parts import cached_sequence, read_bytes
+from rlplan.profiles.catalog import load_model
+from rlplan.simulator.model import flops_of, layer_operators
+
+
+def kind_of(model, attention):
+    """Return a kind of a model's layers by its part that attends."""
+    return next(
+        kind for kind in layer_kinds(load_model(model)).models if kind.attention == attention
+    )
+
+
+def held_bytes(name, tokens, value_bytes=2):
+    """Return the bytes that all layers' caches hold of one sequence of so many tokens."""
+    kinds = layer_kinds(load_model(name))
+
+    def of_kind(kind):
+        held = cached_sequence(kind, 1, value_bytes, tokens)
+        return held.token_bytes * tokens + held.fixed_bytes
+
+    return kinds.total(of_kind)
+
+
+def step(cached):
+    return Batch(sequences=1, tokens=1, sequence_tokens=1, cached_tokens=cached - 1, head_tokens=1)
+
+
+def attends(kind, batch):
+    found = layer_operators(kind, Shard(), batch)
+    return {op.name: op for op in found if isinstance(op, Attention)}
+
+
+def test_a_layer_that_takes_another_s_index_attends_to_as_much_without_one():
+    own = kind_of("glm-5.2", "sparse-latent-attention")
+    shared = kind_of("glm-5.2", "shared-index-latent-attention")
+    batch = step(50_000)
+    assert attends(own, batch)["attention"] == attends(shared, batch)["attention"]
+    assert set(attends(shared, batch)) == {"attention"}
+    assert cached_sequence(shared, 8, 2, 100_000) == (2 * 576, 0)
+    assert read_bytes(shared, 1, 2, 50_000) == 2 * 2048 * 576
+    assert read_bytes(own, 1, 2, 50_000) == 2 * (2048 * 576 + 50_000 * 128)
+
+
+def test_sharing_indices_saves_the_published_operations_of_a_token_at_a_million_tokens():
+    """2.9 times fewer of a token at a context of 1M (README of zai-org/GLM-5.2, IndexShare); layers here say 2.71."""
+
+    def flops(name):
+        batch = step(1_000_000)
+        return layer_kinds(load_model(name)).total(
+            lambda kind: flops_of(layer_operators(kind, Shard(), batch))
+        )
+
+    assert flops("glm-5.1") / flops("glm-5.2") == pytest.approx(2.9, rel=0.1)
