@@ -317,6 +317,27 @@ NO_PART = "none"  # what a kind of layer names in place of a part that it does n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionDetails:
+    """Say what grouped attention has beside its projections.
+
+    Attributes:
+        output_gate: Whether the output is gated by a projection as wide as the queries.
+        head_gate: Whether it is gated by one number for each head.
+        output_bias: Whether the output matrix has biases.
+        sinks: Whether each head has a logit that takes attention away from all keys.
+        wide_norm: Whether queries and keys are normalised over all heads together.
+        value_dim: Of a head's values; None is that of its keys.
+    """
+
+    output_gate: bool = False
+    head_gate: bool = False
+    output_bias: bool = False
+    sinks: bool = False
+    wide_norm: bool = False
+    value_dim: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKind:
     """Say in what one kind of layer differs from what its model says; None is as the model says.
 
@@ -332,6 +353,7 @@ class LayerKind:
     ffn_size: int | None = None
     window: int | None = None
     keys_are_values: bool | None = None
+    attention_details: AttentionDetails | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,23 +440,6 @@ class ExpertDetails:
     router_bias: bool = False
     expert_bias: bool = False
     extra_norms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionDetails:
-    """Say what grouped attention has beside its projections.
-
-    Attributes:
-        output_gate: Whether the output is gated by a projection as wide as the queries.
-        output_bias: Whether the output matrix has biases.
-        sinks: Whether each head has a logit that takes attention away from all keys.
-        wide_norm: Whether queries and keys are normalised over all heads together.
-    """
-
-    output_gate: bool = False
-    output_bias: bool = False
-    sinks: bool = False
-    wide_norm: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,9 +38,9 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     del ep
     q_size, kv_size = q_heads(model, tp) * model.head_dim, kv_heads(model, tp) * model.head_dim
     details = model.attention_details or NO_DETAILS
-    count = model.hidden_size * (q_size + projected(model, tp))
+    count = model.hidden_size * (q_heads(model, tp) * value_dim(model) + projected(model, tp))
     if model.qkv_bias:
-        count += q_size + 2 * kv_size
+        count += q_size + kv_size + kv_heads(model, tp) * value_dim(model)
     if model.qk_norm:
         count += q_size + kv_size if details.wide_norm else 2 * model.head_dim
     if details.sinks:
@@ -48,17 +48,26 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     return count + (model.hidden_size if details.output_bias else 0)
 
 
+def value_dim(model: ModelArchitecture) -> int:
+    """Return the size of a head's values, which is that of its keys where nothing else is said."""
+    details = model.attention_details or NO_DETAILS
+    return details.value_dim or model.head_dim
+
+
 def projected(model: ModelArchitecture, tp: int) -> int:
     """Return the width of what the first projection gives on one device: queries, keys, values, a gate."""
-    gated = model.attention_details is not None and model.attention_details.output_gate
-    queries = (2 if gated else 1) * q_heads(model, tp)
-    keys = (1 if model.keys_are_values else 2) * kv_heads(model, tp)
-    return (queries + keys) * model.head_dim
+    details = model.attention_details or NO_DETAILS
+    queries = (2 if details.output_gate else 1) * q_heads(model, tp) * model.head_dim
+    gates = q_heads(model, tp) if details.head_gate else 0
+    each = model.head_dim + (0 if model.keys_are_values else value_dim(model))
+    return queries + gates + kv_heads(model, tp) * each
 
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
     """Return QKV, rotary embedding, attention and output, with the cache where there is one."""
     q_size, kv_size = (heads(model, shard.tp) * model.head_dim for heads in (q_heads, kv_heads))
+    both_sizes = kv_heads(model, shard.tp) * (model.head_dim + value_dim(model))  # keys and values
+    out_size = q_heads(model, shard.tp) * value_dim(model)
     turned_bytes = 2 * tokens * (q_size + kv_size) * shard.value_bytes  # read and written
     query = -(-batch.sequence_tokens // shard.cp)
     # A context-parallel rank's queries see on average half of the tokens of the other ranks.
@@ -71,27 +80,30 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
         found.append(Elementwise("qk norm", turned_bytes, kernels=2))
     found.append(Elementwise("rope", turned_bytes))
     if batch.cached_tokens:
-        found.append(Elementwise("cache write", 4 * tokens * kv_size * shard.value_bytes))
+        found.append(Elementwise("cache write", 2 * tokens * both_sizes * shard.value_bytes))
     if shard.cp > 1 and shard.context_exchange == "ulysses":
         # All-to-alls of queries, keys, values and output: each rank attends with its heads to all tokens.
-        num_bytes = 2 * tokens * (q_size + kv_size) * shard.value_bytes
+        num_bytes = tokens * (q_size + out_size + both_sizes) * shard.value_bytes
         found.append(Collective("context exchange", "all_gather", num_bytes, "cp"))
         sizes = (batch.sequences, batch.sequence_tokens, batch.cached_tokens)
         found += core(model, shard.tp * shard.cp, *sizes)
     else:
         if shard.cp > 1:
-            kv_bytes = 2 * batch.tokens * kv_size * shard.value_bytes
+            kv_bytes = batch.tokens * both_sizes * shard.value_bytes
             found.append(Collective("context exchange", "all_gather", kv_bytes, "cp"))
         found += core(model, shard.tp, batch.sequences, query, cached)
-    found.append(Gemm("attention output", tokens, q_size, model.hidden_size))
+    found.append(Gemm("attention output", tokens, out_size, model.hidden_size))
     return tuple(found)
 
 
 def core(
     model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
 ) -> Operators:
-    """Return the attention of queries over themselves and over what is cached, as far as they see."""
-    heads = (q_heads(model, tp), kv_heads(model, tp), model.head_dim)
+    """Return the attention of queries over themselves and over what is cached, as far as they see.
+
+    An `Attention` has as many multiplications for keys as for values: its head size is the mean of both.
+    """
+    heads = (q_heads(model, tp), kv_heads(model, tp), (model.head_dim + value_dim(model)) // 2)
     pieces = 1
     if model.window is not None and cached + query_tokens > model.window:
         pieces, query_tokens, cached = windowed(model.window, query_tokens, cached)
@@ -114,8 +126,9 @@ def windowed(window: int, query_tokens: int, cached: int) -> tuple[int, int, int
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of queries, keys, values, output, and one fp32 statistic a query or the scores."""
     shard, own = batch.shard, q_heads(model, batch.shard.tp)
-    heads = 2 * own + 2 * kv_heads(model, shard.tp)  # q, k, v and the output
-    kept = batch.spread_tokens * heads * model.head_dim * shard.value_bytes
+    heads = own + kv_heads(model, shard.tp)  # queries and keys, outputs and values
+    both_dims = model.head_dim + value_dim(model)
+    kept = batch.spread_tokens * heads * both_dims * shard.value_bytes
     seen = min(batch.sequence_tokens, model.window or batch.sequence_tokens)
     return kept + score_bytes(batch, own, seen, keeps_products=keeps_products)
 
@@ -130,4 +143,4 @@ def score_bytes(batch: KeptBatch, heads: int, seen_tokens: int, *, keeps_product
 
 def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:
     """Return the key and the value of every KV head."""
-    return 2 * kv_heads(model, tp) * model.head_dim
+    return kv_heads(model, tp) * (model.head_dim + value_dim(model))

@@ -196,6 +196,10 @@ FAMILY_PARAMETERS = {
     "tulu-3-8b": 8_030_326_784,
     # With 75 x 256 biases of its routers, which the class keeps as buffers.
     "glm-5.2": 743_377_000_704 + 75 * 256,
+    # With 47 x 256 biases of its routers, which the class keeps as buffers.
+    "mimo-v2-flash": 308_778_768_832 + 47 * 256,
+    # Of the text model of Step3p7; the head, and 42 x 288 biases of its routers, which that keeps as buffers.
+    "step-3.5-flash": 196_428_160_256 + 128_896 * 4_096 + 42 * 288,
 }
 
 # Billions of all and of a token's parameters, by the model's card or paper, and how far figures of so few digits may be
@@ -273,4 +277,6 @@ CARDS = {
         "card of meta-llama/Llama-4-Maverick-17B-128E: 400B total, 17B activated",
     ),
     "glm-5.2": (744, 40, 0.02, "README of zai-org/GLM-5: 744B in total, 40B activated; GLM-5.2 has a quarter of its indices"),
+    "mimo-v2-flash": (309, 15, 0.05, "README of XiaomiMiMo/MiMo-V2-Flash: 309B in total, 15B activated"),
+    "step-3.5-flash": (196.81, 11, 0.05, "README of stepfun-ai/Step-3.5-Flash, section 4.1: 196.81B in total, about 11B activated"),
 }

@@ -56,3 +56,25 @@ def test_sharing_indices_saves_the_published_operations_of_a_token_at_a_million_
         )
 
     assert flops("glm-5.1") / flops("glm-5.2") == pytest.approx(2.9, rel=0.1)
+
+
+def test_values_smaller_than_keys_make_cache_and_output_smaller():
+    full = layer_kinds(load_model("mimo-v2-flash")).models[0]
+    window = layer_kinds(load_model("mimo-v2-flash")).models[1]
+    # Four KV heads of 192 and 128 for each token, eight in layers that hold 128 tokens and the query.
+    assert cached_sequence(full, 1, 2, 100_000) == (2 * 4 * (192 + 128), 0)
+    assert cached_sequence(window, 1, 2, 100_000) == (0, 129 * 2 * 8 * (192 + 128))
+    (found,) = attends(full, step(1000)).values()
+    assert flops_of((found,)) == pytest.approx(2 * 64 * (192 + 128) * 1000, rel=0.01)
+    assert (window.attention_details.sinks, full.attention_details.sinks) == (True, False)
+
+
+def test_layers_with_a_window_have_heads_of_their_own_and_a_gate_for_each():
+    kinds = {kind.window: kind for kind in layer_kinds(load_model("step-3.5-flash")).models}
+    assert {window: kind.num_heads for window, kind in kinds.items()} == {None: 64, 512: 96}
+    gates = [
+        next(op.n for op in layer_operators(kind, Shard(), step(9)) if op.name == "qkv")
+        - (kind.num_heads + 2 * 8) * 128
+        for kind in kinds.values()
+    ]
+    assert gates == [64, 96]

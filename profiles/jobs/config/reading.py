@@ -6,6 +6,7 @@ What a family of models has beside what its file says stands in `profiles/famili
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -54,10 +55,19 @@ class FamilyTraits:
         beside_dense: Whether the dense network stays beside the experts, as a shared one.
         latent_attention: Whether keys and values are compressed.
         others_attend: How layers attend that do not attend to everything.
+        value_dim: Key of the size of a head's values, where that is another than its keys'.
+        head_gate: Whether a number for each head gates the output.
+        window_before: Key of the tokens before a query that a window has, where a file counts them so.
+        sliding_heads, sliding_kv_heads, sliding_head_dim, sliding_value_dim: Keys of what layers with a window have of
+            their own.
+        sliding_kv_times: How many times the KV heads of others they have where the file is silent.
+        sliding_sinks: Whether their heads have sinks.
+        sliding_setting: Key of what says their heads in files that have it together.
         full_every, full_every_key: Every so manieth layer attends to everything, where `layer_types` is silent.
         single_parts: Whether a layer is one part, told by a pattern of letters or names.
         vision: Whether it takes images, or images and sound.
         defaults: What the configuration's class takes where the file is silent.
+        renamed: Keys by which newer files know what these keys say.
         understood: Keys that change nothing of parameters, memory and time.
     """
 
@@ -85,11 +95,22 @@ class FamilyTraits:
     extra_norms: int = 0
     latent_attention: bool = False
     others_attend: Literal["sliding", "chunked", "linear"] | None = None
+    value_dim: str | None = None
+    head_gate: Saying = False
+    window_before: str | None = None
+    sliding_heads: str | None = None
+    sliding_kv_heads: str | None = None
+    sliding_head_dim: str | None = None
+    sliding_value_dim: str | None = None
+    sliding_kv_times: int = 1
+    sliding_sinks: Saying = False
+    sliding_setting: str | None = None
     full_every: int = 1
     full_every_key: str | None = None
     single_parts: bool = False
     vision: bool = False
     defaults: FrozenDict[str, int | float | bool] = FrozenDict()
+    renamed: FrozenDict[str, str] = FrozenDict()
     understood: tuple[str, ...] = ()
 
 
@@ -145,23 +166,26 @@ class Layers:
 
     @property
     def runs(self) -> tuple[LayerRun, ...]:
-        """Return the layers in runs, as short as they can be written."""
-        order, most = self.order, len(self.order)
-        alike = next((at for at, name in enumerate(order) if name != order[0]), most)
-        for first in (0, alike):  # layers of one kind may stand before those that repeat
+        """Return the layers in runs, as short as they can be written: some as they come before those that repeat."""
+        order = self.order
+        alike = next((at for at, name in enumerate(order) if name != order[0]), len(order))
+        for first in (0, alike):
             repeated = _repeated(order[first:])
             if repeated is not None:
-                before = (LayerRun(count=first, kinds=order[:1]),) if first else ()
-                return (*before, *repeated)
-        lengths: list[list[int | str]] = []
-        for name in order:
-            if lengths and lengths[-1][1] == name:
-                lengths[-1][0] = int(lengths[-1][0]) + 1
-            else:
-                lengths.append([1, name])
-        if 2 * len(lengths) > most:
-            return (LayerRun(kinds=order),)
-        return tuple(LayerRun(count=int(count), kinds=(str(name),)) for count, name in lengths)
+                return (*_as_they_come(order[:first]), *repeated)
+        plain = _as_they_come(order)
+        found = [plain if len(plain) * 2 <= len(order) else (LayerRun(kinds=order),)]
+        for first in range(alike + 1, len(order)):
+            repeated = _repeated(order[first:])
+            if repeated is not None:
+                found.append((*_as_they_come(order[:first]), *repeated))
+        return min(found, key=lambda runs: sum(1 + len(run.kinds) for run in runs))
+
+
+def _as_they_come(order: tuple[str, ...]) -> tuple[LayerRun, ...]:
+    """Return layers as runs of alike ones."""
+    alike = ((name, len(tuple(group))) for name, group in groupby(order))
+    return tuple(LayerRun(count=count, kinds=(name,)) for name, count in alike)
 
 
 def _repeated(order: tuple[str, ...]) -> tuple[LayerRun, ...] | None:
@@ -192,9 +216,7 @@ def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Lay
     kinds = {}
     for name in dict.fromkeys(order):
         attention = name.split()[0]
-        kind = _attention_kind(config, traits, attention)
-        if own and attention == "full":
-            kind = replace(kind, head_dim=own.get("head_dim"), num_kv_heads=own.get("num_kv_heads"))
+        kind = replace(_attention_kind(config, traits, attention), **own.get(attention, {}))
         dense_part = "dense-mlp" if name.endswith(" dense") else None
         kinds[name] = replace(kind, feed_forward=dense_part)
     return Layers(FrozenDict(kinds), order)
@@ -242,6 +264,12 @@ def _check_length(config: ConfigKeys, key: str, order: Sequence[str]) -> None:
 
 def _attention(config: ConfigKeys, traits: FamilyTraits, count: int) -> tuple[str, ...]:
     listed = config.names("layer_types")
+    further = config.optional("num_nextn_predict_layers")
+    if listed is not None and len(listed) == count + further:
+        listed = listed[:count]  # layers that predict further tokens may be among them
+    pattern = config.get("hybrid_layer_pattern")
+    if listed is None and isinstance(pattern, list):
+        listed = tuple("sliding_attention" if each else "full_attention" for each in pattern)
     key = traits.full_every_key
     every = config.integer(key, default=traits.full_every, least=1) if key else traits.full_every
     if traits.others_attend is None and listed is None:
@@ -296,8 +324,10 @@ def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> Laye
     if name in ("sliding", "chunked"):
         key = "sliding_window" if name == "sliding" else "attention_chunk_size"
         window = config.integer(key, least=1)
+        if traits.window_before and config.get(traits.window_before) is not None:
+            window = config.integer(traits.window_before) + 1
         sees_all = window >= config.integer("max_position_embeddings")
-        return LayerKind(window=None if sees_all else window)
+        return _of_window(config, traits, None if sees_all else window)
     if traits.others_attend != "sliding":
         return LayerKind()
     return LayerKind(
@@ -307,31 +337,74 @@ def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> Laye
     )
 
 
-def _own_sizes(config: ConfigKeys, attends: Sequence[str]) -> dict[str, int]:
-    """Return the sizes that layers of full attention have of their own, as transformers 5 writes them for Gemma 4.
+def _of_window(config: ConfigKeys, traits: FamilyTraits, window: int | None) -> LayerKind:
+    """Return in what layers with a window differ: their own heads and sinks, where a family has such."""
+    heads = config.optional(traits.sliding_heads)
+    kv_heads = config.optional(traits.sliding_kv_heads)
+    told = config.get(traits.sliding_setting) if traits.sliding_setting else None
+    if isinstance(told, dict):
+        own = ConfigKeys(config.file, told, inside=traits.sliding_setting or "")
+        heads = own.integer("num_attention_heads", default=heads)
+        kv_heads = own.integer("num_attention_groups", default=kv_heads)
+        if own.integer("head_dim", default=config.integer("head_dim")) != config.integer("head_dim"):
+            raise own.error("head_dim", "is another than that of other layers, which is not known")
+    if not kv_heads and traits.sliding_kv_times > 1:
+        kv_heads = traits.sliding_kv_times * config.integer("num_key_value_heads")
+    usual = _attention_details(config, traits) or AttentionDetails()
+    details = replace(
+        usual,
+        sinks=usual.sinks or config.said(traits.sliding_sinks),
+        value_dim=config.optional(traits.sliding_value_dim) or usual.value_dim,
+    )
+    head_dim = config.optional(traits.sliding_head_dim)
+    return LayerKind(
+        num_heads=None if heads == config.integer("num_attention_heads") else heads or None,
+        num_kv_heads=None if kv_heads == config.optional("num_key_value_heads") else kv_heads or None,
+        head_dim=None if head_dim == config.optional("head_dim") else head_dim or None,
+        window=window,
+        attention_details=None if details == usual else details,
+    )
+
+
+# What transformers 5 writes layer by layer, by our field.
+_OWN_SIZES: Final = {
+    "head_dim": "head_dim",
+    "num_attention_heads": "num_heads",
+    "num_key_value_heads": "num_kv_heads",
+}
+
+
+def _own_sizes(config: ConfigKeys, attends: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return the sizes that layers of one attention have of their own, as transformers 5 writes them, by that attention.
 
     Raises:
-        FileError: Other layers have some, or not all of these, or other ones than of heads.
+        FileError: Single layers have some, or not all of one attention these, or other ones than of heads.
     """
     told = config.get("per_layer_config")
     if not told:
         return {}
-    key_of = {"head_dim": "head_dim", "num_key_value_heads": "num_kv_heads"}
     if isinstance(told, dict) and all(isinstance(each, dict) for each in told.values()):
-        full = {layer for layer, name in enumerate(attends) if name == "full"}
         sizes = next(iter(told.values()))
-        same = all(each == sizes for each in told.values()) and set(sizes) <= set(key_of)
+        same = all(each == sizes for each in told.values()) and set(sizes) <= set(_OWN_SIZES)
         layers = {int(layer) for layer in told if layer.isdigit()}
-        if same and layers == full and len(told) == len(full):
-            own = ConfigKeys(config.file, sizes, inside="per_layer_config")
-            return {key_of[key]: own.integer(key, least=1) for key in sizes}
-    allowed = f"the same {' and '.join(key_of)} for each layer of full attention"
+        for attention in dict.fromkeys(attends):
+            alike = {layer for layer, name in enumerate(attends) if name == attention}
+            if same and layers == alike and len(told) == len(alike):
+                own = ConfigKeys(config.file, sizes, inside="per_layer_config")
+                return {attention: {_OWN_SIZES[key]: own.integer(key, least=1) for key in sizes}}
+    allowed = f"the same {', '.join(_OWN_SIZES)} for each layer of one attention"
     raise config.error("per_layer_config", "gives layers sizes that are not known", allowed=allowed)
 
 
 def _dense_layers(config: ConfigKeys, count: int) -> frozenset[int]:
     """Return the layers that have a dense network in a model of experts."""
     told = config.names("mlp_layer_types")
+    listed, enumerated = config.get("moe_layer_freq"), config.get("moe_layers_enum")
+    if told is None and isinstance(listed, list):
+        told = tuple("sparse" if each else "dense" for each in listed)
+    if told is None and isinstance(enumerated, str):
+        sparse = {int(each) for each in enumerated.split(",") if each.strip().isdigit()}
+        told = tuple("sparse" if layer in sparse else "dense" for layer in range(count))
     if told is not None:
         return _told_dense(config, told, count)
     first = config.optional("first_k_dense_replace") or config.optional("moe_layer_start_index")
@@ -392,7 +465,7 @@ def read_hf_config(path: Path) -> ModelArchitecture:
     file = path / CONFIG_FILE if path.is_dir() else path
     config = ConfigKeys(file, read_json(dict, file))
     family, traits = _family(config)
-    config.defaults = traits.defaults
+    config.defaults, config.renamed = traits.defaults, traits.renamed
     model = _with_layers(_sizes(config, traits, family), config, traits)
     folder = file.resolve().parent.name
     model = replace(
@@ -521,6 +594,8 @@ def _attention_part(latent: LatentAttention | None) -> str:
 def _attention_details(config: ConfigKeys, traits: FamilyTraits) -> AttentionDetails | None:
     details = AttentionDetails(
         output_gate=traits.output_gate,
+        head_gate=config.said(traits.head_gate),
+        value_dim=config.optional(traits.value_dim) or None,
         output_bias=config.said(traits.output_bias),
         sinks=traits.sinks,
         wide_norm=traits.wide_norm,
@@ -549,7 +624,10 @@ def _expert_details(config: ConfigKeys, traits: FamilyTraits) -> ExpertDetails |
 
 
 def _rope_theta(config: ConfigKeys) -> float:
-    """Return the base of the rotary embedding; newer files hold it in `rope_parameters`."""
+    """Return the base of the rotary embedding; newer files hold it in `rope_parameters`, Step's have one a layer."""
+    listed = config.get("rope_theta")
+    if isinstance(listed, list) and listed and all(isinstance(each, float | int) for each in listed):
+        return float(max(listed))
     nested: Any = config.get("rope_parameters")
     if isinstance(nested, dict):
         full = nested.get("full_attention")
@@ -562,7 +640,8 @@ def _rope_theta(config: ConfigKeys) -> float:
 
 def _norm_epsilon(config: ConfigKeys) -> float:
     """Return what norms add to the variance; Nemotron-H's files call it otherwise."""
-    usual = config.number("layer_norm_epsilon", default=_DEFAULT_NORM_EPSILON)
+    usual = config.number("layernorm_epsilon", default=_DEFAULT_NORM_EPSILON)  # MiMo-V2-Flash
+    usual = config.number("layer_norm_epsilon", default=usual)
     return config.number("rms_norm_eps", default=usual)
 
 
