@@ -443,6 +443,21 @@ class ExpertDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerInputs:
+    """Hold the sizes of what each layer is given of a token beside what the layer before it made (Gemma 3n and 4).
+
+    A table has so many numbers of each token for each layer; the token's embedding, projected, is added to them.
+
+    Attributes:
+        size: Of one layer's input of a token.
+        vocab_size: Rows of the table.
+    """
+
+    size: int
+    vocab_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelArchitecture:
     """Describe a decoder-only transformer.
 
@@ -456,6 +471,7 @@ class ModelArchitecture:
         keys_are_values: Whether one projection gives both.
         norms_per_part: Norms of a part; Gemma has one before and one behind it.
         vision_parameters: Parameters of what turns images and sound into tokens, which lies with the embedding.
+        layer_inputs: What its layers are given of a token, from a table that lies with the embedding.
         layer_kinds: Kinds of its layers by a name of one's own; None where all are alike.
         layer_runs: Its layers in their order, by the names of their kinds.
         hugging_face: Ids of the models that have it, in a sheet; nothing once it is looked up.
@@ -491,6 +507,7 @@ class ModelArchitecture:
     linear: LinearAttention | None = None
     state_space: StateSpace | None = None
     vision_parameters: int | None = None
+    layer_inputs: LayerInputs | None = None
     layer_kinds: FrozenDict[str, LayerKind] | None = None
     layer_runs: tuple[LayerRun, ...] | None = None
     source: str = ""
@@ -510,6 +527,16 @@ class ModelArchitecture:
     def embedding_parameters(self) -> int:
         """Return the parameters of the token embedding."""
         return self.vocab_size * self.hidden_size
+
+    @property
+    def front_parameters(self) -> int:
+        """Return the parameters that lie with the embedding: of towers, of a table of layers' inputs and its projection."""
+        count = self.vision_parameters or 0
+        inputs = self.layer_inputs
+        if inputs is not None:
+            width = self.num_layers * inputs.size
+            count += (inputs.vocab_size + self.hidden_size) * width + inputs.size
+        return count
 
     def head_parameters(self, head: Head) -> int:
         """Return the parameters after the last layer: final norm and output matrix.

@@ -149,7 +149,12 @@ def embedding_operators(model: ModelArchitecture, shard: Shard, batch: Batch) ->
     """Return the forward operators of the token embedding on the first pipeline stage."""
     tokens = -(-batch.tokens // shard.cp)
     row_bytes = tokens * model.hidden_size * shard.value_bytes
-    return (Elementwise("embedding", 2 * row_bytes), *_leave(shard, row_bytes))
+    found: Operators = (Elementwise("embedding", 2 * row_bytes), *_leave(shard, row_bytes))
+    if model.layer_inputs is None:
+        return found
+    width = model.num_layers * model.layer_inputs.size
+    read = Elementwise("layer inputs", 5 * tokens * width * shard.value_bytes, kernels=3)
+    return (*found, Gemm("layer inputs", tokens, model.hidden_size, width), read)
 
 
 def head_operators(
@@ -348,7 +353,7 @@ def shard_parameters(model: ModelArchitecture, head: Head, cut: ModelCut, stage:
     count = layers_parameters(model, layers, cut)
     if stage == 0:
         count += _vocabulary_parameters(model, cut.tp)
-        count += -(-(model.vision_parameters or 0) // cut.tp)
+        count += -(-model.front_parameters // cut.tp)
     if stage == cut.pp - 1:
         held = head == "lm" and (cut.pp > 1 or not model.tied_embeddings)
         norm = model.hidden_size

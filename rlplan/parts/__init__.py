@@ -121,7 +121,7 @@ def expert_parameters(model: ModelArchitecture, cut: ModelCut = WHOLE_MODEL) -> 
 @lru_cache(maxsize=1024)
 def num_parameters(model: ModelArchitecture, head: Head = "lm") -> int:
     """Return all parameters of a model with a language-model or a scalar head."""
-    ends = model.embedding_parameters + (model.vision_parameters or 0)
+    ends = model.embedding_parameters + model.front_parameters
     return ends + layer_kinds(model).total(layer_parameters) + model.head_parameters(head)
 
 

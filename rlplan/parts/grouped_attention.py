@@ -66,12 +66,9 @@ def projected(model: ModelArchitecture, tp: int) -> int:
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
     """Return QKV, rotary embedding, attention and output, with the cache where there is one."""
     q_size, kv_size = (heads(model, shard.tp) * model.head_dim for heads in (q_heads, kv_heads))
-    both_sizes = kv_heads(model, shard.tp) * (model.head_dim + value_dim(model))  # keys and values
+    both_sizes = cached_values_per_token(model, shard.tp)
     out_size = q_heads(model, shard.tp) * value_dim(model)
     turned_bytes = 2 * tokens * (q_size + kv_size) * shard.value_bytes  # read and written
-    query = -(-batch.sequence_tokens // shard.cp)
-    # A context-parallel rank's queries see on average half of the tokens of the other ranks.
-    cached = batch.cached_tokens + (batch.sequence_tokens - query) // 2
     matrices = 2 if model.keys_are_values else 3
     found: list[Operator] = [
         Gemm("qkv", tokens, model.hidden_size, projected(model, shard.tp), matrices=matrices)
@@ -81,19 +78,30 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     found.append(Elementwise("rope", turned_bytes))
     if batch.cached_tokens:
         found.append(Elementwise("cache write", 2 * tokens * both_sizes * shard.value_bytes))
-    if shard.cp > 1 and shard.context_exchange == "ulysses":
-        # All-to-alls of queries, keys, values and output: each rank attends with its heads to all tokens.
-        num_bytes = tokens * (q_size + out_size + both_sizes) * shard.value_bytes
-        found.append(Collective("context exchange", "all_gather", num_bytes, "cp"))
-        sizes = (batch.sequences, batch.sequence_tokens, batch.cached_tokens)
-        found += core(model, shard.tp * shard.cp, *sizes)
-    else:
-        if shard.cp > 1:
-            kv_bytes = batch.tokens * both_sizes * shard.value_bytes
-            found.append(Collective("context exchange", "all_gather", kv_bytes, "cp"))
-        found += core(model, shard.tp, batch.sequences, query, cached)
+    found += seen_by_all(model, shard, batch, tokens)
     found.append(Gemm("attention output", tokens, out_size, model.hidden_size))
     return tuple(found)
+
+
+def seen_by_all(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
+    """Return the attention of a rank's queries, with what context-parallel ranks exchange for it."""
+    query = -(-batch.sequence_tokens // shard.cp)
+    # A context-parallel rank's queries see on average half of the tokens of the other ranks.
+    cached = batch.cached_tokens + (batch.sequence_tokens - query) // 2
+    both_sizes = cached_values_per_token(model, shard.tp)
+    if shard.cp > 1 and shard.context_exchange == "ulysses":
+        # All-to-alls of queries, keys, values and output: each rank attends with its heads to all tokens.
+        widths = q_heads(model, shard.tp) * (model.head_dim + value_dim(model)) + both_sizes
+        exchange = Collective(
+            "context exchange", "all_gather", tokens * widths * shard.value_bytes, "cp"
+        )
+        sizes = (batch.sequences, batch.sequence_tokens, batch.cached_tokens)
+        return (exchange, *core(model, shard.tp * shard.cp, *sizes))
+    own = core(model, shard.tp, batch.sequences, query, cached)
+    if shard.cp == 1:
+        return own
+    kv_bytes = batch.tokens * both_sizes * shard.value_bytes
+    return (Collective("context exchange", "all_gather", kv_bytes, "cp"), *own)
 
 
 def core(

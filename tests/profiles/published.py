@@ -200,6 +200,8 @@ FAMILY_PARAMETERS = {
     "mimo-v2-flash": 308_778_768_832 + 47 * 256,
     # Of the text model of Step3p7; the head, and 42 x 288 biases of its routers, which that keeps as buffers.
     "step-3.5-flash": 196_428_160_256 + 128_896 * 4_096 + 42 * 288,
+    "gemma-4-e2b": 5_104_297_504,
+    "gemma-4-e4b": 7_941_100_832,
 }
 
 # Billions of all and of a token's parameters, by the model's card or paper, and how far figures of so few digits may be

@@ -3,7 +3,7 @@
 import pytest
 
 from rlplan.models import Attention, Batch, Shard, layer_kinds
-from rlplan.parts import cached_sequence, read_bytes
+from rlplan.parts import cached_sequence, num_parameters, read_bytes
 from rlplan.profiles.catalog import load_model
 from rlplan.simulator.model import flops_of, layer_operators
 
@@ -78,3 +78,33 @@ def test_layers_with_a_window_have_heads_of_their_own_and_a_gate_for_each():
         for kind in kinds.values()
     ]
     assert gates == [64, 96]
+
+
+@pytest.mark.parametrize(
+    ("name", "billions", "effective", "cached"),
+    [("gemma-4-e2b", 5.1, 2.3, (12, 3, 1)), ("gemma-4-e4b", 8.0, 4.5, (20, 4, 2))],
+)
+def test_embeddings_of_layers_and_shared_caches_are_as_the_card_says(name, billions, effective, cached):
+    """Billions with and without the tables (cards of google/gemma-4-E2B and E4B: 2.3B effective, 5.1B with embeddings)."""
+    model = load_model(name)
+    assert num_parameters(model) / 1e9 == pytest.approx(billions, rel=0.01)
+    tables = model.layer_inputs.vocab_size * model.num_layers * model.layer_inputs.size
+    rest = num_parameters(model) - tables - (model.vision_parameters or 0)
+    assert rest / 1e9 == pytest.approx(effective, rel=0.04)
+    # Layers that have a cache: those of 512 tokens and 256 numbers, those of all tokens and 512.
+    windows, full, heads = cached
+    each = 2 * 2 * heads
+    assert held_bytes(name, 10_000) == each * (windows * 512 * 256 + full * 10_000 * 512)
+
+
+def test_a_layer_without_a_cache_reads_that_of_another():
+    kinds = {
+        (kind.attention, kind.window): kind for kind in layer_kinds(load_model("gemma-4-e2b")).models
+    }
+    own, shared = (
+        kinds[attention, None] for attention in ("grouped-attention", "shared-cache-attention")
+    )
+    assert cached_sequence(shared, 1, 2, 9000) == (0, 0)
+    assert read_bytes(shared, 1, 2, 9000) == read_bytes(own, 1, 2, 9000) == 2 * 9000 * 2 * 512
+    assert attends(shared, step(700)) == attends(own, step(700))
+    assert shared.ffn_size == 2 * own.ffn_size

@@ -19,6 +19,7 @@ from rlplan.models import (
     AttentionDetails,
     ExpertDetails,
     LatentAttention,
+    LayerInputs,
     LayerKind,
     LayerRun,
     LinearAttention,
@@ -210,16 +211,32 @@ def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Lay
     if traits.single_parts:
         return _single_parts(config)
     attends = _with_shared_indices(config, _attention(config, traits, count))
+    shared = count - config.optional("num_kv_shared_layers")
+    if shared < 1:
+        problem = "leaves no layer that has keys and values"
+        raise config.error("num_kv_shared_layers", problem, allowed=f"less than {count}")
     dense = _dense_layers(config, count) if num_experts else frozenset()
     own = _own_sizes(config, attends)
-    order = tuple(f"{name} dense" if layer in dense else name for layer, name in enumerate(attends))
+    order = tuple(
+        name + (_SHARED_CACHE if layer >= shared else "") + (_DENSE if layer in dense else "")
+        for layer, name in enumerate(attends)
+    )
     kinds = {}
     for name in dict.fromkeys(order):
-        attention = name.split()[0]
+        attention, *words = name.split()
         kind = replace(_attention_kind(config, traits, attention), **own.get(attention, {}))
-        dense_part = "dense-mlp" if name.endswith(" dense") else None
+        if _SHARED_CACHE.strip() in words:
+            wide = 2 if config.get("use_double_wide_mlp") else None
+            ffn_size = wide and wide * config.integer(traits.dense_width)
+            kind = replace(kind, attention="shared-cache-attention", ffn_size=ffn_size)
+        dense_part = "dense-mlp" if _DENSE.strip() in words else None
         kinds[name] = replace(kind, feed_forward=dense_part)
     return Layers(FrozenDict(kinds), order)
+
+
+# Words of kinds' names: whose layers take keys and values of another, and those that have no experts where others have.
+_SHARED_CACHE: Final = " shared"
+_DENSE: Final = " dense"
 
 
 def num_layers(config: ConfigKeys) -> int:
@@ -513,6 +530,10 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
     heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
     experts = _experts(config, traits)
     latent = _latent(config) if traits.latent_attention else None
+    inputs = _layer_inputs(config)
+    if inputs and experts:
+        problem = "beside experts is not known"
+        raise config.error("hidden_size_per_layer_input", problem, allowed="0 beside experts")
     usual = config.integer("attention_head_dim", default=max(hidden // max(heads, 1), 1))
     own_width = config.integer("head_dim", default=usual)
     return ModelArchitecture(
@@ -541,7 +562,16 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         expert_details=_expert_details(config, traits) if experts else None,
         latent=latent,
         vision_parameters=tower_parameters(config, hidden) if traits.vision else None,
+        feed_forward="layer-input-mlp" if inputs else None,
+        layer_inputs=inputs,
     )
+
+
+def _layer_inputs(config: ConfigKeys) -> LayerInputs | None:
+    """Return what layers are given of a token from a table of their own (Gemma 3n and 4)."""
+    size = config.optional("hidden_size_per_layer_input")
+    rows = config.integer("vocab_size_per_layer_input", default=config.integer("vocab_size"))
+    return LayerInputs(size=size, vocab_size=rows) if size else None
 
 
 def _experts(config: ConfigKeys, traits: FamilyTraits) -> int:

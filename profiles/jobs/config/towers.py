@@ -54,7 +54,7 @@ def tower_parameters(config: ConfigKeys, hidden_size: int) -> int | None:
         kind = str(said.get("model_type", config.outer.get("model_type"))).removesuffix(_VISION)
         said = {**said, "model_type": kind}
         keys = ConfigKeys(config.file, said, inside=inside)
-        tower = _TOWERS.get(kind) if inside == "vision_config" else None
+        tower = _TOWERS.get(kind)
         if tower is None:
             found.append(parameters(keys, hidden_size))
         else:
@@ -91,6 +91,29 @@ def _intern(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
     return vision.integer("num_hidden_layers") * layer + patches + places * width + joined
 
 
+def _conformer(audio: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of Gemma 4's encoder of sound: two convolutions, then networks before and behind attention and a convolution.
+
+    Each of two networks of a layer is four times as wide; keys of relative places have a matrix of their own.
+    """
+    del outer
+    width, out = audio.integer("hidden_size"), audio.integer("output_proj_dims", default=1536)
+    kernel, heads = audio.integer("conv_kernel_size"), audio.integer("num_attention_heads", least=1)
+    channels = audio.get("subsampling_conv_channels")
+    if not isinstance(channels, list) or not all(isinstance(each, int) for each in channels):
+        raise audio.error("subsampling_conv_channels", "must be a list of channels")
+    networks, attention, convolution = 16 * width, 5 * width, 3 * width
+    small = width // heads + kernel * width + 9 * width  # scales of a head, taps and norms
+    layer = width * (networks + attention + convolution) + small
+    before, last = 0, 1
+    for each in channels:
+        before += 9 * last * each + each
+        last = each
+    before += channels[0] // 4 * last * width
+    behind = width * out + out + out * hidden_size
+    return audio.integer("num_hidden_layers") * layer + before + behind
+
+
 def _side(vision: ConfigKeys, key: str, *, default: int) -> int:
     """Return the side of a square that a file says as a number or as both sides.
 
@@ -107,7 +130,11 @@ def _side(vision: ConfigKeys, key: str, *, default: int) -> int:
 
 
 # By the `model_type` of the tower; those of other kinds are counted alike, small parts of them to a twentieth of a per cent.
-_TOWERS: Final[Mapping[str, Tower]] = {"pixtral": _pixtral, "internvl": _intern}
+_TOWERS: Final[Mapping[str, Tower]] = {
+    "pixtral": _pixtral,
+    "internvl": _intern,
+    "gemma4_audio": _conformer,
+}
 
 
 def _vision_parameters(vision: ConfigKeys, hidden_size: int) -> int | None:
