@@ -338,6 +338,27 @@ class AttentionDetails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertDetails:
+    """Say what experts have beside a router and their matrices.
+
+    Attributes:
+        shared_ffn_size: Width of the network that every token passes beside its experts; all shared experts.
+        shared_gate: Whether a token says how much of it it takes.
+        latent_size: Width to which tokens are projected before their experts, and back behind them.
+        router_bias: Whether the router has one number more for each expert.
+        expert_bias: Whether experts' matrices have biases.
+        extra_norms: Norms of a layer beside those before its parts.
+    """
+
+    shared_ffn_size: int = 0
+    shared_gate: bool = False
+    latent_size: int | None = None
+    router_bias: bool = False
+    expert_bias: bool = False
+    extra_norms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKind:
     """Say in what one kind of layer differs from what its model says; None is as the model says.
 
@@ -354,6 +375,7 @@ class LayerKind:
     window: int | None = None
     keys_are_values: bool | None = None
     attention_details: AttentionDetails | None = None
+    expert_details: ExpertDetails | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +408,31 @@ class LatentAttention:
     index_heads: int = 0
     index_dim: int = 0
     index_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedAttention:
+    """Hold the sizes of attention over shared and compressed keys (DeepSeek-V4, its report, section 2.3).
+
+    Attributes:
+        query_rank: Of compressed queries.
+        output_groups, output_rank: Groups of heads that are merged before the output, and the width of each merged.
+        window: Tokens that every layer sees as they are, the query's own included.
+        sparse_ratio, heavy_ratio: Tokens of a block that is compressed to one vector, where an index chooses among them
+            and where all are seen.
+        index_heads, index_dim: Heads that choose among compressed vectors, and their size.
+        index_entries: Compressed vectors that they choose at most.
+    """
+
+    query_rank: int
+    output_groups: int
+    output_rank: int
+    window: int
+    sparse_ratio: int
+    heavy_ratio: int
+    index_heads: int
+    index_dim: int
+    index_entries: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,27 +469,6 @@ class StateSpace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertDetails:
-    """Say what experts have beside a router and their matrices.
-
-    Attributes:
-        shared_ffn_size: Width of the network that every token passes beside its experts; all shared experts.
-        shared_gate: Whether a token says how much of it it takes.
-        latent_size: Width to which tokens are projected before their experts, and back behind them.
-        router_bias: Whether the router has one number more for each expert.
-        expert_bias: Whether experts' matrices have biases.
-        extra_norms: Norms of a layer beside those before its parts.
-    """
-
-    shared_ffn_size: int = 0
-    shared_gate: bool = False
-    latent_size: int | None = None
-    router_bias: bool = False
-    expert_bias: bool = False
-    extra_norms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerInputs:
     """Hold the sizes of what each layer is given of a token beside what the layer before it made (Gemma 3n and 4).
 
@@ -472,6 +498,8 @@ class ModelArchitecture:
         norms_per_part: Norms of a part; Gemma has one before and one behind it.
         vision_parameters: Parameters of what turns images and sound into tokens, which lies with the embedding.
         layer_inputs: What its layers are given of a token, from a table that lies with the embedding.
+        streams: Hidden states of a token that layers hand on side by side and mix (manifold-constrained
+            hyper-connections, Xie et al. 2025, arXiv:2512.24880); None where it is one.
         layer_kinds: Kinds of its layers by a name of one's own; None where all are alike.
         layer_runs: Its layers in their order, by the names of their kinds.
         hugging_face: Ids of the models that have it, in a sheet; nothing once it is looked up.
@@ -504,10 +532,12 @@ class ModelArchitecture:
     attention_details: AttentionDetails | None = None
     expert_details: ExpertDetails | None = None
     latent: LatentAttention | None = None
+    compressed: CompressedAttention | None = None
     linear: LinearAttention | None = None
     state_space: StateSpace | None = None
     vision_parameters: int | None = None
     layer_inputs: LayerInputs | None = None
+    streams: int | None = None
     layer_kinds: FrozenDict[str, LayerKind] | None = None
     layer_runs: tuple[LayerRun, ...] | None = None
     source: str = ""
@@ -529,6 +559,24 @@ class ModelArchitecture:
         return self.vocab_size * self.hidden_size
 
     @property
+    def handed_size(self) -> int:
+        """Return the width of what one layer hands on to the next of a token."""
+        return (self.streams or 1) * self.hidden_size
+
+    @property
+    def mixing_parameters(self) -> int:
+        """Return the parameters by which a part takes its input from the streams, and adds its output to them."""
+        if self.streams is None:
+            return 0
+        weights = (2 + self.streams) * self.streams  # in, out, and from each to each
+        return weights * (self.handed_size + 1) + 3  # with a bias each, and three scales
+
+    @property
+    def joining_parameters(self) -> int:
+        """Return the parameters that join the streams behind the last layer."""
+        return 0 if self.streams is None else self.streams * (self.handed_size + 1) + 1
+
+    @property
     def front_parameters(self) -> int:
         """Return the parameters that lie with the embedding: of towers, of a table of layers' inputs and its projection."""
         count = self.vision_parameters or 0
@@ -543,7 +591,7 @@ class ModelArchitecture:
 
         A tied language-model head owns no matrix; a scalar head (critic, reward) is one row.
         """
-        norm = self.hidden_size
+        norm = self.hidden_size + self.joining_parameters
         if head == "scalar":
             return norm + self.hidden_size
         return norm + (0 if self.tied_embeddings else self.embedding_parameters)

@@ -105,7 +105,7 @@ def layer_parameters(model: ModelArchitecture, cut: ModelCut = WHOLE_MODEL) -> i
     if cut.expert_width != cut.tp:
         alike = cut._replace(expert_tp=0)
         whole += expert_parameters(model, cut) - expert_parameters(model, alike)
-    return whole + norms * model.hidden_size
+    return whole + norms * model.hidden_size + len(parts) * model.mixing_parameters
 
 
 def expert_parameters(model: ModelArchitecture, cut: ModelCut = WHOLE_MODEL) -> int:

@@ -4,7 +4,16 @@ Its queries are its own; it projects and keeps no keys and values, and reads tho
 that has some.
 """
 
-from rlplan.models import Batch, Elementwise, Gemm, KeptBatch, ModelArchitecture, Operator, Operators, Shard
+from rlplan.models import (
+    Batch,
+    Elementwise,
+    Gemm,
+    KeptBatch,
+    ModelArchitecture,
+    Operator,
+    Operators,
+    Shard,
+)
 from rlplan.parts import grouped_attention
 from rlplan.parts.grouped_attention import q_heads, score_bytes, seen_by_all, value_dim
 

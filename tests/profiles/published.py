@@ -202,6 +202,9 @@ FAMILY_PARAMETERS = {
     "step-3.5-flash": 196_428_160_256 + 128_896 * 4_096 + 42 * 288,
     "gemma-4-e2b": 5_104_297_504,
     "gemma-4-e4b": 7_941_100_832,
+    # With biases of routers behind the hashed layers, which the class keeps as buffers.
+    "deepseek-v4-flash": 284_332_230_231 + 40 * 256,
+    "deepseek-v4-pro": 1_572_997_179_491 + 58 * 384,
 }
 
 # Billions of all and of a token's parameters, by the model's card or paper, and how far figures of so few digits may be
@@ -281,4 +284,5 @@ CARDS = {
     "glm-5.2": (744, 40, 0.02, "README of zai-org/GLM-5: 744B in total, 40B activated; GLM-5.2 has a quarter of its indices"),
     "mimo-v2-flash": (309, 15, 0.05, "README of XiaomiMiMo/MiMo-V2-Flash: 309B in total, 15B activated"),
     "step-3.5-flash": (196.81, 11, 0.05, "README of stepfun-ai/Step-3.5-Flash, section 4.1: 196.81B in total, about 11B activated"),
+    "deepseek-v4-flash": (284, 13, 0.05, "README of deepseek-ai/DeepSeek-V4-Flash: 284B in total, 13B activated"),
 }

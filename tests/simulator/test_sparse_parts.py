@@ -1,11 +1,15 @@
 """Attention of 2026's models that does not read all of its cache: what it weighs, keeps and computes, by published figure."""
 
-import pytest
+from dataclasses import replace
 
-from rlplan.models import Attention, Batch, Shard, layer_kinds
-from rlplan.parts import cached_sequence, num_parameters, read_bytes
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplan.models import Attention, Batch, KeptBatch, Shard, layer_kinds
+from rlplan.parts import attention_core, cached_sequence, num_parameters, read_bytes
 from rlplan.profiles.catalog import load_model
-from rlplan.simulator.model import flops_of, layer_operators
+from rlplan.simulator.model import flops_of, layer_activation_bytes, layer_operators
 
 
 def kind_of(model, attention):
@@ -35,6 +39,14 @@ def attends(kind, batch):
     return {op.name: op for op in found if isinstance(op, Attention)}
 
 
+def step_flops(name, cached):
+    """Return the operations of a token in all layers."""
+    batch = step(cached)
+    return layer_kinds(load_model(name)).total(
+        lambda kind: flops_of(layer_operators(kind, Shard(), batch))
+    )
+
+
 def test_a_layer_that_takes_another_s_index_attends_to_as_much_without_one():
     own = kind_of("glm-5.2", "sparse-latent-attention")
     shared = kind_of("glm-5.2", "shared-index-latent-attention")
@@ -48,14 +60,9 @@ def test_a_layer_that_takes_another_s_index_attends_to_as_much_without_one():
 
 def test_sharing_indices_saves_the_published_operations_of_a_token_at_a_million_tokens():
     """2.9 times fewer of a token at a context of 1M (README of zai-org/GLM-5.2, IndexShare); layers here say 2.71."""
-
-    def flops(name):
-        batch = step(1_000_000)
-        return layer_kinds(load_model(name)).total(
-            lambda kind: flops_of(layer_operators(kind, Shard(), batch))
-        )
-
-    assert flops("glm-5.1") / flops("glm-5.2") == pytest.approx(2.9, rel=0.1)
+    assert step_flops("glm-5.1", 10**6) / step_flops("glm-5.2", 10**6) == pytest.approx(
+        2.9, rel=0.1
+    )
 
 
 def test_values_smaller_than_keys_make_cache_and_output_smaller():
@@ -84,7 +91,9 @@ def test_layers_with_a_window_have_heads_of_their_own_and_a_gate_for_each():
     ("name", "billions", "effective", "cached"),
     [("gemma-4-e2b", 5.1, 2.3, (12, 3, 1)), ("gemma-4-e4b", 8.0, 4.5, (20, 4, 2))],
 )
-def test_embeddings_of_layers_and_shared_caches_are_as_the_card_says(name, billions, effective, cached):
+def test_embeddings_of_layers_and_shared_caches_are_as_the_card_says(
+    name, billions, effective, cached
+):
     """Billions with and without the tables (cards of google/gemma-4-E2B and E4B: 2.3B effective, 5.1B with embeddings)."""
     model = load_model(name)
     assert num_parameters(model) / 1e9 == pytest.approx(billions, rel=0.01)
@@ -99,7 +108,8 @@ def test_embeddings_of_layers_and_shared_caches_are_as_the_card_says(name, billi
 
 def test_a_layer_without_a_cache_reads_that_of_another():
     kinds = {
-        (kind.attention, kind.window): kind for kind in layer_kinds(load_model("gemma-4-e2b")).models
+        (kind.attention, kind.window): kind
+        for kind in layer_kinds(load_model("gemma-4-e2b")).models
     }
     own, shared = (
         kinds[attention, None] for attention in ("grouped-attention", "shared-cache-attention")
@@ -108,3 +118,58 @@ def test_a_layer_without_a_cache_reads_that_of_another():
     assert read_bytes(shared, 1, 2, 9000) == read_bytes(own, 1, 2, 9000) == 2 * 9000 * 2 * 512
     assert attends(shared, step(700)) == attends(own, step(700))
     assert shared.ffn_size == 2 * own.ffn_size
+
+
+def test_compressed_caches_take_the_published_bytes_of_a_million_tokens():
+    """9.62 GiB of DeepSeek-V4-Pro in bf16, 8.7 times less than DeepSeek-V3.2 (vLLM's post on DeepSeek-V4)."""
+    kinds = layer_kinds(load_model("deepseek-v4-pro"))
+    tokens = 2**20
+    compressed = kinds.total(lambda kind: cached_sequence(kind, 1, 2, tokens).token_bytes * tokens)
+    assert compressed / 2**30 == pytest.approx(9.62, rel=1e-3)
+    assert held_bytes("deepseek-v3.2", tokens) / compressed == pytest.approx(8.7, rel=0.01)
+    # Windows and open blocks are a fiftieth of a per cent of it, however long a sequence is.
+    assert held_bytes("deepseek-v4-pro", tokens) == pytest.approx(compressed, rel=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "off"), [("deepseek-v4-pro", 0.27, 0.05), ("deepseek-v4-flash", 0.10, 0.25)]
+)
+def test_compression_saves_the_published_operations_of_a_token_at_a_million_tokens(
+    name, share, off
+):
+    """27 % and 10 % of DeepSeek-V3.2's at a context of 1M (DeepSeek-V4's report, abstract), which counts products of narrower formats for less."""
+    found = step_flops(name, 10**6) / step_flops("deepseek-v3.2", 10**6)
+    assert found == pytest.approx(share, rel=off)
+
+
+@given(query=st.integers(1, 400), cached=st.integers(0, 5000))
+def test_queries_see_the_window_and_all_or_some_blocks_before_them(query, cached):
+    for attention, most in (("compressed-attention", None), ("compressed-sparse-attention", 512)):
+        kind = kind_of("deepseek-v4-flash", attention)
+        ratio = 128 if most is None else 4
+        found = {op.name: op for op in attention_core(kind, 1, 1, query, cached)}
+        window = sum(min(128, cached + place) for place in range(1, query + 1))
+        blocks = sum(min(most or 10**9, (cached + place) / ratio) for place in range(1, query + 1))
+        for name, pairs in (("window attention", window), ("compressed attention", blocks)):
+            if name in found:
+                op = found[name]
+                seen = op.cached_tokens + (op.query_tokens + 1) / 2
+                rounding = op.batch * op.query_tokens
+                # Halves of a token's place are rounded, and the last piece may be shorter than the others.
+                assert op.batch * op.query_tokens * seen == pytest.approx(
+                    pairs, rel=0.05, abs=1.5 * rounding
+                )
+        assert ("compressed attention" in found) == (blocks / query >= 1)
+
+
+def test_four_streams_widen_what_layers_hand_on_and_keep():
+    model = load_model("deepseek-v4-flash")
+    plain = replace(model, streams=None)
+    assert model.handed_size == 4 * 4096
+    mixing = 2 * ((4 * 4 + 2 * 4) * (4 * 4096 + 1) + 3)
+    joining = 4 * (4 * 4096 + 1) + 1
+    assert num_parameters(model) - num_parameters(plain) == 43 * mixing + joining
+    held = KeptBatch(Shard(), sequences=1, sequence_tokens=1000, fused_attention=True)
+    kinds = (layer_kinds(each).models[0] for each in (model, plain))
+    four, one = (layer_activation_bytes(kind, held, "full") for kind in kinds)
+    assert (four, one) == (4 * 1000 * 4096 * 2, 1000 * 4096 * 2)

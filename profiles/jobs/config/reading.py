@@ -17,6 +17,7 @@ from rlplan.models import (
     CONFIG_FILE,
     NO_PART,
     AttentionDetails,
+    CompressedAttention,
     ExpertDetails,
     LatentAttention,
     LayerInputs,
@@ -55,6 +56,9 @@ class FamilyTraits:
         shared_experts: Key of the number of shared experts.
         beside_dense: Whether the dense network stays beside the experts, as a shared one.
         latent_attention: Whether keys and values are compressed.
+        compressed_attention: Whether heads share keys, and blocks of tokens are compressed (DeepSeek-V4).
+        hashed_layers: Key of the first layers whose tokens go to experts by their number, without a router's bias.
+        streams: Key of the hidden states that layers hand on side by side.
         others_attend: How layers attend that do not attend to everything.
         value_dim: Key of the size of a head's values, where that is another than its keys'.
         head_gate: Whether a number for each head gates the output.
@@ -95,6 +99,9 @@ class FamilyTraits:
     expert_bias: bool = False
     extra_norms: int = 0
     latent_attention: bool = False
+    compressed_attention: bool = False
+    hashed_layers: str | None = None
+    streams: str | None = None
     others_attend: Literal["sliding", "chunked", "linear"] | None = None
     value_dim: str | None = None
     head_gate: Saying = False
@@ -133,6 +140,8 @@ _ATTENTION: Final = {
     "sliding_attention": "sliding",
     "chunked_attention": "chunked",
     "linear_attention": "linear",
+    "compressed_sparse_attention": "compressed-sparse",
+    "heavily_compressed_attention": "compressed",
 }
 # Keys of every so manieth layer that has experts.
 _EXPERTS_EVERY: Final = (
@@ -216,9 +225,13 @@ def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Lay
         problem = "leaves no layer that has keys and values"
         raise config.error("num_kv_shared_layers", problem, allowed=f"less than {count}")
     dense = _dense_layers(config, count) if num_experts else frozenset()
+    hashed = _hashed_layers(config, traits, count)
     own = _own_sizes(config, attends)
     order = tuple(
-        name + (_SHARED_CACHE if layer >= shared else "") + (_DENSE if layer in dense else "")
+        name
+        + (_SHARED_CACHE if layer >= shared else "")
+        + (_HASHED if layer in hashed else "")
+        + (_DENSE if layer in dense else "")
         for layer, name in enumerate(attends)
     )
     kinds = {}
@@ -229,6 +242,9 @@ def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Lay
             wide = 2 if config.get("use_double_wide_mlp") else None
             ffn_size = wide and wide * config.integer(traits.dense_width)
             kind = replace(kind, attention="shared-cache-attention", ffn_size=ffn_size)
+        if _HASHED.strip() in words:
+            details = _expert_details(config, traits) or ExpertDetails()
+            kind = replace(kind, expert_details=replace(details, router_bias=False))
         dense_part = "dense-mlp" if _DENSE.strip() in words else None
         kinds[name] = replace(kind, feed_forward=dense_part)
     return Layers(FrozenDict(kinds), order)
@@ -237,6 +253,18 @@ def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Lay
 # Words of kinds' names: whose layers take keys and values of another, and those that have no experts where others have.
 _SHARED_CACHE: Final = " shared"
 _DENSE: Final = " dense"
+_HASHED: Final = " hashed"
+
+
+def _hashed_layers(config: ConfigKeys, traits: FamilyTraits, count: int) -> frozenset[int]:
+    """Return the layers whose tokens go to experts by their number (DeepSeek-V4, section 2.1)."""
+    if traits.hashed_layers is None:
+        return frozenset()
+    told = config.names("mlp_layer_types")
+    if told is None:
+        return frozenset(range(min(count, config.integer(traits.hashed_layers, default=3))))
+    _check_length(config, "mlp_layer_types", told)
+    return frozenset(layer for layer, network in enumerate(told) if network == "hash_moe")
 
 
 def num_layers(config: ConfigKeys) -> int:
@@ -284,6 +312,8 @@ def _attention(config: ConfigKeys, traits: FamilyTraits, count: int) -> tuple[st
     further = config.optional("num_nextn_predict_layers")
     if listed is not None and len(listed) == count + further:
         listed = listed[:count]  # layers that predict further tokens may be among them
+    if traits.compressed_attention:
+        listed = _compressions(config, listed, count)
     pattern = config.get("hybrid_layer_pattern")
     if listed is None and isinstance(pattern, list):
         listed = tuple("sliding_attention" if each else "full_attention" for each in pattern)
@@ -332,10 +362,59 @@ def _with_shared_indices(config: ConfigKeys, attends: tuple[str, ...]) -> tuple[
     return tuple(_SHARED_INDEX if index == "shared" else name for name, index in both)
 
 
+def _compressions(
+    config: ConfigKeys, listed: tuple[str, ...] | None, count: int
+) -> tuple[str, ...] | None:
+    """Return how DeepSeek-V4's layers attend: by name in newer files, by tokens of a block in published ones.
+
+    Raises:
+        FileError: There are other blocks than the class knows.
+    """
+    ratios = config.get("compress_ratios")
+    if listed is not None or ratios is None:
+        return listed
+    names = {
+        0: "sliding_attention",
+        _SPARSE_RATIO: "compressed_sparse_attention",
+        _HEAVY_RATIO: "heavily_compressed_attention",
+    }
+    if not isinstance(ratios, list) or not all(ratio in names for ratio in ratios):
+        allowed = f"{', '.join(map(str, names))} for each layer"
+        raise config.error(
+            "compress_ratios", "gives layers blocks that are not known", allowed=allowed
+        )
+    return tuple(names[ratio] for ratio in ratios[:count])
+
+
+def _compressed(config: ConfigKeys) -> CompressedAttention:
+    rates = config.get("compress_rates")
+    told = ConfigKeys(
+        config.file, rates if isinstance(rates, dict) else {}, inside="compress_rates"
+    )
+    return CompressedAttention(
+        query_rank=config.integer("q_lora_rank", least=1),
+        output_groups=config.integer("o_groups", least=1),
+        output_rank=config.integer("o_lora_rank", least=1),
+        window=config.integer("sliding_window", least=1),
+        sparse_ratio=told.integer("compressed_sparse_attention", default=_SPARSE_RATIO, least=1),
+        heavy_ratio=told.integer("heavily_compressed_attention", default=_HEAVY_RATIO, least=1),
+        index_heads=config.integer("index_n_heads", least=1),
+        index_dim=config.integer("index_head_dim", least=1),
+        index_entries=config.integer("index_topk", least=1),
+    )
+
+
+# Tokens of a block that DeepSeek-V4's configuration takes where a file is silent.
+_SPARSE_RATIO: Final = 4
+_HEAVY_RATIO: Final = 128
+
+
 def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> LayerKind:
     """Return in what a kind of attention differs from what the model says."""
     if name == "linear":
         return LayerKind(attention="linear-attention")
+    if name in ("compressed", "compressed-sparse"):
+        return LayerKind(attention=f"{name}-attention")
     if name == _SHARED_INDEX:
         return LayerKind(attention="shared-index-latent-attention")
     if name in ("sliding", "chunked"):
@@ -363,7 +442,9 @@ def _of_window(config: ConfigKeys, traits: FamilyTraits, window: int | None) -> 
         own = ConfigKeys(config.file, told, inside=traits.sliding_setting or "")
         heads = own.integer("num_attention_heads", default=heads)
         kv_heads = own.integer("num_attention_groups", default=kv_heads)
-        if own.integer("head_dim", default=config.integer("head_dim")) != config.integer("head_dim"):
+        if own.integer("head_dim", default=config.integer("head_dim")) != config.integer(
+            "head_dim"
+        ):
             raise own.error("head_dim", "is another than that of other layers, which is not known")
     if not kv_heads and traits.sliding_kv_times > 1:
         kv_heads = traits.sliding_kv_times * config.integer("num_key_value_heads")
@@ -376,7 +457,9 @@ def _of_window(config: ConfigKeys, traits: FamilyTraits, window: int | None) -> 
     head_dim = config.optional(traits.sliding_head_dim)
     return LayerKind(
         num_heads=None if heads == config.integer("num_attention_heads") else heads or None,
-        num_kv_heads=None if kv_heads == config.optional("num_key_value_heads") else kv_heads or None,
+        num_kv_heads=None
+        if kv_heads == config.optional("num_key_value_heads")
+        else kv_heads or None,
         head_dim=None if head_dim == config.optional("head_dim") else head_dim or None,
         window=window,
         attention_details=None if details == usual else details,
@@ -444,6 +527,7 @@ def _told_dense(config: ConfigKeys, told: Sequence[str], count: int) -> frozense
     """Return the dense layers of a file that names each layer's network; keys of which layers are then its source."""
     for key in ("first_k_dense_replace", "mlp_only_layers", *_EXPERTS_EVERY):
         config.get(key)
+    told = ["sparse" if network in ("moe", "hash_moe") else network for network in told]
     if len(told) != count or not set(told) <= {"dense", "sparse"}:
         allowed = f"dense or sparse for each of {count} layers"
         raise config.error("mlp_layer_types", "does not say each layer's network", allowed=allowed)
@@ -531,6 +615,11 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
     experts = _experts(config, traits)
     latent = _latent(config) if traits.latent_attention else None
     inputs = _layer_inputs(config)
+    shares_keys = traits.compressed_attention  # one vector for all heads is whole on every rank
+    if shares_keys and config.integer("num_key_value_heads", default=1) != 1:
+        raise config.error(
+            "num_key_value_heads", "is not the one that all heads share", allowed="1"
+        )
     if inputs and experts:
         problem = "beside experts is not known"
         raise config.error("hidden_size_per_layer_input", problem, allowed="0 beside experts")
@@ -542,7 +631,7 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         hidden_size=hidden,
         num_layers=num_layers(config),
         num_heads=heads,
-        num_kv_heads=config.integer("num_key_value_heads", default=heads),
+        num_kv_heads=heads if shares_keys else config.integer("num_key_value_heads", default=heads),
         head_dim=latent.nope_dim + latent.rope_dim if latent else own_width,
         ffn_size=_dense_width(config, traits, experts),
         vocab_size=config.integer("vocab_size"),
@@ -556,11 +645,13 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         moe_ffn_size=config.integer(traits.expert_width) if experts else 0,
         rope_theta=_rope_theta(config),
         norm_epsilon=_norm_epsilon(config),
-        attention=_attention_part(latent),
+        attention="shared-key-attention" if shares_keys else _attention_part(latent),
         norms_per_part=traits.norms_per_part,
         attention_details=_attention_details(config, traits),
         expert_details=_expert_details(config, traits) if experts else None,
         latent=latent,
+        compressed=_compressed(config) if shares_keys else None,
+        streams=config.optional(traits.streams) or None,
         vision_parameters=tower_parameters(config, hidden) if traits.vision else None,
         feed_forward="layer-input-mlp" if inputs else None,
         layer_inputs=inputs,
@@ -656,7 +747,11 @@ def _expert_details(config: ConfigKeys, traits: FamilyTraits) -> ExpertDetails |
 def _rope_theta(config: ConfigKeys) -> float:
     """Return the base of the rotary embedding; newer files hold it in `rope_parameters`, Step's have one a layer."""
     listed = config.get("rope_theta")
-    if isinstance(listed, list) and listed and all(isinstance(each, float | int) for each in listed):
+    if (
+        isinstance(listed, list)
+        and listed
+        and all(isinstance(each, float | int) for each in listed)
+    ):
         return float(max(listed))
     nested: Any = config.get("rope_parameters")
     if isinstance(nested, dict):
