@@ -25,10 +25,11 @@ _JOINED_BY_AN_MLP = ("glm4v", "glm4v_moe")
 class Tower(Protocol):
     """Count the parameters of a kind of tower to the unit, with what joins it to the text model."""
 
-    def __call__(self, vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    def __call__(self, tower: ConfigKeys, outer: ConfigKeys, hidden_size: int, /) -> int:
         """Return them.
 
         Args:
+            tower: Its own keys.
             outer: Keys of the whole file.
             hidden_size: Of the text model.
         """
@@ -106,10 +107,11 @@ def _conformer(audio: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
     small = width // heads + kernel * width + 9 * width  # scales of a head, taps and norms
     layer = width * (networks + attention + convolution) + small
     before, last = 0, 1
-    for each in channels:
+    sizes = [int(each) for each in channels]
+    for each in sizes:
         before += 9 * last * each + each
         last = each
-    before += channels[0] // 4 * last * width
+    before += sizes[0] // 4 * last * width
     behind = width * out + out + out * hidden_size
     return audio.integer("num_hidden_layers") * layer + before + behind
 
