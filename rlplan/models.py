@@ -436,6 +436,22 @@ class CompressedAttention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockIndex:
+    """Hold the sizes of what chooses blocks of the cache that grouped attention reads (MiniMax-M3).
+
+    Attributes:
+        heads, dim: Of the index, and their size; all share one key of a token.
+        block_tokens: Tokens of a block.
+        blocks: That a query attends to at most.
+    """
+
+    heads: int
+    dim: int
+    block_tokens: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAttention:
     """Hold the sizes of a gated delta network (Yang et al. 2024, arXiv:2412.06464): one state for each value head.
 
@@ -533,6 +549,7 @@ class ModelArchitecture:
     expert_details: ExpertDetails | None = None
     latent: LatentAttention | None = None
     compressed: CompressedAttention | None = None
+    block_index: BlockIndex | None = None
     linear: LinearAttention | None = None
     state_space: StateSpace | None = None
     vision_parameters: int | None = None

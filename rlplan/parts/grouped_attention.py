@@ -5,6 +5,8 @@ the output matrix by rows. Context parallelism is one all-gather of keys and val
 Where a window bounds what a query sees, work and cache are bounded by it; chunks (Llama 4) count as windows.
 """
 
+from collections.abc import Callable
+
 from rlplan.models import (
     FP32_BYTES,
     Attention,
@@ -21,6 +23,9 @@ from rlplan.models import (
 )
 
 NO_DETAILS = AttentionDetails()
+
+# What attends between the projections: of a model, a tensor-parallel size, sequences, query and cached tokens.
+Core = Callable[[ModelArchitecture, int, int, int, int], Operators]
 
 
 def q_heads(model: ModelArchitecture, tp: int) -> int:
@@ -65,6 +70,13 @@ def projected(model: ModelArchitecture, tp: int) -> int:
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
     """Return QKV, rotary embedding, attention and output, with the cache where there is one."""
+    return around(core, model, shard, batch, tokens)
+
+
+def around(
+    attends: Core, model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int
+) -> Operators:
+    """Return the operators around a core, which is between the projections, and that core."""
     q_size, kv_size = (heads(model, shard.tp) * model.head_dim for heads in (q_heads, kv_heads))
     both_sizes = cached_values_per_token(model, shard.tp)
     out_size = q_heads(model, shard.tp) * value_dim(model)
@@ -78,12 +90,14 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     found.append(Elementwise("rope", turned_bytes))
     if batch.cached_tokens:
         found.append(Elementwise("cache write", 2 * tokens * both_sizes * shard.value_bytes))
-    found += seen_by_all(model, shard, batch, tokens)
+    found += seen_by_all(attends, model, shard, batch, tokens)
     found.append(Gemm("attention output", tokens, out_size, model.hidden_size))
     return tuple(found)
 
 
-def seen_by_all(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
+def seen_by_all(
+    attends: Core, model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int
+) -> Operators:
     """Return the attention of a rank's queries, with what context-parallel ranks exchange for it."""
     query = -(-batch.sequence_tokens // shard.cp)
     # A context-parallel rank's queries see on average half of the tokens of the other ranks.
@@ -96,8 +110,8 @@ def seen_by_all(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: in
             "context exchange", "all_gather", tokens * widths * shard.value_bytes, "cp"
         )
         sizes = (batch.sequences, batch.sequence_tokens, batch.cached_tokens)
-        return (exchange, *core(model, shard.tp * shard.cp, *sizes))
-    own = core(model, shard.tp, batch.sequences, query, cached)
+        return (exchange, *attends(model, shard.tp * shard.cp, *sizes))
+    own = attends(model, shard.tp, batch.sequences, query, cached)
     if shard.cp == 1:
         return own
     kv_bytes = batch.tokens * both_sizes * shard.value_bytes
@@ -133,12 +147,19 @@ def windowed(window: int, query_tokens: int, cached: int) -> tuple[int, int, int
 
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of queries, keys, values, output, and one fp32 statistic a query or the scores."""
+    seen = min(batch.sequence_tokens, model.window or batch.sequence_tokens)
+    return kept_of(model, batch, seen, keeps_products=keeps_products)
+
+
+def kept_of(
+    model: ModelArchitecture, batch: KeptBatch, seen_tokens: int, *, keeps_products: bool
+) -> int:
+    """Return the bytes that are kept where a query sees at most so many tokens."""
     shard, own = batch.shard, q_heads(model, batch.shard.tp)
     heads = own + kv_heads(model, shard.tp)  # queries and keys, outputs and values
     both_dims = model.head_dim + value_dim(model)
     kept = batch.spread_tokens * heads * both_dims * shard.value_bytes
-    seen = min(batch.sequence_tokens, model.window or batch.sequence_tokens)
-    return kept + score_bytes(batch, own, seen, keeps_products=keeps_products)
+    return kept + score_bytes(batch, own, seen_tokens, keeps_products=keeps_products)
 
 
 def score_bytes(batch: KeptBatch, heads: int, seen_tokens: int, *, keeps_products: bool) -> int:

@@ -34,7 +34,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     if model.qk_norm:
         found.append(Elementwise("qk norm", turned_bytes))
     found.append(Elementwise("rope", turned_bytes))
-    found += seen_by_all(model, shard, batch, tokens)
+    found += seen_by_all(core, model, shard, batch, tokens)
     found.append(Gemm("attention output", tokens, outputs, model.hidden_size))
     return tuple(found)
 

@@ -205,6 +205,8 @@ FAMILY_PARAMETERS = {
     # With biases of routers behind the hashed layers, which the class keeps as buffers.
     "deepseek-v4-flash": 284_332_230_231 + 40 * 256,
     "deepseek-v4-pro": 1_572_997_179_491 + 58 * 384,
+    # With 57 x 128 biases of its routers, which the class keeps as buffers.
+    "minimax-m3": 427_040_132_864 + 57 * 128,
 }
 
 # Billions of all and of a token's parameters, by the model's card or paper, and how far figures of so few digits may be
@@ -281,8 +283,34 @@ CARDS = {
         0.02,
         "card of meta-llama/Llama-4-Maverick-17B-128E: 400B total, 17B activated",
     ),
-    "glm-5.2": (744, 40, 0.02, "README of zai-org/GLM-5: 744B in total, 40B activated; GLM-5.2 has a quarter of its indices"),
-    "mimo-v2-flash": (309, 15, 0.05, "README of XiaomiMiMo/MiMo-V2-Flash: 309B in total, 15B activated"),
-    "step-3.5-flash": (196.81, 11, 0.05, "README of stepfun-ai/Step-3.5-Flash, section 4.1: 196.81B in total, about 11B activated"),
-    "deepseek-v4-flash": (284, 13, 0.05, "README of deepseek-ai/DeepSeek-V4-Flash: 284B in total, 13B activated"),
+    "glm-5.2": (
+        744,
+        40,
+        0.02,
+        "README of zai-org/GLM-5: 744B in total, 40B activated; GLM-5.2 has a quarter of its indices",
+    ),
+    "mimo-v2-flash": (
+        309,
+        15,
+        0.05,
+        "README of XiaomiMiMo/MiMo-V2-Flash: 309B in total, 15B activated",
+    ),
+    "step-3.5-flash": (
+        196.81,
+        11,
+        0.05,
+        "README of stepfun-ai/Step-3.5-Flash, section 4.1: 196.81B in total, about 11B activated",
+    ),
+    "deepseek-v4-flash": (
+        284,
+        13,
+        0.05,
+        "README of deepseek-ai/DeepSeek-V4-Flash: 284B in total, 13B activated",
+    ),
+    "minimax-m3": (
+        428,
+        23,
+        0.05,
+        "README of MiniMaxAI/MiniMax-M3: ~428B parameters, ~23B activated",
+    ),
 }

@@ -310,7 +310,11 @@ def test_layers_of_glm_that_are_not_known_are_refused(tmp_path, change, field, w
     [
         {},
         {"indexer_types": None},
-        {"indexer_types": None, "index_topk_freq": 1, "index_topk_pattern": "FFF" + "SSSF" * 18 + "SSS"},
+        {
+            "indexer_types": None,
+            "index_topk_freq": 1,
+            "index_topk_pattern": "FFF" + "SSSF" * 18 + "SSS",
+        },
     ],
 )
 def test_whose_index_a_layer_takes_is_said_one_by_one_by_letters_or_every_so_many(tmp_path, change):

@@ -173,3 +173,18 @@ def test_four_streams_widen_what_layers_hand_on_and_keep():
     kinds = (layer_kinds(each).models[0] for each in (model, plain))
     four, one = (layer_activation_bytes(kind, held, "full") for kind in kinds)
     assert (four, one) == (4 * 1000 * 4096 * 2, 1000 * 4096 * 2)
+
+
+def test_blocks_of_the_cache_are_chosen_for_grouped_attention():
+    sparse, full = (
+        kind_of("minimax-m3", f"{part}-attention") for part in ("block-sparse", "grouped")
+    )
+    # Four KV heads of 128, and the key of the index; 16 blocks of 128 tokens.
+    assert cached_sequence(sparse, 1, 2, 10**6) == (2 * (2 * 4 * 128 + 128), 0)
+    assert cached_sequence(full, 1, 2, 10**6) == (2 * 2 * 4 * 128, 0)
+    assert read_bytes(sparse, 1, 2, 50_000) == 2 * (50_000 * 128 + 2048 * 2 * 4 * 128)
+    found = attends(sparse, step(50_000))
+    assert flops_of((found["index scores"],)) == pytest.approx(2 * 4 * 128 * 50_000, rel=0.01)
+    assert flops_of((found["attention"],)) == pytest.approx(4 * 64 * 128 * 2048, rel=0.01)
+    short = attends(sparse, step(2048))
+    assert short["attention"] == attends(full, step(2048))["attention"]

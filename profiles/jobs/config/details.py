@@ -4,6 +4,7 @@ from typing import Final
 
 from rlplan.models import (
     AttentionDetails,
+    BlockIndex,
     CompressedAttention,
     ExpertDetails,
     LatentAttention,
@@ -106,6 +107,28 @@ def layer_inputs_of(config: ConfigKeys) -> LayerInputs | None:
     size = config.optional("hidden_size_per_layer_input")
     rows = config.integer("vocab_size_per_layer_input", default=config.integer("vocab_size"))
     return LayerInputs(size=size, vocab_size=rows) if size else None
+
+
+def block_index_of(config: ConfigKeys) -> BlockIndex:
+    """Return the sizes of what chooses blocks of the cache; published files of MiniMax-M3 have them in one key."""
+    told = config.get("sparse_attention_config")
+    own = ConfigKeys(
+        config.file, told if isinstance(told, dict) else {}, inside="sparse_attention_config"
+    )
+    return BlockIndex(
+        heads=config.integer(
+            "index_n_heads", default=own.integer("sparse_num_index_heads", default=4), least=1
+        ),
+        dim=config.integer(
+            "index_head_dim", default=own.integer("sparse_index_dim", default=128), least=1
+        ),
+        block_tokens=config.integer(
+            "index_block_size", default=own.integer("sparse_block_size", default=128), least=1
+        ),
+        blocks=config.integer(
+            "index_topk_blocks", default=own.integer("sparse_topk_blocks", default=16), least=1
+        ),
+    )
 
 
 def linear_of(config: ConfigKeys) -> LinearAttention:

@@ -24,6 +24,7 @@ _ATTENTION: Final = {
     "sliding_attention": "sliding",
     "chunked_attention": "chunked",
     "linear_attention": "linear",
+    "minimax_m3_sparse": "block-sparse",
     "compressed_sparse_attention": "compressed-sparse",
     "heavily_compressed_attention": "compressed",
 }
@@ -198,6 +199,12 @@ def _attention(config: ConfigKeys, traits: FamilyTraits, count: int) -> tuple[st
     further = config.optional("num_nextn_predict_layers")
     if listed is not None and len(listed) == count + further:
         listed = listed[:count]  # layers that predict further tokens may be among them
+    blocks = config.get("sparse_attention_config")
+    if listed is None and isinstance(blocks, dict) and blocks.get("use_sparse_attention", True):
+        freq = blocks.get("sparse_attention_freq")
+        if not isinstance(freq, list):
+            raise config.error("sparse_attention_config", "says of no layer whether it is sparse")
+        listed = tuple("minimax_m3_sparse" if each else "full_attention" for each in freq)
     if traits.compressed_attention:
         listed = _compressions(config, listed, count)
     pattern = config.get("hybrid_layer_pattern")
@@ -276,7 +283,7 @@ def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> Laye
     """Return in what a kind of attention differs from what the model says."""
     if name == "linear":
         return LayerKind(attention="linear-attention")
-    if name in ("compressed", "compressed-sparse"):
+    if name in ("compressed", "compressed-sparse", "block-sparse"):
         return LayerKind(attention=f"{name}-attention")
     if name == _SHARED_INDEX:
         return LayerKind(attention="shared-index-latent-attention")

@@ -14,6 +14,7 @@ from rlplan.profiles.jobs.checks import architecture_fault
 from rlplan.profiles.jobs.config.details import (
     attention_details_of,
     attention_part,
+    block_index_of,
     compressed_of,
     expert_details_of,
     latent_of,
@@ -209,6 +210,7 @@ def _with_layers(
     parts = {kind.attention for kind in layers.kinds.values()}
     model = replace(
         model,
+        block_index=block_index_of(config) if "block-sparse-attention" in parts else None,
         linear=linear_of(config) if "linear-attention" in parts else None,
         state_space=state_space_of(config) if "state-space" in parts else None,
     )

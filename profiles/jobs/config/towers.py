@@ -116,6 +116,18 @@ def _conformer(audio: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
     return audio.integer("num_hidden_layers") * layer + before + behind
 
 
+def _minimax(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of MiniMax-M3's: biases throughout but of patches, which are projected one by one, then four together."""
+    width, inner = vision.integer("hidden_size"), vision.integer("intermediate_size")
+    layer = 4 * (width + 1) * width + (2 * width + 1) * inner + width + 4 * width
+    patch = vision.integer("patch_size", default=14, least=1)
+    patches = width * _CHANNELS * patch**2 * vision.integer("temporal_patch_size", default=2)
+    merged = vision.integer("spatial_merge_size", default=2) ** 2
+    between = outer.integer("projector_hidden_size", default=hidden_size)
+    joined = (width + 1 + merged * hidden_size + 1) * between + 2 * (between + 1) * hidden_size
+    return vision.integer("num_hidden_layers") * layer + patches + 2 * width + joined
+
+
 def _side(vision: ConfigKeys, key: str, *, default: int) -> int:
     """Return the side of a square that a file says as a number or as both sides.
 
@@ -136,6 +148,7 @@ _TOWERS: Final[Mapping[str, Tower]] = {
     "pixtral": _pixtral,
     "internvl": _intern,
     "gemma4_audio": _conformer,
+    "minimax_m3_vl": _minimax,
 }
 
 
