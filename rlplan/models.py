@@ -345,6 +345,7 @@ class ExpertDetails:
         shared_ffn_size: Width of the network that every token passes beside its experts; all shared experts.
         shared_gate: Whether a token says how much of it it takes.
         latent_size: Width to which tokens are projected before their experts, and back behind them.
+        latent_norm: Whether what experts give is normalised in that width before it is projected back.
         router_bias: Whether the router has one number more for each expert.
         expert_bias: Whether experts' matrices have biases.
         extra_norms: Norms of a layer beside those before its parts.
@@ -353,6 +354,7 @@ class ExpertDetails:
     shared_ffn_size: int = 0
     shared_gate: bool = False
     latent_size: int | None = None
+    latent_norm: bool = False
     router_bias: bool = False
     expert_bias: bool = False
     extra_norms: int = 0
@@ -457,6 +459,7 @@ class LinearAttention:
 
     Attributes:
         kernel: Tokens of the causal convolution before it.
+        full_gate: Whether one matrix makes the output's gate, not two through a head's width (Kimi delta attention).
     """
 
     key_heads: int
@@ -464,6 +467,7 @@ class LinearAttention:
     key_dim: int
     value_dim: int
     kernel: int
+    full_gate: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -514,6 +518,8 @@ class ModelArchitecture:
         norms_per_part: Norms of a part; Gemma has one before and one behind it.
         vision_parameters: Parameters of what turns images and sound into tokens, which lies with the embedding.
         layer_inputs: What its layers are given of a token, from a table that lies with the embedding.
+        block_layers: Layers of a block whose sum later parts choose among, beside what is summed up since (Kimi-K3's
+            residuals over blocks); None where all is one sum.
         streams: Hidden states of a token that layers hand on side by side and mix (manifold-constrained
             hyper-connections, Xie et al. 2025, arXiv:2512.24880); None where it is one.
         layer_kinds: Kinds of its layers by a name of one's own; None where all are alike.
@@ -554,6 +560,7 @@ class ModelArchitecture:
     state_space: StateSpace | None = None
     vision_parameters: int | None = None
     layer_inputs: LayerInputs | None = None
+    block_layers: int | None = None
     streams: int | None = None
     layer_kinds: FrozenDict[str, LayerKind] | None = None
     layer_runs: tuple[LayerRun, ...] | None = None
@@ -577,20 +584,23 @@ class ModelArchitecture:
 
     @property
     def handed_size(self) -> int:
-        """Return the width of what one layer hands on to the next of a token."""
-        return (self.streams or 1) * self.hidden_size
+        """Return the width of what one layer hands on to the next of a token: of blocks on average half of all."""
+        blocks = 0 if self.block_layers is None else -(-self.num_layers // self.block_layers)
+        return (self.streams or 1) * self.hidden_size + blocks * self.hidden_size // 2
 
     @property
     def mixing_parameters(self) -> int:
-        """Return the parameters by which a part takes its input from the streams, and adds its output to them."""
+        """Return the parameters by which a part takes its input from streams or blocks, and adds its output to streams."""
         if self.streams is None:
-            return 0
+            return self.joining_parameters
         weights = (2 + self.streams) * self.streams  # in, out, and from each to each
         return weights * (self.handed_size + 1) + 3  # with a bias each, and three scales
 
     @property
     def joining_parameters(self) -> int:
-        """Return the parameters that join the streams behind the last layer."""
+        """Return the parameters that join streams or blocks behind the last layer; of blocks a norm and a score."""
+        if self.block_layers is not None:
+            return 2 * self.hidden_size
         return 0 if self.streams is None else self.streams * (self.handed_size + 1) + 1
 
     @property

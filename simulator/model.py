@@ -131,6 +131,9 @@ def _residual(
     all and of the part's output. Where adapters are trained the weights' matrix is frozen.
     """
     streams = model.streams
+    if model.block_layers is not None:  # all blocks' sums are read with that of this one
+        rows = model.handed_size / model.hidden_size
+        return (Elementwise("blocks", (rows + 3) * row_bytes, kernels=2),)
     if streams is None:
         return (Elementwise("residual", 3 * row_bytes),)
     own = -(-tokens // shard.tp) if shard.splits_sequence else tokens

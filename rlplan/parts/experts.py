@@ -44,6 +44,7 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     count = model.num_experts * (model.hidden_size + (1 if details.router_bias else 0))
     count += model.hidden_size * (details.extra_norms + (1 if details.shared_gate else 0))
     count += 2 * model.hidden_size * (details.latent_size or 0)
+    count += input_size(model) if details.latent_norm else 0
     shared = matrices(model) * model.hidden_size * details.shared_ffn_size
     return count + -(-shared // tp) + expert_parameters(model, tp, ep)
 
@@ -117,6 +118,8 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     if details.latent_size:
         before += (Gemm("latent down", tokens, model.hidden_size, size),)
         behind = (Gemm("latent up", tokens, size, model.hidden_size),)
+        if details.latent_norm:
+            behind = (Elementwise("latent norm", 2 * tokens * size * shard.value_bytes), *behind)
     return (
         *before,
         Elementwise("dispatch", 2 * sorted_bytes, kernels=2, permutes=True),

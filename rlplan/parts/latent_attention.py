@@ -39,6 +39,8 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
         count = sizes.query_rank * (hidden + 1 + queries)
     count += hidden * (sizes.kv_rank + sizes.rope_dim) + sizes.kv_rank
     count += sizes.kv_rank * heads * (sizes.nope_dim + sizes.value_dim)
+    if _is_gated(model):
+        count += hidden * heads * sizes.value_dim
     return count + heads * sizes.value_dim * hidden
 
 
@@ -78,8 +80,17 @@ def around(
         num_bytes = batch.tokens * compressed * shard.value_bytes
         found.append(Collective("context exchange", "all_gather", num_bytes, "cp"))
     found += attends(model, shard.tp, batch.sequences, query, cached)
+    if _is_gated(model):
+        width = heads * sizes.value_dim
+        found.append(Gemm("output gate", tokens, model.hidden_size, width))
+        found.append(Elementwise("gated output", 3 * tokens * width * shard.value_bytes))
     found.append(Gemm("attention output", tokens, heads * sizes.value_dim, model.hidden_size))
     return tuple(found)
+
+
+def _is_gated(model: ModelArchitecture) -> bool:
+    """Tell whether a projection as wide as the output gates it (Kimi-K3)."""
+    return model.attention_details is not None and model.attention_details.output_gate
 
 
 def _made_keys(sizes: LatentAttention, heads: int, tokens: int) -> Gemm:
@@ -119,7 +130,8 @@ def kept_of(
     """Return the bytes that are kept where a query sees at most so many tokens."""
     sizes, own = sizes_of(model), q_heads(model, batch.shard.tp)
     compressed = batch.tokens * ((sizes.query_rank or 0) + sizes.kv_rank + sizes.rope_dim)
-    each = 2 * (sizes.nope_dim + sizes.rope_dim) + 2 * sizes.value_dim
+    outputs = 3 if _is_gated(model) else 2  # values, output and its gate
+    each = 2 * (sizes.nope_dim + sizes.rope_dim) + outputs * sizes.value_dim
     kept = (compressed + batch.spread_tokens * own * each) * batch.shard.value_bytes
     return kept + score_bytes(batch, own, seen_tokens, keeps_products=keeps_products)
 

@@ -207,6 +207,21 @@ FAMILY_PARAMETERS = {
     "deepseek-v4-pro": 1_572_997_179_491 + 58 * 384,
     # With 57 x 128 biases of its routers, which the class keeps as buffers.
     "minimax-m3": 427_040_132_864 + 57 * 128,
+    # As NeMo AutoModel builds it: embedding and head, delta attention, latent attention with a gate, one dense network,
+    # experts in half the width with shared ones, routers and their biases, norms, scores of blocks, tower.
+    "kimi-k3": 2 * 163_840 * 7_168
+    + 69 * (7_168 * (5 * 12_288 + 96 + 128) + 12_288 * (128 + 1 + 3 * 4) + 96 + 128)
+    + 24 * (7_168 * (1_536 + 576 + 2 * 12_288) + 1_536 * 18_433 + 512 + 512 * 96 * 256)
+    + 3 * 7_168 * 33_792
+    + 92 * (3 * (896 * 3_584 * 3_072 + 7_168 * 6_144) + 2 * 7_168 * 3_584 + 3_584 + 896 * 7_169)
+    + 93 * 6 * 7_168
+    + 3 * 7_168
+    + 27 * (4 * 1_024 * 1_536 + 2 * 1_024 * 4_096 + 2 * 1_024)
+    + 1_024 * (3 * 14**2 + 64**2 + 1)
+    + 4_096 * (4_096 + 7_168)
+    + 7_168,
+    # With 26 x 256 biases of its routers, which the class keeps as buffers.
+    "kimi-linear-48b-a3b": 49_122_675_072 + 26 * 256,
 }
 
 # Billions of all and of a token's parameters, by the model's card or paper, and how far figures of so few digits may be
@@ -312,5 +327,11 @@ CARDS = {
         23,
         0.05,
         "README of MiniMaxAI/MiniMax-M3: ~428B parameters, ~23B activated",
+    ),
+    "kimi-linear-48b-a3b": (
+        49.1,
+        3,
+        0.05,
+        "README of moonshotai/Kimi-Linear-48B-A3B-Instruct: 48B in total, 3B activated, embedding and head left out of the latter",
     ),
 }

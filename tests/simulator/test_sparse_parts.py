@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.models import Attention, Batch, KeptBatch, Shard, layer_kinds
-from rlplan.parts import attention_core, cached_sequence, num_parameters, read_bytes
+from rlplan.parts import (
+    attention_core,
+    cached_sequence,
+    layer_parameters,
+    num_parameters,
+    read_bytes,
+)
 from rlplan.profiles.catalog import load_model
 from rlplan.simulator.model import flops_of, layer_activation_bytes, layer_operators
 
@@ -188,3 +194,26 @@ def test_blocks_of_the_cache_are_chosen_for_grouped_attention():
     assert flops_of((found["attention"],)) == pytest.approx(4 * 64 * 128 * 2048, rel=0.01)
     short = attends(sparse, step(2048))
     assert short["attention"] == attends(full, step(2048))["attention"]
+
+
+def test_three_of_four_layers_of_kimi_keep_a_state_and_the_others_a_vector():
+    kinds = layer_kinds(load_model("kimi-k3"))
+    assert num_parameters(load_model("kimi-k3")) / 1e12 == pytest.approx(2.8, rel=0.01)
+    state = 96 * 128 * 128 * 4 + 3 * 3 * 96 * 128 * 2  # in fp32, and three tokens of convolutions
+    delta = kind_of("kimi-k3", "kimi-delta-attention")
+    assert cached_sequence(delta, 1, 2, 10**6) == (0, state)
+    assert cached_sequence(delta, 8, 2, 10**6) == (0, state // 8)
+    assert held_bytes("kimi-k3", 10**6) == 69 * state + 24 * 10**6 * 576 * 2
+    assert kinds.counts(0, 93) == (1, 68, 24)
+
+
+def test_heads_of_latent_attention_may_be_gated_and_blocks_of_layers_scored():
+    model = load_model("kimi-k3")
+    full = kind_of("kimi-k3", "latent-attention")
+    plain = replace(full, attention_details=None, block_layers=None)
+    scores = 2 * 2 * 7168  # a norm and a score of each part
+    assert layer_parameters(full) - layer_parameters(plain) == 7168 * 96 * 128 + scores
+    names = [op.name for op in layer_operators(full, Shard(), step(9))]
+    assert names.count("blocks") == 2
+    assert "residual" not in names
+    assert model.handed_size == 7168 * (1 + 8 / 2)

@@ -52,7 +52,7 @@ def attention_part(latent: LatentAttention | None) -> str:
 def attention_details_of(config: ConfigKeys, traits: FamilyTraits) -> AttentionDetails | None:
     """Return what attention has beside its projections; None where nothing."""
     details = AttentionDetails(
-        output_gate=traits.output_gate,
+        output_gate=config.said(traits.output_gate),
         head_gate=config.said(traits.head_gate),
         value_dim=config.optional(traits.value_dim) or None,
         output_bias=config.said(traits.output_bias),
@@ -75,7 +75,8 @@ def expert_details_of(config: ConfigKeys, traits: FamilyTraits) -> ExpertDetails
     details = ExpertDetails(
         shared_ffn_size=shared,
         shared_gate=traits.shared_gate,
-        latent_size=config.optional("moe_latent_size") or None,
+        latent_size=config.optional(traits.latent_width) or None,
+        latent_norm=config.said(traits.latent_norm),
         router_bias=config.said(traits.router_bias),
         expert_bias=traits.expert_bias,
         extra_norms=traits.extra_norms,
@@ -132,7 +133,23 @@ def block_index_of(config: ConfigKeys) -> BlockIndex:
 
 
 def linear_of(config: ConfigKeys) -> LinearAttention:
-    """Return the sizes of a gated delta network."""
+    """Return the sizes of a gated delta network, or of Kimi delta attention."""
+    told = config.get("linear_attn_config")
+    own = ConfigKeys(
+        config.file, told if isinstance(told, dict) else {}, inside="linear_attn_config"
+    )
+    heads = own.integer("num_heads", default=config.optional("linear_num_heads"))
+    if heads:
+        dim = own.integer("head_dim", default=config.optional("linear_head_dim"), least=1)
+        usual = config.integer("linear_conv_kernel_dim", default=4)
+        return LinearAttention(
+            key_heads=heads,
+            value_heads=heads,
+            key_dim=dim,
+            value_dim=dim,
+            kernel=own.integer("short_conv_kernel_size", default=usual),
+            full_gate=bool(own.get("use_full_rank_gate")),
+        )
     return LinearAttention(
         key_heads=config.integer("linear_num_key_heads"),
         value_heads=config.integer("linear_num_value_heads"),

@@ -195,21 +195,7 @@ def _check_length(config: ConfigKeys, key: str, order: Sequence[str]) -> None:
 
 
 def _attention(config: ConfigKeys, traits: FamilyTraits, count: int) -> tuple[str, ...]:
-    listed = config.names("layer_types")
-    further = config.optional("num_nextn_predict_layers")
-    if listed is not None and len(listed) == count + further:
-        listed = listed[:count]  # layers that predict further tokens may be among them
-    blocks = config.get("sparse_attention_config")
-    if listed is None and isinstance(blocks, dict) and blocks.get("use_sparse_attention", True):
-        freq = blocks.get("sparse_attention_freq")
-        if not isinstance(freq, list):
-            raise config.error("sparse_attention_config", "says of no layer whether it is sparse")
-        listed = tuple("minimax_m3_sparse" if each else "full_attention" for each in freq)
-    if traits.compressed_attention:
-        listed = _compressions(config, listed, count)
-    pattern = config.get("hybrid_layer_pattern")
-    if listed is None and isinstance(pattern, list):
-        listed = tuple("sliding_attention" if each else "full_attention" for each in pattern)
+    listed = _listed_attention(config, traits, count)
     key = traits.full_every_key
     every = config.integer(key, default=traits.full_every, least=1) if key else traits.full_every
     if traits.others_attend is None and listed is None:
@@ -223,6 +209,59 @@ def _attention(config: ConfigKeys, traits: FamilyTraits, count: int) -> tuple[st
         return tuple(_ATTENTION[name] for name in listed)
     others = traits.others_attend or "full"
     return tuple("full" if (layer + 1) % every == 0 else others for layer in range(count))
+
+
+def _listed_attention(
+    config: ConfigKeys, traits: FamilyTraits, count: int
+) -> tuple[str, ...] | None:
+    """Return how layers attend where a file says it one by one, in whichever words; None where it does not."""
+    listed = config.names("layer_types")
+    if listed is not None:
+        further = config.optional("num_nextn_predict_layers")  # which may be among them
+        listed = listed[:count] if len(listed) == count + further else listed
+    pattern = config.get("hybrid_layer_pattern")
+    if listed is None and isinstance(pattern, list):
+        listed = tuple("sliding_attention" if each else "full_attention" for each in pattern)
+    if listed is None:
+        listed = _delta_layers(config, count) or _block_layers(config)
+    return _compressions(config, listed, count) if traits.compressed_attention else listed
+
+
+def _block_layers(config: ConfigKeys) -> tuple[str, ...] | None:
+    """Return how layers attend of a published file of MiniMax-M3; None of others.
+
+    Raises:
+        FileError: It says of no layer whether its index chooses.
+    """
+    blocks = config.get("sparse_attention_config")
+    if not isinstance(blocks, dict) or not blocks.get("use_sparse_attention", True):
+        return None
+    sparse = blocks.get("sparse_attention_freq")
+    if not isinstance(sparse, list):
+        problem = "does not say of each layer whether it is sparse"
+        allowed = "sparse_attention_freq, a list of 0 and 1"
+        raise config.error("sparse_attention_config", problem, allowed=allowed)
+    return tuple("minimax_m3_sparse" if each else "full_attention" for each in sparse)
+
+
+def _delta_layers(config: ConfigKeys, count: int) -> tuple[str, ...] | None:
+    """Return how layers attend of a file that counts those with Kimi delta attention from 1; None of others.
+
+    Raises:
+        FileError: It does not count all layers once.
+    """
+    told = config.get("linear_attn_config")
+    if not isinstance(told, dict):
+        return None
+    delta, full = told.get("kda_layers"), told.get("full_attn_layers")
+    if not isinstance(delta, list) or not isinstance(full, list):
+        delta, full = [], []
+    if sorted([*delta, *full]) != list(range(1, count + 1)):
+        allowed = f"kda_layers and full_attn_layers, each of {count} layers in one of them"
+        raise config.error("linear_attn_config", "does not count all layers", allowed=allowed)
+    return tuple(
+        "linear_attention" if layer in delta else "full_attention" for layer in range(1, count + 1)
+    )
 
 
 _SHARED_INDEX: Final = "shared-index"
@@ -282,7 +321,7 @@ def _compressions(
 def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> LayerKind:
     """Return in what a kind of attention differs from what the model says."""
     if name == "linear":
-        return LayerKind(attention="linear-attention")
+        return LayerKind(attention=traits.linear_part)
     if name in ("compressed", "compressed-sparse", "block-sparse"):
         return LayerKind(attention=f"{name}-attention")
     if name == _SHARED_INDEX:

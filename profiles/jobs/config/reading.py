@@ -145,6 +145,7 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         expert_details=expert_details_of(config, traits) if experts else None,
         latent=latent,
         compressed=compressed_of(config) if shares_keys else None,
+        block_layers=config.optional(traits.blocks) or None,
         streams=config.optional(traits.streams) or None,
         vision_parameters=tower_parameters(config, hidden) if traits.vision else None,
         feed_forward="layer-input-mlp" if inputs else None,
@@ -211,7 +212,7 @@ def _with_layers(
     model = replace(
         model,
         block_index=block_index_of(config) if "block-sparse-attention" in parts else None,
-        linear=linear_of(config) if "linear-attention" in parts else None,
+        linear=linear_of(config) if parts & {"linear-attention", "kimi-delta-attention"} else None,
         state_space=state_space_of(config) if "state-space" in parts else None,
     )
     return _of_kinds(model, layers)

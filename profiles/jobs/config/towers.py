@@ -128,6 +128,20 @@ def _minimax(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
     return vision.integer("num_hidden_layers") * layer + patches + 2 * width + joined
 
 
+def _moon(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of Kimi-K3's: no biases, attention of a width of its own, one scale a norm, learned positions of a grid."""
+    del outer
+    width, inner = vision.integer("vt_hidden_size"), vision.integer("vt_intermediate_size")
+    attention = 4 * width * vision.integer("qkv_hidden_size", default=width)
+    layer = attention + 2 * width * inner + 2 * width
+    patch = vision.integer("patch_size", default=14, least=1)
+    places = vision.integer("init_pos_emb_height") * vision.integer("init_pos_emb_width")
+    patches = width * _CHANNELS * patch**2 + places * width + width
+    together = width * _merged(vision, width)
+    joined = together * (together + hidden_size) + hidden_size
+    return vision.integer("vt_num_hidden_layers") * layer + patches + joined
+
+
 def _side(vision: ConfigKeys, key: str, *, default: int) -> int:
     """Return the side of a square that a file says as a number or as both sides.
 
@@ -149,6 +163,7 @@ _TOWERS: Final[Mapping[str, Tower]] = {
     "internvl": _intern,
     "gemma4_audio": _conformer,
     "minimax_m3_vl": _minimax,
+    "kimi_k3": _moon,
 }
 
 
@@ -197,14 +212,19 @@ def _grid(vision: ConfigKeys, patch: int) -> int:
     return vision.optional("init_pos_emb_height") * vision.optional("init_pos_emb_width")
 
 
-def _joined(vision: ConfigKeys, width: int, hidden_size: int) -> int:
-    merged = vision.integer("spatial_merge_size", default=1) ** 2
+def _merged(vision: ConfigKeys, width: int) -> int:
+    """Return the patches that lie together in one token."""
     kernel = vision.get("merge_kernel_size")
-    if isinstance(kernel, list):
-        sides = [side for side in kernel if isinstance(side, int) and 0 < side < width]
-        if len(sides) != len(kernel):
-            raise vision.error("merge_kernel_size", "must be a list of sides in patches")
-        merged = math.prod(sides)
+    if not isinstance(kernel, list):
+        return vision.integer("spatial_merge_size", default=1) ** 2
+    sides = [side for side in kernel if isinstance(side, int) and 0 < side < width]
+    if len(sides) != len(kernel):
+        raise vision.error("merge_kernel_size", "must be a list of sides in patches")
+    return math.prod(sides)
+
+
+def _joined(vision: ConfigKeys, width: int, hidden_size: int) -> int:
+    merged = _merged(vision, width)
     if vision.get("projector_input_dim") is not None:
         between, inner = vision.integer("projector_input_dim"), vision.integer("intermediate_size")
         return inner * between + between * between + between * hidden_size

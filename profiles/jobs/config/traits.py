@@ -28,13 +28,17 @@ class FamilyTraits:
         experts: Key of the number of experts; None where there are none.
         experts_chosen: Key of the experts that a token goes to.
         expert_width, dense_width: Keys of the inner widths.
+        latent_width: Key of the width to which tokens are projected before experts.
+        latent_norm: Whether what experts give is normalised in that width.
         shared_width: Key of the shared experts' width; with `shared_experts` one expert's is taken so often.
         shared_experts: Key of the number of shared experts.
         beside_dense: Whether the dense network stays beside the experts, as a shared one.
         latent_attention: Whether keys and values are compressed.
         compressed_attention: Whether heads share keys, and blocks of tokens are compressed (DeepSeek-V4).
         hashed_layers: Key of the first layers whose tokens go to experts by their number, without a router's bias.
+        blocks: Key of the layers of a block whose sum later parts choose among.
         streams: Key of the hidden states that layers hand on side by side.
+        linear_part: The part of layers of linear attention.
         others_attend: How layers attend that do not attend to everything.
         value_dim: Key of the size of a head's values, where that is another than its keys'.
         head_gate: Whether a number for each head gates the output.
@@ -59,7 +63,7 @@ class FamilyTraits:
     output_bias: Saying = False
     qk_norm: Saying = False
     wide_norm: bool = False
-    output_gate: bool = False
+    output_gate: Saying = False
     sinks: bool = False
     norms_per_part: int | None = None
     gated_mlp: bool = True
@@ -67,6 +71,8 @@ class FamilyTraits:
     experts_chosen: str = "num_experts_per_tok"
     expert_width: str = "moe_intermediate_size"
     dense_width: str = "intermediate_size"
+    latent_width: str = "moe_latent_size"
+    latent_norm: Saying = False
     shared_width: str | None = None
     shared_experts: str | None = None
     beside_dense: bool = False
@@ -77,7 +83,9 @@ class FamilyTraits:
     latent_attention: bool = False
     compressed_attention: bool = False
     hashed_layers: str | None = None
+    blocks: str | None = None
     streams: str | None = None
+    linear_part: str = "linear-attention"
     others_attend: Literal["sliding", "chunked", "linear"] | None = None
     value_dim: str | None = None
     head_gate: Saying = False
