@@ -22,6 +22,7 @@ from rlplan.profiles.jobs.config.details import (
     linear_of,
     state_space_of,
 )
+from rlplan.profiles.jobs.config.hub import cached_name
 from rlplan.profiles.jobs.config.keys import ConfigKeys
 from rlplan.profiles.jobs.config.layers import Layers, layers_of, num_layers, single_parts
 from rlplan.profiles.jobs.config.towers import tower_parameters
@@ -62,7 +63,7 @@ def read_hf_config(path: Path) -> ModelArchitecture:
     family, traits = _family(config)
     config.defaults, config.renamed = traits.defaults, traits.renamed
     model = _with_layers(_sizes(config, traits, family), config, traits)
-    folder = file.resolve().parent.name
+    folder = cached_name(file) or file.resolve().parent.name
     model = replace(
         model,
         name=folder if file.name == CONFIG_FILE else file.stem,
