@@ -349,6 +349,8 @@ class ExpertDetails:
         router_bias: Whether the router has one number more for each expert.
         expert_bias: Whether experts' matrices have biases.
         extra_norms: Norms of a layer beside those before its parts.
+        idle_experts: That the router may choose too, and that hand a token on as it is (LongCat-Flash,
+            arXiv:2509.01322, section 2.1).
     """
 
     shared_ffn_size: int = 0
@@ -358,6 +360,7 @@ class ExpertDetails:
     router_bias: bool = False
     expert_bias: bool = False
     extra_norms: int = 0
+    idle_experts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

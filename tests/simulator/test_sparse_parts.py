@@ -10,10 +10,12 @@ from rlplan.models import Attention, Batch, KeptBatch, Shard, layer_kinds
 from rlplan.parts import (
     attention_core,
     cached_sequence,
+    expert_parameters,
     layer_parameters,
     num_parameters,
     read_bytes,
 )
+from rlplan.parts.experts import computed_per_token
 from rlplan.profiles.catalog import load_model
 from rlplan.simulator.model import flops_of, layer_activation_bytes, layer_operators
 
@@ -217,3 +219,18 @@ def test_heads_of_latent_attention_may_be_gated_and_blocks_of_layers_scored():
     assert names.count("blocks") == 2
     assert "residual" not in names
     assert model.handed_size == 7168 * (1 + 8 / 2)
+
+
+def test_experts_that_compute_nothing_leave_a_third_of_a_token_s_out():
+    """560B, of which a token has 27B on average (README of meituan-longcat/LongCat-Flash-Chat)."""
+    model = load_model("longcat-flash")
+    with_experts = next(k for k in layer_kinds(model).models if k.feed_forward_part == "experts")
+    assert computed_per_token(with_experts) == 8  # of 12 that are chosen among 512 and 256
+    held = layer_kinds(model).total(expert_parameters)
+    used = num_parameters(model) - held * (1 - 8 / 512)
+    assert num_parameters(model) / 1e9 == pytest.approx(560, rel=0.01)
+    assert used / 1e9 == pytest.approx(27, rel=0.05)
+    router = next(
+        op for op in layer_operators(with_experts, Shard(), step(9)) if op.name == "router"
+    )
+    assert router.n == 768

@@ -80,6 +80,7 @@ def expert_details_of(config: ConfigKeys, traits: FamilyTraits) -> ExpertDetails
         router_bias=config.said(traits.router_bias),
         expert_bias=traits.expert_bias,
         extra_norms=traits.extra_norms,
+        idle_experts=config.optional(traits.idle_experts),
     )
     return None if details == ExpertDetails() else details
 

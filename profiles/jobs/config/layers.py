@@ -154,6 +154,21 @@ def _hashed_layers(config: ConfigKeys, traits: FamilyTraits, count: int) -> froz
     return frozenset(layer for layer, network in enumerate(told) if network == "hash_moe")
 
 
+def write_pairs_out(config: ConfigKeys, key: str) -> None:
+    """Give a file whose layers are two of ours each (LongCat-Flash) what says so of one by one.
+
+    Two attentions and two dense networks of a layer follow each other; its experts compute beside the first network.
+
+    Raises:
+        FileError: There are no layers.
+    """
+    pairs = config.integer(key, least=1)
+    if pairs > MOST_LAYERS:
+        raise config.error(key, "is more than any model has", allowed=f"at most {MOST_LAYERS:,}")
+    told = {"num_hidden_layers": 2 * pairs, "mlp_layer_types": ["sparse", "dense"] * pairs}
+    config.data = {**config.data, **told}
+
+
 def num_layers(config: ConfigKeys) -> int:
     """Return the number of layers; newer files of Nemotron-H leave it to their list.
 

@@ -24,7 +24,13 @@ from rlplan.profiles.jobs.config.details import (
 )
 from rlplan.profiles.jobs.config.hub import cached_name
 from rlplan.profiles.jobs.config.keys import ConfigKeys
-from rlplan.profiles.jobs.config.layers import Layers, layers_of, num_layers, single_parts
+from rlplan.profiles.jobs.config.layers import (
+    Layers,
+    layers_of,
+    num_layers,
+    single_parts,
+    write_pairs_out,
+)
 from rlplan.profiles.jobs.config.towers import tower_parameters
 from rlplan.profiles.jobs.config.traits import FamilyTraits, load_family
 from rlplan.profiles.sheets import sheet_names
@@ -62,6 +68,8 @@ def read_hf_config(path: Path) -> ModelArchitecture:
     config = ConfigKeys(file, read_json(dict, file))
     family, traits = _family(config)
     config.defaults, config.renamed = traits.defaults, traits.renamed
+    if traits.paired_layers:
+        write_pairs_out(config, traits.paired_layers)
     model = _with_layers(_sizes(config, traits, family), config, traits)
     folder = cached_name(file) or file.resolve().parent.name
     model = replace(

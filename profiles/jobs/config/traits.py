@@ -32,6 +32,7 @@ class FamilyTraits:
         latent_norm: Whether what experts give is normalised in that width.
         shared_width: Key of the shared experts' width; with `shared_experts` one expert's is taken so often.
         shared_experts: Key of the number of shared experts.
+        idle_experts: Key of experts that compute nothing.
         beside_dense: Whether the dense network stays beside the experts, as a shared one.
         latent_attention: Whether keys and values are compressed.
         compressed_attention: Whether heads share keys, and blocks of tokens are compressed (DeepSeek-V4).
@@ -49,6 +50,7 @@ class FamilyTraits:
         sliding_sinks: Whether their heads have sinks.
         sliding_setting: Key of what says their heads in files that have it together.
         full_every, full_every_key: Every so manieth layer attends to everything, where `layer_types` is silent.
+        paired_layers: Key of the number of layers that are two of ours each: one with experts, one without.
         single_parts: Whether a layer is one part, told by a pattern of letters or names.
         vision: Whether it takes images, or images and sound.
         defaults: What the configuration's class takes where the file is silent.
@@ -75,6 +77,7 @@ class FamilyTraits:
     latent_norm: Saying = False
     shared_width: str | None = None
     shared_experts: str | None = None
+    idle_experts: str | None = None
     beside_dense: bool = False
     shared_gate: bool = False
     router_bias: Saying = False
@@ -99,6 +102,7 @@ class FamilyTraits:
     sliding_setting: str | None = None
     full_every: int = 1
     full_every_key: str | None = None
+    paired_layers: str | None = None
     single_parts: bool = False
     vision: bool = False
     defaults: FrozenDict[str, int | float | bool] = FrozenDict()
