@@ -463,6 +463,7 @@ class LinearAttention:
     Attributes:
         kernel: Tokens of the causal convolution before it.
         full_gate: Whether one matrix makes the output's gate, not two through a head's width (Kimi delta attention).
+        full_forget: Whether one matrix makes how much is forgotten, not two through a head's width.
     """
 
     key_heads: int
@@ -471,6 +472,7 @@ class LinearAttention:
     value_dim: int
     kernel: int
     full_gate: bool = False
+    full_forget: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,11 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     del ep
     sizes, (keys, values, heads) = sizes_of(model), _widths(model, tp)
     projected = model.hidden_size * (2 * keys + values + heads)
-    forgotten = sizes.key_dim * (model.hidden_size + keys) + keys + heads  # with biases and rates
+    forgotten = keys + heads  # biases and rates
+    if sizes.full_forget:
+        forgotten += model.hidden_size * keys
+    else:
+        forgotten += sizes.key_dim * (model.hidden_size + keys)
     small = sizes.kernel * (2 * keys + values) + sizes.value_dim
     out = values * model.hidden_size
     return projected + forgotten + small + _gate_parameters(model, tp) + out
@@ -59,17 +63,17 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     sizes, (keys, values, heads) = sizes_of(model), _widths(model, shard.tp)
     convolved, value_bytes = 2 * keys + values, shard.value_bytes
     query = -(-batch.sequence_tokens // shard.cp)
-    narrow = sizes.key_dim + (0 if sizes.full_gate else sizes.value_dim)
-    wide = values if sizes.full_gate else 0
-    into = convolved + heads + narrow + wide
-    gate: Operators = ()
+    into = convolved + heads + (keys if sizes.full_forget else sizes.key_dim)
+    into += values if sizes.full_gate else sizes.value_dim
+    gates: Operators = ()
+    if not sizes.full_forget:
+        gates += (Gemm("forget gate", tokens, sizes.key_dim, keys),)
     if not sizes.full_gate:
-        gate = (Gemm("output gate", tokens, sizes.value_dim, values),)
+        gates += (Gemm("output gate", tokens, sizes.value_dim, values),)
     return (
         Gemm("linear attention in", tokens, model.hidden_size, into, matrices=6),
         Elementwise("convolution", 2 * tokens * convolved * value_bytes, kernels=3),
-        Gemm("forget gate", tokens, sizes.key_dim, keys),
-        *gate,
+        *gates,
         *core(model, shard.tp, batch.sequences, query, batch.cached_tokens),
         Elementwise("gated norm", 3 * tokens * values * value_bytes),
         Gemm("attention output", tokens, values, model.hidden_size),

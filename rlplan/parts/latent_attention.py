@@ -39,8 +39,7 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
         count = sizes.query_rank * (hidden + 1 + queries)
     count += hidden * (sizes.kv_rank + sizes.rope_dim) + sizes.kv_rank
     count += sizes.kv_rank * heads * (sizes.nope_dim + sizes.value_dim)
-    if _is_gated(model):
-        count += hidden * heads * sizes.value_dim
+    count += hidden * _gates(model, heads)
     return count + heads * sizes.value_dim * hidden
 
 
@@ -80,17 +79,21 @@ def around(
         num_bytes = batch.tokens * compressed * shard.value_bytes
         found.append(Collective("context exchange", "all_gather", num_bytes, "cp"))
     found += attends(model, shard.tp, batch.sequences, query, cached)
-    if _is_gated(model):
-        width = heads * sizes.value_dim
-        found.append(Gemm("output gate", tokens, model.hidden_size, width))
-        found.append(Elementwise("gated output", 3 * tokens * width * shard.value_bytes))
+    gates, width = _gates(model, heads), heads * sizes.value_dim
+    if gates:
+        found.append(Gemm("output gate", tokens, model.hidden_size, gates))
+        moved_bytes = tokens * (2 * width + gates) * shard.value_bytes
+        found.append(Elementwise("gated output", moved_bytes))
     found.append(Gemm("attention output", tokens, heads * sizes.value_dim, model.hidden_size))
     return tuple(found)
 
 
-def _is_gated(model: ModelArchitecture) -> bool:
-    """Tell whether a projection as wide as the output gates it (Kimi-K3)."""
-    return model.attention_details is not None and model.attention_details.output_gate
+def _gates(model: ModelArchitecture, heads: int) -> int:
+    """Return the numbers that gate a token's output: as many as it has (Kimi-K3), one a head (Ling-3.0), or none."""
+    details = model.attention_details
+    if details is None:
+        return 0
+    return heads * sizes_of(model).value_dim if details.output_gate else heads * details.head_gate
 
 
 def _made_keys(sizes: LatentAttention, heads: int, tokens: int) -> Gemm:
@@ -130,9 +133,9 @@ def kept_of(
     """Return the bytes that are kept where a query sees at most so many tokens."""
     sizes, own = sizes_of(model), q_heads(model, batch.shard.tp)
     compressed = batch.tokens * ((sizes.query_rank or 0) + sizes.kv_rank + sizes.rope_dim)
-    outputs = 3 if _is_gated(model) else 2  # values, output and its gate
-    each = 2 * (sizes.nope_dim + sizes.rope_dim) + outputs * sizes.value_dim
-    kept = (compressed + batch.spread_tokens * own * each) * batch.shard.value_bytes
+    each = 2 * (sizes.nope_dim + sizes.rope_dim) + 2 * sizes.value_dim
+    spread = batch.spread_tokens * (own * each + _gates(model, own))
+    kept = (compressed + spread) * batch.shard.value_bytes
     return kept + score_bytes(batch, own, seen_tokens, keeps_products=keeps_products)
 
 

@@ -224,6 +224,8 @@ FAMILY_PARAMETERS = {
     "kimi-linear-48b-a3b": 49_122_675_072 + 26 * 256,
     # Without the rows that the class has for experts that compute nothing, with 28 x 768 biases of its routers.
     "longcat-flash": 741_053_585_408 - 28 * 256 * 4_096 * 6_144 + 28 * 768,
+    # With 40 x 512 biases of its routers, which the class keeps as buffers.
+    "ling-3.0-flash": 124_414_191_072 + 40 * 512,
 }
 
 # Billions of all and of a token's parameters, by the model's card or paper, and how far figures of so few digits may be

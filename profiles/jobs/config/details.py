@@ -133,8 +133,12 @@ def block_index_of(config: ConfigKeys) -> BlockIndex:
     )
 
 
-def linear_of(config: ConfigKeys) -> LinearAttention:
-    """Return the sizes of a gated delta network, or of Kimi delta attention."""
+def linear_of(config: ConfigKeys, *, full: bool = False) -> LinearAttention:
+    """Return the sizes of a gated delta network, or of Kimi delta attention.
+
+    Args:
+        full: Whether both gates of the latter have one matrix each.
+    """
     told = config.get("linear_attn_config")
     own = ConfigKeys(
         config.file, told if isinstance(told, dict) else {}, inside="linear_attn_config"
@@ -149,7 +153,8 @@ def linear_of(config: ConfigKeys) -> LinearAttention:
             key_dim=dim,
             value_dim=dim,
             kernel=own.integer("short_conv_kernel_size", default=usual),
-            full_gate=bool(own.get("use_full_rank_gate")),
+            full_gate=full or bool(own.get("use_full_rank_gate")),
+            full_forget=full,
         )
     return LinearAttention(
         key_heads=config.integer("linear_num_key_heads"),

@@ -221,7 +221,9 @@ def _with_layers(
     model = replace(
         model,
         block_index=block_index_of(config) if "block-sparse-attention" in parts else None,
-        linear=linear_of(config) if parts & {"linear-attention", "kimi-delta-attention"} else None,
+        linear=linear_of(config, full=traits.full_gates)
+        if parts & {"linear-attention", "kimi-delta-attention"}
+        else None,
         state_space=state_space_of(config) if "state-space" in parts else None,
     )
     return _of_kinds(model, layers)

@@ -40,6 +40,7 @@ class FamilyTraits:
         blocks: Key of the layers of a block whose sum later parts choose among.
         streams: Key of the hidden states that layers hand on side by side.
         linear_part: The part of layers of linear attention.
+        full_gates: Whether gates of Kimi delta attention have one matrix each.
         others_attend: How layers attend that do not attend to everything.
         value_dim: Key of the size of a head's values, where that is another than its keys'.
         head_gate: Whether a number for each head gates the output.
@@ -89,6 +90,7 @@ class FamilyTraits:
     blocks: str | None = None
     streams: str | None = None
     linear_part: str = "linear-attention"
+    full_gates: bool = False
     others_attend: Literal["sliding", "chunked", "linear"] | None = None
     value_dim: str | None = None
     head_gate: Saying = False
