@@ -110,9 +110,9 @@ def test_a_job_names_a_model_of_the_cache_and_an_unknown_one_is_answered_with_th
 @pytest.mark.parametrize(
     ("named", "sheet"),
     [
-        ("/root/Qwen3-4B_torch_dist", "qwen3-4b"),
-        ("/root/GLM-4.5-355B-A32B", "glm-4.5"),
-        ("/root/GLM-4.5-Air-106B-A12B_torch_dist/", "glm-4.5-air"),
+        ("/data/Qwen3-4B_torch_dist", "qwen3-4b"),
+        ("/data/GLM-4.5-355B-A32B", "glm-4.5"),
+        ("/data/GLM-4.5-Air-106B-A12B_torch_dist/", "glm-4.5-air"),
         ("Qwen3-999B-A22B", None),
     ],
 )

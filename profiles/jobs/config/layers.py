@@ -370,8 +370,8 @@ def _of_window(config: ConfigKeys, traits: FamilyTraits, window: int | None) -> 
             "head_dim"
         ):
             raise own.error("head_dim", "is another than that of other layers, which is not known")
-    if not kv_heads and traits.sliding_kv_times > 1:
-        kv_heads = traits.sliding_kv_times * config.integer("num_key_value_heads")
+    if not kv_heads and traits.sliding_kv_factor > 1:
+        kv_heads = traits.sliding_kv_factor * config.integer("num_key_value_heads")
     usual = attention_details_of(config, traits) or AttentionDetails()
     details = replace(
         usual,

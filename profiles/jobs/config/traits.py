@@ -47,7 +47,7 @@ class FamilyTraits:
         window_before: Key of the tokens before a query that a window has, where a file counts them so.
         sliding_heads, sliding_kv_heads, sliding_head_dim, sliding_value_dim: Keys of what layers with a window have of
             their own.
-        sliding_kv_times: How many times the KV heads of others they have where the file is silent.
+        sliding_kv_factor: How many times the KV heads of others they have where the file is silent.
         sliding_sinks: Whether their heads have sinks.
         sliding_setting: Key of what says their heads in files that have it together.
         full_every, full_every_key: Every so manieth layer attends to everything, where `layer_types` is silent.
@@ -99,7 +99,7 @@ class FamilyTraits:
     sliding_kv_heads: str | None = None
     sliding_head_dim: str | None = None
     sliding_value_dim: str | None = None
-    sliding_kv_times: int = 1
+    sliding_kv_factor: int = 1
     sliding_sinks: Saying = False
     sliding_setting: str | None = None
     full_every: int = 1
