@@ -226,6 +226,8 @@ FAMILY_PARAMETERS = {
     "longcat-flash": 741_053_585_408 - 28 * 256 * 4_096 * 6_144 + 28 * 768,
     # With 40 x 512 biases of its routers, which the class keeps as buffers.
     "ling-3.0-flash": 124_414_191_072 + 40 * 512,
+    # With 42 x 288 biases of its routers, which the class keeps as buffers.
+    "step-3.7-flash": 198_937_133_056 + 42 * 288,
 }
 
 # Billions of all and of a token's parameters, by the model's card or paper, and how far figures of so few digits may be
@@ -337,5 +339,11 @@ CARDS = {
         3,
         0.05,
         "README of moonshotai/Kimi-Linear-48B-A3B-Instruct: 48B in total, 3B activated, embedding and head left out of the latter",
+    ),
+    "step-3.7-flash": (
+        198,
+        11,
+        0.1,
+        "card of stepfun-ai/Step-3.7-Flash: 198B in total; of the text model README of Step-3.5-Flash, about 11B activated",
     ),
 }

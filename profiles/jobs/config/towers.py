@@ -142,6 +142,24 @@ def _moon(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
     return vision.integer("vt_num_hidden_layers") * layer + patches + joined
 
 
+def _step(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of Step-3.7's: scales of both parts in each layer, learned positions, two convolutions that halve a side.
+
+    Published files call its width, layers and MLP otherwise than those that transformers 5 saves.
+    """
+    width = vision.integer("width", default=vision.optional("hidden_size"), least=1)
+    depth = vision.integer("layers", default=vision.optional("num_hidden_layers"), least=1)
+    ratio = vision.number("mlp_ratio", default=4.0)
+    inner = vision.integer("intermediate_size", default=int(width * ratio))
+    layer = 4 * (width + 1) * width + (2 * width + 1) * inner + width + 6 * width
+    patch = vision.integer("patch_size", default=14, least=1)
+    places = (vision.integer("image_size", least=1) // patch) ** 2
+    before = width * _CHANNELS * patch**2 + places * width + 2 * width
+    halved = 2 * width * (9 * width + 1) + 4 * width * (9 * 2 * width + 1)
+    joined = 4 * width * hidden_size + (hidden_size if outer.get("projector_bias") else 0)
+    return depth * layer + before + halved + joined
+
+
 def _side(vision: ConfigKeys, key: str, *, default: int) -> int:
     """Return the side of a square that a file says as a number or as both sides.
 
@@ -164,6 +182,8 @@ _TOWERS: Final[Mapping[str, Tower]] = {
     "gemma4_audio": _conformer,
     "minimax_m3_vl": _minimax,
     "kimi_k3": _moon,
+    "perception_encoder": _step,
+    "step3p5": _step,
 }
 
 
