@@ -305,6 +305,17 @@ def test_layers_of_glm_that_are_not_known_are_refused(tmp_path, change, field, w
     assert caught.value.field == field
 
 
+def test_ling_2_5_is_told_from_ling_3_by_what_bounds_its_gates(tmp_path):
+    config = CONFIGS["inclusionAI/Ling-3.0-Flash"]
+    names = {"linear_num_heads": None, "linear_head_dim": None, "linear_conv_kernel_dim": None}
+    published = config | names | {"head_dim": 128}
+    assert read_hf_config(written(tmp_path, published)) == read_hf_config(written(tmp_path, config))
+    older = published | {"kda_safe_gate": None, "kda_lower_bound": None}
+    with pytest.raises(FileError, match="Lightning attention") as caught:
+        read_hf_config(written(tmp_path, older))
+    assert caught.value.field == "kda_safe_gate"
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -137,16 +137,28 @@ def linear_of(config: ConfigKeys, *, full: bool = False) -> LinearAttention:
     """Return the sizes of a gated delta network, or of Kimi delta attention.
 
     Args:
-        full: Whether both gates of the latter have one matrix each.
+        full: Whether both gates of the latter have one matrix each, as Ling-3.0's have. Its files tell it from
+            Ling-2.5, which has Lightning attention under the same `model_type`, by bounds of a gate.
+
+    Raises:
+        FileError: A file of that `model_type` says no such bounds.
     """
     told = config.get("linear_attn_config")
+    if full and config.get("kda_safe_gate") is None and config.get("kda_lower_bound") is None:
+        problem = "is missing: Lightning attention, of Ling 2.5 and 2.6, is not known"
+        raise config.error("kda_safe_gate", problem, allowed="as files of Ling-3.0 have it")
     own = ConfigKeys(
         config.file, told if isinstance(told, dict) else {}, inside="linear_attn_config"
     )
-    heads = own.integer("num_heads", default=config.optional("linear_num_heads"))
+    # Published files of Ling-3.0 call them as those of all attention.
+    usual_heads, usual_dim = ("num_attention_heads", "head_dim") if full else (None, None)
+    heads = config.optional("linear_num_heads") or config.optional(usual_heads)
+    heads = own.integer("num_heads", default=heads)
     if heads:
-        dim = own.integer("head_dim", default=config.optional("linear_head_dim"), least=1)
-        usual = config.integer("linear_conv_kernel_dim", default=4)
+        dim = config.optional("linear_head_dim") or config.optional(usual_dim)
+        dim = own.integer("head_dim", default=dim, least=1)
+        usual = config.integer("short_conv_kernel_size", default=4)
+        usual = config.integer("linear_conv_kernel_dim", default=usual)
         return LinearAttention(
             key_heads=heads,
             value_heads=heads,
