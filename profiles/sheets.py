@@ -36,6 +36,7 @@ PARTS: Final[Mapping[Kind, DataPart]] = {
 }
 
 _ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
+_CACHED: Final = re.compile(r"(^|/)models--(?P<id>[^/]+)")
 _BETWEEN_WORDS: Final = re.compile(r"[._-]+")
 
 # What to do with a model that has no sheet.
@@ -124,7 +125,12 @@ def _sheet_of_words() -> FrozenDict[str, str]:
 
 
 def _words(name: str) -> str:
-    """Return the last part of a path in small letters, with one sign between its words."""
+    """Return the last part of a path in small letters, with one sign between its words.
+
+    In Hugging Face's cache the part that counts is the folder that is called after the id.
+    """
+    cached = _CACHED.search(name)
+    name = cached["id"].replace("--", "/") if cached else name
     return _BETWEEN_WORDS.sub("-", name.lower().rstrip("/").rpartition("/")[2])
 
 

@@ -317,6 +317,53 @@ NO_PART = "none"  # what a kind of layer names in place of a part that it does n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionDetails:
+    """Say what grouped attention has beside its projections.
+
+    Attributes:
+        output_gate: Whether the output is gated by a projection as wide as the queries.
+        head_gate: Whether it is gated by one number for each head.
+        output_bias: Whether the output matrix has biases.
+        sinks: Whether each head has a logit that takes attention away from all keys.
+        wide_norm: Whether queries and keys are normalised over all heads together.
+        value_dim: Of a head's values; None is that of its keys.
+    """
+
+    output_gate: bool = False
+    head_gate: bool = False
+    output_bias: bool = False
+    sinks: bool = False
+    wide_norm: bool = False
+    value_dim: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertDetails:
+    """Say what experts have beside a router and their matrices.
+
+    Attributes:
+        shared_ffn_size: Width of the network that every token passes beside its experts; all shared experts.
+        shared_gate: Whether a token says how much of it it takes.
+        latent_size: Width to which tokens are projected before their experts, and back behind them.
+        latent_norm: Whether what experts give is normalised in that width before it is projected back.
+        router_bias: Whether the router has one number more for each expert.
+        expert_bias: Whether experts' matrices have biases.
+        extra_norms: Norms of a layer beside those before its parts.
+        idle_experts: That the router may choose too, and that hand a token on as it is (LongCat-Flash,
+            arXiv:2509.01322, section 2.1).
+    """
+
+    shared_ffn_size: int = 0
+    shared_gate: bool = False
+    latent_size: int | None = None
+    latent_norm: bool = False
+    router_bias: bool = False
+    expert_bias: bool = False
+    extra_norms: int = 0
+    idle_experts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKind:
     """Say in what one kind of layer differs from what its model says; None is as the model says.
 
@@ -332,6 +379,8 @@ class LayerKind:
     ffn_size: int | None = None
     window: int | None = None
     keys_are_values: bool | None = None
+    attention_details: AttentionDetails | None = None
+    expert_details: ExpertDetails | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -367,11 +416,54 @@ class LatentAttention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedAttention:
+    """Hold the sizes of attention over shared and compressed keys (DeepSeek-V4, its report, section 2.3).
+
+    Attributes:
+        query_rank: Of compressed queries.
+        output_groups, output_rank: Groups of heads that are merged before the output, and the width of each merged.
+        window: Tokens that every layer sees as they are, the query's own included.
+        sparse_ratio, heavy_ratio: Tokens of a block that is compressed to one vector, where an index chooses among them
+            and where all are seen.
+        index_heads, index_dim: Heads that choose among compressed vectors, and their size.
+        index_entries: Compressed vectors that they choose at most.
+    """
+
+    query_rank: int
+    output_groups: int
+    output_rank: int
+    window: int
+    sparse_ratio: int
+    heavy_ratio: int
+    index_heads: int
+    index_dim: int
+    index_entries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockIndex:
+    """Hold the sizes of what chooses blocks of the cache that grouped attention reads (MiniMax-M3).
+
+    Attributes:
+        heads, dim: Of the index, and their size; all share one key of a token.
+        block_tokens: Tokens of a block.
+        blocks: That a query attends to at most.
+    """
+
+    heads: int
+    dim: int
+    block_tokens: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAttention:
     """Hold the sizes of a gated delta network (Yang et al. 2024, arXiv:2412.06464): one state for each value head.
 
     Attributes:
         kernel: Tokens of the causal convolution before it.
+        full_gate: Whether one matrix makes the output's gate, not two through a head's width (Kimi delta attention).
+        full_forget: Whether one matrix makes how much is forgotten, not two through a head's width.
     """
 
     key_heads: int
@@ -379,6 +471,8 @@ class LinearAttention:
     key_dim: int
     value_dim: int
     kernel: int
+    full_gate: bool = False
+    full_forget: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,41 +494,18 @@ class StateSpace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertDetails:
-    """Say what experts have beside a router and their matrices.
+class LayerInputs:
+    """Hold the sizes of what each layer is given of a token beside what the layer before it made (Gemma 3n and 4).
+
+    A table has so many numbers of each token for each layer; the token's embedding, projected, is added to them.
 
     Attributes:
-        shared_ffn_size: Width of the network that every token passes beside its experts; all shared experts.
-        shared_gate: Whether a token says how much of it it takes.
-        latent_size: Width to which tokens are projected before their experts, and back behind them.
-        router_bias: Whether the router has one number more for each expert.
-        expert_bias: Whether experts' matrices have biases.
-        extra_norms: Norms of a layer beside those before its parts.
+        size: Of one layer's input of a token.
+        vocab_size: Rows of the table.
     """
 
-    shared_ffn_size: int = 0
-    shared_gate: bool = False
-    latent_size: int | None = None
-    router_bias: bool = False
-    expert_bias: bool = False
-    extra_norms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionDetails:
-    """Say what grouped attention has beside its projections.
-
-    Attributes:
-        output_gate: Whether the output is gated by a projection as wide as the queries.
-        output_bias: Whether the output matrix has biases.
-        sinks: Whether each head has a logit that takes attention away from all keys.
-        wide_norm: Whether queries and keys are normalised over all heads together.
-    """
-
-    output_gate: bool = False
-    output_bias: bool = False
-    sinks: bool = False
-    wide_norm: bool = False
+    size: int
+    vocab_size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,6 +522,11 @@ class ModelArchitecture:
         keys_are_values: Whether one projection gives both.
         norms_per_part: Norms of a part; Gemma has one before and one behind it.
         vision_parameters: Parameters of what turns images and sound into tokens, which lies with the embedding.
+        layer_inputs: What its layers are given of a token, from a table that lies with the embedding.
+        block_layers: Layers of a block whose sum later parts choose among, beside what is summed up since (Kimi-K3's
+            residuals over blocks); None where all is one sum.
+        streams: Hidden states of a token that layers hand on side by side and mix (manifold-constrained
+            hyper-connections, Xie et al. 2025, arXiv:2512.24880); None where it is one.
         layer_kinds: Kinds of its layers by a name of one's own; None where all are alike.
         layer_runs: Its layers in their order, by the names of their kinds.
         hugging_face: Ids of the models that have it, in a sheet; nothing once it is looked up.
@@ -483,9 +559,14 @@ class ModelArchitecture:
     attention_details: AttentionDetails | None = None
     expert_details: ExpertDetails | None = None
     latent: LatentAttention | None = None
+    compressed: CompressedAttention | None = None
+    block_index: BlockIndex | None = None
     linear: LinearAttention | None = None
     state_space: StateSpace | None = None
     vision_parameters: int | None = None
+    layer_inputs: LayerInputs | None = None
+    block_layers: int | None = None
+    streams: int | None = None
     layer_kinds: FrozenDict[str, LayerKind] | None = None
     layer_runs: tuple[LayerRun, ...] | None = None
     source: str = ""
@@ -506,12 +587,43 @@ class ModelArchitecture:
         """Return the parameters of the token embedding."""
         return self.vocab_size * self.hidden_size
 
+    @property
+    def handed_size(self) -> int:
+        """Return the width of what one layer hands on to the next of a token: of blocks on average half of all."""
+        blocks = 0 if self.block_layers is None else -(-self.num_layers // self.block_layers)
+        return (self.streams or 1) * self.hidden_size + blocks * self.hidden_size // 2
+
+    @property
+    def mixing_parameters(self) -> int:
+        """Return the parameters by which a part takes its input from streams or blocks, and adds its output to streams."""
+        if self.streams is None:
+            return self.joining_parameters
+        weights = (2 + self.streams) * self.streams  # in, out, and from each to each
+        return weights * (self.handed_size + 1) + 3  # with a bias each, and three scales
+
+    @property
+    def joining_parameters(self) -> int:
+        """Return the parameters that join streams or blocks behind the last layer; of blocks a norm and a score."""
+        if self.block_layers is not None:
+            return 2 * self.hidden_size
+        return 0 if self.streams is None else self.streams * (self.handed_size + 1) + 1
+
+    @property
+    def front_parameters(self) -> int:
+        """Return the parameters that lie with the embedding: of towers, of a table of layers' inputs and its projection."""
+        count = self.vision_parameters or 0
+        inputs = self.layer_inputs
+        if inputs is not None:
+            width = self.num_layers * inputs.size
+            count += (inputs.vocab_size + self.hidden_size) * width + inputs.size
+        return count
+
     def head_parameters(self, head: Head) -> int:
         """Return the parameters after the last layer: final norm and output matrix.
 
         A tied language-model head owns no matrix; a scalar head (critic, reward) is one row.
         """
-        norm = self.hidden_size
+        norm = self.hidden_size + self.joining_parameters
         if head == "scalar":
             return norm + self.hidden_size
         return norm + (0 if self.tied_embeddings else self.embedding_parameters)

@@ -113,9 +113,33 @@ def layer_operators(
             *_enter(shard, row_bytes),
             *_adapted(part, model, own, shard, adapter),
             *_leave(shard, row_bytes),
-            Elementwise("residual", 3 * outside),
+            *_residual(model, shard, tokens, outside, adapter),
         )
     return tuple(operators)
+
+
+def _residual(
+    model: ModelArchitecture,
+    shard: Shard,
+    tokens: int,
+    row_bytes: float,
+    adapter: Adapter | None,
+) -> Operators:
+    """Return the adding of a part's output to what it came from.
+
+    Of several streams, weights are made from all of them; they are joined for the part's input, and each becomes a mix of
+    all and of the part's output. Where adapters are trained the weights' matrix is frozen.
+    """
+    streams = model.streams
+    if model.block_layers is not None:  # all blocks' sums are read with that of this one
+        rows = model.handed_size / model.hidden_size
+        return (Elementwise("blocks", (rows + 3) * row_bytes, kernels=2),)
+    if streams is None:
+        return (Elementwise("residual", 3 * row_bytes),)
+    own = -(-tokens // shard.tp) if shard.splits_sequence else tokens
+    weights = Gemm("stream weights", own, model.handed_size, (2 + streams) * streams)
+    mixed = Elementwise("streams", (3 * streams + 2) * row_bytes, kernels=2)
+    return (*((weights,) if adapter is None else frozen((weights,))), mixed)
 
 
 def _adapted(
@@ -149,7 +173,12 @@ def embedding_operators(model: ModelArchitecture, shard: Shard, batch: Batch) ->
     """Return the forward operators of the token embedding on the first pipeline stage."""
     tokens = -(-batch.tokens // shard.cp)
     row_bytes = tokens * model.hidden_size * shard.value_bytes
-    return (Elementwise("embedding", 2 * row_bytes), *_leave(shard, row_bytes))
+    found: Operators = (Elementwise("embedding", 2 * row_bytes), *_leave(shard, row_bytes))
+    if model.layer_inputs is None:
+        return found
+    width = model.num_layers * model.layer_inputs.size
+    read = Elementwise("layer inputs", 5 * tokens * width * shard.value_bytes, kernels=3)
+    return (*found, Gemm("layer inputs", tokens, model.hidden_size, width), read)
 
 
 def head_operators(
@@ -348,10 +377,10 @@ def shard_parameters(model: ModelArchitecture, head: Head, cut: ModelCut, stage:
     count = layers_parameters(model, layers, cut)
     if stage == 0:
         count += _vocabulary_parameters(model, cut.tp)
-        count += -(-(model.vision_parameters or 0) // cut.tp)
+        count += -(-model.front_parameters // cut.tp)
     if stage == cut.pp - 1:
         held = head == "lm" and (cut.pp > 1 or not model.tied_embeddings)
-        norm = model.hidden_size
+        norm = model.hidden_size + model.joining_parameters
         scores = model.head_parameters(head) - norm if head == "scalar" else 0
         count += norm + scores + (_vocabulary_parameters(model, cut.tp) if held else 0)
     return count
@@ -505,13 +534,13 @@ def layer_activation_bytes(model: ModelArchitecture, batch: KeptBatch, recompute
         return sum(layer_activation_bytes(model, batch, kind) for kind in ALTERNATING) // 2
     row = _row_bytes(model, batch)
     if recompute == "full":
-        return round(row)
+        return round(row * (model.streams or 1))
     keeps_products = recompute == "none"
     parts = _part_bytes(model, batch, keeps_products=keeps_products)
     if recompute == "experts" and model.feed_forward_part == "experts":
         parts[-1] = 0
-    rows = len(parts) * (2 if keeps_products else 1)
-    return round(rows * row + sum(parts))
+    own = row * (model.streams or 1)  # a part's input; what its norm makes is one row
+    return round(len(parts) * (own + (row if keeps_products else 0)) + sum(parts))
 
 
 @lru_cache(maxsize=65536)
@@ -523,7 +552,9 @@ def layer_peak_bytes(model: ModelArchitecture, batch: KeptBatch) -> int:
     gone when the next part's come.
     """
     row, parts = _row_bytes(model, batch), _part_bytes(model, batch, keeps_products=True)
-    return round((2 * len(parts) + GRADIENT_ROWS) * row + sum(parts) + max(parts))
+    streams = model.streams or 1
+    rows = len(parts) * (streams + 1) + GRADIENT_ROWS * streams
+    return round(rows * row + sum(parts) + max(parts))
 
 
 def _row_bytes(model: ModelArchitecture, batch: KeptBatch) -> float:

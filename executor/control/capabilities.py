@@ -33,9 +33,14 @@ SILENT = (
     "attention_details",
     "expert_details",
     "latent",
+    "compressed",
+    "block_index",
     "linear",
     "state_space",
     "vision_parameters",
+    "layer_inputs",
+    "block_layers",
+    "streams",
     "feed_forward",
 )
 PRECISIONS = ("fp32", "bf16")

@@ -457,7 +457,7 @@ def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[Role, 
             raise settings.refused_key(
                 run.model_keys[role],
                 f"no sheet is of the model {replaced}; name a known one by --model",
-                "a Hugging Face id of a known model, or a folder with its config.json",
+                "a Hugging Face id of a known model or of the local cache, or a folder with its config.json",
                 nearest_models(Path(replaced).name.lower()),
             )
         found[role] = sheet

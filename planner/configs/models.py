@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.profiles.catalog import model_names
+from rlplan.profiles.jobs.config.hub import cached_config
 from rlplan.profiles.sheets import canonical_name
 
 # Words of published names that say how a model was tuned or stored, or how large it is where its own name does not.
@@ -14,6 +15,9 @@ STORED: Final = ("bf16", "fp8", "fp16", "dequantized", "sft", "mixture")
 CHECKPOINT: Final = re.compile(
     r"(global_?|check_?point-?)?(step|iter)?[_-]?\d*([_-]?(merged|hf))?|actor|hugging_?face|hf|weights|latest"
 )
+# What converters write behind a model's name (slime's and Megatron's), and sizes that a name need not tell.
+CONVERTED: Final = re.compile(r"[_-](torch_dist|mcore|megatron|dcp)$", re.IGNORECASE)
+SIZES: Final = re.compile(r"(-\d+(\.\d+)?[bt])?-a\d+(\.\d+)?b$", re.IGNORECASE)
 CONFIG_JSON: Final = "config.json"
 
 
@@ -39,18 +43,21 @@ def sheet_of_model(published: str) -> str | None:
 def model_of(named: str) -> str | None:
     """Return the sheet of a model by its id or the last part of its path, or the path of its own config.json.
 
-    None where neither is known.
+    None where neither is known. An id that no sheet lists may be one of Hugging Face's cache on this machine.
     """
     path = Path(named).expanduser()
     if (path / CONFIG_JSON).is_file() or (path.suffix == ".json" and path.is_file()):
         return str(path)
     parts = [part for part in path.parts if not CHECKPOINT.fullmatch(part)]
-    last = parts[-1] if parts else path.name
+    last = CONVERTED.sub("", parts[-1] if parts else path.name)
     plain = "-".join(word for word in last.split("-") if word.lower() not in STORED)
-    for name in (named, last, plain):
+    for name in (named, last, plain, SIZES.sub("", plain)):
         known = canonical_name("models", name)
         if known in model_names():
             return known
+    cached = cached_config(named)
+    if cached is not None:
+        return str(cached)
     return _named_in_part(plain) if plain else None
 
 

@@ -28,6 +28,7 @@ from rlplan.profiles.jobs.checks import (
     check_roles,
     check_workload,
 )
+from rlplan.profiles.jobs.config.hub import cached_config
 from rlplan.profiles.jobs.config.reading import read_hf_config
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
 from rlplan.profiles.jobs.place import JobPlace, weights_of_models
@@ -509,10 +510,14 @@ def _architecture(
         raise place.error(field, problem, value=model)
     if model and path.exists():
         return read_hf_config(path)
+    cached = cached_config(model)
+    if cached is not None:
+        return read_hf_config(cached)
     near = nearest_models(model)
     raise place.error(
         field,
-        "is neither a known model, by name or Hugging Face id, nor the path of a Hugging Face config",
+        "is neither a known model, by name or Hugging Face id, nor the path of a Hugging Face config, nor an id in "
+        "the local Hugging Face cache",
         value=model,
         allowed=f"a known name or id, or the path of a folder with the model's {CONFIG_FILE}",
         nearest=next(iter(near), None),

@@ -105,7 +105,7 @@ def layer_parameters(model: ModelArchitecture, cut: ModelCut = WHOLE_MODEL) -> i
     if cut.expert_width != cut.tp:
         alike = cut._replace(expert_tp=0)
         whole += expert_parameters(model, cut) - expert_parameters(model, alike)
-    return whole + norms * model.hidden_size
+    return whole + norms * model.hidden_size + len(parts) * model.mixing_parameters
 
 
 def expert_parameters(model: ModelArchitecture, cut: ModelCut = WHOLE_MODEL) -> int:
@@ -121,7 +121,7 @@ def expert_parameters(model: ModelArchitecture, cut: ModelCut = WHOLE_MODEL) -> 
 @lru_cache(maxsize=1024)
 def num_parameters(model: ModelArchitecture, head: Head = "lm") -> int:
     """Return all parameters of a model with a language-model or a scalar head."""
-    ends = model.embedding_parameters + (model.vision_parameters or 0)
+    ends = model.embedding_parameters + model.front_parameters
     return ends + layer_kinds(model).total(layer_parameters) + model.head_parameters(head)
 
 

@@ -38,12 +38,20 @@ def input_size(model: ModelArchitecture) -> int:
     return details_of(model).latent_size or model.hidden_size
 
 
+def computed_per_token(model: ModelArchitecture) -> int:
+    """Return the experts of a token that compute, on average: any is as likely chosen as one that does not."""
+    every = model.num_experts + details_of(model).idle_experts
+    return max(1, round(model.experts_per_token * model.num_experts / every))
+
+
 def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     """Return the parameters of router and projections, which every rank has, of experts and of shared ones."""
     details = details_of(model)
-    count = model.num_experts * (model.hidden_size + (1 if details.router_bias else 0))
+    routed = model.num_experts + details.idle_experts
+    count = routed * (model.hidden_size + (1 if details.router_bias else 0))
     count += model.hidden_size * (details.extra_norms + (1 if details.shared_gate else 0))
     count += 2 * model.hidden_size * (details.latent_size or 0)
+    count += input_size(model) if details.latent_norm else 0
     shared = matrices(model) * model.hidden_size * details.shared_ffn_size
     return count + -(-shared // tp) + expert_parameters(model, tp, ep)
 
@@ -93,7 +101,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     """
     del batch
     details = details_of(model)
-    top_k, experts, size = model.experts_per_token, model.num_experts, input_size(model)
+    top_k, experts, size = computed_per_token(model), model.num_experts, input_size(model)
     # Ranks of a tensor-parallel group that cut no expert share out its tokens.
     own = -(-tokens * shard.expert_width // shard.tp)
     routed = own * shard.ep  # an expert's tokens come from all ranks of its group
@@ -109,7 +117,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     if shard.ep > 1:
         arriving = round(sorted_bytes * uneven)
         exchange = (Collective("expert exchange", "all_to_all", arriving, "ep", top_k, uneven),)
-    before: Operators = (Gemm("router", tokens, model.hidden_size, experts),)
+    before: Operators = (Gemm("router", tokens, model.hidden_size, experts + details.idle_experts),)
     behind: Operators = ()
     if details.shared_ffn_size:
         shared = -(-details.shared_ffn_size // shard.tp)
@@ -117,6 +125,8 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     if details.latent_size:
         before += (Gemm("latent down", tokens, model.hidden_size, size),)
         behind = (Gemm("latent up", tokens, size, model.hidden_size),)
+        if details.latent_norm:
+            behind = (Elementwise("latent norm", 2 * tokens * size * shard.value_bytes), *behind)
     return (
         *before,
         Elementwise("dispatch", 2 * sorted_bytes, kernels=2, permutes=True),
@@ -132,7 +142,7 @@ def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bo
     """Return the bytes of the experts' inner activations and of the tokens dispatched to them."""
     shard, tokens = batch.shard, batch.tokens
     own = -(-tokens * shard.expert_width // shard.tp)
-    routed, width = own * model.experts_per_token, -(-model.moe_ffn_size // shard.expert_width)
+    routed, width = own * computed_per_token(model), -(-model.moe_ffn_size // shard.expert_width)
     tensors = inner_tensors(model, keeps_products=keeps_products)
     shared = tokens * tensors * -(-details_of(model).shared_ffn_size // shard.tp)
     return (routed * (tensors * width + input_size(model)) + shared) * shard.value_bytes

@@ -5,6 +5,8 @@ the output matrix by rows. Context parallelism is one all-gather of keys and val
 Where a window bounds what a query sees, work and cache are bounded by it; chunks (Llama 4) count as windows.
 """
 
+from collections.abc import Callable
+
 from rlplan.models import (
     FP32_BYTES,
     Attention,
@@ -22,6 +24,9 @@ from rlplan.models import (
 
 NO_DETAILS = AttentionDetails()
 
+# What attends between the projections: of a model, a tensor-parallel size, sequences, query and cached tokens.
+Core = Callable[[ModelArchitecture, int, int, int, int], Operators]
+
 
 def q_heads(model: ModelArchitecture, tp: int) -> int:
     """Return the query heads on one device."""
@@ -38,9 +43,9 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     del ep
     q_size, kv_size = q_heads(model, tp) * model.head_dim, kv_heads(model, tp) * model.head_dim
     details = model.attention_details or NO_DETAILS
-    count = model.hidden_size * (q_size + projected(model, tp))
+    count = model.hidden_size * (q_heads(model, tp) * value_dim(model) + projected(model, tp))
     if model.qkv_bias:
-        count += q_size + 2 * kv_size
+        count += q_size + kv_size + kv_heads(model, tp) * value_dim(model)
     if model.qk_norm:
         count += q_size + kv_size if details.wide_norm else 2 * model.head_dim
     if details.sinks:
@@ -48,21 +53,34 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     return count + (model.hidden_size if details.output_bias else 0)
 
 
+def value_dim(model: ModelArchitecture) -> int:
+    """Return the size of a head's values, which is that of its keys where nothing else is said."""
+    details = model.attention_details or NO_DETAILS
+    return details.value_dim or model.head_dim
+
+
 def projected(model: ModelArchitecture, tp: int) -> int:
     """Return the width of what the first projection gives on one device: queries, keys, values, a gate."""
-    gated = model.attention_details is not None and model.attention_details.output_gate
-    queries = (2 if gated else 1) * q_heads(model, tp)
-    keys = (1 if model.keys_are_values else 2) * kv_heads(model, tp)
-    return (queries + keys) * model.head_dim
+    details = model.attention_details or NO_DETAILS
+    queries = (2 if details.output_gate else 1) * q_heads(model, tp) * model.head_dim
+    gates = q_heads(model, tp) if details.head_gate else 0
+    each = model.head_dim + (0 if model.keys_are_values else value_dim(model))
+    return queries + gates + kv_heads(model, tp) * each
 
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
     """Return QKV, rotary embedding, attention and output, with the cache where there is one."""
+    return around(core, model, shard, batch, tokens)
+
+
+def around(
+    attends: Core, model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int
+) -> Operators:
+    """Return the operators around a core, which is between the projections, and that core."""
     q_size, kv_size = (heads(model, shard.tp) * model.head_dim for heads in (q_heads, kv_heads))
+    both_sizes = cached_values_per_token(model, shard.tp)
+    out_size = q_heads(model, shard.tp) * value_dim(model)
     turned_bytes = 2 * tokens * (q_size + kv_size) * shard.value_bytes  # read and written
-    query = -(-batch.sequence_tokens // shard.cp)
-    # A context-parallel rank's queries see on average half of the tokens of the other ranks.
-    cached = batch.cached_tokens + (batch.sequence_tokens - query) // 2
     matrices = 2 if model.keys_are_values else 3
     found: list[Operator] = [
         Gemm("qkv", tokens, model.hidden_size, projected(model, shard.tp), matrices=matrices)
@@ -71,27 +89,43 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
         found.append(Elementwise("qk norm", turned_bytes, kernels=2))
     found.append(Elementwise("rope", turned_bytes))
     if batch.cached_tokens:
-        found.append(Elementwise("cache write", 4 * tokens * kv_size * shard.value_bytes))
+        found.append(Elementwise("cache write", 2 * tokens * both_sizes * shard.value_bytes))
+    found += seen_by_all(attends, model, shard, batch, tokens)
+    found.append(Gemm("attention output", tokens, out_size, model.hidden_size))
+    return tuple(found)
+
+
+def seen_by_all(
+    attends: Core, model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int
+) -> Operators:
+    """Return the attention of a rank's queries, with what context-parallel ranks exchange for it."""
+    query = -(-batch.sequence_tokens // shard.cp)
+    # A context-parallel rank's queries see on average half of the tokens of the other ranks.
+    cached = batch.cached_tokens + (batch.sequence_tokens - query) // 2
+    both_sizes = cached_values_per_token(model, shard.tp)
     if shard.cp > 1 and shard.context_exchange == "ulysses":
         # All-to-alls of queries, keys, values and output: each rank attends with its heads to all tokens.
-        num_bytes = 2 * tokens * (q_size + kv_size) * shard.value_bytes
-        found.append(Collective("context exchange", "all_gather", num_bytes, "cp"))
+        widths = q_heads(model, shard.tp) * (model.head_dim + value_dim(model)) + both_sizes
+        exchange = Collective(
+            "context exchange", "all_gather", tokens * widths * shard.value_bytes, "cp"
+        )
         sizes = (batch.sequences, batch.sequence_tokens, batch.cached_tokens)
-        found += core(model, shard.tp * shard.cp, *sizes)
-    else:
-        if shard.cp > 1:
-            kv_bytes = 2 * batch.tokens * kv_size * shard.value_bytes
-            found.append(Collective("context exchange", "all_gather", kv_bytes, "cp"))
-        found += core(model, shard.tp, batch.sequences, query, cached)
-    found.append(Gemm("attention output", tokens, q_size, model.hidden_size))
-    return tuple(found)
+        return (exchange, *attends(model, shard.tp * shard.cp, *sizes))
+    own = attends(model, shard.tp, batch.sequences, query, cached)
+    if shard.cp == 1:
+        return own
+    kv_bytes = batch.tokens * both_sizes * shard.value_bytes
+    return (Collective("context exchange", "all_gather", kv_bytes, "cp"), *own)
 
 
 def core(
     model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
 ) -> Operators:
-    """Return the attention of queries over themselves and over what is cached, as far as they see."""
-    heads = (q_heads(model, tp), kv_heads(model, tp), model.head_dim)
+    """Return the attention of queries over themselves and over what is cached, as far as they see.
+
+    An `Attention` has as many multiplications for keys as for values: its head size is the mean of both.
+    """
+    heads = (q_heads(model, tp), kv_heads(model, tp), (model.head_dim + value_dim(model)) // 2)
     pieces = 1
     if model.window is not None and cached + query_tokens > model.window:
         pieces, query_tokens, cached = windowed(model.window, query_tokens, cached)
@@ -113,11 +147,19 @@ def windowed(window: int, query_tokens: int, cached: int) -> tuple[int, int, int
 
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of queries, keys, values, output, and one fp32 statistic a query or the scores."""
-    shard, own = batch.shard, q_heads(model, batch.shard.tp)
-    heads = 2 * own + 2 * kv_heads(model, shard.tp)  # q, k, v and the output
-    kept = batch.spread_tokens * heads * model.head_dim * shard.value_bytes
     seen = min(batch.sequence_tokens, model.window or batch.sequence_tokens)
-    return kept + score_bytes(batch, own, seen, keeps_products=keeps_products)
+    return kept_of(model, batch, seen, keeps_products=keeps_products)
+
+
+def kept_of(
+    model: ModelArchitecture, batch: KeptBatch, seen_tokens: int, *, keeps_products: bool
+) -> int:
+    """Return the bytes that are kept where a query sees at most so many tokens."""
+    shard, own = batch.shard, q_heads(model, batch.shard.tp)
+    heads = own + kv_heads(model, shard.tp)  # queries and keys, outputs and values
+    both_dims = model.head_dim + value_dim(model)
+    kept = batch.spread_tokens * heads * both_dims * shard.value_bytes
+    return kept + score_bytes(batch, own, seen_tokens, keeps_products=keeps_products)
 
 
 def score_bytes(batch: KeptBatch, heads: int, seen_tokens: int, *, keeps_products: bool) -> int:
@@ -130,4 +172,4 @@ def score_bytes(batch: KeptBatch, heads: int, seen_tokens: int, *, keeps_product
 
 def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:
     """Return the key and the value of every KV head."""
-    return 2 * kv_heads(model, tp) * model.head_dim
+    return kv_heads(model, tp) * (model.head_dim + value_dim(model))

@@ -39,6 +39,7 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
         count = sizes.query_rank * (hidden + 1 + queries)
     count += hidden * (sizes.kv_rank + sizes.rope_dim) + sizes.kv_rank
     count += sizes.kv_rank * heads * (sizes.nope_dim + sizes.value_dim)
+    count += hidden * _gates(model, heads)
     return count + heads * sizes.value_dim * hidden
 
 
@@ -78,8 +79,21 @@ def around(
         num_bytes = batch.tokens * compressed * shard.value_bytes
         found.append(Collective("context exchange", "all_gather", num_bytes, "cp"))
     found += attends(model, shard.tp, batch.sequences, query, cached)
+    gates, width = _gates(model, heads), heads * sizes.value_dim
+    if gates:
+        found.append(Gemm("output gate", tokens, model.hidden_size, gates))
+        moved_bytes = tokens * (2 * width + gates) * shard.value_bytes
+        found.append(Elementwise("gated output", moved_bytes))
     found.append(Gemm("attention output", tokens, heads * sizes.value_dim, model.hidden_size))
     return tuple(found)
+
+
+def _gates(model: ModelArchitecture, heads: int) -> int:
+    """Return the numbers that gate a token's output: as many as it has (Kimi-K3), one a head (Ling-3.0), or none."""
+    details = model.attention_details
+    if details is None:
+        return 0
+    return heads * sizes_of(model).value_dim if details.output_gate else heads * details.head_gate
 
 
 def _made_keys(sizes: LatentAttention, heads: int, tokens: int) -> Gemm:
@@ -120,7 +134,8 @@ def kept_of(
     sizes, own = sizes_of(model), q_heads(model, batch.shard.tp)
     compressed = batch.tokens * ((sizes.query_rank or 0) + sizes.kv_rank + sizes.rope_dim)
     each = 2 * (sizes.nope_dim + sizes.rope_dim) + 2 * sizes.value_dim
-    kept = (compressed + batch.spread_tokens * own * each) * batch.shard.value_bytes
+    spread = batch.spread_tokens * (own * each + _gates(model, own))
+    kept = (compressed + spread) * batch.shard.value_bytes
     return kept + score_bytes(batch, own, seen_tokens, keeps_products=keeps_products)
 
 

@@ -51,13 +51,21 @@ def core(
     # Scores are queries times keys alone: half of an attention's multiplications, so heads of half their size.
     half = max(1, sizes.index_dim // 2)
     scores = Attention("index scores", sequences, query_tokens, cached, sizes.index_heads, 1, half)
+    return (scores, *to_chosen(model, tp, sequences, query_tokens, cached))
+
+
+def to_chosen(
+    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
+) -> Operators:
+    """Return the attention to the tokens that an index chose, of this layer or of one before it."""
+    sizes = sizes_of(model)
     if cached + query_tokens <= sizes.index_tokens:
-        return (scores, *latent_attention.core(model, tp, sequences, query_tokens, cached))
+        return latent_attention.core(model, tp, sequences, query_tokens, cached)
     pieces, queries, seen = windowed(sizes.index_tokens, query_tokens, cached)
     (one,) = latent_attention.core(model, tp, sequences, 1, seen)
     assert isinstance(one, Attention)
     heads = (one.q_heads, one.kv_heads, one.head_dim)
-    return (scores, Attention("attention", pieces * sequences, queries, seen, *heads))
+    return (Attention("attention", pieces * sequences, queries, seen, *heads),)
 
 
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:

@@ -19,7 +19,9 @@ FORECAST = steps_in_words()
 
 
 def command(
-    model: Annotated[str, typer.Option(help="Preset, or path of a Hugging Face config.")],
+    model: Annotated[
+        str, typer.Option(help="Preset, path of a Hugging Face config, or id in its cache.")
+    ],
     gpus: Annotated[str, typer.Option(help="How many of which, such as 8xh100.")],
     algorithm: Annotated[str, typer.Option(help="RL algorithm, such as grpo or ppo.")] = "grpo",
     framework: Annotated[

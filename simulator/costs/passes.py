@@ -292,7 +292,7 @@ def _packed_passes(placed: PlacedTask) -> Floats:
 
 def _row_bytes(shard: Shard, model: ModelArchitecture, batch: Batch) -> int:
     """Return the bytes of hidden states between two layers."""
-    num_bytes = -(-batch.tokens // shard.cp) * model.hidden_size * shard.value_bytes
+    num_bytes = -(-batch.tokens // shard.cp) * model.handed_size * shard.value_bytes
     return num_bytes // shard.tp if shard.splits_sequence else num_bytes
 
 

@@ -422,7 +422,7 @@ def _ends(
 
 def _hops(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
     """Return seconds of handing a batch's activations from stage to stage."""
-    num_bytes = batch.tokens * model.hidden_size * setting.shard.value_bytes
+    num_bytes = batch.tokens * model.handed_size * setting.shard.value_bytes
     return setting.send(num_bytes) * (setting.pp - 1)
 
 
@@ -558,7 +558,7 @@ class EngineSteps:
         gap = Estimate(self.setting.kernels.layer_gap_seconds, 0.0, Source.FITTED)
         near = self._near
         layers = [(near.layer(kind, tokens) + gap) * n for kind, n in self.dense_layers if n]
-        num_bytes = tokens * self.model.hidden_size * shard.value_bytes
+        num_bytes = tokens * self.model.handed_size * shard.value_bytes
         return total([*layers, near.embedding(tokens), self.setting.send(num_bytes)])
 
     @cached_property

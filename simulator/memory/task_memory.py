@@ -303,7 +303,7 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
         layer = max(max(0, peak - own) for peak, own in zip(peaks, kept, strict=True))
         layer += _adapter_sums(placed, held)
         if recompute == OFFLOADED:
-            layer += engine.memory.layers_under_way * row
+            layer += engine.memory.layers_under_way * row * (model.streams or 1)
     else:
         kept = [0] * len(kinds)
         layer = max(layer_activation_bytes(kind, held, "none") for kind in kinds)

@@ -26,7 +26,7 @@ from rlplan.rules import check_plan
 from rlplan.simulator.simulate import simulate
 from rlplan.workload import Uniform, Workload
 from tests.cases import draws, first
-from tests.hybrids import HYBRIDS
+from tests.hybrids import HYBRIDS, NEWER
 from tests.planner.brute_force import (
     every_order,
     facts_with,
@@ -197,10 +197,10 @@ def test_the_best_plan_is_the_best_of_all_plans_however_an_engine_counts_its_sha
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", HYBRIDS)
+@pytest.mark.parametrize("kind", HYBRIDS | NEWER)
 def test_the_best_plan_is_the_best_of_all_plans_for_layers_of_unlike_kinds(kind):
     generator = random.Random(kind)
-    models = FrozenDict(dict.fromkeys(("actor", "reference"), HYBRIDS[kind]))
+    models = FrozenDict(dict.fromkeys(("actor", "reference"), (HYBRIDS | NEWER)[kind]))
     workload = Workload(
         prompts=4, samples_per_prompt=2, prompt_tokens=50, response_tokens=Uniform(low=20, high=900)
     )

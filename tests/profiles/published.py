@@ -194,6 +194,40 @@ FAMILY_PARAMETERS = {
     "qwen3.6-35b-a3b": 35_107_181_936,
     "qwen3.8-27b": 27_356_728_560,
     "tulu-3-8b": 8_030_326_784,
+    # With 75 x 256 biases of its routers, which the class keeps as buffers.
+    "glm-5.2": 743_377_000_704 + 75 * 256,
+    # With 47 x 256 biases of its routers, which the class keeps as buffers.
+    "mimo-v2-flash": 308_778_768_832 + 47 * 256,
+    # Of the text model of Step3p7; the head, and 42 x 288 biases of its routers, which that keeps as buffers.
+    "step-3.5-flash": 196_428_160_256 + 128_896 * 4_096 + 42 * 288,
+    "gemma-4-e2b": 5_104_297_504,
+    "gemma-4-e4b": 7_941_100_832,
+    # With biases of routers behind the hashed layers, which the class keeps as buffers.
+    "deepseek-v4-flash": 284_332_230_231 + 40 * 256,
+    "deepseek-v4-pro": 1_572_997_179_491 + 58 * 384,
+    # With 57 x 128 biases of its routers, which the class keeps as buffers.
+    "minimax-m3": 427_040_132_864 + 57 * 128,
+    # As NeMo AutoModel builds it: embedding and head, delta attention, latent attention with a gate, one dense network,
+    # experts in half the width with shared ones, routers and their biases, norms, scores of blocks, tower.
+    "kimi-k3": 2 * 163_840 * 7_168
+    + 69 * (7_168 * (5 * 12_288 + 96 + 128) + 12_288 * (128 + 1 + 3 * 4) + 96 + 128)
+    + 24 * (7_168 * (1_536 + 576 + 2 * 12_288) + 1_536 * 18_433 + 512 + 512 * 96 * 256)
+    + 3 * 7_168 * 33_792
+    + 92 * (3 * (896 * 3_584 * 3_072 + 7_168 * 6_144) + 2 * 7_168 * 3_584 + 3_584 + 896 * 7_169)
+    + 93 * 6 * 7_168
+    + 3 * 7_168
+    + 27 * (4 * 1_024 * 1_536 + 2 * 1_024 * 4_096 + 2 * 1_024)
+    + 1_024 * (3 * 14**2 + 64**2 + 1)
+    + 4_096 * (4_096 + 7_168)
+    + 7_168,
+    # With 26 x 256 biases of its routers, which the class keeps as buffers.
+    "kimi-linear-48b-a3b": 49_122_675_072 + 26 * 256,
+    # Without the rows that the class has for experts that compute nothing, with 28 x 768 biases of its routers.
+    "longcat-flash": 741_053_585_408 - 28 * 256 * 4_096 * 6_144 + 28 * 768,
+    # With 40 x 512 biases of its routers, which the class keeps as buffers.
+    "ling-3.0-flash": 124_414_191_072 + 40 * 512,
+    # With 42 x 288 biases of its routers, which the class keeps as buffers.
+    "step-3.7-flash": 198_937_133_056 + 42 * 288,
 }
 
 # Billions of all and of a token's parameters, by the model's card or paper, and how far figures of so few digits may be
@@ -269,5 +303,47 @@ CARDS = {
         17,
         0.02,
         "card of meta-llama/Llama-4-Maverick-17B-128E: 400B total, 17B activated",
+    ),
+    "glm-5.2": (
+        744,
+        40,
+        0.02,
+        "README of zai-org/GLM-5: 744B in total, 40B activated; GLM-5.2 has a quarter of its indices",
+    ),
+    "mimo-v2-flash": (
+        309,
+        15,
+        0.05,
+        "README of XiaomiMiMo/MiMo-V2-Flash: 309B in total, 15B activated",
+    ),
+    "step-3.5-flash": (
+        196.81,
+        11,
+        0.05,
+        "README of stepfun-ai/Step-3.5-Flash, section 4.1: 196.81B in total, about 11B activated",
+    ),
+    "deepseek-v4-flash": (
+        284,
+        13,
+        0.05,
+        "README of deepseek-ai/DeepSeek-V4-Flash: 284B in total, 13B activated",
+    ),
+    "minimax-m3": (
+        428,
+        23,
+        0.05,
+        "README of MiniMaxAI/MiniMax-M3: ~428B parameters, ~23B activated",
+    ),
+    "kimi-linear-48b-a3b": (
+        49.1,
+        3,
+        0.05,
+        "README of moonshotai/Kimi-Linear-48B-A3B-Instruct: 48B in total, 3B activated, embedding and head left out of the latter",
+    ),
+    "step-3.7-flash": (
+        198,
+        11,
+        0.1,
+        "card of stepfun-ai/Step-3.7-Flash: 198B in total; of the text model README of Step-3.5-Flash, about 11B activated",
     ),
 }

@@ -293,14 +293,46 @@ def test_a_query_s_size_is_the_sum_of_both_its_parts(tmp_path):
         ({"qk_head_dim": 192}, "qk_head_dim", "is not the sum"),
         ({"mlp_layer_types": ["dense"]}, "mlp_layer_types", "dense or sparse for each of 78"),
         ({"mlp_layer_types": ["wide"] * 78}, "mlp_layer_types", "dense or sparse for each"),
-        ({"indexer_types": ["full", "shared"] * 39}, "indexer_types", "another layer's choice"),
-        ({"index_topk_freq": 4}, "index_topk_freq", "not understood"),
+        ({"indexer_types": ["shared", "full"] * 39}, "indexer_types", "whose index layers take"),
+        ({"indexer_types": ["full", "half"] * 39}, "indexer_types", "whose index layers take"),
+        ({"indexer_types": ["full", "shared"]}, "indexer_types", "names 2 layers"),
+        ({"index_topk_pattern": "FSX" * 26}, "indexer_types", "whose index layers take"),
     ],
 )
 def test_layers_of_glm_that_are_not_known_are_refused(tmp_path, change, field, words):
     with pytest.raises(FileError, match=words) as caught:
         read_hf_config(written(tmp_path, CONFIGS["zai-org/GLM-5.1"] | change))
     assert caught.value.field == field
+
+
+def test_ling_2_5_is_told_from_ling_3_by_what_bounds_its_gates(tmp_path):
+    config = CONFIGS["inclusionAI/Ling-3.0-Flash"]
+    names = {"linear_num_heads": None, "linear_head_dim": None, "linear_conv_kernel_dim": None}
+    published = config | names | {"head_dim": 128}
+    assert read_hf_config(written(tmp_path, published)) == read_hf_config(written(tmp_path, config))
+    older = published | {"kda_safe_gate": None, "kda_lower_bound": None}
+    with pytest.raises(FileError, match="Lightning attention") as caught:
+        read_hf_config(written(tmp_path, older))
+    assert caught.value.field == "kda_safe_gate"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"indexer_types": None},
+        {
+            "indexer_types": None,
+            "index_topk_freq": 1,
+            "index_topk_pattern": "FFF" + "SSSF" * 18 + "SSS",
+        },
+    ],
+)
+def test_whose_index_a_layer_takes_is_said_one_by_one_by_letters_or_every_so_many(tmp_path, change):
+    config = CONFIGS["zai-org/GLM-5.2"]
+    read = read_hf_config(written(tmp_path, config | change))
+    assert read == read_hf_config(written(tmp_path, config))
+    assert [run.count for run in read.layer_runs] == [3, 18, 1]
 
 
 def test_a_tower_that_does_not_say_its_family_is_the_whole_model_s(tmp_path):

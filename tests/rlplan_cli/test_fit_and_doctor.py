@@ -1,8 +1,11 @@
 """`rlplan fit` says yes or no with terms and numbers around it; `rlplan doctor` what is there and missing."""
 
+import json
 from importlib.metadata import version
 
 import pytest
+
+from rlplan.profiles.catalog import load_model
 
 FIT = ("fit", "--model", "tiny", "--algorithm", "grpo")
 
@@ -32,6 +35,20 @@ def test_one_that_does_not_is_told_the_terms_and_what_would_do(rlplan):
     assert smallest.removeprefix("smallest cluster that fits: ") in {f"{n} GPUs" for n in (2, 4, 8)}
     assert "actor optimizer states" in answer.out
     assert "does not fit: pool " in answer.err
+
+
+def test_a_model_of_the_local_cache_is_asked_for_by_its_id(rlplan, tmp_path, monkeypatch):
+    config = load_model("tiny")
+    keys = {"hidden_size": config.hidden_size, "num_hidden_layers": 1, "vocab_size": 256}
+    keys |= {"intermediate_size": 64, "num_attention_heads": 2, "max_position_embeddings": 64}
+    folder = tmp_path / "models--acme--New-1B" / "snapshots" / "0123"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(keys | {"model_type": "llama"}), "utf-8")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    asked = ("--gpus", "1xcpu", "--algorithm", "grpo", "--prompt", "8", "--response", "8")
+    answer = rlplan("fit", "--model", "acme/New-1B", *asked)
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("yes: acme/New-1B, grpo")
 
 
 @pytest.mark.parametrize("gpus", ["8", "h100", "0xh100", "8xh1000"])

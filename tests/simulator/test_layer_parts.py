@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.models import Attention, Batch, Scan, Shard, layer_kinds
+from rlplan.layout import ModelCut
+from rlplan.models import Attention, Batch, KeptBatch, Scan, Shard, layer_kinds
 from rlplan.parts import (
     attention_core,
     attention_of,
     cache_bytes_per_token,
     cached_sequence,
+    layer_parameters,
     num_parameters,
     read_bytes,
 )
@@ -19,9 +21,14 @@ from rlplan.parts.grouped_attention import windowed
 from rlplan.profiles.catalog import load_model
 from rlplan.simulator.generation.playing import generate
 from rlplan.simulator.generation.replica import Replica
-from rlplan.simulator.model import backward_operators, flops_of, layer_operators
+from rlplan.simulator.model import (
+    backward_operators,
+    flops_of,
+    layer_activation_bytes,
+    layer_operators,
+)
 from rlplan.simulator.stages import task_cost
-from tests.hybrids import HYBRIDS, WINDOWED
+from tests.hybrids import HYBRIDS, NEWER, WINDOWED
 from tests.simulator.test_layer_kinds import LAYOUT, placed
 
 # Bytes of the cache for a token in 16 bits: DeepSeek-AI 2025, Insights into DeepSeek-V3 (arXiv:2505.09343), table 1.
@@ -149,17 +156,35 @@ def test_scans_take_time_in_proportion_to_tokens_and_keep_a_fixed_state(name):
     assert [scan.heads for scan in scans] == [16 if name.startswith("qwen") else 64]
 
 
-@pytest.mark.parametrize("kind", HYBRIDS)
+@pytest.mark.parametrize("kind", HYBRIDS | NEWER)
 @pytest.mark.parametrize("task", ["actor.update", "actor.generate", "critic.compute_values"])
 def test_every_kind_of_layer_is_costed_in_every_task(kind, task):
     sizes = dict(LAYOUT, pp=1, dp=8) if task == "actor.generate" else dict(LAYOUT, pp=2)
-    cost = task_cost(placed(HYBRIDS[kind], task, **sizes))
+    cost = task_cost(placed((HYBRIDS | NEWER)[kind], task, **sizes))
     assert cost.total.seconds > 0
 
 
-@pytest.mark.parametrize("kind", HYBRIDS)
+@pytest.mark.parametrize("kind", NEWER)
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_a_layer_keeps_as_much_and_weighs_as_much_over_all_ranks(kind, recompute):
+    """Cutting takes nothing away: ranks together hold at least what one does, and keep at least that."""
+    for each in layer_kinds(NEWER[kind]).models:
+        whole, cut = (layer_parameters(each, ModelCut(tp=tp)) for tp in (1, 2))
+        assert whole <= 2 * cut < 2 * whole
+        kept = [
+            layer_activation_bytes(
+                each,
+                KeptBatch(Shard(tp=tp), sequences=2, sequence_tokens=200, fused_attention=True),
+                recompute,
+            )
+            for tp in (1, 2)
+        ]
+        assert kept[0] <= 2 * kept[1] <= 2 * kept[0]
+
+
+@pytest.mark.parametrize("kind", HYBRIDS | NEWER)
 def test_longer_sequences_never_take_less_of_the_cache(kind):
-    for each in layer_kinds(HYBRIDS[kind]).models:
+    for each in layer_kinds((HYBRIDS | NEWER)[kind]).models:
         sizes = [
             held.token_bytes * longest + held.fixed_bytes
             for longest in (1, 64, 65, 1000)

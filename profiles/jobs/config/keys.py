@@ -63,6 +63,7 @@ class ConfigKeys:
 
     Attributes:
         defaults: Numbers of keys that the file may leave out.
+        renamed: Keys by which newer files know what a key says.
     """
 
     def __init__(self, file: Path, data: Mapping[str, Any], *, inside: str = "") -> None:
@@ -73,6 +74,7 @@ class ConfigKeys:
         self.nested = isinstance(nested, dict)
         self.data: Mapping[str, Any] = nested if isinstance(nested, dict) else data
         self.defaults: Mapping[str, int | float | bool] = FrozenDict()
+        self.renamed: Mapping[str, str] = FrozenDict()
         self._asked: set[str] = set()
 
     def error(self, key: str, problem: str, *, allowed: str | None = None) -> FileError:
@@ -90,6 +92,10 @@ class ConfigKeys:
             # The classes ask the whole file; a text model that says no has a matrix of its own in the weights.
             told = [each[key] for each in (self.data, self.outer) if each.get(key) is not None]
             value = all(told) if told else None
+        newer = self.renamed.get(key)
+        if newer is not None:
+            self._asked.add(newer)
+            value = self.data.get(newer) if value is None else value
         return self.defaults.get(key) if value is None else value
 
     def integer(self, key: str, *, default: int | None = None, least: int = 0) -> int:

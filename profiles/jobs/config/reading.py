@@ -3,318 +3,37 @@
 What a family of models has beside what its file says stands in `profiles/families/<model_type>.yaml`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any
 
 from rlplan.errors import FileError, nearest_name
-from rlplan.files.decoding import read_json, read_yaml
-from rlplan.files.frozen import FrozenDict
-from rlplan.models import (
-    CONFIG_FILE,
-    NO_PART,
-    AttentionDetails,
-    ExpertDetails,
-    LatentAttention,
-    LayerKind,
-    LayerRun,
-    LinearAttention,
-    ModelArchitecture,
-    StateSpace,
+from rlplan.files.decoding import read_json
+from rlplan.models import CONFIG_FILE, ModelArchitecture
+from rlplan.profiles.jobs.checks import architecture_fault
+from rlplan.profiles.jobs.config.details import (
+    attention_details_of,
+    attention_part,
+    block_index_of,
+    compressed_of,
+    expert_details_of,
+    latent_of,
+    layer_inputs_of,
+    linear_of,
+    state_space_of,
 )
-from rlplan.profiles.jobs.checks import MOST_LAYERS, architecture_fault
+from rlplan.profiles.jobs.config.hub import cached_name
 from rlplan.profiles.jobs.config.keys import ConfigKeys
-from rlplan.profiles.jobs.config.towers import tower_parameters
-from rlplan.profiles.sheets import sheet_names
-
-FOLDER = Path(__file__).parents[2] / "families"
-
-Saying = bool | str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyTraits:
-    """Say how the config of a family is read; what is said as a text is the key that tells it.
-
-    Attributes:
-        like: A family with the same traits, which says all the rest.
-        text_families: Of a tower of images before text models of other families, which say all the rest, their families
-            by the `model_type` of `text_config`.
-        source: Where the traits were read.
-        qkv_bias, output_bias: Whether attention's projections have biases.
-        qk_norm: Whether queries and keys are normalised, with weights.
-        gated_mlp: Whether networks have three matrices, not two.
-        experts: Key of the number of experts; None where there are none.
-        experts_chosen: Key of the experts that a token goes to.
-        expert_width, dense_width: Keys of the inner widths.
-        shared_width: Key of the shared experts' width; with `shared_experts` one expert's is taken so often.
-        shared_experts: Key of the number of shared experts.
-        beside_dense: Whether the dense network stays beside the experts, as a shared one.
-        latent_attention: Whether keys and values are compressed.
-        others_attend: How layers attend that do not attend to everything.
-        full_every, full_every_key: Every so manieth layer attends to everything, where `layer_types` is silent.
-        single_parts: Whether a layer is one part, told by a pattern of letters or names.
-        vision: Whether it takes images, or images and sound.
-        defaults: What the configuration's class takes where the file is silent.
-        understood: Keys that change nothing of parameters, memory and time.
-    """
-
-    like: str | None = None
-    text_families: FrozenDict[str, str] | None = None
-    source: str
-    qkv_bias: Saying = False
-    output_bias: Saying = False
-    qk_norm: Saying = False
-    wide_norm: bool = False
-    output_gate: bool = False
-    sinks: bool = False
-    norms_per_part: int | None = None
-    gated_mlp: bool = True
-    experts: str | None = None
-    experts_chosen: str = "num_experts_per_tok"
-    expert_width: str = "moe_intermediate_size"
-    dense_width: str = "intermediate_size"
-    shared_width: str | None = None
-    shared_experts: str | None = None
-    beside_dense: bool = False
-    shared_gate: bool = False
-    router_bias: Saying = False
-    expert_bias: bool = False
-    extra_norms: int = 0
-    latent_attention: bool = False
-    others_attend: Literal["sliding", "chunked", "linear"] | None = None
-    full_every: int = 1
-    full_every_key: str | None = None
-    single_parts: bool = False
-    vision: bool = False
-    defaults: FrozenDict[str, int | float | bool] = FrozenDict()
-    understood: tuple[str, ...] = ()
-
-
-@cache
-def load_family(name: str) -> FamilyTraits:
-    """Return the traits of a known family.
-
-    Raises:
-        FileError: The file is broken.
-    """
-    traits = read_yaml(FamilyTraits, FOLDER / f"{name}.yaml")
-    return load_family(traits.like) if traits.like else traits
-
-
-_ATTENTION: Final = {
-    "full_attention": "full",
-    "attention": "full",
-    "indexed_attention": "full",  # DeepSeek Sparse Attention, by its own class
-    "sliding_attention": "sliding",
-    "chunked_attention": "chunked",
-    "linear_attention": "linear",
-}
-# Keys of every so manieth layer that has experts.
-_EXPERTS_EVERY: Final = (
-    "decoder_sparse_step",
-    "moe_layer_freq",
-    "interleave_moe_layer_step",
-    "moe_layer_interval",
+from rlplan.profiles.jobs.config.layers import (
+    Layers,
+    layers_of,
+    num_layers,
+    single_parts,
+    write_pairs_out,
 )
-# Nemotron-H's letters and what newer files have for them, by our names of single parts.
-_PARTS: Final = {
-    "M": "mamba",
-    "*": "attention",
-    "-": "mlp",
-    "E": "moe",
-    "linear_attention": "mamba",
-    "full_attention": "attention",
-}
-_SINGLE: Final = {
-    "mamba": LayerKind(attention="state-space", feed_forward=NO_PART),
-    "attention": LayerKind(feed_forward=NO_PART),
-    "mlp": LayerKind(attention=NO_PART, feed_forward="dense-mlp"),
-    "moe": LayerKind(attention=NO_PART, feed_forward="experts"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Layers:
-    """Hold the kinds of a model's layers, and the kind of each."""
-
-    kinds: FrozenDict[str, LayerKind]
-    order: tuple[str, ...]
-
-    @property
-    def runs(self) -> tuple[LayerRun, ...]:
-        """Return the layers in runs, as short as they can be written."""
-        order, most = self.order, len(self.order)
-        for length in range(1, most // 2 + 1):
-            times, rest = divmod(most, length)
-            unit = order[:length]
-            if unit * times + unit[:rest] == order:
-                tail = (LayerRun(kinds=unit[:rest]),) if rest else ()
-                return (LayerRun(count=times, kinds=unit), *tail)
-        lengths: list[list[int | str]] = []
-        for name in order:
-            if lengths and lengths[-1][1] == name:
-                lengths[-1][0] = int(lengths[-1][0]) + 1
-            else:
-                lengths.append([1, name])
-        if 2 * len(lengths) > most:
-            return (LayerRun(kinds=order),)
-        return tuple(LayerRun(count=int(count), kinds=(str(name),)) for count, name in lengths)
-
-
-def layers_of(config: ConfigKeys, traits: FamilyTraits, num_experts: int) -> Layers:
-    """Return a model's layers.
-
-    Raises:
-        FileError: A pattern names what is not known, or is not as long as there are layers.
-    """
-    count = num_layers(config)
-    if traits.single_parts:
-        return _single_parts(config)
-    attends = _attention(config, traits, count)
-    dense = _dense_layers(config, count) if num_experts else frozenset()
-    own = _own_sizes(config, attends)
-    order = tuple(f"{name} dense" if layer in dense else name for layer, name in enumerate(attends))
-    kinds = {}
-    for name in dict.fromkeys(order):
-        attention = name.split()[0]
-        kind = _attention_kind(config, traits, attention)
-        if own and attention == "full":
-            kind = replace(kind, head_dim=own.get("head_dim"), num_kv_heads=own.get("num_kv_heads"))
-        dense_part = "dense-mlp" if name.endswith(" dense") else None
-        kinds[name] = replace(kind, feed_forward=dense_part)
-    return Layers(FrozenDict(kinds), order)
-
-
-def num_layers(config: ConfigKeys) -> int:
-    """Return the number of layers; newer files of Nemotron-H leave it to their list.
-
-    Raises:
-        FileError: There are none.
-    """
-    listed = config.get("layers_block_type")
-    silent = len(listed) if isinstance(listed, list) else None
-    count = config.integer("num_hidden_layers", default=silent, least=1)
-    if count > MOST_LAYERS:
-        problem = "is more than any model has"
-        raise config.error("num_hidden_layers", problem, allowed=f"at most {MOST_LAYERS:,}")
-    return count
-
-
-def _single_parts(config: ConfigKeys) -> Layers:
-    """Return layers of one part each: a pattern of letters, or a list of names."""
-    order = config.names("layers_block_type")
-    key = "layers_block_type" if order else "hybrid_override_pattern"
-    if order is None:
-        pattern = config.get(key)
-        if not isinstance(pattern, str):
-            raise config.error(key, "is missing", allowed=f"letters of {' '.join(_PARTS)}")
-        order = tuple(pattern)
-    order = tuple(_PARTS.get(each, each) for each in order)
-    config.get("hybrid_override_pattern")
-    for name in order:
-        if name not in _SINGLE:
-            problem = f"names {name!r}, which is no known part of a layer"
-            raise config.error(key, problem, allowed=", ".join((*_SINGLE, *_PARTS)))
-    _check_length(config, key, order)
-    return Layers(FrozenDict({name: _SINGLE[name] for name in dict.fromkeys(order)}), order)
-
-
-def _check_length(config: ConfigKeys, key: str, order: Sequence[str]) -> None:
-    count = num_layers(config)
-    if len(order) != count:
-        raise config.error(key, f"names {len(order)} layers", allowed=f"{count} layers")
-
-
-def _attention(config: ConfigKeys, traits: FamilyTraits, count: int) -> tuple[str, ...]:
-    listed = config.names("layer_types")
-    key = traits.full_every_key
-    every = config.integer(key, default=traits.full_every, least=1) if key else traits.full_every
-    if traits.others_attend is None and listed is None:
-        return ("full",) * count
-    if listed is not None:
-        _check_length(config, "layer_types", listed)
-        for name in listed:
-            if name not in _ATTENTION:
-                problem = f"names {name!r}, which is no known attention"
-                raise config.error("layer_types", problem, allowed=", ".join(_ATTENTION))
-        return tuple(_ATTENTION[name] for name in listed)
-    others = traits.others_attend or "full"
-    return tuple("full" if (layer + 1) % every == 0 else others for layer in range(count))
-
-
-def _attention_kind(config: ConfigKeys, traits: FamilyTraits, name: str) -> LayerKind:
-    """Return in what a kind of attention differs from what the model says."""
-    if name == "linear":
-        return LayerKind(attention="linear-attention")
-    if name in ("sliding", "chunked"):
-        key = "sliding_window" if name == "sliding" else "attention_chunk_size"
-        window = config.integer(key, least=1)
-        sees_all = window >= config.integer("max_position_embeddings")
-        return LayerKind(window=None if sees_all else window)
-    if traits.others_attend != "sliding":
-        return LayerKind()
-    return LayerKind(
-        head_dim=config.optional("global_head_dim") or None,
-        num_kv_heads=config.optional("num_global_key_value_heads") or None,
-        keys_are_values=config.said("attention_k_eq_v") or None,
-    )
-
-
-def _own_sizes(config: ConfigKeys, attends: Sequence[str]) -> dict[str, int]:
-    """Return the sizes that layers of full attention have of their own, as transformers 5 writes them for Gemma 4.
-
-    Raises:
-        FileError: Other layers have some, or not all of these, or other ones than of heads.
-    """
-    told = config.get("per_layer_config")
-    if not told:
-        return {}
-    key_of = {"head_dim": "head_dim", "num_key_value_heads": "num_kv_heads"}
-    if isinstance(told, dict) and all(isinstance(each, dict) for each in told.values()):
-        full = {layer for layer, name in enumerate(attends) if name == "full"}
-        sizes = next(iter(told.values()))
-        same = all(each == sizes for each in told.values()) and set(sizes) <= set(key_of)
-        layers = {int(layer) for layer in told if layer.isdigit()}
-        if same and layers == full and len(told) == len(full):
-            own = ConfigKeys(config.file, sizes, inside="per_layer_config")
-            return {key_of[key]: own.integer(key, least=1) for key in sizes}
-    allowed = f"the same {' and '.join(key_of)} for each layer of full attention"
-    raise config.error("per_layer_config", "gives layers sizes that are not known", allowed=allowed)
-
-
-def _dense_layers(config: ConfigKeys, count: int) -> frozenset[int]:
-    """Return the layers that have a dense network in a model of experts."""
-    told = config.names("mlp_layer_types")
-    if told is not None:
-        return _told_dense(config, told, count)
-    first = config.optional("first_k_dense_replace") or config.optional("moe_layer_start_index")
-    ends = config.get("moe_layer_end_index") not in (None, -1)  # ERNIE's -1 is the last layer
-    last = config.integer("moe_layer_end_index") if ends else count - 1
-    every = 1
-    for key in _EXPERTS_EVERY:
-        every = max(every, config.integer(key, default=1, least=1))
-    named = config.get("mlp_only_layers") or []
-    if not isinstance(named, list) or not all(isinstance(each, int) for each in named):
-        raise config.error("mlp_only_layers", "must be a list of layers")
-    return frozenset(
-        layer
-        for layer in range(count)
-        if not first <= layer <= last or layer in named or (layer + 1) % every
-    )
-
-
-def _told_dense(config: ConfigKeys, told: Sequence[str], count: int) -> frozenset[int]:
-    """Return the dense layers of a file that names each layer's network; keys of which layers are then its source."""
-    for key in ("first_k_dense_replace", "mlp_only_layers", *_EXPERTS_EVERY):
-        config.get(key)
-    if len(told) != count or not set(told) <= {"dense", "sparse"}:
-        allowed = f"dense or sparse for each of {count} layers"
-        raise config.error("mlp_layer_types", "does not say each layer's network", allowed=allowed)
-    return frozenset(layer for layer, network in enumerate(told) if network == "dense")
-
+from rlplan.profiles.jobs.config.towers import tower_parameters
+from rlplan.profiles.jobs.config.traits import FamilyTraits, load_family
+from rlplan.profiles.sheets import sheet_names
 
 # Our field by the key of the file, for messages that speak the file's language.
 _KEYS = {
@@ -348,9 +67,11 @@ def read_hf_config(path: Path) -> ModelArchitecture:
     file = path / CONFIG_FILE if path.is_dir() else path
     config = ConfigKeys(file, read_json(dict, file))
     family, traits = _family(config)
-    config.defaults = traits.defaults
+    config.defaults, config.renamed = traits.defaults, traits.renamed
+    if traits.paired_layers:
+        write_pairs_out(config, traits.paired_layers)
     model = _with_layers(_sizes(config, traits, family), config, traits)
-    folder = file.resolve().parent.name
+    folder = cached_name(file) or file.resolve().parent.name
     model = replace(
         model,
         name=folder if file.name == CONFIG_FILE else file.stem,
@@ -395,7 +116,16 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
     """Return the architecture without what layers differ in."""
     heads, hidden = config.integer("num_attention_heads"), config.integer("hidden_size")
     experts = _experts(config, traits)
-    latent = _latent(config) if traits.latent_attention else None
+    latent = latent_of(config) if traits.latent_attention else None
+    inputs = layer_inputs_of(config)
+    shares_keys = traits.compressed_attention  # one vector for all heads is whole on every rank
+    if shares_keys and config.integer("num_key_value_heads", default=1) != 1:
+        raise config.error(
+            "num_key_value_heads", "is not the one that all heads share", allowed="1"
+        )
+    if inputs and experts:
+        problem = "beside experts is not known"
+        raise config.error("hidden_size_per_layer_input", problem, allowed="0 beside experts")
     usual = config.integer("attention_head_dim", default=max(hidden // max(heads, 1), 1))
     own_width = config.integer("head_dim", default=usual)
     return ModelArchitecture(
@@ -404,7 +134,7 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         hidden_size=hidden,
         num_layers=num_layers(config),
         num_heads=heads,
-        num_kv_heads=config.integer("num_key_value_heads", default=heads),
+        num_kv_heads=heads if shares_keys else config.integer("num_key_value_heads", default=heads),
         head_dim=latent.nope_dim + latent.rope_dim if latent else own_width,
         ffn_size=_dense_width(config, traits, experts),
         vocab_size=config.integer("vocab_size"),
@@ -418,12 +148,17 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         moe_ffn_size=config.integer(traits.expert_width) if experts else 0,
         rope_theta=_rope_theta(config),
         norm_epsilon=_norm_epsilon(config),
-        attention=_attention_part(latent),
+        attention="shared-key-attention" if shares_keys else attention_part(latent),
         norms_per_part=traits.norms_per_part,
-        attention_details=_attention_details(config, traits),
-        expert_details=_expert_details(config, traits) if experts else None,
+        attention_details=attention_details_of(config, traits),
+        expert_details=expert_details_of(config, traits) if experts else None,
         latent=latent,
+        compressed=compressed_of(config) if shares_keys else None,
+        block_layers=config.optional(traits.blocks) or None,
+        streams=config.optional(traits.streams) or None,
         vision_parameters=tower_parameters(config, hidden) if traits.vision else None,
+        feed_forward="layer-input-mlp" if inputs else None,
+        layer_inputs=inputs,
     )
 
 
@@ -434,7 +169,7 @@ def _experts(config: ConfigKeys, traits: FamilyTraits) -> int:
         return 0
     if config.get(key) is None and config.get(newer) is not None:
         key = newer
-    if traits.single_parts and "moe" not in _single_parts(config).order:
+    if traits.single_parts and "moe" not in single_parts(config).order:
         return 0  # newer files have its class's numbers all the same
     if traits.single_parts or traits.beside_dense:
         return config.optional(key)
@@ -451,64 +186,15 @@ def _dense_width(config: ConfigKeys, traits: FamilyTraits, experts: int) -> int:
     return config.integer(traits.dense_width)
 
 
-def _latent(config: ConfigKeys) -> LatentAttention:
-    both = config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim")
-    if config.integer("qk_head_dim", default=both) != both:
-        problem = "is not the sum of qk_nope_head_dim and qk_rope_head_dim"
-        raise config.error("qk_head_dim", problem, allowed=str(both))
-    if set(config.names("indexer_types") or ()) - {"full"}:
-        problem = "names layers that take another layer's choice of tokens, which are not known"
-        raise config.error("indexer_types", problem, allowed="full for each layer")
-    return LatentAttention(
-        query_rank=config.optional("q_lora_rank") or None,
-        kv_rank=config.integer("kv_lora_rank"),
-        nope_dim=config.integer("qk_nope_head_dim"),
-        rope_dim=config.integer("qk_rope_head_dim"),
-        value_dim=config.integer("v_head_dim"),
-        index_heads=config.optional("index_n_heads"),
-        index_dim=config.optional("index_head_dim"),
-        index_tokens=config.optional("index_topk"),
-    )
-
-
-def _attention_part(latent: LatentAttention | None) -> str:
-    if latent is None:
-        return "grouped-attention"
-    return "sparse-latent-attention" if latent.index_tokens else "latent-attention"
-
-
-def _attention_details(config: ConfigKeys, traits: FamilyTraits) -> AttentionDetails | None:
-    details = AttentionDetails(
-        output_gate=traits.output_gate,
-        output_bias=config.said(traits.output_bias),
-        sinks=traits.sinks,
-        wide_norm=traits.wide_norm,
-    )
-    return None if details == AttentionDetails() else details
-
-
-def _expert_details(config: ConfigKeys, traits: FamilyTraits) -> ExpertDetails | None:
-    shared = config.optional(traits.shared_width)
-    if traits.shared_experts and not shared:
-        width = config.integer(traits.expert_width)
-        shared = config.optional(traits.shared_experts) * width
-    if traits.shared_experts:
-        config.get(traits.shared_experts)
-    if traits.beside_dense:
-        shared += config.integer(traits.dense_width)
-    details = ExpertDetails(
-        shared_ffn_size=shared,
-        shared_gate=traits.shared_gate,
-        latent_size=config.optional("moe_latent_size") or None,
-        router_bias=config.said(traits.router_bias),
-        expert_bias=traits.expert_bias,
-        extra_norms=traits.extra_norms,
-    )
-    return None if details == ExpertDetails() else details
-
-
 def _rope_theta(config: ConfigKeys) -> float:
-    """Return the base of the rotary embedding; newer files hold it in `rope_parameters`."""
+    """Return the base of the rotary embedding; newer files hold it in `rope_parameters`, Step's have one a layer."""
+    listed = config.get("rope_theta")
+    if (
+        isinstance(listed, list)
+        and listed
+        and all(isinstance(each, float | int) for each in listed)
+    ):
+        return float(max(listed))
     nested: Any = config.get("rope_parameters")
     if isinstance(nested, dict):
         full = nested.get("full_attention")
@@ -521,7 +207,8 @@ def _rope_theta(config: ConfigKeys) -> float:
 
 def _norm_epsilon(config: ConfigKeys) -> float:
     """Return what norms add to the variance; Nemotron-H's files call it otherwise."""
-    usual = config.number("layer_norm_epsilon", default=_DEFAULT_NORM_EPSILON)
+    usual = config.number("layernorm_epsilon", default=_DEFAULT_NORM_EPSILON)  # MiMo-V2-Flash
+    usual = config.number("layer_norm_epsilon", default=usual)
     return config.number("rms_norm_eps", default=usual)
 
 
@@ -533,8 +220,11 @@ def _with_layers(
     parts = {kind.attention for kind in layers.kinds.values()}
     model = replace(
         model,
-        linear=_linear(config) if "linear-attention" in parts else None,
-        state_space=_state_space(config) if "state-space" in parts else None,
+        block_index=block_index_of(config) if "block-sparse-attention" in parts else None,
+        linear=linear_of(config, full=traits.full_gates)
+        if parts & {"linear-attention", "kimi-delta-attention"}
+        else None,
+        state_space=state_space_of(config) if "state-space" in parts else None,
     )
     return _of_kinds(model, layers)
 
@@ -549,25 +239,4 @@ def _of_kinds(model: ModelArchitecture, layers: Layers) -> ModelArchitecture:
         window=kind.window,
         attention=kind.attention or model.attention,
         feed_forward=kind.feed_forward,
-    )
-
-
-def _linear(config: ConfigKeys) -> LinearAttention:
-    return LinearAttention(
-        key_heads=config.integer("linear_num_key_heads"),
-        value_heads=config.integer("linear_num_value_heads"),
-        key_dim=config.integer("linear_key_head_dim"),
-        value_dim=config.integer("linear_value_head_dim"),
-        kernel=config.integer("linear_conv_kernel_dim"),
-    )
-
-
-def _state_space(config: ConfigKeys) -> StateSpace:
-    return StateSpace(
-        heads=config.integer("mamba_num_heads"),
-        head_dim=config.integer("mamba_head_dim"),
-        state_size=config.integer("ssm_state_size"),
-        groups=config.integer("n_groups"),
-        kernel=config.integer("conv_kernel"),
-        kernel_bias=config.said("use_conv_bias"),
     )

@@ -25,10 +25,11 @@ _JOINED_BY_AN_MLP = ("glm4v", "glm4v_moe")
 class Tower(Protocol):
     """Count the parameters of a kind of tower to the unit, with what joins it to the text model."""
 
-    def __call__(self, vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    def __call__(self, tower: ConfigKeys, outer: ConfigKeys, hidden_size: int, /) -> int:
         """Return them.
 
         Args:
+            tower: Its own keys.
             outer: Keys of the whole file.
             hidden_size: Of the text model.
         """
@@ -54,7 +55,7 @@ def tower_parameters(config: ConfigKeys, hidden_size: int) -> int | None:
         kind = str(said.get("model_type", config.outer.get("model_type"))).removesuffix(_VISION)
         said = {**said, "model_type": kind}
         keys = ConfigKeys(config.file, said, inside=inside)
-        tower = _TOWERS.get(kind) if inside == "vision_config" else None
+        tower = _TOWERS.get(kind)
         if tower is None:
             found.append(parameters(keys, hidden_size))
         else:
@@ -91,6 +92,74 @@ def _intern(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
     return vision.integer("num_hidden_layers") * layer + patches + places * width + joined
 
 
+def _conformer(audio: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of Gemma 4's encoder of sound: two convolutions, then networks before and behind attention and a convolution.
+
+    Each of two networks of a layer is four times as wide; keys of relative places have a matrix of their own.
+    """
+    del outer
+    width, out = audio.integer("hidden_size"), audio.integer("output_proj_dims", default=1536)
+    kernel, heads = audio.integer("conv_kernel_size"), audio.integer("num_attention_heads", least=1)
+    channels = audio.get("subsampling_conv_channels")
+    if not isinstance(channels, list) or not all(isinstance(each, int) for each in channels):
+        raise audio.error("subsampling_conv_channels", "must be a list of channels")
+    networks, attention, convolution = 16 * width, 5 * width, 3 * width
+    small = width // heads + kernel * width + 9 * width  # scales of a head, taps and norms
+    layer = width * (networks + attention + convolution) + small
+    before, last = 0, 1
+    sizes = [int(each) for each in channels]
+    for each in sizes:
+        before += 9 * last * each + each
+        last = each
+    before += sizes[0] // 4 * last * width
+    behind = width * out + out + out * hidden_size
+    return audio.integer("num_hidden_layers") * layer + before + behind
+
+
+def _minimax(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of MiniMax-M3's: biases throughout but of patches, which are projected one by one, then four together."""
+    width, inner = vision.integer("hidden_size"), vision.integer("intermediate_size")
+    layer = 4 * (width + 1) * width + (2 * width + 1) * inner + width + 4 * width
+    patch = vision.integer("patch_size", default=14, least=1)
+    patches = width * _CHANNELS * patch**2 * vision.integer("temporal_patch_size", default=2)
+    merged = vision.integer("spatial_merge_size", default=2) ** 2
+    between = outer.integer("projector_hidden_size", default=hidden_size)
+    joined = (width + 1 + merged * hidden_size + 1) * between + 2 * (between + 1) * hidden_size
+    return vision.integer("num_hidden_layers") * layer + patches + 2 * width + joined
+
+
+def _moon(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of Kimi-K3's: no biases, attention of a width of its own, one scale a norm, learned positions of a grid."""
+    del outer
+    width, inner = vision.integer("vt_hidden_size"), vision.integer("vt_intermediate_size")
+    attention = 4 * width * vision.integer("qkv_hidden_size", default=width)
+    layer = attention + 2 * width * inner + 2 * width
+    patch = vision.integer("patch_size", default=14, least=1)
+    places = vision.integer("init_pos_emb_height") * vision.integer("init_pos_emb_width")
+    patches = width * _CHANNELS * patch**2 + places * width + width
+    together = width * _merged(vision, width)
+    joined = together * (together + hidden_size) + hidden_size
+    return vision.integer("vt_num_hidden_layers") * layer + patches + joined
+
+
+def _step(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of Step-3.7's: scales of both parts in each layer, learned positions, two convolutions that halve a side.
+
+    Published files call its width, layers and MLP otherwise than those that transformers 5 saves.
+    """
+    width = vision.integer("width", default=vision.optional("hidden_size"), least=1)
+    depth = vision.integer("layers", default=vision.optional("num_hidden_layers"), least=1)
+    ratio = vision.number("mlp_ratio", default=4.0)
+    inner = vision.integer("intermediate_size", default=int(width * ratio))
+    layer = 4 * (width + 1) * width + (2 * width + 1) * inner + width + 6 * width
+    patch = vision.integer("patch_size", default=14, least=1)
+    places = (vision.integer("image_size", least=1) // patch) ** 2
+    before = width * _CHANNELS * patch**2 + places * width + 2 * width
+    halved = 2 * width * (9 * width + 1) + 4 * width * (9 * 2 * width + 1)
+    joined = 4 * width * hidden_size + (hidden_size if outer.get("projector_bias") else 0)
+    return depth * layer + before + halved + joined
+
+
 def _side(vision: ConfigKeys, key: str, *, default: int) -> int:
     """Return the side of a square that a file says as a number or as both sides.
 
@@ -107,7 +176,15 @@ def _side(vision: ConfigKeys, key: str, *, default: int) -> int:
 
 
 # By the `model_type` of the tower; those of other kinds are counted alike, small parts of them to a twentieth of a per cent.
-_TOWERS: Final[Mapping[str, Tower]] = {"pixtral": _pixtral, "internvl": _intern}
+_TOWERS: Final[Mapping[str, Tower]] = {
+    "pixtral": _pixtral,
+    "internvl": _intern,
+    "gemma4_audio": _conformer,
+    "minimax_m3_vl": _minimax,
+    "kimi_k3": _moon,
+    "perception_encoder": _step,
+    "step3p5": _step,
+}
 
 
 def _vision_parameters(vision: ConfigKeys, hidden_size: int) -> int | None:
@@ -155,14 +232,19 @@ def _grid(vision: ConfigKeys, patch: int) -> int:
     return vision.optional("init_pos_emb_height") * vision.optional("init_pos_emb_width")
 
 
-def _joined(vision: ConfigKeys, width: int, hidden_size: int) -> int:
-    merged = vision.integer("spatial_merge_size", default=1) ** 2
+def _merged(vision: ConfigKeys, width: int) -> int:
+    """Return the patches that lie together in one token."""
     kernel = vision.get("merge_kernel_size")
-    if isinstance(kernel, list):
-        sides = [side for side in kernel if isinstance(side, int) and 0 < side < width]
-        if len(sides) != len(kernel):
-            raise vision.error("merge_kernel_size", "must be a list of sides in patches")
-        merged = math.prod(sides)
+    if not isinstance(kernel, list):
+        return vision.integer("spatial_merge_size", default=1) ** 2
+    sides = [side for side in kernel if isinstance(side, int) and 0 < side < width]
+    if len(sides) != len(kernel):
+        raise vision.error("merge_kernel_size", "must be a list of sides in patches")
+    return math.prod(sides)
+
+
+def _joined(vision: ConfigKeys, width: int, hidden_size: int) -> int:
+    merged = _merged(vision, width)
     if vision.get("projector_input_dim") is not None:
         between, inner = vision.integer("projector_input_dim"), vision.integer("intermediate_size")
         return inner * between + between * between + between * hidden_size
