@@ -452,9 +452,7 @@ def _spared(settings: Settings, checked: Checked) -> tuple[Verdict, tuple[str, .
     return "may not fit", (words,)
 
 
-def training_steps(
-    settings: Settings, prompts: int, updates: int
-) -> tuple[int | None, int | None]:
+def training_steps(settings: Settings, prompts: int, updates: int) -> tuple[int | None, int | None]:
     """Return the steps of the training and of one pass over the data, where a configuration says them.
 
     Args:

@@ -1,6 +1,6 @@
 """Advise a run that goes on: calibrate on its own steps, search anew, and say which change repays a restart."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +39,8 @@ from rlplan.units import show_seconds
 SITE: Final = "this run"
 # Plans of a search that are typed as the configuration would have them, the best first.
 MOST_PLANS: Final = 3
+# Keys that are left out together at first, to see which of them change nothing.
+AT_ONCE: Final = 6
 # Fields of a job that say how its step is done, not what is learnt in it.
 OF_HOW: Final = ("framework", "engines", "weight_sync", "trainers", "devices")
 
@@ -126,7 +128,9 @@ class Advisor:
         if last is None and follow.steps_left is None:
             last = said
             if last is None:
-                problem = "is missing: the configuration does not say how many steps the training has"
+                problem = (
+                    "is missing: the configuration does not say how many steps the training has"
+                )
                 raise FileError("--steps", problem, allowed="a number of steps, or --steps-left")
         return cls(
             framework=framework,
@@ -241,9 +245,7 @@ class Advisor:
         checked = check_plan(plan, facts, self.settings.file, improves=False)
         assert checked.forecast is not None
         typed = RetypedConfiguration.of(self.words, means, found, plan, facts)
-        return CurrentRun(
-            typed, plan, checked.forecast, checked.verdict, site, steps.step_seconds
-        )
+        return CurrentRun(typed, plan, checked.forecast, checked.verdict, site, steps.step_seconds)
 
     def _best(self, now: CurrentRun) -> tuple[TypedChange | None, tuple[str, ...]]:
         """Return the change that surely gains most, whether it repays a restart or not, and what hindered the search."""
@@ -269,7 +271,10 @@ class Advisor:
             return
         try:
             result = plans_of(
-                now.plan.job, now.facts_of, target=self.framework, seconds=self.follow.search_seconds
+                now.plan.job,
+                now.facts_of,
+                target=self.framework,
+                seconds=self.follow.search_seconds,
             )
         except UserError as error:
             notes.append(f"the search found no plan: {error}")
@@ -286,19 +291,11 @@ class Advisor:
             wanted = exported(plan, self.framework)
         except UserError:
             return ()
-        held: Mapping[str, object] = {}
-        try:
-            held = exported(now.plan, self.framework).values
-        except UserError:
-            held = {}  # the configuration has what no export writes: its own keys are laid beside
         settings = now.typed.found.settings
         said = tuple(
             (key, value)
             for key, value in wanted.values.items()
-            if value is not None
-            and (key not in held or held[key] != value)
-            and settings.given(key) != value
-            and argument(settings, key, value)
+            if value is not None and settings.given(key) != value and argument(settings, key, value)
         )
         return _needed(said, now.typed)
 
@@ -372,7 +369,11 @@ class Advisor:
         """Return what came of a change that was advised; None where this run does not have it, or has too few steps with it."""
         if decision.gain is None or not self.has_changed(decision):
             return None
-        after = log if name != decision.log or log.numbers[-1] <= decision.step else log.after(decision.step)
+        after = (
+            log
+            if name != decision.log or log.numbers[-1] <= decision.step
+            else log.after(decision.step)
+        )
         steps = after.medians(self.follow.window, self.follow.warmup)
         if steps is None or not steps.step_seconds:
             return None
@@ -417,15 +418,16 @@ def _assigned(words: Sequence[str], typed: RetypedConfiguration) -> tuple[Assign
     return tuple((key, given.value) for key, given in flat.items())
 
 
-def _needed(
-    said: tuple[Assignment, ...], typed: RetypedConfiguration
-) -> tuple[Assignment, ...]:
+def _needed(said: tuple[Assignment, ...], typed: RetypedConfiguration) -> tuple[Assignment, ...]:
     """Return assignments without those that leave the plan as it is."""
-    wanted = typed.sketched(typed.arguments(said) or ())
-    for each in said:
-        fewer = tuple(other for other in said if other is not each)
-        if fewer and typed.sketched(typed.arguments(fewer) or ()) == wanted:
-            said = fewer
+    wanted, kept = typed.sketched(typed.arguments(said) or ()), said
+    for size in (AT_ONCE, 1):
+        for at in range(0, len(said), size):
+            part = said[at : at + size]
+            fewer = tuple(each for each in kept if each not in part)
+            if fewer and typed.sketched(typed.arguments(fewer) or ()) == wanted:
+                kept = fewer
+        said = kept
     return said
 
 

@@ -126,7 +126,9 @@ def _numbers(sheet: LogSheet, steps: Sequence[Figures]) -> tuple[int, ...]:
     """Return the numbers of steps; counted from 1 where the log has none for all of them."""
     for key in dict.fromkeys((sheet.merged_by, *NUMBER_KEYS, "Step")):
         found = [each.get(key) for each in steps] if key else []
-        known = [int(each) for each in found if each is not None and each >= 0 and each == int(each)]
+        known = [
+            int(each) for each in found if each is not None and each >= 0 and each == int(each)
+        ]
         if len(known) == len(steps):
             return tuple(known)
     return tuple(range(1, len(steps) + 1))
@@ -160,7 +162,9 @@ def _state(path: Path) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def newest_apart(run: FollowedRun, window: int, warmup: int) -> tuple[FollowedRun, FollowedRun] | None:
+def newest_apart(
+    run: FollowedRun, window: int, warmup: int
+) -> tuple[FollowedRun, FollowedRun] | None:
     """Return the steps before the newest ones, as many as a window has, and the newest; None where they are too few."""
     first = max(warmup, len(run.steps) - window - NEWEST)
     if len(run.steps) - first < LEAST_STEPS + NEWEST:

@@ -16,10 +16,12 @@ def advice_lines(line: AdviceLine) -> tuple[str, ...]:
 
 
 def _of_decision(found: Decision) -> Iterator[str]:
-    lengths = "" if found.response_tokens is None else f", {found.response_tokens:,.0f} response tokens on average"
-    yield (
-        f"step {found.step:,}, {found.steps_left:,} left: {answer_words(found)}"
+    lengths = (
+        ""
+        if found.response_tokens is None
+        else f", {found.response_tokens:,.0f} response tokens on average"
     )
+    yield (f"step {found.step:,}, {found.steps_left:,} left: {answer_words(found)}")
     yield (
         f"the last {found.steps:,} steps took {show_seconds(found.measured_seconds)} each{lengths}; forecast with this run's "
         f"factors: {show_seconds(found.forecast_seconds)}"
@@ -42,9 +44,7 @@ def answer_words(found: Decision) -> str:
     if found.answer == "too late":
         until = "" if found.deadline_step is None else f" since step {found.deadline_step:,}"
         return f"too late{until}: a change {gains}, at least {whole} in all, and a restart costs {cost}"
-    return (
-        f"change: it {gains}, at least {whole} in all for a restart of {cost}; it pays until step {found.deadline_step:,}"
-    )
+    return f"change: it {gains}, at least {whole} in all for a restart of {cost}; it pays until step {found.deadline_step:,}"
 
 
 def gain_words(gain: Gain) -> str:
@@ -59,15 +59,23 @@ def gain_words(gain: Gain) -> str:
 def departure_words(found: Departure) -> str:
     """Return what left its normal range in words."""
     low, high = map(show_seconds, found.normal_seconds)
-    where = {"forecast": "the forecast has", "steps before": "the steps before it had"}[found.beside]
+    where = {"forecast": "the forecast has", "steps before": "the steps before it had"}[
+        found.beside
+    ]
     stage = f"; {found.stage} is furthest from its own" if found.stage else ""
-    return f"{found.name} takes {show_seconds(found.measured_seconds)}, {where} {low} to {high}{stage}"
+    return (
+        f"{found.name} takes {show_seconds(found.measured_seconds)}, {where} {low} to {high}{stage}"
+    )
 
 
 def outcome_words(found: Outcome) -> str:
     """Return what came of a change in words."""
     before, after = found.response_tokens
-    lengths = "" if before is None or after is None else f" (responses of {before:,.0f} and {after:,.0f} tokens)"
+    lengths = (
+        ""
+        if before is None or after is None
+        else f" (responses of {before:,.0f} and {after:,.0f} tokens)"
+    )
     verdict = "as forecast" if found.as_forecast else "not as forecast"
     return (
         f"outcome of the change after step {found.decision_step:,}: steps take {show_seconds(found.after_seconds)} in place of "

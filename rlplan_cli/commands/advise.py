@@ -66,20 +66,29 @@ def command(  # noqa: PLR0917 -- one parameter an option
         ),
     ] = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="Keep decisions and what came of them in this file (JSON lines).")
+        Path | None,
+        typer.Option(help="Keep decisions and what came of them in this file (JSON lines)."),
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", help="Go on as the log grows, to the last step or Ctrl-C.", rich_help_panel=FOLLOWING),
+        typer.Option(
+            "--follow",
+            help="Go on as the log grows, to the last step or Ctrl-C.",
+            rich_help_panel=FOLLOWING,
+        ),
     ] = False,
     every: Annotated[
         int, typer.Option(min=1, help="Steps between two decisions.", rich_help_panel=FOLLOWING)
     ] = 10,
     poll_seconds: Annotated[
         float,
-        typer.Option(min=0.01, help="Time between two looks at the log.", rich_help_panel=FOLLOWING),
+        typer.Option(
+            min=0.01, help="Time between two looks at the log.", rich_help_panel=FOLLOWING
+        ),
     ] = 5.0,
-    window: Annotated[int, typer.Option(min=3, help="Newest steps that medians are over, at most.")] = 20,
+    window: Annotated[
+        int, typer.Option(min=3, help="Newest steps that medians are over, at most.")
+    ] = 20,
     warmup: Annotated[int, typer.Option(min=0, help="First steps that are left out.")] = 1,
     seconds: Annotated[
         float | None,
@@ -170,7 +179,9 @@ def _at_once(advisor: Advisor, log: Path) -> Iterator[FollowedRun]:
     yield found
 
 
-def _followed(advisor: Advisor, log: Path, every: int, poll_seconds: float) -> Iterator[FollowedRun]:
+def _followed(
+    advisor: Advisor, log: Path, every: int, poll_seconds: float
+) -> Iterator[FollowedRun]:
     """Yield a log's steps whenever a decision is due, until the last one is there."""
     from rlplan.planner.measured.following import changes_of, followed
 
