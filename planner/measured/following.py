@@ -94,7 +94,7 @@ def _seconds(sheet: LogSheet, steps: Sequence[Figures]) -> float:
 def followed(path: Path, *, updates: int = 1, grows: bool = False) -> FollowedRun | None:
     """Return the steps of a log since its run last started; None where there are none yet.
 
-    Of a file that grows, a step that the console prints over several lines counts once another follows.
+    Of a file that grows, a step whose figures stand on several lines counts once another follows.
 
     Args:
         updates: Of an iteration, where a log's steps are updates.
@@ -106,7 +106,9 @@ def followed(path: Path, *, updates: int = 1, grows: bool = False) -> FollowedRu
     if found is None:
         return None
     sheet, steps = found.sheet, tuple(found.steps)
-    held_back = 1 if grows and sheet.console_step and not event_files(path) else 0
+    # Figures of one step that stand on several lines, or in several records, come one after another.
+    is_spread = sheet.console_step or sheet.merged_by or event_files(path)
+    held_back = 1 if grows and is_spread else 0
     steps = steps[: len(steps) - held_back]
     numbers = _numbers(sheet, steps)
     first = max((at for at in range(1, len(numbers)) if numbers[at] <= numbers[at - 1]), default=0)

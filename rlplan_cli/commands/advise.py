@@ -31,9 +31,9 @@ from rlplan_cli.terminal import JsonOption, print_table, say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rlplan.planner.measured.advising import Advisor
+    from rlplan.planner.measured.advising import Advisor, FollowOptions
     from rlplan.planner.measured.following import FollowedRun
-    from rlplan.results.advice import AdviceLine, Decision
+    from rlplan.results.advice import AdviceLine
 
 EXAMPLE = "Example: rlplan advise verl run.sh --log train.log --follow --gpu h100 --steps 500 --restart-seconds 300"
 
