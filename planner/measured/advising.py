@@ -419,16 +419,25 @@ def _assigned(words: Sequence[str], typed: RetypedConfiguration) -> tuple[Assign
 
 
 def _needed(said: tuple[Assignment, ...], typed: RetypedConfiguration) -> tuple[Assignment, ...]:
-    """Return assignments without those that leave the plan as it is."""
-    wanted, kept = typed.sketched(typed.arguments(said) or ()), said
+    """Return assignments without those that leave the run as it is."""
+    wanted, kept = _run_with(said, typed), said
     for size in (AT_ONCE, 1):
         for at in range(0, len(said), size):
             part = said[at : at + size]
             fewer = tuple(each for each in kept if each not in part)
-            if fewer and typed.sketched(typed.arguments(fewer) or ()) == wanted:
+            if fewer != kept and wanted is not None and _run_with(fewer, typed) == wanted:
                 kept = fewer
         said = kept
-    return said
+    return kept
+
+
+def _run_with(said: tuple[Assignment, ...], typed: RetypedConfiguration) -> Run | None:
+    """Return what a configuration runs with more assignments; None where that is nothing."""
+    try:
+        found = run_of(laid_over(typed.found.settings, typed.arguments(said) or ()))
+    except UserError:
+        return None
+    return replace(found, notes=(), guesses=())
 
 
 def _furthest(steps: LoggedSteps, plan: Plan, forecast: Forecast) -> str:

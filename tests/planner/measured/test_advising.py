@@ -25,8 +25,8 @@ from rlplan.results.advice import Decision, Departure, Gain, KeyChange, Outcome
 RUNNING = "actor_rollout_ref.rollout.max_num_seqs"
 # One sequence at a time where there is room for hundreds: a setting that surely costs something.
 VERL = (
-    "-m verl.trainer.main_ppo algorithm.adv_estimator=grpo trainer.n_gpus_per_node=2 trainer.nnodes=1 "
-    "actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=4 "
+    "-m verl.trainer.main_ppo algorithm.adv_estimator=grpo trainer.n_gpus_per_node=1 trainer.nnodes=1 "
+    "actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B actor_rollout_ref.rollout.tensor_model_parallel_size=1 actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=2 "
     "data.train_batch_size=8 actor_rollout_ref.actor.ppo_mini_batch_size=8 data.max_prompt_length=128 "
     "data.max_response_length=256 actor_rollout_ref.actor.use_dynamic_bsz=True trainer.total_training_steps=100 "
     f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 {RUNNING}=1"
