@@ -1,7 +1,7 @@
 """Advise a run that goes on: calibrate on its own steps, search anew, and say which change repays a restart."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from rlplan.calibration import Calibration
@@ -52,7 +52,7 @@ class FollowOptions:
     Attributes:
         window: Newest steps that medians are over, at most.
         warmup: First steps of a start that are left out.
-        last_step: Number of the training's last step; None where `steps_left` says it, or the configuration.
+        all_steps: Steps of the training; None where `steps_left` says it, or the configuration.
         steps_left: Behind the last step that the log has at first.
         restart_seconds: What a restart costs; None takes what the log's own start-up shows.
         search_seconds: When a search stops with the best plan so far; None searches to the end.
@@ -60,7 +60,7 @@ class FollowOptions:
 
     window: int = 20
     warmup: int = 1
-    last_step: int | None = None
+    all_steps: int | None = None
     steps_left: int | None = None
     restart_seconds: float | None = None
     search_seconds: float | None = None
@@ -102,6 +102,8 @@ class Advisor:
         framework: Whose configuration it is.
         words: The configuration as it was typed.
         options: What it does not say; mean lengths are the log's where that has them.
+        all_steps: Steps of the training; None where only those left are known.
+        last_step: Number of the last one, as the log counts; None until there is a log.
     """
 
     framework: str
@@ -110,7 +112,8 @@ class Advisor:
     follow: FollowOptions
     settings: Settings
     run: Run
-    last_step: int | None = field(default=None)
+    all_steps: int | None
+    last_step: int | None = None
 
     @classmethod
     def of(
@@ -124,7 +127,7 @@ class Advisor:
         settings = settings_of(framework, words, options)
         run = run_of(settings)
         said, _ = training_steps(settings, run.work.prompts, run.work.updates * run.work.epochs)
-        last = follow.last_step
+        last = follow.all_steps
         if last is None and follow.steps_left is None:
             last = said
             if last is None:
@@ -139,7 +142,7 @@ class Advisor:
             follow=follow,
             settings=settings,
             run=run,
-            last_step=last,
+            all_steps=last,
         )
 
     @property
@@ -148,10 +151,13 @@ class Advisor:
         return self.run.work.updates * self.run.work.epochs
 
     def ends_at(self, log: FollowedRun) -> int:
-        """Return the number of the training's last step; where only those left are known, it is settled with the first log."""
+        """Return the number of the training's last step; it is settled with the first log."""
         if self.last_step is None:
-            assert self.follow.steps_left is not None
-            self.last_step = log.numbers[-1] + self.follow.steps_left
+            if self.all_steps is not None:
+                self.last_step = self.all_steps - log.from_zero
+            else:
+                assert self.follow.steps_left is not None
+                self.last_step = log.numbers[-1] + self.follow.steps_left
         return self.last_step
 
     def due(self, log: FollowedRun, decided: int | None, every: int) -> int | None:

@@ -1,7 +1,7 @@
 """Follow a log: its steps with their numbers since the run last started, the recent ones, and what left its normal range."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
@@ -38,6 +38,7 @@ class FollowedRun:
         numbers: Of the steps, by the log where it has whole numbers that grow, else counted from 1.
         before_seconds: Of all logged steps of starts before.
         begins: Whether the first of the steps is the first of a start: step 0 or 1, or one whose number falls back.
+        from_zero: Whether the log's first step is step 0, so that the last of N is step N - 1.
         held_back: Steps that are there and do not count yet, since they may still be written.
     """
 
@@ -46,17 +47,12 @@ class FollowedRun:
     steps: tuple[Figures, ...]
     before_seconds: float = 0.0
     begins: bool = False
+    from_zero: bool = False
     held_back: int = 0
 
     def until(self, count: int) -> "FollowedRun":
         """Return the same without what came after so many steps."""
-        return FollowedRun(
-            sheet=self.sheet,
-            numbers=self.numbers[:count],
-            steps=self.steps[:count],
-            before_seconds=self.before_seconds,
-            begins=self.begins,
-        )
+        return replace(self, numbers=self.numbers[:count], steps=self.steps[:count])
 
     @property
     def time_seconds(self) -> float:
@@ -120,6 +116,7 @@ def followed(path: Path, *, updates: int = 1, grows: bool = False) -> FollowedRu
         steps=steps[first:],
         before_seconds=_seconds(sheet, steps[:first]),
         begins=first > 0 or numbers[0] <= 1,
+        from_zero=numbers[0] == 0,
         held_back=held_back,
     )
 

@@ -136,7 +136,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     asked = FollowOptions(
         window=window,
         warmup=warmup,
-        last_step=steps,
+        all_steps=steps,
         steps_left=steps_left,
         restart_seconds=restart_seconds,
         search_seconds=seconds,
@@ -155,7 +155,7 @@ def _advisor(words: list[str], given: GivenOptions, asked: FollowOptions) -> Adv
     from rlplan.errors import FileError
     from rlplan.planner.measured.advising import Advisor
 
-    if asked.last_step is not None and asked.steps_left is not None:
+    if asked.all_steps is not None and asked.steps_left is not None:
         raise FileError("--steps-left", "says the same as --steps", allowed="one of them")
     framework, rest = framework_of(words, given.taken_as)
     if framework is None:
@@ -190,13 +190,14 @@ def _followed(
         found = followed(log, updates=advisor.updates, grows=True)
         if found is None:
             continue
+        end = advisor.ends_at(found)
         if decided is not None and len(found.steps) < decided:
             decided = None  # the run was started again
         count = advisor.due(found, decided, every)
         if count is not None:
             decided = count
             yield found.until(count)
-        if found.numbers[-1] + found.held_back >= advisor.ends_at(found):
+        if found.numbers[-1] + found.held_back >= end:
             return
 
 

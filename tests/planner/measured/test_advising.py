@@ -277,7 +277,7 @@ def advisor():
 def decided(advisor, tmp_path_factory):
     """Return a decision on a small recorded log, whose generation runs one sequence at a time."""
     path = tmp_path_factory.mktemp("log") / "train.log"
-    path.write_text(log_of())
+    path.write_text(log_of(count=6))
     return advisor.decide(followed(path), "train.log")
 
 
@@ -288,21 +288,22 @@ def test_the_key_that_holds_generation_back_is_named_with_its_gain_and_deadline(
     assert int(named[RUNNING].after) > 1
     assert f"{RUNNING}={named[RUNNING].after}" in decided.arguments
     assert 0 < decided.gain.p10_seconds < decided.gain.p50_seconds < decided.measured_seconds
-    assert (decided.step, decided.steps_left, decided.steps) == (12, 88, 11)
+    assert (decided.step, decided.steps_left, decided.steps) == (6, 94, 5)
     assert decided.measured_seconds == pytest.approx(14.5)
     assert decided.deadline_step == deadline_step(decided.gain, 60.0, 100)
-    assert decided.time_seconds == pytest.approx(sum(NOISE) * 14.5)
+    assert decided.departures == ()
+    assert decided.time_seconds == pytest.approx(sum(NOISE[:6]) * 14.5)
     first, second, *_ = advice_lines(decided)
-    assert first.startswith("step 12, 88 left: change: it would gain ")
-    assert second.startswith("the last 11 steps took 14.50 s each, 128 response tokens on average")
+    assert first.startswith("step 6, 94 left: change: it would gain ")
+    assert second.startswith("the last 5 steps took 14.50 s each, 128 response tokens on average")
 
 
 def test_what_came_of_a_change_is_told_once_the_run_has_it(decided, log, tmp_path):
     changed = Advisor.of("verl", (*VERL, *decided.arguments), OPTIONS, FollowOptions())
     assert changed.has_changed(decided)
-    text = log_of() + "".join(line_of(at, 1.0, gen=-10.0) for at in range(13, 18))
+    text = log_of(count=6) + "".join(line_of(at, gen=-10.0) for at in range(7, 12))
     found = changed.outcome(decided, followed_text(log, text), "train.log")
-    assert (found.decision_step, found.step, found.steps) == (12, 17, 4)
+    assert (found.decision_step, found.step, found.steps) == (6, 11, 4)
     assert found.gained_seconds == pytest.approx(10.0)
     assert changed.outcome(decided, followed_text(log, log_of()), "other.log").steps == 11
     ledger = tmp_path / "ledger.jsonl"
@@ -312,7 +313,7 @@ def test_what_came_of_a_change_is_told_once_the_run_has_it(decided, log, tmp_pat
     assert open_decision(read_ledger(ledger)) is None
     words = advice_lines(found)[0]
     assert words.startswith(
-        "outcome of the change after step 12: steps take 4.50 s in place of 14.50 s"
+        "outcome of the change after step 6: steps take 4.50 s in place of 14.50 s"
     )
 
 
@@ -336,3 +337,28 @@ def test_decisions_are_due_at_steady_numbers_of_steps(log, advisor):
     assert advisor.due(found, 4, 5) == 9
     assert advisor.due(found.until(3), None, 5) is None
     assert Path(advisor.words[0]).name == "-m"
+
+
+def test_steps_are_left_as_the_log_counts_them(log):
+    advisors = [Advisor.of("verl", VERL, OPTIONS, FollowOptions(**each)) for each in (
+        {"all_steps": 40}, {"all_steps": 40}, {"steps_left": 7})]  # fmt: skip
+    firsts = (1, 0, 30)
+    ends = [
+        advisor.ends_at(followed_text(log, log_of(first, 4)))
+        for advisor, first in zip(advisors, firsts, strict=True)
+    ]
+    assert ends == [40, 39, 40]
+
+
+@pytest.mark.full
+def test_a_step_beyond_its_forecast_is_named_with_its_stage(log, advisor):
+    text = log_of(count=9) + log_of(10, 3, gen=20.0)
+    found = list(advisor.departures(followed_text(log, text), "train.log"))
+    assert [(each.name, each.beside) for each in found[-2:]] == [
+        ("step", "steps before"),
+        ("step", "forecast"),
+    ]
+    assert found[-1].stage == "generation"
+    longer = log_of(count=9) + log_of(10, 3, gen=12.0, response=256.0)
+    beside = [each.beside for each in advisor.departures(followed_text(log, longer), "train.log")]
+    assert beside == ["steps before", "steps before"]
