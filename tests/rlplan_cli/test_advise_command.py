@@ -36,7 +36,7 @@ def test_a_log_that_grows_is_followed_to_its_last_step(script, rlplan, monkeypat
     whole = line_of(4)
     left = grow(monkeypatch, (log_of(1, 3), whole[:-9], whole[-9:], log_of(5, 2)))
     answer = rlplan(
-        "advise", script, *CONFIG, "--follow", "--steps", "6", "--poll-seconds", "0.01", "--restart-seconds", "5", "--json"
+        "advise", script, *CONFIG, "--follow", "--steps", "6", "--poll-seconds", "0.01", "--restart-seconds", "1", "--json"
     )  # fmt: skip
     assert answer.code == 0, answer.err
     assert not left
