@@ -408,9 +408,16 @@ def does_the_same(plan: Plan, now: Plan) -> bool:
     how = {name: getattr(now.job, name) for name in OF_HOW}
     return (
         replace(plan.job, **how) == now.job
+        and _learns(plan) == _learns(now)
         and plan.mode == now.mode
         and plan.staleness <= now.staleness
     )
+
+
+def _learns(plan: Plan) -> list[tuple[object, ...]]:
+    """Return what of trainers' options is no matter of how a step is done: formats, and how often experts are chosen."""
+    options = (plan.job.trainer(role) for role in plan.job.models)
+    return [(each.weights, each.optimizer, each.popularity_spread) for each in options]
 
 
 def shown(value: object) -> str:

@@ -69,12 +69,11 @@ def text_of(line: AdviceLine) -> str:
     return json.dumps(plain(line), allow_nan=False)
 
 
-def open_decision(lines: Sequence[AdviceLine]) -> Decision | None:
-    """Return the last change that was advised and has no outcome yet; None where there is none."""
-    closed = {each.decision_step for each in lines if isinstance(each, Outcome)}
-    advised = (
+def open_decisions(lines: Sequence[AdviceLine]) -> tuple[Decision, ...]:
+    """Return the changes that were advised since the last outcome, the newest first."""
+    last = max((at for at, each in enumerate(lines, 1) if isinstance(each, Outcome)), default=0)
+    return tuple(
         each
-        for each in reversed(lines)
-        if isinstance(each, Decision) and each.answer == "change" and each.step not in closed
+        for each in reversed(lines[last:])
+        if isinstance(each, Decision) and each.answer == "change"
     )
-    return next(advised, None)

@@ -210,9 +210,10 @@ def _tell(
     as_json: bool,
 ) -> None:
     """Print a decision for each state of a log, and what came of one that the ledger has."""
-    from rlplan.planner.measured.ledger import open_decision, read_ledger, write_line
+    from rlplan.planner.measured.ledger import open_decisions, read_ledger, write_line
 
-    advised = open_decision(read_ledger(ledger)) if ledger is not None else None
+    known = open_decisions(read_ledger(ledger)) if ledger is not None else ()
+    advised = next(filter(advisor.has_changed, known), None)
     try:
         for state in found:
             outcome = None if advised is None else advisor.outcome(advised, state, log.name)

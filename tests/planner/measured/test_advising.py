@@ -18,7 +18,7 @@ from rlplan.planner.measured.following import (
     unlike_before,
 )
 from rlplan.planner.measured.gains import answer_of, deadline_step, difference_spread_seconds
-from rlplan.planner.measured.ledger import open_decision, read_ledger, text_of, write_line
+from rlplan.planner.measured.ledger import open_decisions, read_ledger, text_of, write_line
 from rlplan.reports.tables.advice import advice_lines
 from rlplan.results.advice import Decision, Departure, Gain, KeyChange, Outcome
 
@@ -309,9 +309,9 @@ def test_what_came_of_a_change_is_told_once_the_run_has_it(decided, log, tmp_pat
     assert changed.outcome(decided, followed_text(log, log_of()), "other.log").steps == 11
     ledger = tmp_path / "ledger.jsonl"
     write_line(ledger, decided)
-    assert open_decision(read_ledger(ledger)) == decided
+    assert open_decisions(read_ledger(ledger)) == (decided,)
     write_line(ledger, found)
-    assert open_decision(read_ledger(ledger)) is None
+    assert open_decisions(read_ledger(ledger)) == ()
     words = advice_lines(found)[0]
     assert words.startswith(
         "outcome of the change after step 6: steps take 2.30 s in place of 5.30 s"
