@@ -239,7 +239,8 @@ def _print(line: AdviceLine, *, as_json: bool) -> None:
     sys.stdout.write("".join(f"{words}\n" for words in advice_lines(line)))
     if line.kind == "decision":
         if line.changes:
-            print_table("What would change", changes_table(line))
+            title = "What would change" if line.answer == "change" else "The best that was tried"
+            print_table(title, changes_table(line))
             sys.stdout.write(f"behind the configuration: {' '.join(line.arguments)}\n")
         for note in line.notes:
             say(note)
