@@ -21,11 +21,13 @@ class HostTime:
     """Hold what the host does alone while GPUs wait.
 
     Attributes:
+        seconds: Whatever the batch.
         seconds_per_token: For every token of the global batch, prompts included.
         seconds_per_sequence: For every sequence of it, however long.
         seconds_per_padded_token: For every token of it with all sequences padded to the longest that there may be.
     """
 
+    seconds: NonNegative = 0.0
     seconds_per_token: NonNegative = 0.0
     seconds_per_sequence: NonNegative = 0.0
     seconds_per_padded_token: NonNegative = 0.0
@@ -95,7 +97,8 @@ class FrameworkSheet:
         offloads: What leaves the GPUs where a plan off-loads a model that is trained, until it is used again.
         to_host_bytes_per_second: The rate at which optimizer states reach the host's memory where that is neither
             pinned nor kept from step to step; None is the rate of the link, as into pinned memory.
-        unpinned: What goes there at that rate.
+        from_host_bytes_per_second: The rate at which they come back; None is the rate of the link.
+        unpinned: What goes there at that rate; gradients are copied where they are named, else they are made anew.
         logits: How it makes log-probabilities and entropies, if a job leaves it open.
         pads_counted: Whether micro-batches that are counted, and not packed up to a budget of tokens, are padded to
             their longest sequence; counted in memory only.
@@ -121,6 +124,8 @@ class FrameworkSheet:
         driver: Host time of a step that belongs to no stage: data, advantages, metrics, logging.
         stages: How many times as long its stages take as its engines' sheets say, by kind of work
             (`generation`, `inference`, `training`): what lies between kernels that the sheets do not name.
+        stages_spread: Least relative spread of its stages where no site was calibrated, one sigma; as for any framework
+            where it is smaller.
         sources: Origin of every figure and every choice.
     """
 
@@ -134,7 +139,8 @@ class FrameworkSheet:
     weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     offloads: tuple[State, ...] = ("optimizer",)
     to_host_bytes_per_second: Positive | None = None
-    unpinned: tuple[Literal["weights", "optimizer"], ...] = ("optimizer",)
+    from_host_bytes_per_second: Positive | None = None
+    unpinned: tuple[Literal["weights", "gradients", "optimizer"], ...] = ("optimizer",)
     logits: LogitChoice = USUAL_LOGITS
     pads_counted: bool = False
     recompute: Recompute = "none"
@@ -152,6 +158,7 @@ class FrameworkSheet:
     driver: HostTime = NO_HOST_TIME
     host: HostUse = NO_HOST_USE
     stages: FrozenDict[str, Positive] = FrozenDict()
+    stages_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
 
     def leaving(self, options: TrainerOptions) -> tuple[State, ...]:

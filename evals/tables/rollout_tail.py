@@ -38,7 +38,7 @@ SETTINGS = (
     "rollout_tp", "train_tp_pp_cp",
 )  # fmt: skip
 STEP, SECONDS = "step", "step_time_s"
-FRAMEWORK, SYSTEM = "verl-megatron", "veRL"
+FRAMEWORK, SYSTEM = "verl-megatron-0.6", "veRL"
 # The paper's repository is built for vLLM 0.8.4 (roll/third_party/vllm).
 ENGINE = "vllm-0.8"
 # Others by how their names begin.

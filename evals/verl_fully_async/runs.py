@@ -74,7 +74,7 @@ TOGETHER = PublishedRun(
 # require_batches is 1, and an update has 128 prompts.
 TOGETHER_30B = replace(
     TOGETHER,
-    framework="verl-megatron",
+    framework="verl-megatron-0.6",
     engines=Engines(generate="vllm-0.11-eager"),
     model="qwen3-30b-a3b",
     gpus=128,

@@ -8,6 +8,7 @@ ranks. A sequence leaves its states, however long it is, and nothing for its tok
 from rlplan.models import (
     FP32_BYTES,
     Batch,
+    Collective,
     Elementwise,
     Gemm,
     KeptBatch,
@@ -19,6 +20,7 @@ from rlplan.models import (
 )
 
 GATES = 2  # numbers of a token and a value head: how much is forgotten, how much is written
+ORDER_PASSES = 4  # reading and writing once for the heads' order, once for the tokens'
 HEAD_PARAMETERS = 2  # of a value head: the decay's rate and its bias
 
 
@@ -49,18 +51,38 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
     """Return projections, convolution, scan, gated norm and output.
 
-    Context-parallel ranks hand small states on; that exchange is left out.
+    Context-parallel ranks exchange what was projected by all-to-all, take the states of some heads past whole sequences, and
+    exchange what comes out (Megatron-Core, ssm/gated_delta_net: tensor_a2a_cp2hp and tensor_a2a_hp2cp).
     """
     keys, values, heads = _widths(model, shard.tp)
     convolved, value_bytes = 2 * keys + values, shard.value_bytes
     projected = convolved + values + GATES * heads
-    query = -(-batch.sequence_tokens // shard.cp)
+    exchanged = tokens * (projected + values) * value_bytes if shard.cp > 1 else 0
     return (
         Gemm("linear attention in", tokens, model.hidden_size, projected, matrices=2),
+        *_context_exchange(exchanged),
         Elementwise("convolution", 2 * tokens * convolved * value_bytes),
-        *core(model, shard.tp, batch.sequences, query, batch.cached_tokens),
+        *core(
+            model, shard.tp * shard.cp, batch.sequences, batch.sequence_tokens, batch.cached_tokens
+        ),
         Elementwise("gated norm", 3 * tokens * values * value_bytes),
         Gemm("attention output", tokens, values, model.hidden_size),
+    )
+
+
+def _context_exchange(num_bytes: float) -> Operators:
+    """Return what brings heads of whole sequences to context-parallel ranks, and tokens of all heads back.
+
+    Beside the exchange itself, heads are put together by rank, and the balanced order of the tokens is undone and made again.
+
+    Args:
+        num_bytes: Of what a rank's tokens have projected, and of what comes out.
+    """
+    if not num_bytes:
+        return ()
+    return (
+        Elementwise("context order", ORDER_PASSES * num_bytes, kernels=4),
+        Collective("context exchange", "all_gather", num_bytes, "cp"),
     )
 
 

@@ -668,18 +668,32 @@ def _weights_from_host(placed: PlacedTask) -> Estimate:
 
 
 def _states_from_host(placed: PlacedTask) -> Estimate:
-    return placed.device.copy(sum(_states_bytes(placed)), "host_to_device")
+    """Return seconds until what a trainer had left in host memory is on its GPUs again."""
+    num_bytes = sum(_states_bytes(placed)) + _gradients_bytes(placed)
+    rate = placed.framework.from_host_bytes_per_second
+    if rate is None:
+        return placed.device.copy(num_bytes, "host_to_device")
+    return Estimate(num_bytes / rate, 0.0, Source.FITTED)
 
 
 def _states_to_host(placed: PlacedTask) -> Estimate:
+    """Return seconds until what leaves a trainer's GPUs is in host memory."""
     states, weights = _states_bytes(placed)
     rate = placed.framework.to_host_bytes_per_second
     if rate is None:
         return placed.device.copy(states + weights, "device_to_host")
     if "weights" in placed.framework.unpinned:
         states, weights = states + weights, 0
-    written = Estimate(states / rate, 0.0, Source.FITTED)
+    written = Estimate((states + _gradients_bytes(placed)) / rate, 0.0, Source.FITTED)
     return written + placed.device.copy(weights, "device_to_host")
+
+
+def _gradients_bytes(placed: PlacedTask) -> int:
+    """Return the bytes of a rank's gradient buffers where a framework copies those too."""
+    copied = "gradients" in placed.framework.unpinned and "gradients" in placed.off_loadable
+    if not copied or not placed.engine.keeps_gradients:
+        return 0
+    return placed.trained_parameters * placed.stored.gradient_bytes
 
 
 def _states_bytes(placed: PlacedTask) -> tuple[int, int]:

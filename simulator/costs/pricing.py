@@ -1,6 +1,5 @@
 """What operators take in one setting: seconds by the facts of the device, remembered per layer."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeVar
@@ -509,22 +508,26 @@ def price(
     if not setting.launches_hidden and not setting.layer_launch_seconds:
         launches = kernels_of(tuple(own)) * setting.device.sheet.launch_seconds
         compute = compute.at_least(Estimate(launches, 0.0, Source.DATASHEET))
-    shared = [each for each in operators if isinstance(each, Collective)]
-    exchanged = total([exchange_seconds(setting, each) for each in shared])
-    if setting.hidden_exchange:
-        exchanged = exchanged * (1 - _hidden_share(setting, shared, compute, exchanged))
-    return PassSeconds(compute, exchanged)
+    return PassSeconds(compute, _exposed_exchanges(setting, operators, compute))
 
 
-def _hidden_share(
-    setting: Setting, shared: Sequence[Collective], compute: Estimate, exchanged: Estimate
-) -> float:
-    """Return the share of a pass's exchanges that hides behind computing: of those between experts alone."""
-    if not exchanged.seconds:
-        return 0.0
-    of_experts = total([exchange_seconds(setting, each) for each in shared if each.group == "ep"])
-    hidden = min(setting.hidden_exchange * of_experts.seconds, compute.seconds)
-    return hidden / exchanged.seconds
+def _exposed_exchanges(setting: Setting, operators: Operators, compute: Estimate) -> Estimate:
+    """Return what a pass's exchanges take, but for those between experts that hide behind computing."""
+    experts, others = (
+        total(
+            [
+                exchange_seconds(setting, each)
+                for each in operators
+                if isinstance(each, Collective) and (each.group == "ep") == of_experts
+            ]
+        )
+        for of_experts in (True, False)
+    )
+    exchanged = others + experts
+    if not setting.hidden_exchange or not exchanged.seconds:
+        return exchanged
+    hidden = min(setting.hidden_exchange * experts.seconds, compute.seconds)
+    return exchanged * (1 - hidden / exchanged.seconds)
 
 
 def operator_seconds(setting: Setting, operator: Operator) -> Estimate:

@@ -112,7 +112,7 @@ def test_experts_that_they_were_fitted_on_are_within_a_seventh():
         for each in (*BRIDGE.values(), *OVERLAP.values())
         if "qwen3" in each["id"] or "overlap" in each["id"]
     ]
-    assert max(map(errors, fitted)) < 0.14
+    assert max(map(errors, fitted)) < 1 / 7
     assert median(map(errors, fitted)) < 0.05
 
 

@@ -125,7 +125,7 @@ def test_a_colocated_trainer_hands_on_padded_rows_and_an_asynchronous_one_none()
         return update.parts.get(CALL, 0.0)
 
     run = runs.colocated(128)
-    each_seconds = load_framework("verl-fsdp").call("train").seconds_per_padded_token
+    each_seconds = load_framework(run.framework).call("train").seconds_per_padded_token
     longest = job_of(run).workload.longest_sequence_tokens
     assert longest > runs.LONGEST_RESPONSE
     handed_on = each_seconds * runs.PROMPTS * runs.SAMPLES * longest

@@ -15,8 +15,10 @@ from rlplan.planner.plans.assembly import with_largest_share
 from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.jobs.resolve import resolve_job
-from rlplan.simulator.costs.passes import STATES_AWAY
-from rlplan.simulator.costs.taskcost import DRIVER
+from rlplan.profiles.sheets import load_framework
+from rlplan.results.forecast import CALL
+from rlplan.simulator.costs.passes import STATES_AWAY, STATES_BACK
+from rlplan.simulator.costs.taskcost import DRIVER, uncalibrated_spread
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.workload import (
     packed_sequences,
@@ -57,7 +59,7 @@ def plan_of(framework, *, offload=False, old_log_prob=None, **batch):
         "actor.generate": TaskPlan(pool="all", engine="vllm", dp=8, max_running=64),
         "actor.compute_log_prob": cut,
         "rule.compute_reward": TaskPlan(pool="host", dp=8, engine="python"),
-        "actor.update": replace(cut, zero=1, offload=offload),
+        "actor.update": replace(cut, zero=max(cut.zero, 1), offload=offload),
     }
     if job.old_log_prob == "engine":
         del tasks["actor.compute_log_prob"]
@@ -94,11 +96,12 @@ def test_a_steps_own_host_time_is_a_part_of_the_actors_update(monkeypatch):
     facts = load_facts(plan.job)
     sheet = facts.framework("nemo-rl-megatron")
     before = simulate(plan, facts)
-    own = sheet.driver.seconds_per_token
+    own, fixed = sheet.driver.seconds_per_token, sheet.driver.seconds
     longest = plan.job.workload.longest_sequence_tokens
     longer = replace(
         sheet,
         driver=HostTime(
+            seconds=fixed,
             seconds_per_token=own,
             seconds_per_sequence=1.0 / 512,
             seconds_per_padded_token=2.0 / (512 * longest),
@@ -108,10 +111,10 @@ def test_a_steps_own_host_time_is_a_part_of_the_actors_update(monkeypatch):
     after = simulate(plan, facts)
     assert after.iteration_seconds == pytest.approx(before.iteration_seconds + 3.0, rel=1e-3)
     (update,) = (cost for cost in after.costs if cost.name == "actor.update")
-    assert update.parts[DRIVER] == pytest.approx(3.0 + own * 512 * TOKENS, rel=1e-3)
+    assert update.parts[DRIVER] == pytest.approx(fixed + 3.0 + own * 512 * TOKENS, rel=1e-3)
 
 
-def test_host_time_is_that_of_the_nodes_processors():
+def test_work_of_a_drivers_process_takes_no_longer_where_hosts_launch_more_slowly():
     plan = plan_of("nemo-rl")
     cluster = (NodeGroup(gpu="gb200", gpus_per_node=4, nodes=2),)
     job = resolve_job(replace(plan.job, cluster=cluster), Path())
@@ -119,11 +122,65 @@ def test_host_time_is_that_of_the_nodes_processors():
     sheet = load_facts(job).framework("nemo-rl-megatron")
     found = simulate(replace(plan, job=job, pools=pools), load_facts(job))
     (update,) = (cost for cost in found.costs if cost.name == "actor.update")
-    times = load_device("gb200").host_times
-    assert times > 2
+    assert load_device("gb200").host_times > 2
     assert update.parts[DRIVER] == pytest.approx(
-        times * sheet.driver.seconds_per_token * 512 * TOKENS, rel=1e-3
+        sheet.driver.seconds + sheet.driver.seconds_per_token * 512 * TOKENS, rel=1e-3
     )
+
+
+def test_a_call_takes_what_it_takes_for_any_batch_and_what_its_tokens_take():
+    plan = plan_of("verl-megatron")
+    facts = load_facts(plan.job)
+    call = facts.framework("verl-megatron").calls["generate"]
+    assert call.seconds > 0
+    (generated,) = (each for each in simulate(plan, facts).costs if each.name == "actor.generate")
+    expected = call.seconds + call.seconds_per_token * 512 * TOKENS
+    assert generated.parts[CALL] == pytest.approx(expected, rel=1e-3)
+
+
+def costs_of(plan):
+    """Return the parts of each task of a plan's forecast, and of its transition."""
+    return {each.name: each.parts for each in simulate(plan, load_facts(plan.job)).costs}
+
+
+def test_a_trainer_that_is_paused_whole_moves_its_gradients_too_and_comes_back_at_its_own_rate():
+    plan = plan_of("slime", old_log_prob="trainer", offload=True)
+    sheet = load_facts(plan.job).framework("slime")
+    moved = costs_of(plan)
+    # Of half the model weights, and gradients in fp32; an eighth of what Adam keeps.
+    num_bytes = 8.19e9 * ((2 + 4) / 2 + 12 / 8)
+    for part, rate in (
+        (STATES_AWAY, sheet.to_host_bytes_per_second),
+        (STATES_BACK, sheet.from_host_bytes_per_second),
+    ):
+        assert moved["actor.update"][part] == pytest.approx(num_bytes / rate, rel=0.05)
+    assert moved["transition"]["engine switch"] == sheet.calls["transition"].seconds
+    stays = costs_of(plan_of("slime", old_log_prob="trainer"))
+    assert not {STATES_AWAY, STATES_BACK} & set(stays["actor.update"])
+
+
+def test_stages_of_a_framework_are_no_surer_than_its_sheet_says():
+    usual, wide = (
+        uncalibrated_spread(load_framework(name), "training")
+        for name in ("verl-fsdp-0.2", "verl-megatron-0.2")
+    )
+    assert usual < wide == load_framework("verl-megatron-0.2").stages_spread
+    transitions = {
+        uncalibrated_spread(load_framework(name), "transition")
+        for name in ("verl-fsdp-0.2", "verl-megatron-0.2")
+    }
+    assert len(transitions) == 1
+
+
+def test_exchanges_of_eager_layers_are_paid_for_each_micro_batch():
+    """Gathers and reductions of one update: of four times as many micro-batches, four times as long."""
+    small, large = (
+        costs_of(plan_of("verl-fsdp", engine="fsdp2-hf", tp=1, dp=8, zero=3, micro_batch=size))
+        for size in (4, 16)
+    )
+    for part in ("gradient reduction", "weight gathers"):
+        times = small["actor.update"][part] / large["actor.update"][part]
+        assert times == pytest.approx(4.0, rel=0.01)
 
 
 def test_states_reach_unpinned_memory_more_slowly_than_they_come_back():
@@ -232,7 +289,9 @@ def test_ranks_wait_in_each_update_where_only_a_batch_is_balanced():
     assert dealt["uneven lengths"] / done == pytest.approx(expected, rel=0.05)
     assert balanced["uneven lengths"] < 0.5 * dealt["uneven lengths"]
     once = replace(plan, job=replace(plan.job, workload=replace(WORK, updates=1)))
-    assert update("verl-fsdp", once) == update("verl-fsdp-0.6", once)
+    newer, older = (dict(update(name, once)) for name in ("verl-fsdp", "verl-fsdp-0.6"))
+    assert older.pop(CALL) > 0  # of padded rows, which versions since then do not hand on
+    assert newer == older
 
 
 def test_packs_of_a_pipeline_are_padded_to_the_fullest_of_a_ranks_batch(monkeypatch):

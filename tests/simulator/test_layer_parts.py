@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.layout import ModelCut
-from rlplan.models import Attention, Batch, KeptBatch, Scan, Shard, layer_kinds
+from rlplan.models import Attention, Batch, Collective, KeptBatch, Scan, Shard, layer_kinds
 from rlplan.parts import (
     attention_core,
     attention_of,
@@ -232,3 +232,23 @@ def test_images_weigh_on_the_first_stage_alone():
     model = load_model("qwen3-vl-8b")
     blind = replace(model, vision_parameters=None)
     assert num_parameters(model) - num_parameters(blind) == model.vision_parameters
+
+
+def test_context_parallel_ranks_of_linear_attention_exchange_heads_for_whole_sequences():
+    (kind,) = (
+        each
+        for each in layer_kinds(load_model("qwen3.5-9b")).models
+        if each.attention == "linear-attention"
+    )
+    batch = Batch(sequences=1, tokens=65536, sequence_tokens=65536, head_tokens=65536)
+    alone, shared = (
+        layer_operators(kind, Shard(tp=2, cp=cp, value_bytes=2), batch) for cp in (1, 4)
+    )
+    scans = [next(each for each in found if isinstance(each, Scan)) for found in (alone, shared)]
+    assert [scan.heads for scan in scans] == [16, 4]
+    assert scans[1].query_tokens == 65536
+    (exchange,) = (each for each in shared if isinstance(each, Collective) and each.group == "cp")
+    # Keys and queries of 16 heads, values, gates and outputs of 32, all of 128; halved by TP; in 16 bits.
+    width = (2 * 16 * 128 + 3 * 32 * 128 + 2 * 32) / 2
+    assert exchange.num_bytes == 16384 * width * 2
+    assert not [each for each in alone if isinstance(each, Collective) and each.group == "cp"]

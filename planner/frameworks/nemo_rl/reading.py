@@ -38,7 +38,7 @@ from rlplan.planner.configs.sizes import (
     updates_of,
 )
 from rlplan.planner.plans.trained import TrainerSizes
-from rlplan.profiles.sheets import engine_names
+from rlplan.profiles.sheets import engine_names, load_framework
 
 # The engine sheet of each back end; Megatron's own has none, and is taken for vLLM.
 ENGINE_SHEETS: Final = {
@@ -47,8 +47,9 @@ ENGINE_SHEETS: Final = {
     "trtllm": "tensorrt-llm-1",
     "megatron": "vllm-0.15-ray",
 }
-# Megatron-Core whose experts' tokens are permuted by PyTorch's own kernels.
-UNFUSED: Final = "megatron-core-2025-unfused"
+# Megatron-Core whose experts' tokens are permuted by PyTorch's own kernels, and of which version that is where a step's sheet names none.
+UNFUSED: Final = "-unfused"
+FIRST_MEGATRON: Final = "megatron-core-2025"
 # What a file with keys of `ppo` learns by, whatever its estimator.
 PPO: Final = "ppo"
 OVERRIDES: Final = "on_policy_distillation.non_colocated_teachers.teacher_overrides"
@@ -203,9 +204,11 @@ def _keys_of(settings: Settings, role: Role) -> str:
 
 def _trains(settings: Settings, trainer: str) -> str | None:
     """Return what trains where that is not the framework's usual; Megatron's permutation may be left to PyTorch."""
-    if trainer == "megatron" and not settings.on("fuses_permutation"):
-        return UNFUSED
-    return settings.sheet.trainers[trainer].engine
+    known = settings.sheet.trainers[trainer]
+    if trainer != "megatron" or settings.on("fuses_permutation"):
+        return known.engine
+    usual = load_framework(known.framework).engines.train or FIRST_MEGATRON
+    return f"{usual.removesuffix(UNFUSED)}{UNFUSED}"
 
 
 def _gpus(settings: Settings) -> tuple[int, int]:

@@ -187,11 +187,11 @@ def test_lines_of_one_step_of_slime_s_console_are_one_step(tmp_path, save, name)
     log = read_log(path)
     assert (log.sheet.name, log.steps, log.step_seconds) == (name, 2, 77.0)
     assert log.stage_seconds == {
-        "generation": 40.5, "reference": 5.5, "update_actor": 20.5, "weight_sync": 3.1,
+        "generation": 40.5, "reference": 5.5, "update_actor": 20.5, "weight_sync": 4.6,
     }  # fmt: skip
     assert (log.prompt_tokens, log.response_tokens) == (200.0, 1000.5)
     assert (log.longest_response, log.clip_ratio) == (8192.0, 0.01)
-    assert log.other_seconds == {"sleep_time": 1.5}
+    assert log.other_seconds == {}
 
 
 def test_rows_of_one_step_that_a_tracker_of_slime_s_has_are_one_step(tmp_path):
