@@ -24,6 +24,7 @@ ORDER = (
     "execute",
     "validate",
     "check-step",
+    "advise",
     "calibrate",
     "report",
     "demo",

@@ -251,7 +251,8 @@ def _with_findings(
     settings: Settings, checked: Checked, broken: list[Finding], found: Imported
 ) -> Checked:
     spared = _spared(settings, checked)
-    steps, epoch_steps = _steps(settings, found)
+    work = found.job.workload
+    steps, epoch_steps = training_steps(settings, work.prompts, work.updates * work.epochs)
     return replace(
         checked,
         findings=tuple(broken),
@@ -451,8 +452,13 @@ def _spared(settings: Settings, checked: Checked) -> tuple[Verdict, tuple[str, .
     return "may not fit", (words,)
 
 
-def _steps(settings: Settings, found: Imported) -> tuple[int | None, int | None]:
-    """Return the steps of the training and of one pass over the data, where a configuration says them."""
+def training_steps(settings: Settings, prompts: int, updates: int) -> tuple[int | None, int | None]:
+    """Return the steps of the training and of one pass over the data, where a configuration says them.
+
+    Args:
+        prompts: Of a step.
+        updates: Of a step, in all epochs over its batch.
+    """
     known = settings.sheet.settings
 
     def whole(name: str) -> int | None:
@@ -462,12 +468,11 @@ def _steps(settings: Settings, found: Imported) -> tuple[int | None, int | None]
             return None
         return value if value is not None and value > 0 else None
 
-    steps, prompts = whole("steps"), whole("epoch_prompts")
-    work, updates = found.job.workload, whole("updates_of_training")
-    if steps is None and updates is not None:
-        steps = -(-updates // (work.updates * work.epochs))
+    steps, epoch_prompts = whole("steps"), whole("epoch_prompts")
+    of_training = whole("updates_of_training")
+    if steps is None and of_training is not None:
+        steps = -(-of_training // updates)
     if steps is not None and steps > MOST_STEPS:
         steps = None
-    per_step = work.prompts
-    epoch = None if prompts is None else -(-prompts // per_step)
+    epoch = None if epoch_prompts is None else -(-epoch_prompts // prompts)
     return steps, epoch if epoch is None or epoch <= MOST_STEPS else None

@@ -14,7 +14,7 @@ from rlplan.planner.answers.completion import load_plan
 from rlplan.planner.measured.logs import event_files, read_log
 from rlplan.planner.measured.measured_lengths import at_lengths, forecast_as_run, same_lengths
 from rlplan.planner.measured.reading import KnownTables, open_table, own_tables, row_at_site
-from rlplan.profiles.facts import DATASHEET
+from rlplan.profiles.facts import DATASHEET, Facts
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import LoggedSteps, MeasuredRun
@@ -190,10 +190,20 @@ def _measured_in_log(path: Path, given: CalibrationInputs) -> Measured:
     plan, facts = load_plan(given.plan, given.profile, misfits=True)
     work = plan.job.workload
     log = read_log(path, updates=work.updates * work.epochs)
-    plan = at_lengths(plan, log.prompt_tokens, log.response_tokens)
+    return measured_in_steps(
+        path.name, log, at_lengths(plan, log.prompt_tokens, log.response_tokens), facts
+    )
+
+
+def measured_in_steps(label: str, log: LoggedSteps, plan: Plan, facts: Facts) -> Measured:
+    """Return what the medians of some steps tell of their site.
+
+    Args:
+        plan: What ran, at the lengths of these steps.
+    """
 
     def at_site(site: Calibration) -> Row:
-        return row_of_log(path.name, log, plan, simulate(plan, facts.with_calibration(site)))
+        return row_of_log(label, log, plan, simulate(plan, facts.with_calibration(site)))
 
     row = _with_links(at_site(NO_CALIBRATION), at_site)
     return Measured(

@@ -6,8 +6,10 @@ import math
 import re
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import mean, median
+from typing import NamedTuple
 
 from rlplan.errors import FileError, unreadable
 from rlplan.files.decoding import check_regular, read_text
@@ -72,6 +74,40 @@ def read_log(path: Path, *, warmup: int = 1, updates: int = 1) -> LoggedSteps:
     Raises:
         FileError: The file cannot be read, or holds no steps of a framework that has a sheet.
     """
+    found = steps_of_log(path, updates=updates)
+    if found is not None:
+        sheet, steps, alone = found
+        if alone and len(steps) == 1:
+            warmup = 0  # whoever hands on one step means that one
+        if len(steps) > warmup:
+            return medians_of(sheet, steps[warmup:])
+        problem = f"holds {len(steps)} steps, of which the first {warmup} are left out"
+        raise FileError(str(path), problem, allowed="a log of more steps")
+    raise no_steps_error(path)
+
+
+class StepsOfLog(NamedTuple):
+    """Hold the figures of every whole step of a log, in order, by the keys of its sheet.
+
+    Attributes:
+        alone: Whether the log is of a kind that may hold one step alone, such as pasted keys.
+    """
+
+    sheet: LogSheet
+    steps: Sequence[Figures]
+    alone: bool
+
+
+def steps_of_log(path: Path, *, updates: int = 1, grows: bool = False) -> StepsOfLog | None:
+    """Return a log's steps one by one; None where it holds none of a framework that has a sheet.
+
+    Args:
+        updates: Of an iteration; where a log's steps are updates, so many of them are taken together.
+        grows: Whether somebody still writes the file, so that a last line without its end is not read yet.
+
+    Raises:
+        FileError: The file cannot be read.
+    """
     sheets = [load_log_sheet(name) for name in sheet_names("logs")]
     sheets.sort(key=lambda each: not each.tells)
     known = (
@@ -80,20 +116,20 @@ def read_log(path: Path, *, warmup: int = 1, updates: int = 1) -> LoggedSteps:
             _whole(sheet, _summed(sheet, _alone(sheet, found)), updates if sheet.of_updates else 1),
             alone,
         )
-        for sheet, found, alone in _steps_by_sheet(path, sheets)
+        for sheet, found, alone in _steps_by_sheet(path, sheets, grows=grows)
     )
     logged = [each for each in known if each[1]]
-    if logged:
-        sheet = _named_most(path, [each for each, _, _ in logged])
-        steps, alone = next((steps, alone) for each, steps, alone in logged if each is sheet)
-        if alone and len(steps) == 1:
-            warmup = 0  # whoever hands on one step means that one
-        if len(steps) > warmup:
-            return _medians(sheet, steps[warmup:])
-        problem = f"holds {len(steps)} steps, of which the first {warmup} are left out"
-        raise FileError(str(path), problem, allowed="a log of more steps")
+    if not logged:
+        return None
+    sheet = _named_most(path, [each for each, _, _ in logged])
+    steps, alone = next((steps, alone) for each, steps, alone in logged if each is sheet)
+    return StepsOfLog(sheet, steps, alone)
+
+
+def no_steps_error(path: Path) -> FileError:
+    """Return what is to be said of a file that holds no steps."""
     kinds = "its console, pasted keys one a line, JSON lines, a JSON summary, columns or rows, CSV, or TensorBoard's events"
-    raise FileError(
+    return FileError(
         str(path),
         "holds no steps of a framework whose log is known",
         allowed=f"a log of {', '.join(sheet_names('logs'))}: {kinds}",
@@ -170,7 +206,7 @@ def _named_most(path: Path, sheets: Sequence[LogSheet]) -> LogSheet:
 
 
 def _steps_by_sheet(
-    path: Path, sheets: Sequence[LogSheet]
+    path: Path, sheets: Sequence[LogSheet], *, grows: bool = False
 ) -> Iterator[tuple[LogSheet, list[Figures], bool]]:
     """Yield the figures of a log's steps as each sheet reads them, and whether it is of a kind that may hold one alone."""
     if event_files(path):
@@ -178,7 +214,7 @@ def _steps_by_sheet(
         for sheet in sheets:
             yield sheet, _merged(sheet, [_keyed(sheet, each) for each in logged]), False
         return
-    text = read_text(path)
+    text = _in_whole_lines(read_text(path)) if grows else read_text(path)
     every = _steps_of_history(text) or _steps_of_columns(text) or _steps_of_csv(text)
     summary = [] if every else _steps_of_document(text)
     every = every or summary
@@ -190,6 +226,16 @@ def _steps_by_sheet(
         found = _merged(sheet, printed or [_keyed(sheet, each) for each in every])
         pasted = [] if any(sheet.step in each for each in found) else _pasted_steps(sheet, lines)
         yield sheet, pasted or found, bool(pasted or summary)
+
+
+def _in_whole_lines(text: str) -> str:
+    """Return a text without a last line that has no end yet, unless it is a whole JSON document."""
+    if text.endswith("\n"):
+        return text
+    with suppress(ValueError, RecursionError):
+        json.loads(text)
+        return text
+    return text.rpartition("\n")[0] + "\n"
 
 
 def _pasted_steps(sheet: LogSheet, lines: Iterable[str]) -> list[Figures]:
@@ -449,7 +495,9 @@ def _named(prefix: str, held: Mapping[str, object]) -> Iterator[tuple[str, float
             yield f"{prefix}{name}", float(value.partition("/")[0])
 
 
-def _medians(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
+def medians_of(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
+    """Return the medians of some steps of a log, at least one."""
+
     def middle(key: str) -> float | None:
         known = [each[key] for each in steps if key in each]
         return median(known) if known else None

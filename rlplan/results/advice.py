@@ -1,0 +1,145 @@
+"""Advice on a running job: what would gain a step, until when a restart pays, and what came of it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rlplan.files.limits import NonNegative, NonNegativeInt, Number, Positive
+
+ADVICE_VERSION: Literal[1] = 1
+
+# `change`: it pays. `keep`: no change surely gains anything. `too late`: one gains, and less than a restart costs until
+# the last step. `restart unknown`: one gains, and what a restart costs is not known.
+Answer = Literal["change", "keep", "too late", "restart unknown"]
+Beside = Literal["forecast", "steps before"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """Hold what a change saves of a step, in seconds; negative where it makes steps longer.
+
+    Attributes:
+        p10_seconds: The low end: nine of ten changes with this forecast gain more.
+        p90_seconds: The high end.
+    """
+
+    p10_seconds: Number
+    p50_seconds: Number
+    p90_seconds: Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyChange:
+    """Hold one of the configuration's keys that changes.
+
+    Attributes:
+        before: What the configuration gives; None where it gives nothing, and the framework's default counts.
+    """
+
+    key: str
+    before: str | None = None
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """Hold what left its normal range: the newest steps beside those before, or beside their forecast.
+
+    Attributes:
+        name: A stage of a step, or `step`.
+        measured_seconds: Median of the newest steps.
+        normal_seconds: (low, high).
+        beside: What the range is of.
+        stage: Of a step: the stage that is furthest from its own; empty where none is known.
+    """
+
+    name: str
+    measured_seconds: NonNegative
+    normal_seconds: tuple[NonNegative, NonNegative]
+    beside: Beside
+    stage: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Hold what was advised after a step, and what it rests on. A line of the ledger.
+
+    Attributes:
+        step: Number of the last step that was looked at.
+        time_seconds: Of all logged steps up to it: when it was said, by the log.
+        log: Name of the log's file.
+        framework: Whose configuration it is.
+        steps: How many steps the medians are over.
+        response_tokens: Mean length of responses; None where neither log nor options say it.
+        measured_seconds: Median of a whole step.
+        forecast_seconds: Of a step as it is, with the factors fitted on these steps.
+        changes: Keys that change; of the best change even where it does not pay.
+        arguments: The same as words behind the configuration.
+        changed_seconds: Forecast of a step with the change.
+        gain: What the change saves of a step.
+        steps_left: Behind `step`.
+        restart_seconds: What a restart costs; None where it is not known.
+        deadline_step: The last step after which the restart still pays, the low end of the gain taken; None without one.
+        departures: What has left its normal range.
+        notes: What else a reader should know.
+    """
+
+    version: Literal[1] = ADVICE_VERSION
+    kind: Literal["decision"] = "decision"
+    step: NonNegativeInt
+    time_seconds: NonNegative
+    log: str
+    framework: str
+    steps: NonNegativeInt
+    response_tokens: Positive | None = None
+    measured_seconds: Positive
+    forecast_seconds: Positive
+    answer: Answer
+    changes: tuple[KeyChange, ...] = ()
+    arguments: tuple[str, ...] = ()
+    changed_seconds: Positive | None = None
+    gain: Gain | None = None
+    steps_left: NonNegativeInt
+    restart_seconds: NonNegative | None = None
+    deadline_step: NonNegativeInt | None = None
+    departures: tuple[Departure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Hold what came of a change that was advised: steps before and after it. A line of the ledger.
+
+    Attributes:
+        step: Number of the last step that was looked at.
+        time_seconds: Of all logged steps up to it.
+        decision_step: The step after which the change was advised.
+        steps: How many steps after the change the median is over.
+        before_seconds: Median of a whole step when the change was advised.
+        after_seconds: Median since.
+        gain: What was forecast.
+        response_tokens: Mean lengths of responses before and after; longer ones take longer whatever changed.
+    """
+
+    version: Literal[1] = ADVICE_VERSION
+    kind: Literal["outcome"] = "outcome"
+    step: NonNegativeInt
+    time_seconds: NonNegative
+    decision_step: NonNegativeInt
+    steps: NonNegativeInt
+    before_seconds: Positive
+    after_seconds: Positive
+    gain: Gain
+    response_tokens: tuple[Positive | None, Positive | None] = (None, None)
+
+    @property
+    def gained_seconds(self) -> float:
+        """Return what steps are shorter by."""
+        return self.before_seconds - self.after_seconds
+
+    @property
+    def as_forecast(self) -> bool:
+        """Tell whether that lies between the ends of what was forecast."""
+        return self.gain.p10_seconds <= self.gained_seconds <= self.gain.p90_seconds
+
+
+AdviceLine = Decision | Outcome
