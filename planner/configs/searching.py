@@ -27,7 +27,7 @@ from rlplan.planner.answers.best_plans import (
     infeasible_specs_error,
     under_specs,
 )
-from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_with
+from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_with, load_part
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.configs.writing.export import family
@@ -336,13 +336,14 @@ def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSet
                 continue
             for cluster in _clusters(job):
                 own_job = moved(replace(job, cluster=cluster), trainer)
+                own_job = as_run(own_job, sheet, name, way)
                 yield from _pinned_ways(way, name, trainer, own_job, pinned, modes)
 
 
 def _runs(way: Arrangement, job: Job, asked: AskedSchedules) -> bool:
     """Tell whether an arrangement runs a job as it was asked for."""
     flows = asked.in_flight is None or not way.in_flight or asked.in_flight in way.in_flight
-    fits = way.updates in {None, job.workload.updates}
+    fits = way.updates in {None, job.workload.updates} and set(way.needs) <= set(job.models)
     return fits and flows and bool(_modes(way, job, asked))
 
 
@@ -389,6 +390,18 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
         old_log_prob=None,
     )
     return resolve_job(other, Path(), file="job")
+
+
+def as_run(job: Job, sheet: ConfigSheet, name: str, way: Arrangement) -> Job:
+    """Return a job with what a trainer of a framework does in an arrangement, whatever the job says.
+
+    That is what no key tells, as the framework's plug-in has it (`as_run` of its `writing`, where there is one).
+
+    Args:
+        name: The trainer's, in the sheet of keys.
+    """
+    own = getattr(load_part(sheet.name, "writing"), "as_run", None)
+    return job if own is None else own(job, sheet, name, way)
 
 
 def _pinned_ways(

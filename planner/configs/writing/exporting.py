@@ -21,6 +21,7 @@ from rlplan.planner.configs.reading.versions import is_newest
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of
 from rlplan.planner.configs.writing.export import (
     OF_CRITICS,
+    OPEN_AS_ZERO,
     Export,
     Variable,
     family,
@@ -324,5 +325,6 @@ def _of_losses(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
     unused = OF_CRITICS if "critic" not in plan.models else frozenset()
     unused |= frozenset() if compared else OF_PENALTIES
     for name, wanted in before.items():
-        if name not in unused and wanted != after[name]:
+        nothing = not wanted and not after[name] and name in OPEN_AS_ZERO
+        if name not in unused and not nothing and wanted != after[name]:
             yield f"job.hyperparameters.{name}", wanted, after[name]

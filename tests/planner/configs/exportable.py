@@ -11,6 +11,7 @@ from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.layout import layers_of_stages
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.searching import as_run
 from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.layouts.settings import PoolCuts, generate_layouts
 from rlplan.planner.placements.partitions import GENERATION, all_placements
@@ -33,6 +34,10 @@ def drawn_plan(random, target):
     way = random.choice(sheet.arrangements)
     trainer = sheet.trainers[random.choice(way.trainers)]
     job = _job(random, sheet, trainer)
+    name = next(key for key, each in sheet.trainers.items() if each == trainer)
+    job = as_run(job, sheet, name, way)
+    if not set(way.needs) <= set(job.models):
+        return None
     placements = [each for each in all_placements(job) if way.allows(each)]
     if not placements:
         return None
@@ -41,7 +46,6 @@ def drawn_plan(random, target):
     total = sum(pool.gpus for pool in pools)
     if total > job.gpus:
         job = replace(job, cluster=(replace(job.cluster[0], nodes=-(-total // 8)),))
-    name = next(key for key, each in sheet.trainers.items() if each == trainer)
     layouts = _Layouts(random, way, name, trainer, job, pools).drawn()
     if layouts is None:
         return None
