@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -334,10 +335,25 @@ def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSet
             trainer = sheet.trainers[name]
             if named in own and named != trainer.framework:
                 continue
+            if named == trainer.framework and _trains_otherwise(sheet, way, name, job):
+                continue
             for cluster in _clusters(job):
                 own_job = moved(replace(job, cluster=cluster), trainer)
                 own_job = as_run(own_job, sheet, name, way)
                 yield from _pinned_ways(way, name, trainer, own_job, pinned, modes)
+
+
+def _trains_otherwise(sheet: ConfigSheet, way: Arrangement, name: str, job: Job) -> bool:
+    """Tell whether another of an arrangement's trainers, of the job's own framework, has the job's engine."""
+    exports = {other: sheet.trainers[other].exports for other in way.trainers}
+    engine = job.engines.train or ""
+    mine = any(fnmatchcase(engine, pattern) for pattern in exports.pop(name))
+    return not mine and any(
+        fnmatchcase(engine, pattern)
+        for other, patterns in exports.items()
+        if sheet.trainers[other].framework == sheet.trainers[name].framework
+        for pattern in patterns
+    )
 
 
 def _runs(way: Arrangement, job: Job, asked: AskedSchedules) -> bool:
@@ -437,7 +453,8 @@ def _fixed(every: tuple[Fixed, ...], trainer: TrainerSheet, task: Task) -> dict[
     """Return the fields of a task's layout that are fixed; sizes that a trainer has no key for are 1."""
     fixed: dict[str, Any] = {}
     if task.kind != "generate":
-        fixed = {name: 1 for name in OF_TRAINERS if name not in trainer.sizes}
+        told = {*trainer.sizes, *trainer.allocates}
+        fixed = {name: 1 for name in OF_TRAINERS if name not in told}
         if task.kind != "train":
             fixed.pop("chunks", None)
     for layouts in every:

@@ -182,7 +182,7 @@ class _Layouts:
         return replace(layout, memory_fraction=share)
 
     def _fixed(self, kind, role):
-        absent = ({"tp", "pp", "cp", "ep"} - set(self.trainer.sizes)) if kind != "generate" else ()
+        absent = ({"tp", "pp", "cp", "ep"} - {*self.trainer.sizes, *self.trainer.allocates}) if kind != "generate" else ()
         given = dict.fromkeys(absent, 1)
         chosen = self.known.setdefault("choice", self.random.choice(self.way.choices or ({},)))
         drafts = (
