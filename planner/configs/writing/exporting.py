@@ -200,6 +200,9 @@ def _played(own: Workload, found: Workload, run: Run) -> Workload:
         return found
     played = replace(found, environments=own.environments)
     added = max((each.longest_observations_tokens for each in own.environments), default=0)
+    if run.work.turns is None and most == 1 and run.work.turn_response is not None:
+        said = run.work.turn_response == longest(own.response_tokens)
+        return replace(played, response_tokens=own.response_tokens) if said else played
     room = longest(own.response_tokens) + (added if run.work.max_response_of_all else 0)
     if added and run.work.max_response == room:
         return replace(played, response_tokens=own.response_tokens)

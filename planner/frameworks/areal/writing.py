@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, Final
 
+from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml
 from rlplan.job import Job, Role, TrainerOptions
@@ -75,8 +76,14 @@ def text_of(export: Export, start: str) -> str:
 
 
 def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
-    """Return a job whose weights are kept in bf16, as its trainers but Megatron's load and step them by default."""
+    """Return a job as it is run where it leaves that open: penalties in rewards, weights in bf16.
+
+    Trainers but Megatron's load and step weights in one format, bf16 by default.
+    """
     del sheet, way
+    losses = job.hyperparameters
+    if losses.kl_in is None and load_algorithm(job.algorithm).uses_reference(losses):
+        job = replace(job, hyperparameters=replace(losses, kl_in="reward"))
     if trainer == MEGATRON:
         return job
     given = job.trainers or FrozenDict[Role, TrainerOptions]()

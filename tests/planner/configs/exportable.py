@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
+from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.layout import layers_of_stages
@@ -25,6 +26,8 @@ from rlplan.workload import Environment, Logged, Workload
 
 MODELS = ("qwen2.5-1.5b", "qwen2.5-7b", "qwen3-8b", "llama-3.1-8b", "qwen3-30b-a3b")
 POOL_GPUS = (2, 4, 8, 16, 32)
+# What there is where no key names what is learnt by.
+UNNAMED = ("grpo", "reinforce-plus-plus")
 PLAYED = Environment(name="sandbox", turns=4, observation_tokens=200, step_seconds=1.5)
 
 
@@ -35,9 +38,14 @@ def drawn_plan(random, target):
     trainer = sheet.trainers[random.choice(way.trainers)]
     job = _job(random, sheet, trainer)
     name = next(key for key, each in sheet.trainers.items() if each == trainer)
-    job = as_run(job, sheet, name, way)
+    try:
+        job = as_run(job, sheet, name, way)
+    except FileError:
+        return None
     if not set(way.needs) <= set(job.models):
         return None
+    if way.updates is not None:
+        job = replace(job, workload=replace(job.workload, updates=way.updates))
     placements = [each for each in all_placements(job) if way.allows(each)]
     if not placements:
         return None
@@ -56,8 +64,6 @@ def drawn_plan(random, target):
     plan = assemble(job, pools, layouts, made_by="drawn", mode=mode)
     if mode == "async":
         every = way.sync_every or random.choice((1, 2, 4))
-        if way.updates is not None and (way.updates != job.workload.updates):
-            return None
         old = max(way.least_staleness, every - 1, 1) + random.choice((0, 1, 3))
         flows = random.choice(way.in_flight or ("drain", "recompute"))
         plan = replace(plan, staleness=float(old), sync_every=every, in_flight=flows)
@@ -78,7 +84,9 @@ def _packed(layouts, fixed, job, times):
 
 
 def _job(random, sheet, trainer):
-    known = dict.fromkeys((*sheet.settings["estimator"].values.values(), *sheet.algorithms))
+    estimator = sheet.settings.get("estimator")
+    words = UNNAMED if estimator is None else estimator.values.values()
+    known = dict.fromkeys((*words, *sheet.algorithms))
     algorithm = load_algorithm(random.choice([str(each) for each in known]))
     updates = random.choice((1, 1, 2, 4))
     compares = "reference" in algorithm.required_roles
@@ -188,7 +196,7 @@ class _Layouts:
         drafts = (
             each.get(name)
             for each in (self.trainer.layouts, self.way.layouts, chosen)
-            for name in (kind, role)
+            for name in ((kind,) if kind == "generate" else (kind, role))
         )
         for draft in drafts:
             if draft is not None:
