@@ -236,8 +236,9 @@ def _batches(export: Export) -> None:
     )
     export.put("packs", load_engine(trained.engine).padding == "none")
     export.put("budget", trained.token_budget or -1)
-    export.put_size("actor", "micro_batch", trained.micro_batch)
-    export.put_size("actor", "infer_micro_batch", passed.micro_batch)
+    packed = trained.token_budget is not None
+    export.put_size("actor", "micro_batch", 1 if packed else trained.micro_batch)
+    export.put_size("actor", "infer_micro_batch", 1 if packed else passed.micro_batch)
 
 
 def _generation(export: Export) -> None:
