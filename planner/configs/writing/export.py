@@ -254,7 +254,7 @@ class Export:
         for name, value in self.losses.items():
             used = name not in OF_CRITICS or "critic" in self.roles
             if value is None and name in OPEN_AS_ZERO and name in self.sheet.losses:
-                value = 0.0 if self.sheet.losses[name].default else None  # noqa: PLW2901 -- as it is open
+                value = 0.0 if self.sheet.losses[name].default else None
             if name in self.sheet.losses and value is not None and used:
                 self._write(self.sheet.losses[name], ANY, value)
 

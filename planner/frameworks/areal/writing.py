@@ -29,7 +29,7 @@ ENGINE_FORMAT: Final = "bfloat16"
 PROMPTS: Final = Variable(name="TRAIN_DATA", default=None, meaning="a data set with prompts")
 VALIDATION: Final = Variable(name="VALID_DATA", default=None, meaning="a data set for validation")
 FILES: Final = Variable(
-    name="FILES", default="/tmp/areal/experiments", meaning="a folder that all nodes share"
+    name="FILES", default="experiments", meaning="a folder that all nodes share"
 )
 # Whoever trains says so to each section, and all write below one folder.
 NAMES: Final = {"experiment_name": "${experiment_name}", "trial_name": "${trial_name}"}
@@ -117,7 +117,7 @@ def _frame(export: Export) -> dict[str, Any]:
     sections = [export.sheet.roles[role] for role in export.roles]
     for section in (*sections, "rollout"):
         frame |= {f"{section}.{key}": value for key, value in NAMES.items()}
-        if section != "actor" and section != "rollout":
+        if section not in {"actor", "rollout"}:
             frame[f"{section}.scheduling_spec"] = "${actor.scheduling_spec}"
     return frame
 
@@ -127,9 +127,7 @@ def _check_work(export: Export) -> None:
     job = export.plan.job
     if job.algorithm not in ALGORITHMS:
         allowed = ", ".join(ALGORITHMS)
-        raise export.refused(
-            "job.algorithm", "learns by another algorithm", allowed, job.algorithm
-        )
+        raise export.refused("job.algorithm", "learns by another algorithm", allowed, job.algorithm)
     if export.turns > 1:
         where, problem = "job.workload.environments", "plays turns that a workflow's program knows"
         raise export.refused(where, problem, "one turn a response", export.turns)

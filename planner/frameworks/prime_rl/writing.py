@@ -103,9 +103,7 @@ def _check(export: Export) -> None:
     job, plan = export.plan.job, export.plan
     if job.algorithm not in {GROUPED, ALONE}:
         allowed = f"{GROUPED}, {ALONE}"
-        raise export.refused(
-            "job.algorithm", "learns by another algorithm", allowed, job.algorithm
-        )
+        raise export.refused("job.algorithm", "learns by another algorithm", allowed, job.algorithm)
     if export.penalty[0] != "none":
         where, problem = "job.hyperparameters.kl_in", "compares the actor with a reference"
         raise export.refused(where, problem, "none", export.penalty[0])

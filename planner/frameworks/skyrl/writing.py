@@ -6,7 +6,7 @@ from typing import Final
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling, Job, Role, TrainerOptions
-from rlplan.plan import ENDLESS_MODE, TaskPlan
+from rlplan.plan import ENDLESS_MODE
 from rlplan.planner.configs.losses import NO_LIMIT, words_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.run import unusual
@@ -143,7 +143,9 @@ def _pools(export: Export) -> None:
 def _check_alone(export: Export, role: Role) -> None:
     """Refuse roles that share a pool, other than policy and reference."""
     pool = export.pool(role)
-    beside = [each for each in export.roles if each != role and export.pool(each).name == pool.name]
+    beside: list[str] = [
+        each for each in export.roles if each != role and export.pool(each).name == pool.name
+    ]
     if set(beside) <= ({"actor"} if role == "reference" else set()):
         if pool.name != export.generate.pool:
             return

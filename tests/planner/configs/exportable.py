@@ -190,7 +190,11 @@ class _Layouts:
         return replace(layout, memory_fraction=share)
 
     def _fixed(self, kind, role):
-        absent = ({"tp", "pp", "cp", "ep"} - {*self.trainer.sizes, *self.trainer.allocates}) if kind != "generate" else ()
+        absent = (
+            ({"tp", "pp", "cp", "ep"} - {*self.trainer.sizes, *self.trainer.allocates})
+            if kind != "generate"
+            else ()
+        )
         given = dict.fromkeys(absent, 1)
         chosen = self.known.setdefault("choice", self.random.choice(self.way.choices or ({},)))
         drafts = (
