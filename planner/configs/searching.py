@@ -290,7 +290,7 @@ class _FrameworkSearch:
         self.seconds, self.progress = seconds, progress
         check_parts(target, "keys", "writing")
         self.sheet = load_config_sheet(target)
-        self.ways = tuple(_ways(self.sheet, job, pinned))
+        self.ways = tuple(ways_of(self.sheet, job, pinned))
         self.facts_of = cache(facts_of)
         self.plans = cache(self._plans)
 
@@ -322,7 +322,7 @@ class _FrameworkSearch:
         return _merged(found, self.sheet, self.job, objective)
 
 
-def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSetup]:
+def ways_of(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSetup]:
     """Yield a framework's ways to run a job: by trainer, arrangement, and whether micro-batches are packed."""
     own, named = {each.framework for each in sheet.trainers.values()}, framework_of(job)
     runs = [way for way in sheet.arrangements if _runs(way, job, pinned.asked)]

@@ -24,6 +24,9 @@ from rlplan.planner.placements.arrangements import Arrangement
 START: Final = "examples/math/gsm8k_rl.py"
 MODELS: Final[tuple[Role, ...]] = ("actor", "critic", "reference")
 ALGORITHMS: Final = {"grpo": "token", "gspo": "sequence", PPO: "token"}
+DISK_NOTE: Final = (
+    "weights reach engines on the trainer's GPUs over a disk, whose seconds no forecast counts"
+)
 # An engine computes in bf16 whatever its trainer keeps: attention kernels take no fp32 (areal/api/cli_args.py, dtype).
 ENGINE_FORMAT: Final = "bfloat16"
 PROMPTS: Final = Variable(name="TRAIN_DATA", default=None, meaning="a data set with prompts")
@@ -242,6 +245,7 @@ def _generation(export: Export) -> None:
         export.put("rollout_place", COLOCATION)
         export.values["rollout.scheduling_strategy.target"] = "actor"
         export.put("update_mode", DISK)
+        export.notes.append(DISK_NOTE)
     leaves = not export.apart or any(export.layout(role).offload for role in export.roles)
     export.values["enable_offload"] = leaves
     export.put(f"{word}_memory", layout.memory_fraction)
@@ -278,6 +282,8 @@ def _work(export: Export) -> None:
 
 def _losses(export: Export) -> None:
     export.put_losses()
+    if export.losses["clip_ratio_high"] == export.losses["clip_ratio"]:
+        del export.values[export.sheet.losses["clip_ratio_high"].keys[0]]
     export.put_rates()
     export.values["actor.temperature"] = "${gconfig.temperature}"
     export.put("policy_level", ALGORITHMS[export.plan.job.algorithm])

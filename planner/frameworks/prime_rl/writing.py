@@ -20,6 +20,10 @@ SOURCE: Final = "orchestrator.train.source"
 ENVIRONMENT: Final = Variable(
     name="ENVIRONMENT", default=None, meaning="id of an environment of verifiers"
 )
+ALGORITHMS: Final = (GROUPED, ALONE)
+OTHERWISE: Final = "learns by another algorithm"
+COMPARES: Final = "compares the actor with a reference"
+SEVERAL_UPDATES: Final = "learns from a step in several updates"
 MODEL_KEY: Final = "model.name"
 CHECKPOINTS, OFFLOADS = "trainer.model.ac", "trainer.model.ac_offloading"
 
@@ -58,19 +62,26 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
     """Return a job as it is.
 
     Raises:
-        FileError: It compares the actor with a reference, or trains a critic, neither of which prime-rl has.
+        FileError: It learns by another algorithm, in several updates a step, or beside a reference.
     """
     del trainer, way
-    algorithm, losses = load_algorithm(job.algorithm), job.hyperparameters
-    allowed, title = f"{GROUPED}, {ALONE}", f"{sheet.title} {sheet.version}"
-    if job.algorithm not in {GROUPED, ALONE}:
-        problem = f"learns by another algorithm; {title} cannot do that"
-        where = "job.algorithm"
-        raise FileError("the job", problem, field=where, value=job.algorithm, allowed=allowed)
-    if algorithm.uses_reference(losses):
-        problem = f"compares the actor with a reference; {title} cannot do that"
-        where = "job.hyperparameters.kl_in"
-        raise FileError("the job", problem, field=where, value=losses.kl_in, allowed="none")
+    losses, work = job.hyperparameters, job.workload
+    compares = load_algorithm(job.algorithm).uses_reference(losses)
+    found = (
+        (
+            job.algorithm not in ALGORITHMS,
+            "algorithm",
+            OTHERWISE,
+            job.algorithm,
+            ", ".join(ALGORITHMS),
+        ),
+        (compares, "hyperparameters.kl_in", COMPARES, losses.kl_in, "none"),
+        (work.updates > 1, "workload.updates", SEVERAL_UPDATES, work.updates, "1"),
+    )
+    for broken, where, problem, value, allowed in found:
+        if broken:
+            said = f"{problem}; {sheet.title} {sheet.version} cannot do that"
+            raise FileError("the job", said, field=f"job.{where}", value=value, allowed=allowed)
     return job
 
 
@@ -101,12 +112,11 @@ def _toml(value: Value) -> str:
 def _check(export: Export) -> None:
     """Refuse roles, algorithms, modes and trainers that prime-rl does not have."""
     job, plan = export.plan.job, export.plan
-    if job.algorithm not in {GROUPED, ALONE}:
-        allowed = f"{GROUPED}, {ALONE}"
-        raise export.refused("job.algorithm", "learns by another algorithm", allowed, job.algorithm)
+    if job.algorithm not in ALGORITHMS:
+        raise export.refused("job.algorithm", OTHERWISE, ", ".join(ALGORITHMS), job.algorithm)
     if export.penalty[0] != "none":
-        where, problem = "job.hyperparameters.kl_in", "compares the actor with a reference"
-        raise export.refused(where, problem, "none", export.penalty[0])
+        where = "job.hyperparameters.kl_in"
+        raise export.refused(where, COMPARES, "none", export.penalty[0])
     export.check_roles(("actor",))
     if not export.apart:
         problem, where = "generates on the GPUs that train", "tasks.actor.generate.pool"
@@ -115,8 +125,8 @@ def _check(export: Export) -> None:
         problem = "samples groups of equal rewards again"
         raise export.refused("job.dynamic_sampling", problem, "all groups are learnt from")
     if job.workload.updates > 1:
-        where, problem = "job.workload.updates", "learns from a step in several updates"
-        raise export.refused(where, problem, "1", job.workload.updates)
+        where = "job.workload.updates"
+        raise export.refused(where, SEVERAL_UPDATES, "1", job.workload.updates)
     if plan.flow.overlaps and not plan.flow.is_endless:
         problem = "overlaps iterations without being asynchronous"
         raise export.refused("mode", problem, "sync, async", plan.mode)
