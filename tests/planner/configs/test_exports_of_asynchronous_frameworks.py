@@ -116,9 +116,7 @@ def test_a_reference_of_skyrls_fsdp_is_in_bf16():
 
 def test_areals_sizes_are_allocations_with_those_of_experts_beside():
     written = exported(plan_of("areal", "experts"), "areal")
-    assert written.values["actor.backend"] == "fsdp:(attn:d4t2c1|ffn:d1t1e8)" or (
-        written.values["actor.backend"] == "megatron:(attn:d4p1t2c1|ffn:d1p1t1e8)"
-    )
+    assert written.values["actor.backend"] == "megatron:(attn:d4p1t2c1|ffn:d1p1t1e8)"
     tree = yaml.safe_load(written.text)
     assert tree["rollout"]["backend"] == "sglang:d4p1t1"
     assert tree["actor"]["scheduling_spec"][0]["gpu"] == 1
