@@ -13,6 +13,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError, InfeasibleError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
+from rlplan.framework import FrameworkSheet
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Hyperparameters, Job
 from rlplan.plan import USUAL_MODE, Plan, PlanDraft, PoolDraft, TaskDraft
 from rlplan.planner.answers.best_plans import best_plans
@@ -236,6 +237,7 @@ def _told(
         )
     if not has(framework.folder, "writing"):
         return _of_sheet(request, plan, framework, empty, kept)
+    _check_syncs(framework, apart=_generates_apart(plan))
     problem: UserError | None = None
     for trainer in _trainers(framework, plan.tasks["actor.update"].engine):
 
@@ -347,6 +349,44 @@ def _changed(own: Plan, base: Plan) -> Iterator[str]:
                 yield f"{name}: {', '.join(words)}"
 
 
+def _generates_apart(plan: Plan) -> bool:
+    """Tell whether a plan generates on GPUs of their own."""
+    return plan.tasks["actor.generate"].pool != plan.tasks["actor.update"].pool
+
+
+def _check_syncs(framework: NamedFramework, *, apart: bool) -> None:
+    """Refuse a framework none of whose sheets has a weight sync to the kind of pools that generate.
+
+    Raises:
+        InfeasibleError: So it is.
+    """
+    problem: UserError | None = None
+    for name in _sheets(framework):
+        try:
+            _check_sync(load_framework(name), apart=apart)
+        except UserError as error:
+            problem = error
+        else:
+            return
+    if problem is not None:
+        raise problem
+
+
+def _check_sync(sheet: FrameworkSheet, *, apart: bool) -> None:
+    """Refuse a framework without a weight sync to the kind of pools that generate.
+
+    Raises:
+        InfeasibleError: It names ways, and none of that kind.
+    """
+    ways = sheet.weight_sync
+    if ways == USUAL_WEIGHT_SYNC or (ways.between_pools if apart else ways.shared_pool):
+        return
+    where = "of their own" if apart else "that the trainer shares"
+    raise InfeasibleError(
+        f"{sheet.title} has no weight sync that is known to engines on GPUs {where}"
+    )
+
+
 def _of_sheet(
     request: ComparisonRequest,
     plan: Plan,
@@ -362,16 +402,9 @@ def _of_sheet(
     problem: UserError | None = None
     wanted = family(plan.tasks["actor.update"].engine)
     sheets = [load_framework(name) for name in _sheets(framework)]
-    apart = plan.tasks["actor.generate"].pool != plan.tasks["actor.update"].pool
+    apart = _generates_apart(plan)
     for sheet in sorted(sheets, key=lambda each: family(each.engines.train or "") != wanted):
-        ways = sheet.weight_sync
-        if (
-            ways.between_pools if apart else ways.shared_pool
-        ) is None and ways != USUAL_WEIGHT_SYNC:
-            where = "of their own" if apart else "that the trainer shares"
-            raise InfeasibleError(
-                f"{sheet.title} has no weight sync that is known to engines on GPUs {where}"
-            )
+        _check_sync(sheet, apart=apart)
         other = replace(
             plan.job,
             framework=sheet.name,

@@ -62,6 +62,7 @@ class Work:
         max_prompt, max_response: Longest lengths in tokens; None where only both together are limited.
         max_total: Most tokens of both together; None where each has a limit.
         turns: Most turns of an episode; None where no key says how many.
+        turn_response: Most tokens of a turn, where how many turns there are is not known.
         max_response_of_all: Whether `max_response` limits what environments add too.
         image_tokens: What the smallest image adds to a prompt, where the model reads any; 0 where it reads none, or that
             is not known.
@@ -76,6 +77,7 @@ class Work:
     max_response: int | None = None
     max_total: int | None = None
     turns: int | None = 1
+    turn_response: int | None = None
     max_response_of_all: bool = False
     image_tokens: int = 0
     over_provisioning: float = 1.0

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -27,7 +28,7 @@ from rlplan.planner.answers.best_plans import (
     infeasible_specs_error,
     under_specs,
 )
-from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_with
+from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_with, load_part
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.configs.writing.export import family
@@ -289,7 +290,7 @@ class _FrameworkSearch:
         self.seconds, self.progress = seconds, progress
         check_parts(target, "keys", "writing")
         self.sheet = load_config_sheet(target)
-        self.ways = tuple(_ways(self.sheet, job, pinned))
+        self.ways = tuple(ways_of(self.sheet, job, pinned))
         self.facts_of = cache(facts_of)
         self.plans = cache(self._plans)
 
@@ -321,7 +322,7 @@ class _FrameworkSearch:
         return _merged(found, self.sheet, self.job, objective)
 
 
-def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSetup]:
+def ways_of(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSetup]:
     """Yield a framework's ways to run a job: by trainer, arrangement, and whether micro-batches are packed."""
     own, named = {each.framework for each in sheet.trainers.values()}, framework_of(job)
     runs = [way for way in sheet.arrangements if _runs(way, job, pinned.asked)]
@@ -334,15 +335,31 @@ def _ways(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSet
             trainer = sheet.trainers[name]
             if named in own and named != trainer.framework:
                 continue
+            if named == trainer.framework and _trains_otherwise(sheet, way, name, job):
+                continue
             for cluster in _clusters(job):
                 own_job = moved(replace(job, cluster=cluster), trainer)
+                own_job = as_run(own_job, sheet, name, way)
                 yield from _pinned_ways(way, name, trainer, own_job, pinned, modes)
+
+
+def _trains_otherwise(sheet: ConfigSheet, way: Arrangement, name: str, job: Job) -> bool:
+    """Tell whether another of an arrangement's trainers, of the job's own framework, has the job's engine."""
+    exports = {other: sheet.trainers[other].exports for other in way.trainers}
+    engine = job.engines.train or ""
+    mine = any(fnmatchcase(engine, pattern) for pattern in exports.pop(name))
+    return not mine and any(
+        fnmatchcase(engine, pattern)
+        for other, patterns in exports.items()
+        if sheet.trainers[other].framework == sheet.trainers[name].framework
+        for pattern in patterns
+    )
 
 
 def _runs(way: Arrangement, job: Job, asked: AskedSchedules) -> bool:
     """Tell whether an arrangement runs a job as it was asked for."""
     flows = asked.in_flight is None or not way.in_flight or asked.in_flight in way.in_flight
-    fits = way.updates in {None, job.workload.updates}
+    fits = way.updates in {None, job.workload.updates} and set(way.needs) <= set(job.models)
     return fits and flows and bool(_modes(way, job, asked))
 
 
@@ -391,6 +408,18 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
     return resolve_job(other, Path(), file="job")
 
 
+def as_run(job: Job, sheet: ConfigSheet, name: str, way: Arrangement) -> Job:
+    """Return a job with what a trainer of a framework does in an arrangement, whatever the job says.
+
+    That is what no key tells, as the framework's plug-in has it (`as_run` of its `writing`, where there is one).
+
+    Args:
+        name: The trainer's, in the sheet of keys.
+    """
+    own = getattr(load_part(sheet.name, "writing"), "as_run", None)
+    return job if own is None else own(job, sheet, name, way)
+
+
 def _pinned_ways(
     way: Arrangement,
     name: str,
@@ -424,7 +453,8 @@ def _fixed(every: tuple[Fixed, ...], trainer: TrainerSheet, task: Task) -> dict[
     """Return the fields of a task's layout that are fixed; sizes that a trainer has no key for are 1."""
     fixed: dict[str, Any] = {}
     if task.kind != "generate":
-        fixed = {name: 1 for name in OF_TRAINERS if name not in trainer.sizes}
+        told = {*trainer.sizes, *trainer.allocates}
+        fixed = {name: 1 for name in OF_TRAINERS if name not in told}
         if task.kind != "train":
             fixed.pop("chunks", None)
     for layouts in every:

@@ -37,6 +37,7 @@ class Arrangement:
         modes: How iterations may follow each other.
         apart: Whether the actor generates on a pool of its own.
         sets: Roles that share a pool; a placement's sets are some of these, roles that a job lacks left out.
+        needs: Roles without which a job is not run so.
         whole_nodes: Whether pools are whole nodes, where there are several.
         layouts: Fields of layouts that are fixed, by kind of task or by role.
         usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time.
@@ -57,6 +58,7 @@ class Arrangement:
     modes: tuple[Mode, ...] = (USUAL_MODE,)
     apart: bool = False
     sets: tuple[tuple[Role, ...], ...]
+    needs: tuple[Role, ...] = ()
     whole_nodes: bool = False
     layouts: Fixed = FrozenDict()
     usual_running: bool = False

@@ -73,6 +73,7 @@ class TrainerSheet:
         engine: Its engine sheet, where that is not the framework's usual one.
         tokens_of_all_ranks: Whether token budgets are of all context-parallel ranks together, not of each.
         sizes: Settings by the names of `rlplan.planner.plans.trained.TrainerSizes`, and a few of the plug-in's own.
+        allocates: Sizes that it has in a key of several, as an allocation, and by none of their own.
         exports: Engines, as patterns, whose plans are exported as this trainer's.
         recompute: What its backward passes may compute again; none means whatever the engine may.
         layouts: Fields of layouts that are fixed, by kind of task or by role; sizes that it has no key for are 1.
@@ -88,6 +89,7 @@ class TrainerSheet:
     engine: str | None = None
     tokens_of_all_ranks: bool = False
     sizes: FrozenDict[str, Setting]
+    allocates: tuple[str, ...] = ()
     exports: tuple[str, ...] = ()
     recompute: tuple[Recompute, ...] = ()
     layouts: Fixed = FrozenDict()

@@ -22,6 +22,8 @@ GENERATE, UPDATE = "actor.generate", "actor.update"
 EAGER: Final = "-eager"
 # What only the losses of a critic, or advantages from its values, need.
 OF_CRITICS: Final = frozenset({"critic_learning_rate", "value_clip", "gae_lambda"})
+# What is 0 where a job leaves it open, and what a framework may have by itself.
+OPEN_AS_ZERO: Final = frozenset({"weight_decay"})
 ANY: Final = "any"
 # Megatron's words of dispatchers and their backends, and of what graphs capture.
 DISPATCHER_WORDS: Final = {
@@ -251,6 +253,8 @@ class Export:
         """Write what the losses need, as far as the framework has keys for it."""
         for name, value in self.losses.items():
             used = name not in OF_CRITICS or "critic" in self.roles
+            if value is None and name in OPEN_AS_ZERO and name in self.sheet.losses:
+                value = 0.0 if self.sheet.losses[name].default else None
             if name in self.sheet.losses and value is not None and used:
                 self._write(self.sheet.losses[name], ANY, value)
 

@@ -21,6 +21,7 @@ from rlplan.planner.configs.reading.versions import is_newest
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of
 from rlplan.planner.configs.writing.export import (
     OF_CRITICS,
+    OPEN_AS_ZERO,
     Export,
     Variable,
     family,
@@ -199,6 +200,9 @@ def _played(own: Workload, found: Workload, run: Run) -> Workload:
         return found
     played = replace(found, environments=own.environments)
     added = max((each.longest_observations_tokens for each in own.environments), default=0)
+    if run.work.turns is None and most == 1 and run.work.turn_response is not None:
+        said = run.work.turn_response == longest(own.response_tokens)
+        return replace(played, response_tokens=own.response_tokens) if said else played
     room = longest(own.response_tokens) + (added if run.work.max_response_of_all else 0)
     if added and run.work.max_response == room:
         return replace(played, response_tokens=own.response_tokens)
@@ -324,5 +328,6 @@ def _of_losses(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
     unused = OF_CRITICS if "critic" not in plan.models else frozenset()
     unused |= frozenset() if compared else OF_PENALTIES
     for name, wanted in before.items():
-        if name not in unused and wanted != after[name]:
+        nothing = not wanted and not after[name] and name in OPEN_AS_ZERO
+        if name not in unused and not nothing and wanted != after[name]:
             yield f"job.hyperparameters.{name}", wanted, after[name]

@@ -253,6 +253,7 @@ def _work(settings: Settings) -> Work:
         samples=samples,
         max_total=total if limit is None else min(total, limit),
         turns=_most_turns(settings),
+        turn_response=settings.optional_whole("max_response"),
     )
 
 

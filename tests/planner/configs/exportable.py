@@ -6,11 +6,13 @@ from pathlib import Path
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
+from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.layout import layers_of_stages
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.searching import as_run
 from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.layouts.settings import PoolCuts, generate_layouts
 from rlplan.planner.placements.partitions import GENERATION, all_placements
@@ -24,6 +26,8 @@ from rlplan.workload import Environment, Logged, Workload
 
 MODELS = ("qwen2.5-1.5b", "qwen2.5-7b", "qwen3-8b", "llama-3.1-8b", "qwen3-30b-a3b")
 POOL_GPUS = (2, 4, 8, 16, 32)
+# What there is where no key names what is learnt by.
+UNNAMED = ("grpo", "reinforce-plus-plus")
 PLAYED = Environment(name="sandbox", turns=4, observation_tokens=200, step_seconds=1.5)
 
 
@@ -33,6 +37,15 @@ def drawn_plan(random, target):
     way = random.choice(sheet.arrangements)
     trainer = sheet.trainers[random.choice(way.trainers)]
     job = _job(random, sheet, trainer)
+    name = next(key for key, each in sheet.trainers.items() if each == trainer)
+    try:
+        job = as_run(job, sheet, name, way)
+    except FileError:
+        return None
+    if not set(way.needs) <= set(job.models):
+        return None
+    if way.updates is not None:
+        job = replace(job, workload=replace(job.workload, updates=way.updates))
     placements = [each for each in all_placements(job) if way.allows(each)]
     if not placements:
         return None
@@ -41,7 +54,6 @@ def drawn_plan(random, target):
     total = sum(pool.gpus for pool in pools)
     if total > job.gpus:
         job = replace(job, cluster=(replace(job.cluster[0], nodes=-(-total // 8)),))
-    name = next(key for key, each in sheet.trainers.items() if each == trainer)
     layouts = _Layouts(random, way, name, trainer, job, pools).drawn()
     if layouts is None:
         return None
@@ -52,8 +64,6 @@ def drawn_plan(random, target):
     plan = assemble(job, pools, layouts, made_by="drawn", mode=mode)
     if mode == "async":
         every = way.sync_every or random.choice((1, 2, 4))
-        if way.updates is not None and (way.updates != job.workload.updates):
-            return None
         old = max(way.least_staleness, every - 1, 1) + random.choice((0, 1, 3))
         flows = random.choice(way.in_flight or ("drain", "recompute"))
         plan = replace(plan, staleness=float(old), sync_every=every, in_flight=flows)
@@ -74,7 +84,9 @@ def _packed(layouts, fixed, job, times):
 
 
 def _job(random, sheet, trainer):
-    known = dict.fromkeys((*sheet.settings["estimator"].values.values(), *sheet.algorithms))
+    estimator = sheet.settings.get("estimator")
+    words = UNNAMED if estimator is None else estimator.values.values()
+    known = dict.fromkeys((*words, *sheet.algorithms))
     algorithm = load_algorithm(random.choice([str(each) for each in known]))
     updates = random.choice((1, 1, 2, 4))
     compares = "reference" in algorithm.required_roles
@@ -178,13 +190,17 @@ class _Layouts:
         return replace(layout, memory_fraction=share)
 
     def _fixed(self, kind, role):
-        absent = ({"tp", "pp", "cp", "ep"} - set(self.trainer.sizes)) if kind != "generate" else ()
+        absent = (
+            ({"tp", "pp", "cp", "ep"} - {*self.trainer.sizes, *self.trainer.allocates})
+            if kind != "generate"
+            else ()
+        )
         given = dict.fromkeys(absent, 1)
         chosen = self.known.setdefault("choice", self.random.choice(self.way.choices or ({},)))
         drafts = (
             each.get(name)
             for each in (self.trainer.layouts, self.way.layouts, chosen)
-            for name in (kind, role)
+            for name in ((kind,) if kind == "generate" else (kind, role))
         )
         for draft in drafts:
             if draft is not None:

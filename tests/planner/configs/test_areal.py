@@ -43,8 +43,8 @@ def areal(base, *more, options=OPTIONS):
     return imported("areal", [*BASES[base], *more], options)
 
 
-def test_it_has_every_part_but_an_export():
-    assert "areal" in frameworks_with(*DATA_PARTS, "reading", "rules")
+def test_it_has_every_part():
+    assert "areal" in frameworks_with(*DATA_PARTS, "reading", "writing", "rules")
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ RECIPES = SHARED / "data" / "configs" / "nemo-rl"
 # An interpreter that has a framework's package, without what it depends on, and hydra-core.
 VALIDATING = os.environ.get("RLPLAN_VALIDATING_PYTHON")
 REFUSED = 50
+# How files are called, where a framework gets no script.
+FILES = {"nemo-rl": "yaml", "areal": "yaml", "prime-rl": "toml"}
 
 
 def flattened(data, prefix=""):
@@ -82,8 +84,7 @@ def test_an_exported_plan_is_imported_as_itself(target, seed, tmp_path_factory):
         written = exported(plan, target)
     except FileError:
         return
-    suffix = "yaml" if target == "nemo-rl" else "sh"
-    path = tmp_path_factory.mktemp("export") / f"run.{suffix}"
+    path = tmp_path_factory.mktemp("export") / f"run.{FILES.get(target, 'sh')}"
     path.write_text(written.text)
     options = ImportOptions(gpu="h100-80gb-sxm", mean_response=800, mean_prompt=200, environment={})
     found = imported(target, [str(path)], options)

@@ -56,8 +56,8 @@ def whole(tmp_path):
     return written(tmp_path, "rl.toml", WHOLE)
 
 
-def test_it_has_every_part_but_an_export():
-    assert "prime-rl" in frameworks_with(*DATA_PARTS, "reading", "rules")
+def test_it_has_every_part():
+    assert "prime-rl" in frameworks_with(*DATA_PARTS, "reading", "writing", "rules")
 
 
 def test_one_file_is_read_with_all_of_its_tables(whole):

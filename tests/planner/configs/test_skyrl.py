@@ -42,8 +42,8 @@ def written(folder, name, text):
     return str(path)
 
 
-def test_it_has_every_part_but_an_export():
-    assert "skyrl" in frameworks_with(*DATA_PARTS, "reading", "rules")
+def test_it_has_every_part():
+    assert "skyrl" in frameworks_with(*DATA_PARTS, "reading", "writing", "rules")
 
 
 def test_both_layouts_of_its_options_are_read(tmp_path):
