@@ -21,11 +21,17 @@ from rlplan.workload import longest
 def combined_rewards(batch: Mapping[str, Tensor], rewards: Rewards) -> Tensor:
     """Return the weighted sum of the reward model's and the rule's scores. Shape (B,).
 
+    Zeros where a teacher alone is learnt from.
+
     Raises:
-        PlanError: The batch has neither.
+        PlanError: The batch has neither, and no teacher.
     """
     weights = {"scores": rewards.model_weight, "rule_scores": rewards.function_weight}
     parts = [weight * widened(batch[key]) for key, weight in weights.items() if key in batch]
+    if not parts and "teacher_log_probs" in batch:
+        return torch.zeros(
+            len(batch["teacher_log_probs"]), device=batch["teacher_log_probs"].device
+        )
     if not parts:
         raise PlanError("nothing gives rewards: name a `reward` model or set `rewards.function`")
     return torch.stack(parts).sum(dim=0)
@@ -425,8 +431,6 @@ def make_experience(
 
 def _sample_rewards(job: Job, batch: Batch) -> Tensor:
     """Return each response's reward, the penalty for its length included. Shape (B,)."""
-    if "teacher_log_probs" in batch and not {"scores", "rule_scores"} & {*batch}:
-        return torch.zeros(len(batch["parts"]), device=batch["parts"].device)
     rewards = combined_rewards(batch, job.rewards or Rewards())
     if job.overlong is None:
         return rewards
@@ -480,11 +484,10 @@ def _sums(batch: Batch) -> dict[str, float]:
             sums[f"{name}_sum"] = batch[name].sum()
     if "costs" in batch or "rule_costs" in batch:
         sums["cost_sum"] = combined_costs(batch).sum()
-    if "reference_log_probs" in batch:
-        log_ratios = batch["log_probs"] - batch["reference_log_probs"]
-        sums["kl_sum"] = (log_ratios * batch["response_mask"]).sum()
-    if "teacher_log_probs" in batch:
-        sums["teacher_kl_sum"] = -teacher_advantages(batch, 1.0).sum()
+    for name, other in (("kl_sum", "reference_log_probs"), ("teacher_kl_sum", "teacher_log_probs")):
+        if other in batch:
+            log_ratios = batch["log_probs"] - batch[other]
+            sums[name] = (log_ratios * batch["response_mask"]).sum()
     values = torch.stack([value.float() for value in sums.values()]).tolist()
     return dict(zip(sums, values, strict=True))
 

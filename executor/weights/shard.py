@@ -90,7 +90,7 @@ Weights = (
 Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]
 
 # Distinct streams of one seed, so that critic and reward do not start as the actor. The reference
-# starts as a copy of the actor: same stream.
+# starts as a copy of the actor: same stream. A teacher starts as the actor of the next seed does, which is no model of this one's run.
 ROLE_STREAMS = {
     "actor": 0,
     "reference": 0,
@@ -100,9 +100,7 @@ ROLE_STREAMS = {
     "cost_critic": 4,
     "teacher": 5,
 }
-NUM_STREAMS = (
-    5  # a random teacher starts as the actor of the next seed does, which no run of one seed has
-)
+NUM_STREAMS = 5
 GRADIENTS_SHARDED, WEIGHTS_SHARDED = 2, 3  # ZeRO stages; weights rest in shards in the last one
 CRITICS = ("critic", "cost_critic")
 

@@ -231,9 +231,8 @@ def _roles(settings: Settings) -> dict[Role, str]:
     if settings.word("estimator") == PPO:
         names["critic"] = "model"
     if settings.on("distils") and settings.value("teacher_kind") == "megatron":
-        names["teacher"] = (
-            "model"  # a checkpoint of the actor's architecture, which Megatron swaps in as it does the reference
-        )
+        # A checkpoint of the actor's architecture, which Megatron swaps in as it does the reference.
+        names["teacher"] = "model"
     return names
 
 
