@@ -25,7 +25,6 @@ OTHERWISE: Final = "learns by another algorithm"
 COMPARES: Final = "compares the actor with a reference"
 SEVERAL_UPDATES: Final = "learns from a step in several updates"
 MODEL_KEY: Final = "model.name"
-CHECKPOINTS, OFFLOADS = "trainer.model.ac", "trainer.model.ac_offloading"
 
 
 def write(export: Export) -> str:
