@@ -18,7 +18,14 @@ from rlplan.planner.configs.losses import (
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import adapter_of as lora_of
-from rlplan.planner.configs.sizes import divided, eager_engine, role_sizes, trainer_options
+from rlplan.planner.configs.sizes import (
+    divided,
+    eager_engine,
+    most_turns,
+    role_sizes,
+    trainer_options,
+    zero_stage,
+)
 from rlplan.planner.configs.trl_family import (
     GATHERING,
     Batches,
@@ -57,7 +64,6 @@ TRANSFORMERS, SHARDED = "ms-swift-transformers", "ms-swift-transformers-sharded"
 USUAL_PROMPT: Final = 1024
 # The level at which an engine drops its weights: they come anew, an adapter's too.
 DROPS_WEIGHTS: Final = 2
-STAGES: Final = (0, 1, 2, 3)
 OF_DEEPSPEED: Final = "deepspeed*"
 
 
@@ -169,13 +175,7 @@ def stage_of(settings: Settings, trainer: str) -> int:
     Raises:
         FileError: There is no such stage.
     """
-    if trainer == "ddp":
-        return 0
-    own = settings.of(trainer, "actor")
-    stage = own.optional_whole("zero")
-    if stage not in STAGES:
-        raise settings.refused_key(own.key_of("zero"), "is no stage of ZeRO", "0, 1, 2 or 3")
-    return stage
+    return 0 if trainer == "ddp" else zero_stage(settings.of(trainer, "actor"))
 
 
 def _framework(settings: Settings, trainer: str, engine: str) -> str:
@@ -315,8 +315,7 @@ def turns_of(settings: Settings) -> int | None:
     played = settings.is_given("scheduler") or settings.is_given("environment")
     if not (played or settings.on("plays")):
         return 1
-    most = settings.unmapped("turns")
-    return most if isinstance(most, int) and most > 0 else None
+    return most_turns(settings)
 
 
 def _work(settings: Settings, batches: Batches) -> Work:

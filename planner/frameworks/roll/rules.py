@@ -16,6 +16,7 @@ from rlplan.planner.frameworks.roll.reading import (
     named_models,
     of_role,
     trainer_of,
+    update_rows,
 )
 
 BASE: Final = "configs/base_config.py"
@@ -82,7 +83,7 @@ def updates_divide_the_step(settings: Settings) -> Iterator[Broken]:
     if own.on("by_tokens"):
         return
     rows = settings.whole("prompts") * settings.whole("samples")
-    update = own.whole("micro_batch") * own.whole("accumulation") * copies
+    update = update_rows(own, copies)
     problem = f"x per_device_train_batch_size x {copies} copies makes updates of {update} rows, which do not divide {rows}"
     yield from unless(
         divides(update, rows), own.key_of("accumulation"), problem, f"a divisor of {rows} in all"

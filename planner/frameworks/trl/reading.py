@@ -10,7 +10,13 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from rlplan.planner.configs.sizes import divided, eager_engine, trainer_options
+from rlplan.planner.configs.sizes import (
+    MOST_RUNNING,
+    divided,
+    eager_engine,
+    trainer_options,
+    zero_stage,
+)
 from rlplan.planner.configs.trl_family import (
     GATHERING,
     Batches,
@@ -32,13 +38,10 @@ TRANSFORMERS, SHARDED = "trl-transformers", "trl-transformers-sharded"
 RLOO: Final = "rloo"
 # Keys that RLOO alone has; a file of its own names no trainer.
 OF_RLOO: Final = ("normalize_advantages", "reward_clip_range")
-# Sequences that a server decodes at a time at most: vLLM's own default on cards of 70 GiB and more.
-SERVER_RUNNING: Final = 1024
 # What only accelerate's files have, which say how processes start and not what they train.
 OF_ACCELERATE: Final = ("compute_environment", "distributed_type")
 # Longest prompt where TRL cuts none: what it cut at up to 0.25, twice.
 USUAL_PROMPT: Final = 1024
-STAGES: Final = (0, 1, 2, 3)
 UNSLOTH: Final = "unsloth.*"
 # What a program gives its trainer of adapters; None where there are none.
 PEFT: Final = "trainer.peft_config"
@@ -204,7 +207,7 @@ def _running(batches: Batches, tp: int, *, apart: bool) -> int:
     the same, and vLLM's own stands for it.
     """
     own = batches.rank_part * tp
-    return SERVER_RUNNING if apart or (batches.parts == 1 and own <= SERVER_RUNNING) else own
+    return MOST_RUNNING if apart or (batches.parts == 1 and own <= MOST_RUNNING) else own
 
 
 def _stays_awake(settings: Settings) -> bool:
@@ -225,13 +228,10 @@ def _stage(settings: Settings, trainer: str) -> int:
     if trainer == "ddp":
         return 0
     own = settings.of(trainer, "actor")
-    stage = own.optional_whole("zero")
-    if trainer == "fsdp" and stage is None:
+    if trainer == "fsdp" and own.optional_whole("zero") is None:
         words = str(settings.value("fsdp_words") or "")
         return 2 if "shard_grad_op" in words or "hybrid_shard_zero2" in words else FULLY_SHARDED
-    if stage not in STAGES:
-        raise settings.refused_key(own.key_of("zero"), "is no stage of ZeRO", "0, 1, 2 or 3")
-    return stage
+    return zero_stage(own)
 
 
 def _sizes(
