@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from rlplan.job import Role
-from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
+from rlplan.planner.configs.broken import Broken, Rule, divides, ranks_divide_the_heads, unless
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.frameworks.roll.devices import devices_of, placement_of
 from rlplan.planner.frameworks.roll.reading import (
@@ -177,14 +177,10 @@ def teachers_take_the_references_place(settings: Settings) -> Iterator[Broken]:
 
 def tensor_ranks_divide_the_heads(settings: Settings) -> Iterator[Broken]:
     """Give each rank of Megatron's tensor parallelism, or of Ulysses, equally many heads."""
-    model, trainer = actor_of(settings), trainer_of(settings)
-    if model is None or trainer not in {MEGATRON, FSDP}:
-        return
-    own, name = of_role(settings, "actor"), "tp" if trainer == MEGATRON else "cp"
-    problem = f"does not divide {model.num_heads} heads"
-    yield from unless(
-        divides(own.whole(name), model.num_heads), own.key_of(name), problem, "a divisor"
-    )
+    trainer = trainer_of(settings)
+    if trainer in {MEGATRON, FSDP}:
+        name = "tp" if trainer == MEGATRON else "cp"
+        yield from ranks_divide_the_heads(of_role(settings, "actor"), name)
 
 
 def engines_take_whole_sequences(settings: Settings) -> Iterator[Broken]:
