@@ -7,7 +7,7 @@ from rlplan.errors import FileError
 from rlplan.models import ModelArchitecture
 from rlplan.planner.configs.frameworks import has, load_part
 from rlplan.planner.configs.models import model_of
-from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.reading.unknown_keys import nearest_key, older_keys, unknown_keys
 from rlplan.profiles.catalog import load_model, model_names
 
@@ -90,6 +90,15 @@ def actor_of(settings: Settings) -> ModelArchitecture | None:
 def divides(part: int, whole: int) -> bool:
     """Tell whether a size, at least 1, divides a number."""
     return part >= 1 and whole % part == 0
+
+
+def ranks_divide_the_heads(own: RoleSettings, name: str) -> Iterator[Broken]:
+    """Yield what breaks that a size of the actor's trainer gives each rank equally many of its heads, as far as it is known."""
+    model = actor_of(own.settings)
+    if model is not None:
+        problem = f"does not divide {model.num_heads} heads"
+        holds = divides(own.whole(name), model.num_heads)
+        yield from unless(holds, own.key_of(name), problem, "a divisor")
 
 
 def keys_are_known(settings: Settings) -> Iterator[Broken]:

@@ -34,6 +34,8 @@ GRAPHED: Final[Mapping[str, Captured]] = {
     "full_iteration": WHOLE_STEP,
 }
 WHOLE_LAYERS: Final[tuple[Captured, ...]] = ("attention", "mamba", "mlp", "experts")
+# DeepSpeed's stages of ZeRO.
+STAGES: Final = (0, 1, 2, 3)
 # GPUs of a node, the usual first, where a configuration says only how many there are.
 NODE_SIZES: Final = (8, 4, 2, 1)
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
@@ -82,6 +84,19 @@ def updates_of(settings: Settings, samples: int) -> int:
 def nearest_divisor(number: int, wanted: float) -> int:
     """Return the divisor of a number that is nearest to what is wanted; of two the smaller."""
     return min(divisors(number), key=lambda each: (abs(each - wanted), each))
+
+
+def zero_stage(own: RoleSettings) -> int:
+    """Return the ZeRO stage of a role's trainer.
+
+    Raises:
+        FileError: There is no such stage.
+    """
+    stage = own.optional_whole("zero")
+    if stage not in STAGES:
+        key = own.key_of("zero")
+        raise own.settings.refused_key(key, "is no stage of ZeRO", "0, 1, 2 or 3")
+    return stage
 
 
 def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:

@@ -74,19 +74,13 @@ def _pools(export: Export) -> None:
     nodes, gpus = export.nodes(plan.pool(plan.tasks[UPDATE].pool))
     export.put("actor_nodes", nodes)
     export.put("actor_gpus_per_node", gpus)
-    export.put("gpus_per_node", _node_gpus(export))
+    export.put("gpus_per_node", export.node_gpus(plan.pool(export.generate.pool)))
     export.put("colocate", not export.apart)
     if export.apart:
         export.put("rollout_gpus", plan.pool(export.generate.pool).gpus)
     if plan.mode not in {"sync", "one-step-off"}:
         problem = "stops generating at no time"
         raise export.refused("mode", problem, "sync, one-step-off", plan.mode)
-
-
-def _node_gpus(export: Export) -> int:
-    """Return the GPUs of a node that engines count on."""
-    device = export.plan.pool(export.generate.pool).device
-    return min(group.gpus_per_node for group in export.plan.job.cluster if group.gpu == device)
 
 
 def _model(export: Export, model: ModelArchitecture) -> None:

@@ -236,6 +236,17 @@ class Settings:
             others=nearest[1:],
         )
 
+    def refuse_others(self, allowed: str) -> None:
+        """Refuse a configuration that trains otherwise, by the sheet's keys of such ones.
+
+        Raises:
+            FileError: It has one of them.
+        """
+        for pattern, what in self.sheet.refused_keys.items():
+            found = next(self.has(pattern), None)
+            if found is not None:
+                raise self.refused_key(found, what, allowed)
+
     def value_of(self, setting: Setting) -> object:
         """Return the value of what a sheet's setting stands for."""
         for key in (*self._laid_over(setting), *setting.keys):

@@ -51,6 +51,11 @@ class Variable:
     default: str | None
     meaning: str
 
+    @property
+    def in_file(self) -> str:
+        """Return what stands for it in a file, which has no variables: its default, or what to set it to."""
+        return self.default or self.meaning
+
 
 Value = Scalar | Variable | tuple[Scalar, ...]
 
@@ -114,14 +119,18 @@ class Export:
         """Tell whether generation has a pool of its own."""
         return self.generate.pool != self.plan.tasks[UPDATE].pool
 
+    def node_gpus(self, pool: ResourcePool) -> int:
+        """Return the GPUs of a node of a pool's kind, of the smallest where they differ."""
+        groups = (group for group in self.plan.job.cluster if group.gpu == pool.device)
+        return min(group.gpus_per_node for group in groups)
+
     def nodes(self, pool: ResourcePool) -> tuple[int, int]:
         """Return a pool's nodes, and the GPUs of each.
 
         Raises:
             FileError: It takes nodes in part.
         """
-        groups = [group for group in self.plan.job.cluster if group.gpu == pool.device]
-        per_node = min(group.gpus_per_node for group in groups)
+        per_node = self.node_gpus(pool)
         if pool.gpus <= per_node:
             return 1, pool.gpus
         if pool.gpus % per_node:
@@ -130,6 +139,13 @@ class Export:
                 f"pools.{pool.name}.gpus", problem, "whole nodes, or GPUs of one", pool.gpus
             )
         return pool.gpus // per_node, per_node
+
+    @property
+    def headline(self) -> str:
+        """Return the comment that says what a script or file is of, and for which version."""
+        plan, sheet = self.plan, self.sheet
+        of_plan = f"{plan.job.name}: {plan.placement}, mode {plan.mode}"
+        return f"# {of_plan}; for {sheet.title} {sheet.version}"
 
     @property
     def losses(self) -> dict[str, Scalar]:

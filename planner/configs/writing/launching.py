@@ -15,11 +15,10 @@ def launch_script(export: Export, start: str, word: Word) -> str:
         start: What stands before the keys.
         word: How a key and its value, quoted already, stand on the command line.
     """
-    sheet, plan = export.sheet, export.plan
     variables = {each.name: each for each in export.values.values() if isinstance(each, Variable)}
     lines = [
         "#!/usr/bin/env bash",
-        f"# {plan.job.name}: {plan.placement}, mode {plan.mode}; for {sheet.title} {sheet.version}",
+        export.headline,
         *(f"# {note}" for note in export.notes),
         "set -euo pipefail",
         "",

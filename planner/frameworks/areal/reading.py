@@ -58,12 +58,7 @@ def run_of(settings: Settings) -> Run:
     Raises:
         FileError: It trains otherwise, or an allocation is not understood.
     """
-    for pattern, what in settings.sheet.refused_keys.items():
-        found = next(settings.has(pattern), None)
-        if found is not None:
-            raise settings.refused_key(
-                found, what, "a configuration of areal.api.cli_args.PPOConfig"
-            )
+    settings.refuse_others("a configuration of areal.api.cli_args.PPOConfig")
     actor, rollout = actor_allocation(settings), rollout_allocation(settings)
     trainer = actor.backend
     models, keys = models_of(settings, _named_models(settings))

@@ -64,13 +64,12 @@ def write(export: Export) -> str:
 
 def text_of(export: Export, start: str) -> str:
     """Return the file; a variable stands as its default, or as what it is."""
-    plan, sheet = export.plan, export.sheet
     values = {
-        key: (each.default or each.meaning) if isinstance(each, Variable) else each
+        key: each.in_file if isinstance(each, Variable) else each
         for key, each in export.values.items()
     }
     head = [
-        f"# {plan.job.name}: {plan.placement}, mode {plan.mode}; for {sheet.title} {sheet.version}",
+        export.headline,
         f"# python3 {start} --config FILE scheduler.type=local (ray, slurm)",
         *(f"# {note}" for note in export.notes),
     ]
@@ -162,8 +161,7 @@ def _cluster(export: Export) -> None:
     """Write the nodes, which all pools share."""
     used = dict.fromkeys(export.plan.tasks[task.name].pool for task in export.tasks)
     gpus = sum(export.plan.pool(name).gpus for name in used)
-    device = export.pool("actor").device
-    per_node = min(g.gpus_per_node for g in export.plan.job.cluster if g.gpu == device)
+    per_node = export.node_gpus(export.pool("actor"))
     export.values["cluster.n_nodes"] = -(-gpus // per_node)
     export.put("gpus_per_node", per_node)
 

@@ -1,13 +1,17 @@
 """ms-swift's batches, which count completions: what is generated at a time, what an update learns from, on how many GPUs."""
 
-import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from rlplan.planner.configs.reading.settings import Settings
-from rlplan.planner.configs.sizes import divided, nearest_divisor
+from rlplan.planner.configs.sizes import divided
+from rlplan.planner.configs.trl_family import (
+    USUAL_NODE,
+    Batches,
+    Processes,
+    batches_between,
+)
 
 MEGATRON: Final = "megatron"
 # What only Megatron's arguments have, where a bare file names no start.
@@ -18,62 +22,7 @@ OF_MEGATRON: Final = (
     "train.gpus",
     "colocate_groups",
 )
-NODE_SIZES: Final = (1, 2, 4, 8, 16)
-USUAL_NODE: Final = 8
 ROLE_GPUS: Final = "train.gpus"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Processes:
-    """Hold the processes that train, one on each GPU.
-
-    Attributes:
-        count: All of them.
-        nodes: On which they are, equally many each.
-        engine_gpus: GPUs of engines that have their own; 0 where they share those that train.
-        said: Whether something says how many they are.
-    """
-
-    count: int
-    nodes: int
-    engine_gpus: int
-    said: bool
-
-    @property
-    def cluster(self) -> tuple[int, int]:
-        """Return GPUs of a node, and nodes: engines stand on what is left of a single one, else on others."""
-        each = -(-self.count // self.nodes)
-        if self.nodes == 1 and self.count + self.engine_gpus <= max(USUAL_NODE, each):
-            return _node(self.count + self.engine_gpus), 1
-        per_node = _node(each)
-        return per_node, self.nodes + -(-self.engine_gpus // per_node)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batches:
-    """Hold what is generated and learnt from between two points at which both begin anew.
-
-    Attributes:
-        completions: Generated in all.
-        parts: In which they are generated, one after another.
-        epochs: Passes over them.
-        updates: Optimizer steps of one pass.
-        divides: Whether optimizer steps and passes have whole parts of each other.
-        micro_batch: Completions of a rank's forward pass.
-        rank_part: Completions of a GPU in a part.
-    """
-
-    completions: int
-    parts: int
-    epochs: int
-    updates: int
-    divides: bool
-    micro_batch: int
-    rank_part: int
-
-
-def _node(gpus: int) -> int:
-    return next((size for size in NODE_SIZES if size >= gpus), gpus)
 
 
 def is_megatron(settings: Settings) -> bool:
@@ -211,17 +160,11 @@ def _of_trainer(settings: Settings, count: int) -> Batches:
     epochs = max(1, settings.whole("epochs"))
     steps = _steps(settings, size * count, accumulation) * ranks
     accumulation *= ranks
-    whole = math.lcm(steps * epochs, accumulation)
-    parts = whole // (steps * epochs)
-    completions = parts * steps * size * copies
-    wanted = whole / accumulation / epochs
-    updates = nearest_divisor(completions, max(1.0, wanted))
-    return Batches(
-        completions=completions,
-        parts=parts,
+    return batches_between(
+        generated=steps * size * copies,
+        steps=steps,
         epochs=epochs,
-        updates=updates,
-        divides=updates == wanted,
+        accumulation=accumulation,
         micro_batch=size,
         rank_part=size * steps // ranks,
     )

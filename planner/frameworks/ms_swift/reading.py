@@ -18,11 +18,24 @@ from rlplan.planner.configs.losses import (
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import adapter_of as lora_of
-from rlplan.planner.configs.sizes import divided, eager_engine, role_sizes, trainer_options
-from rlplan.planner.frameworks.ms_swift.batches import (
-    MEGATRON,
+from rlplan.planner.configs.sizes import (
+    divided,
+    eager_engine,
+    most_turns,
+    role_sizes,
+    trainer_options,
+    zero_stage,
+)
+from rlplan.planner.configs.trl_family import (
+    GATHERING,
     Batches,
     Processes,
+    doubt_uneven_steps,
+    samples_of,
+    static_generation,
+)
+from rlplan.planner.frameworks.ms_swift.batches import (
+    MEGATRON,
     batches_of,
     is_megatron,
     is_of_ray,
@@ -47,12 +60,10 @@ OTHERWISE: Final[Mapping[str, str]] = {
     "ppo": "trains by TRL's PPO, whose steps are not known",
 }
 TRANSFORMERS, SHARDED = "ms-swift-transformers", "ms-swift-transformers-sharded"
-STATIC, GATHERING = "transformers-static", "transformers-static-gathering"
 # Longest prompt where nothing limits it.
 USUAL_PROMPT: Final = 1024
 # The level at which an engine drops its weights: they come anew, an adapter's too.
 DROPS_WEIGHTS: Final = 2
-STAGES: Final = (0, 1, 2, 3)
 OF_DEEPSPEED: Final = "deepspeed*"
 
 
@@ -164,13 +175,7 @@ def stage_of(settings: Settings, trainer: str) -> int:
     Raises:
         FileError: There is no such stage.
     """
-    if trainer == "ddp":
-        return 0
-    own = settings.of(trainer, "actor")
-    stage = own.optional_whole("zero")
-    if stage not in STAGES:
-        raise settings.refused_key(own.key_of("zero"), "is no stage of ZeRO", "0, 1, 2 or 3")
-    return stage
+    return 0 if trainer == "ddp" else zero_stage(settings.of(trainer, "actor"))
 
 
 def _framework(settings: Settings, trainer: str, engine: str) -> str:
@@ -221,8 +226,7 @@ def _generation(settings: Settings, pool: RunPool, batches: Batches, trainer: st
     """Return the layout of generation: of the trainers' own GPUs each its part, of engines apart all of it."""
     if not uses_vllm(settings):
         sharded = trainer == "deepspeed" and stage_of(settings, trainer) == FULLY_SHARDED
-        engine = GATHERING if sharded and not settings.on("gathers") else STATIC
-        return TaskPlan(pool=pool.name, engine=engine, dp=pool.gpus, max_running=batches.rank_part)
+        return static_generation(settings, pool, batches, sharded=sharded)
     size = engine_number(settings, "rollout_tp")
     tp = settings.whole(size)
     eager = settings.on(engine_number(settings, "eager"))
@@ -311,15 +315,11 @@ def turns_of(settings: Settings) -> int | None:
     played = settings.is_given("scheduler") or settings.is_given("environment")
     if not (played or settings.on("plays")):
         return 1
-    most = settings.unmapped("turns")
-    return most if isinstance(most, int) and most > 0 else None
+    return most_turns(settings)
 
 
 def _work(settings: Settings, batches: Batches) -> Work:
-    samples = settings.whole("samples")
-    if samples < 1 or batches.completions % samples:
-        problem = f"does not divide the {batches.completions:,} completions that are generated"
-        raise settings.refused("samples", problem, f"a divisor of {batches.completions:,}")
+    samples = samples_of(settings, batches)
     turns, total = turns_of(settings), longest_total(settings)
     prompt, response = settings.optional_whole("max_prompt"), settings.whole("max_response")
     prompt = prompt or (None if total else USUAL_PROMPT)
@@ -388,9 +388,7 @@ def _say_doubts(settings: Settings, batches: Batches, sampling: DynamicSampling 
         settings.doubt("plays", "turns in environments")
     if settings.on("filters") and sampling is None:
         settings.doubt("filters", "groups of equal rewards that are sampled again")
-    if not batches.divides:
-        settings.doubt("epochs", "passes over what is generated that are no whole optimizer steps")
-        settings.doubt("generation_steps", "generations that are no whole optimizer steps")
+    doubt_uneven_steps(settings, batches)
     if settings.value("bits") is not None:
         settings.leave_out("bits", "weights in few bits: they are counted in 16")
     if settings.on("syncs_reference"):
@@ -417,9 +415,6 @@ def _guesses(
     if settings.optional_whole("max_prompt") is None and not longest_total(settings):
         yield f"prompts of at most {USUAL_PROMPT:,} tokens, since nothing limits them: say --max_length"
     if batches.parts > 1 and uses_vllm(settings):
-        yield (
-            f"{batches.parts} generations of {batches.completions // batches.parts:,} completions, one after another "
-            "before an optimizer step, are forecast as one, which waits for its longest once"
-        )
+        yield batches.parts_guess
     if sampling is not None:
         yield sampling_guess(sampling, work.prompts)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
+from rlplan.planner.configs.broken import Broken, Rule, divides, ranks_divide_the_heads, unless
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.frameworks.ms_swift.batches import (
     MEGATRON,
@@ -290,14 +290,8 @@ def stages_are_not_interleaved(settings: Settings) -> Iterator[Broken]:
 
 def tensor_ranks_divide_the_heads(settings: Settings) -> Iterator[Broken]:
     """Give each rank of Megatron's tensor parallelism equally many heads."""
-    model = actor_of(settings)
-    if model is None or not is_megatron(settings):
-        return
-    own = settings.of(MEGATRON, "actor")
-    problem = f"does not divide {model.num_heads} heads"
-    yield from unless(
-        divides(own.whole("tp"), model.num_heads), own.key_of("tp"), problem, "a divisor"
-    )
+    if is_megatron(settings):
+        yield from ranks_divide_the_heads(settings.of(MEGATRON, "actor"), "tp")
 
 
 def shared_gpus_are_as_many(settings: Settings) -> Iterator[Broken]:

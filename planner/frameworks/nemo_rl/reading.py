@@ -227,11 +227,8 @@ def _gpus(settings: Settings) -> tuple[int, int]:
 
 
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
-    for pattern, what in settings.sheet.refused_keys.items():
-        if settings.value("prompts") is None and any(settings.has(pattern)):
-            raise settings.refused_key(
-                next(settings.has(pattern)), what, "a configuration that trains with RL"
-            )
+    if settings.value("prompts") is None:
+        settings.refuse_others("a configuration that trains with RL")
     if settings.value("prompts") is None and not any(settings.has("defaults: *")):
         raise settings.refused("prompts", "is missing", "a whole number")
     names: dict[Role, str] = {"actor": "model"}

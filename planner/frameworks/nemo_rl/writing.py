@@ -37,7 +37,7 @@ def text_of(export: Export, start: str, defaults: str | None = None) -> str:
     """Return the file; a model that no sheet names stands as what it is."""
     plan, sheet = export.plan, export.sheet
     values = (
-        (key, (each.default or each.meaning) if isinstance(each, Variable) else each)
+        (key, each.in_file if isinstance(each, Variable) else each)
         for key, each in export.values.items()
     )
     head = [

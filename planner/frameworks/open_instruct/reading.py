@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from rlplan.job import DynamicSampling, Engines, Hyperparameters, Role, TrainerOptions
+from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role, TrainerOptions
 from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import ENDLESS_MODE, TaskPlan
 from rlplan.planner.configs.losses import (
@@ -17,22 +17,21 @@ from rlplan.planner.configs.losses import (
 )
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from rlplan.planner.configs.sizes import adapter_of as lora_of
 from rlplan.planner.configs.sizes import (
+    MOST_RUNNING,
     divided,
     eager_engine,
     nearest_divisor,
     role_sizes,
     trainer_options,
+    zero_stage,
 )
+from rlplan.planner.configs.sizes import adapter_of as lora_of
 from rlplan.planner.plans.trained import TrainerSizes
 
 DEEPSPEED, OLMO = "deepspeed", "olmo"
 OLMO_START: Final = ("grpo.py", ".grpo")
 GPUS_OF_A_NODE: Final = 8
-# How many sequences vLLM decodes at a time where nobody says it, on cards of 70 GiB and more.
-ENGINES_OWN: Final = 1024
-STAGES: Final = (0, 1, 2, 3)
 BY_TOKENS: Final = "token"
 DROPS_GUESS: Final = "groups of equal rewards are left out of updates, which are forecast whole: --no_filter_zero_std_samples keeps them"
 OLMO_NOTE: Final = "OLMo-core's trainer is forecast as FSDP2 around compiled layers"
@@ -156,7 +155,7 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
         engine=_engine(settings),
         tp=tp,
         dp=divided(settings, settings.key_of("rollout_tp"), pool.gpus, tp),
-        max_running=ENGINES_OWN,
+        max_running=MOST_RUNNING,
         memory_fraction=settings.number("memory_fraction"),
     )
 
@@ -181,13 +180,7 @@ def _stage(settings: Settings, trainer: str) -> int | None:
     Raises:
         FileError: There is no such stage.
     """
-    if trainer == OLMO:
-        return None
-    own = settings.of(trainer, "actor")
-    stage = own.optional_whole("zero")
-    if stage not in STAGES:
-        raise settings.refused_key(own.key_of("zero"), "is no stage of ZeRO", "0, 1, 2 or 3")
-    return stage
+    return None if trainer == OLMO else zero_stage(settings.of(trainer, "actor"))
 
 
 def _shard_ranks(settings: Settings, trainer: str, gpus: int) -> int | None:
@@ -252,11 +245,11 @@ def _loss(settings: Settings, algorithm: str) -> Hyperparameters:
     losses["loss_mean"] = BY_TOKENS if settings.value("norm") == BY_TOKENS else "token-sum-norm"
     if algorithm != "cispo":
         losses["clip_ratio_high"] = settings.number("clip_high")
-    kind = "loss" if compares(settings) else "none"
+    kind: KlPlace = "loss" if compares(settings) else "none"
     return Hyperparameters(
         **losses,
         temperature=settings.number("temperature") or 1.0,
-        **kl_place(cast(Any, kind), abs(settings.number("kl_weight"))),
+        **kl_place(kind, abs(settings.number("kl_weight"))),
     )
 
 

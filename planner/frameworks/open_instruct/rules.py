@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
+from rlplan.planner.configs.broken import Broken, Rule, divides, ranks_divide_the_heads, unless
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.frameworks.open_instruct.reading import (
     DEEPSPEED,
@@ -79,10 +79,7 @@ def learners_are_whole_groups(settings: Settings) -> Iterator[Broken]:
     ranks = own.whole("cp")
     problem = f"does not divide {learners} learners"
     yield from unless(divides(ranks, learners), own.key_of("cp"), problem, "a divisor")
-    model = actor_of(settings)
-    if model is not None:
-        problem = f"does not divide {model.num_heads} heads"
-        yield from unless(divides(ranks, model.num_heads), own.key_of("cp"), problem, "a divisor")
+    yield from ranks_divide_the_heads(own, "cp")
 
 
 def shards_and_copies_fill_the_learners(settings: Settings) -> Iterator[Broken]:

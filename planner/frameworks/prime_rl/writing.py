@@ -25,7 +25,6 @@ OTHERWISE: Final = "learns by another algorithm"
 COMPARES: Final = "compares the actor with a reference"
 SEVERAL_UPDATES: Final = "learns from a step in several updates"
 MODEL_KEY: Final = "model.name"
-CHECKPOINTS, OFFLOADS = "trainer.model.ac", "trainer.model.ac_offloading"
 
 
 def write(export: Export) -> str:
@@ -43,9 +42,8 @@ def write(export: Export) -> str:
 
 def text_of(export: Export, start: str) -> str:
     """Return the file: keys of the top, then a table for each section; a variable stands as its default, or as what it is."""
-    plan, sheet = export.plan, export.sheet
     lines = [
-        f"# {plan.job.name}: {plan.placement}, mode {plan.mode}; for {sheet.title} {sheet.version}",
+        export.headline,
         f"# {start} @ FILE",
         *(f"# {note}" for note in export.notes),
     ]
@@ -99,7 +97,7 @@ def _heads(table: str) -> Iterator[str]:
 def _toml(value: Value) -> str:
     """Return a value as TOML has it, which writes nothing in words."""
     if isinstance(value, Variable):
-        return _toml(value.default or value.meaning)
+        return _toml(value.in_file)
     if isinstance(value, tuple):
         return f"[{', '.join(_toml(each) for each in value)}]"
     if value is None:
@@ -138,8 +136,7 @@ def _check(export: Export) -> None:
 def _pools(export: Export) -> None:
     """Write the GPUs that train and generate: of one node, or whole nodes, which Slurm starts."""
     trains, generates = export.pool("actor"), export.plan.pool(export.generate.pool)
-    device = trains.device
-    per_node = min(g.gpus_per_node for g in export.plan.job.cluster if g.gpu == device)
+    per_node = export.node_gpus(trains)
     export.put("gpus_per_node", per_node)
     if trains.gpus + generates.gpus <= per_node:
         export.put("kind", "single")

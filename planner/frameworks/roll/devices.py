@@ -14,7 +14,6 @@ from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, RunPool
 RANGE: Final = re.compile(r"list\(\s*range\(\s*(\d+)\s*,\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)\s*\)")
 LIST: Final = re.compile(r"(?:list\()?(\[[\d,\s]*\])\)?")
 MOST: Final = 100_000
-OTHERS: Final[tuple[Role, ...]] = ("reference", "critic")
 PART_NOTE: Final = "{} of the {} GPUs that train, forecast on all of them"
 REST_NOTE: Final = (
     "generation on GPUs that train as well while none learns, forecast on the {} others alone"

@@ -11,6 +11,7 @@ from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_l
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings, is_on
 from rlplan.planner.configs.run import Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
+    MOST_RUNNING,
     divided,
     eager_engine,
     models_of,
@@ -32,8 +33,6 @@ PLAIN_ENGINE: Final = "ddp-hf-padded-to-limits"
 AGENTIC: Final = "agentic"
 OF_EPISODES: Final = "train_env_manager.*"
 GRADIENTS: Final = 2
-# How many sequences vLLM decodes at a time where nobody says it, on cards of 70 GiB and more.
-ENGINES_OWN: Final = 1024
 BY_LOAD: Final = "load_balance"
 UNLIKE: Final = "stages of unlike layers, forecast as even ones that are not interleaved"
 # How log-probabilities are made where entropies are learnt from beside.
@@ -90,10 +89,7 @@ def refuse(settings: Settings) -> None:
     Raises:
         FileError: It is of one.
     """
-    for pattern, what in settings.sheet.refused_keys.items():
-        found = next(settings.has(pattern), None)
-        if found is not None:
-            raise settings.refused_key(found, what, "an RLVR or agentic pipeline's configuration")
+    settings.refuse_others("an RLVR or agentic pipeline's configuration")
     check_devices(settings)
 
 
@@ -268,7 +264,7 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
         else "engine_gpus"
     )
     tp = settings.whole(name)
-    running = settings.optional_whole("running") or ENGINES_OWN
+    running = settings.optional_whole("running") or MOST_RUNNING
     return TaskPlan(
         pool=pool.name,
         engine=_engine(settings),
@@ -316,14 +312,14 @@ def _work(settings: Settings, sizes: TrainerSizes) -> Work:
     )
 
 
-def update_rows(settings: Settings, sizes: TrainerSizes) -> int:
-    """Return the rows of an update of the actor."""
-    own = of_role(settings, "actor")
-    return own.whole("micro_batch") * own.whole("accumulation") * sizes.dp
+def update_rows(own: RoleSettings, copies: int) -> int:
+    """Return the rows of an update of a role's model, of which there are so many copies."""
+    return own.whole("micro_batch") * own.whole("accumulation") * copies
 
 
 def _updates(settings: Settings, rows: int, sizes: TrainerSizes) -> int:
-    own, update = of_role(settings, "actor"), update_rows(settings, sizes)
+    own = of_role(settings, "actor")
+    update = update_rows(own, sizes.dp)
     if rows % update and update < rows:
         key = own.key_of("accumulation")
         settings.doubts[key] = f"updates that do not divide a step's {rows:,} rows"
@@ -333,9 +329,9 @@ def _updates(settings: Settings, rows: int, sizes: TrainerSizes) -> int:
 def _doubt_critic(settings: Settings, sizes: Mapping[Role, TrainerSizes]) -> None:
     """Say where a critic has other updates than the actor."""
     if "critic" in sizes:
-        own = of_role(settings, "critic")
-        rows = own.whole("micro_batch") * own.whole("accumulation") * sizes["critic"].dp
-        if rows != update_rows(settings, sizes["actor"]):
+        own, actor = of_role(settings, "critic"), of_role(settings, "actor")
+        rows = update_rows(own, sizes["critic"].dp)
+        if rows != update_rows(actor, sizes["actor"].dp):
             settings.doubts[own.key_of("accumulation")] = (
                 "other updates of the critic than of the actor"
             )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from rlplan.job import Role
-from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
+from rlplan.planner.configs.broken import Broken, Rule, divides, ranks_divide_the_heads, unless
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.frameworks.roll.devices import devices_of, placement_of
 from rlplan.planner.frameworks.roll.reading import (
@@ -16,6 +16,7 @@ from rlplan.planner.frameworks.roll.reading import (
     named_models,
     of_role,
     trainer_of,
+    update_rows,
 )
 
 BASE: Final = "configs/base_config.py"
@@ -82,7 +83,7 @@ def updates_divide_the_step(settings: Settings) -> Iterator[Broken]:
     if own.on("by_tokens"):
         return
     rows = settings.whole("prompts") * settings.whole("samples")
-    update = own.whole("micro_batch") * own.whole("accumulation") * copies
+    update = update_rows(own, copies)
     problem = f"x per_device_train_batch_size x {copies} copies makes updates of {update} rows, which do not divide {rows}"
     yield from unless(
         divides(update, rows), own.key_of("accumulation"), problem, f"a divisor of {rows} in all"
@@ -176,14 +177,10 @@ def teachers_take_the_references_place(settings: Settings) -> Iterator[Broken]:
 
 def tensor_ranks_divide_the_heads(settings: Settings) -> Iterator[Broken]:
     """Give each rank of Megatron's tensor parallelism, or of Ulysses, equally many heads."""
-    model, trainer = actor_of(settings), trainer_of(settings)
-    if model is None or trainer not in {MEGATRON, FSDP}:
-        return
-    own, name = of_role(settings, "actor"), "tp" if trainer == MEGATRON else "cp"
-    problem = f"does not divide {model.num_heads} heads"
-    yield from unless(
-        divides(own.whole(name), model.num_heads), own.key_of(name), problem, "a divisor"
-    )
+    trainer = trainer_of(settings)
+    if trainer in {MEGATRON, FSDP}:
+        name = "tp" if trainer == MEGATRON else "cp"
+        yield from ranks_divide_the_heads(of_role(settings, "actor"), name)
 
 
 def engines_take_whole_sequences(settings: Settings) -> Iterator[Broken]:

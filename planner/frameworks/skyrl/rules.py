@@ -8,9 +8,9 @@ from rlplan.job import Role
 from rlplan.planner.configs.broken import (
     Broken,
     Rule,
-    actor_of,
     divides,
     keys_are_known,
+    ranks_divide_the_heads,
     unless,
 )
 from rlplan.planner.configs.reading.settings import Settings
@@ -188,12 +188,8 @@ def context_ranks_want_packing(settings: Settings) -> Iterator[Broken]:
 
 def sequence_ranks_divide_the_heads(settings: Settings) -> Iterator[Broken]:
     """Give each of Ulysses' ranks equally many heads."""
-    model, ranks = actor_of(settings), of_role(settings, "actor").whole("cp")
-    if model is None or trainer_of(settings) != FSDP:
-        return
-    key = of_role(settings, "actor").key_of("cp")
-    problem = f"does not divide {model.num_heads} heads"
-    yield from unless(divides(ranks, model.num_heads), key, problem, "a divisor")
+    if trainer_of(settings) == FSDP:
+        yield from ranks_divide_the_heads(of_role(settings, "actor"), "cp")
 
 
 def single_turns_read_their_prompt(settings: Settings) -> Iterator[Broken]:

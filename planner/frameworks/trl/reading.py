@@ -10,10 +10,22 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from rlplan.planner.configs.sizes import divided, eager_engine, trainer_options
-from rlplan.planner.frameworks.trl.batches import (
+from rlplan.planner.configs.sizes import (
+    MOST_RUNNING,
+    divided,
+    eager_engine,
+    trainer_options,
+    zero_stage,
+)
+from rlplan.planner.configs.trl_family import (
+    GATHERING,
     Batches,
     Processes,
+    doubt_uneven_steps,
+    samples_of,
+    static_generation,
+)
+from rlplan.planner.frameworks.trl.batches import (
     batches_of,
     mode_of,
     processes_guesses,
@@ -23,17 +35,13 @@ from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.rules.layouts import FULLY_SHARDED
 
 TRANSFORMERS, SHARDED = "trl-transformers", "trl-transformers-sharded"
-STATIC, GATHERING = "transformers-static", "transformers-static-gathering"
 RLOO: Final = "rloo"
 # Keys that RLOO alone has; a file of its own names no trainer.
 OF_RLOO: Final = ("normalize_advantages", "reward_clip_range")
-# Sequences that a server decodes at a time at most: vLLM's own default on cards of 70 GiB and more.
-SERVER_RUNNING: Final = 1024
 # What only accelerate's files have, which say how processes start and not what they train.
 OF_ACCELERATE: Final = ("compute_environment", "distributed_type")
 # Longest prompt where TRL cuts none: what it cut at up to 0.25, twice.
 USUAL_PROMPT: Final = 1024
-STAGES: Final = (0, 1, 2, 3)
 UNSLOTH: Final = "unsloth.*"
 # What a program gives its trainer of adapters; None where there are none.
 PEFT: Final = "trainer.peft_config"
@@ -49,8 +57,8 @@ def run_of(settings: Settings) -> Run:
     batches = batches_of(settings, processes)
     models, keys = _models(settings)
     pools = [RunPool(name=TRAIN_POOL, gpus=processes.count, roles=tuple(models))]
-    if processes.server_gpus:
-        pools.append(RunPool(name=ROLLOUT_POOL, gpus=processes.server_gpus, roles=("actor",)))
+    if processes.engine_gpus:
+        pools.append(RunPool(name=ROLLOUT_POOL, gpus=processes.engine_gpus, roles=("actor",)))
     generate = _generation(settings, pools[-1], batches, trainer)
     sizes = {role: _sizes(settings, trainer, role, processes.count, batches) for role in models}
     _say_doubts(settings, batches)
@@ -175,8 +183,7 @@ def _generation(settings: Settings, pool: RunPool, batches: Batches, trainer: st
     mode = mode_of(settings)
     if mode == "transformers":
         sharded = trainer == "deepspeed" and _stage(settings, trainer) == FULLY_SHARDED
-        engine = GATHERING if sharded and not settings.on("gathers") else STATIC
-        return TaskPlan(pool=pool.name, engine=engine, dp=pool.gpus, max_running=batches.rank_part)
+        return static_generation(settings, pool, batches, sharded=sharded)
     apart = mode != "colocate"
     tp = (
         settings.whole("server_tp" if mode == "server" else "rollout_tp") if mode != "device" else 1
@@ -200,7 +207,7 @@ def _running(batches: Batches, tp: int, *, apart: bool) -> int:
     the same, and vLLM's own stands for it.
     """
     own = batches.rank_part * tp
-    return SERVER_RUNNING if apart or (batches.parts == 1 and own <= SERVER_RUNNING) else own
+    return MOST_RUNNING if apart or (batches.parts == 1 and own <= MOST_RUNNING) else own
 
 
 def _stays_awake(settings: Settings) -> bool:
@@ -221,13 +228,10 @@ def _stage(settings: Settings, trainer: str) -> int:
     if trainer == "ddp":
         return 0
     own = settings.of(trainer, "actor")
-    stage = own.optional_whole("zero")
-    if trainer == "fsdp" and stage is None:
+    if trainer == "fsdp" and own.optional_whole("zero") is None:
         words = str(settings.value("fsdp_words") or "")
         return 2 if "shard_grad_op" in words or "hybrid_shard_zero2" in words else FULLY_SHARDED
-    if stage not in STAGES:
-        raise settings.refused_key(own.key_of("zero"), "is no stage of ZeRO", "0, 1, 2 or 3")
-    return stage
+    return zero_stage(own)
 
 
 def _sizes(
@@ -300,10 +304,7 @@ def passes_again(settings: Settings, batches: Batches) -> bool:
 
 
 def _work(settings: Settings, batches: Batches) -> Work:
-    samples = settings.whole("samples")
-    if samples < 1 or batches.completions % samples:
-        problem = f"does not divide the {batches.completions:,} completions that are generated"
-        raise settings.refused("samples", problem, f"a divisor of {batches.completions:,}")
+    samples = samples_of(settings, batches)
     agent = any(settings.is_given(each) for each in ("tools", "environments", "rollout_function"))
     longest = settings.optional_whole("max_response")
     if longest is None:
@@ -353,9 +354,7 @@ def _say_doubts(settings: Settings, batches: Batches) -> None:
     settings.doubt("tools", "turns with tools")
     settings.doubt("environments", "turns in an environment")
     settings.doubt("rollout_function", "a rollout of one's own")
-    if not batches.divides:
-        settings.doubt("epochs", "passes over what is generated that are no whole optimizer steps")
-        settings.doubt("generation_steps", "generations that are no whole optimizer steps")
+    doubt_uneven_steps(settings, batches)
     for key in () if is_rloo(settings) else OF_RLOO:
         if key in settings.flat:
             settings.doubts[key] = "RLOO: its start, as `trl rloo --config FILE`, is not said"
@@ -393,7 +392,4 @@ def _guesses(settings: Settings, processes: Processes, batches: Batches) -> Iter
             "--max_prompt_length"
         )
     if batches.parts > 1 and settings.on("use_vllm"):
-        yield (
-            f"{batches.parts} generations of {batches.completions // batches.parts:,} completions, one after another "
-            "before an optimizer step, are forecast as one, which waits for its longest once"
-        )
+        yield batches.parts_guess

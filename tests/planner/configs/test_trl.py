@@ -13,8 +13,9 @@ from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported, settings_of
+from rlplan.planner.configs.trl_family import Processes
 from rlplan.planner.configs.writing.exporting import exported
-from rlplan.planner.frameworks.trl.batches import Processes, batches_of
+from rlplan.planner.frameworks.trl.batches import batches_of
 from rlplan.profiles.facts import load_facts
 from tests.house.tree import ROOT
 
@@ -138,7 +139,7 @@ def test_as_many_completions_are_learnt_from_as_are_generated(
         f"--steps_per_generation {steps} --num_iterations {epochs}"
     )
     settings = settings_of("trl", words.split(), OPTIONS)
-    found = batches_of(settings, Processes(count=count, nodes=1, server_gpus=0, said=True))
+    found = batches_of(settings, Processes(count=count, nodes=1, engine_gpus=0, said=True))
     assert found.completions == found.parts * steps * batch * count
     if found.divides:
         assert found.updates * found.epochs * accumulation == found.parts * steps * epochs
