@@ -17,7 +17,7 @@ from rlplan.framework import FrameworkSheet
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Hyperparameters, Job
 from rlplan.plan import USUAL_MODE, Plan, PlanDraft, PoolDraft, TaskDraft
 from rlplan.planner.answers.best_plans import best_plans
-from rlplan.planner.answers.differences import layout_changes, plan_difference
+from rlplan.planner.answers.differences import generates_apart, layout_changes, plan_difference
 from rlplan.planner.configs.frameworks import VERSION, absent, frameworks_with, has
 from rlplan.planner.configs.reading.sheet import TrainerSheet, load_config_sheet
 from rlplan.planner.configs.searching import FactsOf, best_plans_for, framework_of, moved
@@ -237,7 +237,7 @@ def _told(
         )
     if not has(framework.folder, "writing"):
         return _of_sheet(request, plan, framework, empty, kept)
-    _check_syncs(framework, apart=_generates_apart(plan))
+    _check_syncs(framework, apart=generates_apart(plan))
     problem: UserError | None = None
     for trainer in _trainers(framework, plan.tasks["actor.update"].engine):
 
@@ -349,11 +349,6 @@ def _changed(own: Plan, base: Plan) -> Iterator[str]:
                 yield f"{name}: {', '.join(words)}"
 
 
-def _generates_apart(plan: Plan) -> bool:
-    """Tell whether a plan generates on GPUs of their own."""
-    return plan.tasks["actor.generate"].pool != plan.tasks["actor.update"].pool
-
-
 def _check_syncs(framework: NamedFramework, *, apart: bool) -> None:
     """Refuse a framework none of whose sheets has a weight sync to the kind of pools that generate.
 
@@ -402,7 +397,7 @@ def _of_sheet(
     problem: UserError | None = None
     wanted = family(plan.tasks["actor.update"].engine)
     sheets = [load_framework(name) for name in _sheets(framework)]
-    apart = _generates_apart(plan)
+    apart = generates_apart(plan)
     for sheet in sorted(sheets, key=lambda each: family(each.engines.train or "") != wanted):
         _check_sync(sheet, apart=apart)
         other = replace(
