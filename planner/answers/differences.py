@@ -148,7 +148,7 @@ def _left_out(name: str, own: Plan) -> str:
 def _of_sync(own: Plan, base: Plan) -> Iterator[str]:
     if own.transition != base.transition:
         yield f"{own.transition} in place of {base.transition}"
-    shared, other = (_generates_apart(plan) for plan in (own, base))
+    shared, other = (generates_apart(plan) for plan in (own, base))
     if shared != other:
         yield "between pools" if shared else "on shared GPUs"
     trains = (plan.tasks["actor.update"] for plan in (own, base))
@@ -164,7 +164,8 @@ def _sets(plan: Plan) -> set[tuple[str, ...]]:
     return {plan.shown_roles(pool) for pool in plan.pools if not pool.is_host}
 
 
-def _generates_apart(plan: Plan) -> bool:
+def generates_apart(plan: Plan) -> bool:
+    """Tell whether a plan generates on GPUs of their own."""
     return plan.tasks["actor.generate"].pool != plan.tasks["actor.update"].pool
 
 

@@ -147,8 +147,12 @@ def argument(settings: Settings, key: str, value: object) -> tuple[str, ...] | N
         return f"--{name}", str(value)
     adds = any(fnmatchcase(key, each) for each in sheet.added)
     adds = adds or (sheet.files_are_whole and given is None)
-    shown = "null" if value is None else str(value)
-    return (f"{'++' if adds else ''}{name}={shown.lower() if isinstance(value, bool) else shown}",)
+    return (f"{'++' if adds else ''}{name}={'null' if value is None else typed_value(value)}",)
+
+
+def typed_value(value: object) -> str:
+    """Return a key's value as words of a command line have it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 GENERATE, UPDATE = "actor.generate", "actor.update"

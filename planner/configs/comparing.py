@@ -17,7 +17,7 @@ from rlplan.framework import FrameworkSheet
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Hyperparameters, Job
 from rlplan.plan import USUAL_MODE, Plan, PlanDraft, PoolDraft, TaskDraft
 from rlplan.planner.answers.best_plans import best_plans
-from rlplan.planner.answers.differences import layout_changes, plan_difference
+from rlplan.planner.answers.differences import generates_apart, layout_changes, plan_difference
 from rlplan.planner.configs.frameworks import VERSION, absent, frameworks_with, has
 from rlplan.planner.configs.reading.sheet import TrainerSheet, load_config_sheet
 from rlplan.planner.configs.searching import FactsOf, best_plans_for, framework_of, moved
@@ -31,12 +31,13 @@ from rlplan.planner.searchers.exact import Progress
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.frameworks import data_files, framework_of_sheet
 from rlplan.profiles.sheets import canonical_name, left_to_framework, load_framework
-from rlplan.results.differences import ComparedStep, FrameworksComparison
+from rlplan.results.differences import ComparedStep, FrameworksComparison, Kind
 from rlplan.results.forecast import SearchResult
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
 
-AS_IT_IS, BEST = "as it is", "best settings"
+AS_IT_IS: Final = "as it is"
+BEST: Final = "best settings"
 # Of losses, what decides which passes a step has; all else changes what is learnt, and no seconds.
 COUNTED: Final = frozenset({"kl_coefficient", "kl_in", "entropy_coefficient"})
 LOSSES: Final = "job.hyperparameters."
@@ -172,7 +173,7 @@ def _as_it_is(request: ComparisonRequest, plan: Plan, own: NamedFramework | None
     return ComparedStep(
         framework=sheet.name,
         title=sheet.title,
-        kind="as it is",
+        kind=AS_IT_IS,
         plan=plan,
         forecast=forecast,
         notes=tuple(f"does not fit: {reason}" for reason in forecast.infeasible_reasons),
@@ -186,6 +187,20 @@ def _modes(framework: NamedFramework) -> tuple[str, ...]:
         return ()
     ways = load_config_sheet(framework.folder).arrangements
     return tuple(dict.fromkeys(mode for way in ways for mode in way.modes))
+
+
+def _empty(framework: NamedFramework, kind: Kind) -> ComparedStep:
+    """Return a step of a framework of which no plan is known yet."""
+    return ComparedStep(
+        framework=framework.name, title=_title(framework), kind=kind, modes=_modes(framework)
+    )
+
+
+def _with_plan(empty: ComparedStep, found: SearchResult, notes: tuple[str, ...]) -> ComparedStep:
+    """Return a step with the best plan of a search, under the title of the trainer that runs it."""
+    best = found.plans[0]
+    title = load_framework(best.plan.job.framework).title
+    return replace(empty, title=title, plan=best.plan, forecast=best.forecast, notes=notes)
 
 
 def _title(framework: NamedFramework) -> str:
@@ -202,12 +217,7 @@ def _title(framework: NamedFramework) -> str:
 
 def _same_layout(request: ComparisonRequest, plan: Plan, framework: NamedFramework) -> ComparedStep:
     """Return the step of the user's layout as a framework runs it: whole, or else as much of it as it takes."""
-    empty = ComparedStep(
-        framework=framework.name,
-        title=_title(framework),
-        kind="same layout",
-        modes=_modes(framework),
-    )
+    empty = _empty(framework, "same layout")
     problem: UserError | None = None
     for kept in KEPT:
         try:
@@ -237,7 +247,7 @@ def _told(
         )
     if not has(framework.folder, "writing"):
         return _of_sheet(request, plan, framework, empty, kept)
-    _check_syncs(framework, apart=_generates_apart(plan))
+    _check_syncs(framework, apart=generates_apart(plan))
     problem: UserError | None = None
     for trainer in _trainers(framework, plan.tasks["actor.update"].engine):
 
@@ -250,15 +260,7 @@ def _told(
         except UserError as error:
             problem = problem or error
             continue
-        best = found.plans[0]
-        told = tuple(_changed(best.plan, plan))
-        return replace(
-            empty,
-            title=load_framework(best.plan.job.framework).title,
-            plan=best.plan,
-            forecast=best.forecast,
-            notes=(*notes, *told),
-        )
+        return _with_plan(empty, found, (*notes, *_changed(found.plans[0].plan, plan)))
     if problem is None:
         raise InfeasibleError("has no trainer whose plans are known")
     raise problem
@@ -349,11 +351,6 @@ def _changed(own: Plan, base: Plan) -> Iterator[str]:
                 yield f"{name}: {', '.join(words)}"
 
 
-def _generates_apart(plan: Plan) -> bool:
-    """Tell whether a plan generates on GPUs of their own."""
-    return plan.tasks["actor.generate"].pool != plan.tasks["actor.update"].pool
-
-
 def _check_syncs(framework: NamedFramework, *, apart: bool) -> None:
     """Refuse a framework none of whose sheets has a weight sync to the kind of pools that generate.
 
@@ -402,7 +399,7 @@ def _of_sheet(
     problem: UserError | None = None
     wanted = family(plan.tasks["actor.update"].engine)
     sheets = [load_framework(name) for name in _sheets(framework)]
-    apart = _generates_apart(plan)
+    apart = generates_apart(plan)
     for sheet in sorted(sheets, key=lambda each: family(each.engines.train or "") != wanted):
         _check_sync(sheet, apart=apart)
         other = replace(
@@ -423,12 +420,8 @@ def _of_sheet(
         except UserError as error:
             problem = problem or error
             continue
-        best = found.plans[0]
         words = f"{absent(framework.folder, 'writing')}; whether it can be told this plan is not checked"
-        notes = (words, *_changed(best.plan, plan))
-        return replace(
-            empty, title=sheet.title, plan=best.plan, forecast=best.forecast, notes=notes
-        )
+        return _with_plan(empty, found, (words, *_changed(found.plans[0].plan, plan)))
     assert problem is not None, "a framework with steps has a sheet of them"
     raise problem
 
@@ -464,12 +457,7 @@ def _check_roles(framework: NamedFramework, job: Job) -> None:
 
 def _best(request: ComparisonRequest, framework: NamedFramework) -> ComparedStep:
     """Return the step of the best plan that a framework can run of a job."""
-    empty = ComparedStep(
-        framework=framework.name,
-        title=_title(framework),
-        kind="best settings",
-        modes=_modes(framework),
-    )
+    empty = _empty(framework, BEST)
     if not has(framework.folder, "writing"):
         words = f"{absent(framework.folder, 'writing')}: what it can run is not searched"
         return replace(empty, reason=words)
@@ -527,15 +515,7 @@ def _best_of(
 
     result, notes = min(found, key=lambda each: value(each[0]))
     bound = min(value(each) * (1 - each.gap) for each, _ in found)
-    best = result.plans[0]
-    return replace(
-        empty,
-        title=load_framework(best.plan.job.framework).title,
-        plan=best.plan,
-        forecast=best.forecast,
-        notes=notes,
-        gap=max(0.0, 1 - bound / value(result)),
-    )
+    return replace(_with_plan(empty, result, notes), gap=max(0.0, 1 - bound / value(result)))
 
 
 def _searched(

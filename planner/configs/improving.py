@@ -22,6 +22,7 @@ from rlplan.planner.configs.changes import (
     faster,
     may_follow,
     smaller,
+    typed_value,
 )
 from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts
@@ -166,7 +167,7 @@ class Trials:
     def _arguments(self, changes: Changes) -> tuple[str, ...] | None:
         if self.typed is None:
             return tuple(
-                f"{name}.{item}={str(value).lower() if isinstance(value, bool) else value}"
+                f"{name}.{item}={typed_value(value)}"
                 for name, fields in changes.items()
                 for item, value in fields.items()
             )

@@ -8,7 +8,7 @@ from rlplan.calibration import Calibration
 from rlplan.errors import FileError, UserError
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs.changes import Assignment, RetypedConfiguration, argument
+from rlplan.planner.configs.changes import Assignment, RetypedConfiguration, argument, typed_value
 from rlplan.planner.configs.checking import Verdict, check_plan, training_steps
 from rlplan.planner.configs.frameworks import absent, has
 from rlplan.planner.configs.importing import ImportOptions, imported_run, run_of, settings_of
@@ -326,8 +326,8 @@ class Advisor:
         keys = tuple(
             KeyChange(
                 key=key,
-                before=None if given(key) is None else shown(given(key)),
-                after=shown(value),
+                before=None if given(key) is None else typed_value(given(key)),
+                after=typed_value(value),
             )
             for key, value in said
         )
@@ -398,7 +398,7 @@ class Advisor:
         """Tell whether the configuration has all values that were advised."""
         given = self.settings.given
         return bool(decision.changes) and all(
-            given(each.key) is not None and shown(given(each.key)) == each.after
+            given(each.key) is not None and typed_value(given(each.key)) == each.after
             for each in decision.changes
         )
 
@@ -418,11 +418,6 @@ def _learns(plan: Plan) -> list[tuple[object, ...]]:
     """Return what of trainers' options is no matter of how a step is done: formats, and how often experts are chosen."""
     options = (plan.job.trainer(role) for role in plan.job.models)
     return [(each.weights, each.optimizer, each.popularity_spread) for each in options]
-
-
-def shown(value: object) -> str:
-    """Return a key's value as words of a command line have it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _assigned(words: Sequence[str], typed: RetypedConfiguration) -> tuple[Assignment, ...]:

@@ -7,11 +7,7 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from rlplan.errors import FileError
-from rlplan.planner.measured.trajectories import (
-    CHARACTERS_PER_TOKEN,
-    GROUPS,
-    Episode,
-)
+from rlplan.planner.measured.trajectories import CHARACTERS_PER_TOKEN, GROUPS, Episode
 from rlplan.results.episodes import SeenEpisodes
 from rlplan.workload import Empirical, EmpiricalSeconds, Environment, Lengths, Seconds
 
@@ -78,8 +74,8 @@ def fit_environments(
     environments: list[Environment] = []
     left = 1.0
     for at, (name, own) in enumerate(groups.items()):
-        share = len(own) / len(episodes) if at < len(groups) - 1 else left
-        share = round(share, 4) if at < len(groups) - 1 else round(left, 4)
+        is_last = at == len(groups) - 1
+        share = round(left if is_last else len(own) / len(episodes), 4)
         left -= share
         environments.append(_environment(name, share, own, options, file))
     seen = [_seen(name, own) for name, own in groups.items()]

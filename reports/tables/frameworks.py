@@ -31,16 +31,14 @@ def steps_table(compared: FrameworksComparison) -> Table:
             "#Gap",
         ),
         rows=tuple(_step_row(step) for step in compared.steps if step.forecast is not None),
-        strong_rows=frozenset(),
     )
 
 
 def _step_row(step: ComparedStep) -> tuple[str, ...]:
     forecast, difference = step.forecast, step.difference
     assert forecast is not None, "steps without one have no row"
-    title = step.title
     return (
-        title,
+        step.title,
         step.kind,
         show_seconds(forecast.iteration_seconds),
         interval(forecast.iteration_seconds_interval),
