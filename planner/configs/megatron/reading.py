@@ -330,7 +330,7 @@ def say_doubts(settings: Settings) -> None:
     if filters(settings) and sampling_of(settings) is None:
         settings.doubt("filters", "groups that a filter drops and that are sampled again")
     if settings.on("distils") and settings.value("teacher_kind") != "megatron":
-        settings.doubt("teacher_kind", "passes of a teacher on servers of its own")
+        settings.doubt("distils", "passes of a teacher on servers of its own")
     for name, what in (
         ("partial_rollout", "responses that are cut off and go on in a later step"),
         ("reward_server", "rewards that a server gives"),

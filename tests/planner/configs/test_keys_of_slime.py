@@ -50,6 +50,7 @@ BASES = {
     "latent attention": LATENT,
     "bytes of eight bits": f"{SHARED} --fp8-format e4m3",
     "batches without a size": f"{COMMON} --colocate",
+    "a teacher on servers": f"{SHARED} --use-opd --opd-type sglang",
     "an adapter": f"{SHARED} --lora-rank 16",
     "never stopping": f"{APART} --fully-async".replace("train.py", "train_async.py"),
     "FSDP": f"{SHARED} --train-backend fsdp",
