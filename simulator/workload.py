@@ -491,6 +491,7 @@ def packed_waiting(statistics: LengthStatistics, token_budget: int, ranks: int) 
     return most / float(tokens.mean()) - 1
 
 
+@lru_cache(maxsize=1024)
 def fullest_tokens(statistics: LengthStatistics, sequences: int) -> int:
     """Return the tokens of the fullest of all micro-batches of so many packed sequences that a run computes.
 
@@ -505,7 +506,6 @@ def fullest_tokens(statistics: LengthStatistics, sequences: int) -> int:
     return min(sequences * longest_tokens, _sum_quantile(statistics, sequences, passes))
 
 
-@lru_cache(maxsize=1024)
 def _sum_quantile(statistics: LengthStatistics, sequences: int, passes: int) -> int:
     """Return the sum of so many lengths that one of `passes` sums is expected to pass."""
     lengths = _grown(statistics)

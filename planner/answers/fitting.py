@@ -99,8 +99,8 @@ def fit(asked: FitRequest) -> Fit:
         job=job,
         plan=shown,
         forecast=simulate(shown, facts),
-        longest_response_tokens=_longest_response(asked, job, fits=plan is not None),
-        fewest_gpus=_fewest_gpus(asked, fits=plan is not None),
+        longest_response_tokens=_longest_response(asked, job, facts, fits=plan is not None),
+        fewest_gpus=_fewest_gpus(asked, facts, fits=plan is not None),
     )
 
 
@@ -120,19 +120,19 @@ def _misfit(job: Job, facts: Facts) -> Plan:
     return least_misfit(choose, facts, InfeasibleError(f"no plan of job {job.name!r} fits"))
 
 
-def _can_fit(asked: FitRequest) -> bool:
-    job = asked.job()
-    return _plan_that_fits(job, load_facts(job)) is not None
+def _can_fit(asked: FitRequest, facts: Facts) -> bool:
+    """Tell whether some plan fits; facts of the same device remember what other searches asked of it."""
+    return _plan_that_fits(asked.job(), facts) is not None
 
 
-def _longest_response(asked: FitRequest, job: Job, *, fits: bool) -> int | None:
+def _longest_response(asked: FitRequest, job: Job, facts: Facts, *, fits: bool) -> int | None:
     """Return the longest responses that fit, by doubling and then halving the interval."""
     positions = min(job.architecture(role).max_positions for role in job.models)
     most = positions - longest(job.workload.prompt_tokens)
     given = longest(job.workload.response_tokens)
 
     def can(tokens: int) -> bool:
-        return _can_fit(replace(asked, response_tokens=tokens))
+        return _can_fit(replace(asked, response_tokens=tokens), facts)
 
     if not fits:
         tokens = given // 2
@@ -161,14 +161,14 @@ def _between(low: int, high: int, can: Callable[[int], bool]) -> int:
     return low
 
 
-def _fewest_gpus(asked: FitRequest, *, fits: bool) -> int | None:
+def _fewest_gpus(asked: FitRequest, facts: Facts, *, fits: bool) -> int | None:
     """Return the smallest cluster that fits: parts of a node, then whole nodes."""
     node = load_device(asked.gpu).gpus_per_node
     parts = [size for size in (1, 2, 4) if size < node]
     sizes = parts + [node * nodes for nodes in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST_NODES)]
     tried = [size for size in sizes if (size < asked.gpus if fits else size > asked.gpus)]
     # What fits some nodes fits more of them, of which a plan may leave any unused.
-    first = bisect_left(tried, True, key=lambda size: _can_fit(replace(asked, gpus=size)))
+    first = bisect_left(tried, True, key=lambda size: _can_fit(replace(asked, gpus=size), facts))
     if first < len(tried):
         return tried[first]
     return asked.gpus if fits else None

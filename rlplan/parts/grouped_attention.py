@@ -99,9 +99,6 @@ def seen_by_all(
     attends: Core, model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int
 ) -> Operators:
     """Return the attention of a rank's queries, with what context-parallel ranks exchange for it."""
-    query = -(-batch.sequence_tokens // shard.cp)
-    # A context-parallel rank's queries see on average half of the tokens of the other ranks.
-    cached = batch.cached_tokens + (batch.sequence_tokens - query) // 2
     both_sizes = cached_values_per_token(model, shard.tp)
     if shard.cp > 1 and shard.context_exchange == "ulysses":
         # All-to-alls of queries, keys, values and output: each rank attends with its heads to all tokens.
@@ -111,11 +108,20 @@ def seen_by_all(
         )
         sizes = (batch.sequences, batch.sequence_tokens, batch.cached_tokens)
         return (exchange, *attends(model, shard.tp * shard.cp, *sizes))
-    own = attends(model, shard.tp, batch.sequences, query, cached)
+    own = attends(model, shard.tp, batch.sequences, *queries_of_rank(shard, batch))
     if shard.cp == 1:
         return own
     kv_bytes = batch.tokens * both_sizes * shard.value_bytes
     return (Collective("context exchange", "all_gather", kv_bytes, "cp"), *own)
+
+
+def queries_of_rank(shard: Shard, batch: Batch) -> tuple[int, int]:
+    """Return a sequence's query tokens on a context-parallel rank, and the tokens that they see before them.
+
+    They see on average half of the tokens of the other ranks.
+    """
+    query = -(-batch.sequence_tokens // shard.cp)
+    return query, batch.cached_tokens + (batch.sequence_tokens - query) // 2
 
 
 def core(

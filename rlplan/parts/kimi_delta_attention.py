@@ -11,18 +11,12 @@ from rlplan.models import (
     Elementwise,
     Gemm,
     KeptBatch,
-    LinearAttention,
     ModelArchitecture,
     Operators,
     Scan,
     Shard,
 )
-
-
-def sizes_of(model: ModelArchitecture) -> LinearAttention:
-    """Return the sizes of its heads."""
-    assert model.linear is not None, f"{model.name} names no sizes of linear attention"
-    return model.linear
+from rlplan.parts.linear_attention import sizes_of
 
 
 def _widths(model: ModelArchitecture, tp: int) -> tuple[int, int, int]:

@@ -5,8 +5,6 @@ Passes over many queries make keys and values of each head out of it; a decode s
 queries and to the outputs and attends over the compressed vectors themselves (section 2.1.2), as serving engines do.
 """
 
-from collections.abc import Callable
-
 from rlplan.models import (
     Attention,
     Batch,
@@ -20,7 +18,7 @@ from rlplan.models import (
     Operators,
     Shard,
 )
-from rlplan.parts.grouped_attention import q_heads, score_bytes
+from rlplan.parts.grouped_attention import Core, q_heads, queries_of_rank, score_bytes
 
 
 def sizes_of(model: ModelArchitecture) -> LatentAttention:
@@ -49,18 +47,12 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
 
 
 def around(
-    attends: Callable[[ModelArchitecture, int, int, int, int], Operators],
-    model: ModelArchitecture,
-    shard: Shard,
-    batch: Batch,
-    tokens: int,
+    attends: Core, model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int
 ) -> Operators:
     """Return the operators around a core, which is between the projections, and that core."""
     sizes, heads = sizes_of(model), q_heads(model, shard.tp)
     compressed, turned = sizes.kv_rank + sizes.rope_dim, heads * sizes.rope_dim + sizes.rope_dim
     queries = heads * (sizes.nope_dim + sizes.rope_dim)
-    query = -(-batch.sequence_tokens // shard.cp)
-    cached = batch.cached_tokens + (batch.sequence_tokens - query) // 2
     found: list[Operator] = []
     if sizes.query_rank:
         down = sizes.query_rank + compressed
@@ -78,7 +70,7 @@ def around(
     if shard.cp > 1:
         num_bytes = batch.tokens * compressed * shard.value_bytes
         found.append(Collective("context exchange", "all_gather", num_bytes, "cp"))
-    found += attends(model, shard.tp, batch.sequences, query, cached)
+    found += attends(model, shard.tp, batch.sequences, *queries_of_rank(shard, batch))
     gates, width = _gates(model, heads), heads * sizes.value_dim
     if gates:
         found.append(Gemm("output gate", tokens, model.hidden_size, gates))

@@ -6,8 +6,6 @@ each head has a sink. A query sees the tokens of a window; parts built on this o
 the shared vector is on every rank whole.
 """
 
-from collections.abc import Callable
-
 from rlplan.models import (
     Attention,
     Batch,
@@ -21,9 +19,7 @@ from rlplan.models import (
     Operators,
     Shard,
 )
-from rlplan.parts.grouped_attention import q_heads, score_bytes
-
-Core = Callable[[ModelArchitecture, int, int, int, int], Operators]
+from rlplan.parts.grouped_attention import Core, q_heads, queries_of_rank, score_bytes
 
 
 def sizes_of(model: ModelArchitecture) -> CompressedAttention:
@@ -78,8 +74,6 @@ def around(
     """
     sizes, width = sizes_of(model), _width(model, shard.tp)
     down, row = sizes.query_rank + model.head_dim, tokens * shard.value_bytes
-    query = -(-batch.sequence_tokens // shard.cp)
-    cached = batch.cached_tokens + (batch.sequence_tokens - query) // 2
     groups = max(1, sizes.output_groups // shard.tp)
     found: list[Operator] = [
         Gemm("latent down", tokens, model.hidden_size, down, matrices=2),
@@ -92,7 +86,7 @@ def around(
     if shard.cp > 1 and kept_values:
         num_bytes = batch.tokens * kept_values * shard.value_bytes
         found.append(Collective("context exchange", "all_gather", num_bytes, "cp"))
-    found += attends(model, shard.tp, batch.sequences, query, cached)
+    found += attends(model, shard.tp, batch.sequences, *queries_of_rank(shard, batch))
     found += (
         Elementwise("output rope", 2 * row * width),
         Gemm("groups down", tokens, width // groups, sizes.output_rank, count=groups),

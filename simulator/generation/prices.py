@@ -569,8 +569,22 @@ class EngineSteps:
     @remembered
     def layer(self, kind: ModelArchitecture, tokens: int) -> Estimate:
         """Return what everything but attention takes in one layer of a kind."""
+        return total([each for part in self._parts(kind) for each in self._part(part, tokens)])
+
+    @remembered
+    def _parts(self, kind: ModelArchitecture) -> tuple[ModelArchitecture, ...]:
+        """Return kinds of one part each, whose layers one after another are a layer of a kind.
+
+        Kinds of layers share those parts in which they are alike, such as their experts, which are priced once.
+        """
+        mixes = replace(kind, feed_forward=NO_PART, expert_details=None, window=None)
+        return mixes, replace(kind, attention=NO_PART, window=None)
+
+    @remembered
+    def _part(self, part: ModelArchitecture, tokens: int) -> list[Estimate]:
+        """Return what each operator of a kind of one part takes."""
         setting, batch = self.setting, _one_each(tokens)
-        return self._price(layer_operators(kind, setting.shard, batch, setting.adapter))
+        return self._prices(layer_operators(part, setting.shard, batch, setting.adapter), setting)
 
     @remembered
     def embedding(self, tokens: int) -> Estimate:
@@ -666,14 +680,17 @@ class EngineSteps:
         return price(setting, attention_core(kind, *sizes), part="embedding").total
 
     def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
-        setting = setting or self.setting
+        return total(self._prices(operators, setting or self.setting))
+
+    def _prices(self, operators: Operators, setting: Setting) -> list[Estimate]:
+        """Return what each operator takes but for those of attention."""
         found: list[Estimate] = []
         for each in operators:
             if isinstance(each, Collective):
                 found.append(self._exchange(each))
             elif not isinstance(each, Attention | Scan):
                 found.append(operator_seconds(setting, each))
-        return total(found)
+        return found
 
     def _exchange(self, operator: Collective) -> Estimate:
         """Price a collective; the engine's own kernel replaces its fixed time inside a node."""

@@ -87,10 +87,7 @@ def expert_details_of(config: ConfigKeys, traits: FamilyTraits) -> ExpertDetails
 
 def compressed_of(config: ConfigKeys) -> CompressedAttention:
     """Return the sizes of attention over shared and compressed keys (DeepSeek-V4)."""
-    rates = config.get("compress_rates")
-    told = ConfigKeys(
-        config.file, rates if isinstance(rates, dict) else {}, inside="compress_rates"
-    )
+    told = config.within("compress_rates")
     return CompressedAttention(
         query_rank=config.integer("q_lora_rank", least=1),
         output_groups=config.integer("o_groups", least=1),
@@ -113,10 +110,7 @@ def layer_inputs_of(config: ConfigKeys) -> LayerInputs | None:
 
 def block_index_of(config: ConfigKeys) -> BlockIndex:
     """Return the sizes of what chooses blocks of the cache; published files of MiniMax-M3 have them in one key."""
-    told = config.get("sparse_attention_config")
-    own = ConfigKeys(
-        config.file, told if isinstance(told, dict) else {}, inside="sparse_attention_config"
-    )
+    own = config.within("sparse_attention_config")
     return BlockIndex(
         heads=config.integer(
             "index_n_heads", default=own.integer("sparse_num_index_heads", default=4), least=1
@@ -143,13 +137,10 @@ def linear_of(config: ConfigKeys, *, full: bool = False) -> LinearAttention:
     Raises:
         FileError: A file of that `model_type` says no such bounds.
     """
-    told = config.get("linear_attn_config")
     if full and config.get("kda_safe_gate") is None and config.get("kda_lower_bound") is None:
         problem = "is missing: Lightning attention, of Ling 2.5 and 2.6, is not known"
         raise config.error("kda_safe_gate", problem, allowed="as files of Ling-3.0 have it")
-    own = ConfigKeys(
-        config.file, told if isinstance(told, dict) else {}, inside="linear_attn_config"
-    )
+    own = config.within("linear_attn_config")
     # Published files of Ling-3.0 call them as those of all attention.
     usual_heads, usual_dim = ("num_attention_heads", "head_dim") if full else (None, None)
     heads = config.optional("linear_num_heads") or config.optional(usual_heads)

@@ -98,6 +98,11 @@ class ConfigKeys:
             value = self.data.get(newer) if value is None else value
         return self.defaults.get(key) if value is None else value
 
+    def within(self, key: str) -> "ConfigKeys":
+        """Return the keys of what the file has under one; none where that is no mapping."""
+        told = self.get(key)
+        return ConfigKeys(self.file, told if isinstance(told, dict) else {}, inside=key)
+
     def integer(self, key: str, *, default: int | None = None, least: int = 0) -> int:
         """Return a whole number that a size or a count can be.
 

@@ -162,9 +162,7 @@ def write_pairs_out(config: ConfigKeys, key: str) -> None:
     Raises:
         FileError: There are no layers.
     """
-    pairs = config.integer(key, least=1)
-    if pairs > MOST_LAYERS:
-        raise config.error(key, "is more than any model has", allowed=f"at most {MOST_LAYERS:,}")
+    pairs = _count(config, key)
     told = {"num_hidden_layers": 2 * pairs, "mlp_layer_types": ["sparse", "dense"] * pairs}
     config.data = {**config.data, **told}
 
@@ -177,10 +175,13 @@ def num_layers(config: ConfigKeys) -> int:
     """
     listed = config.get("layers_block_type")
     silent = len(listed) if isinstance(listed, list) else None
-    count = config.integer("num_hidden_layers", default=silent, least=1)
+    return _count(config, "num_hidden_layers", default=silent)
+
+
+def _count(config: ConfigKeys, key: str, *, default: int | None = None) -> int:
+    count = config.integer(key, default=default, least=1)
     if count > MOST_LAYERS:
-        problem = "is more than any model has"
-        raise config.error("num_hidden_layers", problem, allowed=f"at most {MOST_LAYERS:,}")
+        raise config.error(key, "is more than any model has", allowed=f"at most {MOST_LAYERS:,}")
     return count
 
 
