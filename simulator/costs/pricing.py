@@ -513,20 +513,14 @@ def price(
 
 def _exposed_exchanges(setting: Setting, operators: Operators, compute: Estimate) -> Estimate:
     """Return what a pass's exchanges take, but for those between experts that hide behind computing."""
-    experts, others = (
-        total(
-            [
-                exchange_seconds(setting, each)
-                for each in operators
-                if isinstance(each, Collective) and (each.group == "ep") == of_experts
-            ]
-        )
-        for of_experts in (True, False)
-    )
-    exchanged = others + experts
+    shared = [each for each in operators if isinstance(each, Collective)]
+    exchanges = [exchange_seconds(setting, each) for each in shared]
+    exchanged = total(exchanges)
     if not setting.hidden_exchange or not exchanged.seconds:
         return exchanged
-    hidden = min(setting.hidden_exchange * experts.seconds, compute.seconds)
+    pairs = zip(shared, exchanges, strict=True)
+    of_experts = sum(exchange.seconds for each, exchange in pairs if each.group == "ep")
+    hidden = min(setting.hidden_exchange * of_experts, compute.seconds)
     return exchanged * (1 - hidden / exchanged.seconds)
 
 
