@@ -17,12 +17,17 @@ def test_evaluations_are_found_by_their_files():
     assert {"areal", "asyncflow"} <= set(reproduction_names())
 
 
-@pytest.mark.parametrize(("staleness", "within"), [(0.0, areal.WITHIN_FRACTION), (4.0, 0.25)])
-def test_areals_ends_of_the_rise_are_met_or_missed_by_as_much_as_its_page_says(staleness, within):
+TOO_FAST = "440 thousand tokens a second where 357 were measured, since products of fsdp2-hf reach 0.8 on H100"
+
+
+@pytest.mark.parametrize(
+    "staleness", [0.0, pytest.param(4.0, marks=pytest.mark.xfail(reason=TOO_FAST, strict=True))]
+)
+def test_areals_ends_of_the_rise_come_within_a_fifth(staleness):
     assert list(areal.PUBLISHED.values()) == PUBLISHED_RATES
     run = areal.run_of(staleness)
     rate = step_tokens(run) / step_seconds(run)
-    assert rate == pytest.approx(areal.PUBLISHED[staleness], rel=within)
+    assert rate == pytest.approx(areal.PUBLISHED[staleness], rel=areal.WITHIN_FRACTION)
 
 
 def test_areals_hours_are_of_as_many_tokens_as_its_rates():
