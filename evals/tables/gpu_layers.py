@@ -7,6 +7,7 @@ from functools import lru_cache
 from rlplan.estimate import Estimate
 from rlplan.evals.settings.serving import NO_NETWORK, device_facts
 from rlplan.models import Attention, Batch, KeptBatch, Precision
+from rlplan.parts import layer_parameters
 from rlplan.plan import TaskPlan
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_engine, load_model
@@ -104,8 +105,6 @@ def _kept_bytes(record: Record) -> int:
 
 def _gradient_bytes(record: Record) -> float:
     """Return the gradients of a layer, which the peak is where activations are few; with room for doubt."""
-    from rlplan.parts import layer_parameters
-
     return 1.5 * 2 * layer_parameters(load_model(record["model"]))
 
 
