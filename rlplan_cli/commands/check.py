@@ -106,12 +106,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
             observation_tokens,
             tool_seconds,
         )
-        if each:
-            will_run = _each(words, given, shown_as)
-        else:
-            checked = _told(words, given, shown_as)
-            will_run = checked.will_run
-    if out is not None:
+        checked = None if each else _told(words, given, shown_as)
+        will_run = _each(words, given, shown_as) if checked is None else checked.will_run
+    if out is not None and checked is not None:
         _write_job(checked, out)
     if not will_run:
         raise typer.Exit(WILL_NOT_RUN)
