@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import field, make_dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 import anyio.to_thread
@@ -22,6 +24,7 @@ from rlplan_cli.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import FrameType
 
     from mcp.server.context import ServerRequestContext
 
@@ -63,6 +66,8 @@ def make_server() -> Server:
 
 def serve() -> None:
     """Serve on stdin and stdout, which belong to the protocol, until the client closes them."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)
 
     async def served() -> None:
         server = make_server()
@@ -70,6 +75,15 @@ def serve() -> None:
             await server.run(incoming, outgoing, server.create_initialization_options())
 
     anyio.run(served)
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    """End the process at once: a thread that waits for stdin ends no earlier than its client closes it.
+
+    Nothing is left half done: files are written by a rename.
+    """
+    say("rlplan: interrupted")
+    os._exit(128 + number)
 
 
 def described(name: str) -> types.Tool:

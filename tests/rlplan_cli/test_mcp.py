@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -63,6 +66,17 @@ def test_every_file_is_a_tool_with_schemas_of_what_it_takes_and_answers():
     assert by_name["fit"].input_schema["required"] == ["model", "gpus", "gpu"]
     modes = by_name["search"].input_schema["properties"]["mode"]["anyOf"][0]["enum"]
     assert modes == ["sync", "streaming", "one-step-off", "async"]
+
+
+def test_clients_of_the_older_handshake_are_served_too(project):
+    async def called():
+        async with Client(make_server(), mode="legacy") as client:
+            await client.list_tools()
+            return await client.call_tool("check", {"file": "gone.yaml"})
+
+    found = asyncio.run(called())
+    assert found.is_error
+    assert found.structured_content["mistakes"][0]["file"] == "gone.yaml"
 
 
 def test_fit_says_whether_where_and_how_long():
@@ -217,3 +231,19 @@ def test_the_command_serves_over_stdio_and_says_on_stderr_what_it_does(project):
     sound, wrong = asyncio.run(asked(server, *calls))
     assert sound.structured_content["answer"]["will_run"] is True
     assert wrong.is_error
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_while_the_client_is_still_there(number):
+    command = [sys.executable, "-c", "from rlplan_cli.main import main; main()", "mcp"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT
+    ) as server:
+        assert server.stderr.readline().startswith("serving tools")
+        time.sleep(1.0)  # until it waits for what a client says
+        server.send_signal(number)
+        assert server.wait(20) == 128 + number
+        assert server.stderr.read() == "rlplan: interrupted\n"
+        assert server.stdout.read() == ""
