@@ -240,6 +240,10 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     for name, value in dropped_episodes(work).items():
         field, instead = f"job.workload.{name}", "it plays all that begin: 1"
         yield DROPPED_EPISODES.lacked_by(HERE, field, value, instead)
+    if plan.lending is not None:
+        from rlplan.simulator.asynchronous.lent import lacks_of_lending  # noqa: PLC0415 -- only there
+
+        yield from lacks_of_lending(plan)
     if over_samples_streams(work, plan.mode):
         modes = " and ".join(WHOLE_BATCH_MODES)
         instead = f"it drops samples of a prompt in modes {modes}, in others none: 1"

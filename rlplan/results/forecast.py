@@ -104,7 +104,9 @@ class OverlapForecast:
         generator_waits_fraction: Share in which the generating pool has no response under way, or waits for
             weights.
         dropped_fraction: Share of the generated tokens that nobody learns from.
-        recomputed_fraction: Prefilled again after new weights came, as a share of all tokens.
+        recomputed_fraction: Prefilled again after new weights came, or on another replica, as a share of all tokens.
+        lent_fraction: Share of an iteration in which the training pool's GPUs are lent to generation, switches included.
+        helped_fraction: Share of an iteration by which training is shorter since generators' GPUs help it.
     """
 
     staleness_mean: float
@@ -113,6 +115,8 @@ class OverlapForecast:
     generator_waits_fraction: float
     dropped_fraction: float = 0.0
     recomputed_fraction: float = 0.0
+    lent_fraction: float = 0.0
+    helped_fraction: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
