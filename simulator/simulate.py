@@ -24,6 +24,7 @@ from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun
 from rlplan.simulator.timeline.playing import environments_of
 from rlplan.simulator.timeline.pool_memory import pool_memory
 from rlplan.simulator.timeline.speculating import with_speculation
+from rlplan.simulator.timeline.spot import has_spot, with_spot
 from rlplan.trace import Trace
 from rlplan.workload import Workload
 
@@ -59,7 +60,8 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     Raises:
         FileError: The plan breaks a rule of `rlplan.rules`.
         CapabilityError: The plan asks for what has no playing.
-        MissingFactError: A cost is known neither from the profile nor from a sheet.
+        MissingFactError: A cost is known neither from the profile nor from a sheet, or what a loss of spot nodes that
+            train costs is not said.
     """
     check_plan(plan, ENGINES)
     assert iterations >= 1
@@ -79,6 +81,8 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
         forecast = replace(forecast, environments=environments_of(forecast, placed))
     if (job.evaluation, job.checkpoints, job.iterations) != (None, None, None):
         forecast = with_beside(forecast, placed)
+    if has_spot(plan):
+        forecast = with_spot(forecast, placed, simulate)
     return forecast
 
 
