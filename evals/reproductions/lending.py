@@ -28,7 +28,7 @@ WITHIN = 1 / 3
 # A gain below this is none: reruns of a job differ by as much.
 NO_GAIN = 0.03
 
-SWITCH, SCHEDULING = "step switching, 24 H100", "dynamic scheduling, 32 H20"
+SWITCH, SCHEDULING = "step switching on 24 H100", "dynamic scheduling on 32 H20"
 # docs/advance/v1_async_trainer.md: hours of 100 steps without and with the switch.
 SWITCH_OFF = 13.15 * HOUR_SECONDS / 100
 SWITCH_ON = 11.79 * HOUR_SECONDS / 100

@@ -12,18 +12,20 @@ from rlplan.errors import CapabilityError
 from rlplan.job import Job
 from rlplan.plan import Lending, Plan
 from rlplan.planner.objectives import load_objective
-from rlplan.planner.requests.specs import violations
+from rlplan.planner.requests.specs import roomy, usable_fraction, violations
 from rlplan.planner.searchers.exact import lost_seconds
 from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Candidate, Forecast, SearchResult
 from rlplan.rules import refusals
+from rlplan.simulator.asynchronous.lent import lent_fraction
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 
 # Plans that stream of which lending is tried, the best first: each is simulated once for every way below.
 MOST_PLANS = 3
 # Samples that are there when GPUs go back to training, as shares of those between two syncs.
-SHARES: Final = (0.25, 0.5, 0.75, 1.0)
+SHARES: Final = (0.25, 0.5, 1.0)
 WAYS: Final = (*(Lending(until=share) for share in SHARES), Lending(to=("training",)))
 # What lending has to bring, as a share of the objective: means of finitely many iterations are off by as much.
 LEAST_GAIN: Final = 0.01
@@ -32,7 +34,7 @@ LEAST_GAIN: Final = 0.01
 def with_lending(found: SearchResult, job: Job, facts: Facts) -> SearchResult:
     """Return a search's plans, those that stream with idle GPUs lent where that is better by the job's objective.
 
-    Each plan that lends fits, and keeps the job's limits.
+    Each plan that lends fits, keeps the job's limits, and leaves as much memory free as searches do.
     """
     streams = [each for each in found.plans if each.plan.flow.by_sample][:MOST_PLANS]
     figure = load_objective(job.objective).figure
@@ -46,7 +48,7 @@ def with_lending(found: SearchResult, job: Job, facts: Facts) -> SearchResult:
         words += ", one of which wins so: what else could lend is not bounded"
     return replace(
         found,
-        plans=tuple(_beside(each, winner.forecast) for each in plans),
+        plans=tuple(beside(each, winner.forecast) for each in plans),
         considered=found.considered.with_item("plans that lend", len(streams) * len(WAYS)),
         bound_seconds=0.0 if lends else found.bound_seconds,
         gap=1.0 if lends else found.gap,
@@ -67,19 +69,26 @@ def _best(candidate: Candidate, job: Job, facts: Facts) -> Candidate | None:
 
 def _tried(plan: Plan, job: Job, facts: Facts) -> Iterator[tuple[Plan, Forecast]]:
     """Yield plans that lend, with their forecasts, as far as they are allowed, played, fit and keep the limits."""
+    limits = roomy(job)
     for way in WAYS:
         lends = replace(plan, lending=way)
+        if "generation" in way.to:
+            fraction = lent_fraction(PlacedPlan(lends, facts), usable_fraction(limits))
+            if fraction <= 0:
+                continue
+            lends = replace(plan, lending=replace(way, memory_fraction=fraction))
         if next(refusals(lends, lends.job, ENGINES), None) is not None:
             continue
         try:
             forecast = simulate(lends, facts)
         except CapabilityError:
             continue
-        if forecast.feasible and not violations(lends, forecast, job.specs):
+        if forecast.feasible and not violations(lends, forecast, limits):
             yield lends, forecast
 
 
-def _beside(each: Candidate, winner: Forecast) -> Candidate:
+def beside(each: Candidate, winner: Forecast) -> Candidate:
+    """Return a candidate with what it loses to a winner."""
     return replace(
         each,
         loses_seconds=each.forecast.iteration_seconds - winner.iteration_seconds,

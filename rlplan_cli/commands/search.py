@@ -340,11 +340,13 @@ def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
     """Return what was found with what lending brings, where that was asked for, and what the job's deadline costs."""
     from rlplan.planner.answers.deadlines import deadline_price
     from rlplan.planner.answers.lending import with_lending
+    from rlplan.planner.answers.spot import on_spot_nodes
     from rlplan.planner.configs.searching import plans_of
 
-    job = asked.job
+    job, facts = asked.job, asked.facts_of(found.plans[0].plan.job)
     if asked.lends:
-        found = with_lending(found, job, asked.facts_of(found.plans[0].plan.job))
+        found = with_lending(found, job, facts)
+    found = on_spot_nodes(found, job, facts)
     if job.specs.run_seconds is None:
         return found
     with progress_bar("deadline") as progress:
@@ -558,6 +560,8 @@ def _certificate(found: SearchResult, job: Job) -> str:
     is_time = objective.limit == "iteration_seconds"
     worth = "" if is_time else f"{shown.words(value)} {shown.heading}, "
     proof = "proven best" if found.gap <= 0 else f"at most {found.gap:.2%} from the best"
+    if best.plan.lending is not None:
+        proof = "nothing bounds other plans that lend"
     return (
         f"best: {best.plan.placement}, {_schedule(best.plan)}{worth}"
         f"{show_seconds(best.forecast.iteration_seconds)} a step; {proof} under the cost model; "

@@ -56,6 +56,16 @@ def lent_layout(plan: Plan) -> TaskPlan:
     )
 
 
+def lent_fraction(placed: PlacedPlan, usable_fraction: float) -> float:
+    """Return the share of each training GPU that replicas there may fill beside what training leaves on it.
+
+    Args:
+        usable_fraction: Share of every GPU's memory that the plan may fill.
+    """
+    there = LentPlan(placed).with_fraction(None)
+    return memory_fraction_left(there, there.generate, usable_fraction)
+
+
 @dataclass(frozen=True, eq=False)
 class LentPlan:
     """Hold a plan that lends, and the same one as if it generated on its training pool."""
@@ -70,22 +80,24 @@ class LentPlan:
     @cached_property
     def there(self) -> PlacedPlan:
         """Return the plan as if it generated on its training pool, in as much memory as it may fill or as is left."""
+        lending = self.placed.plan.lending
+        assert lending is not None, "nothing is lent"
+        if lending.memory_fraction is not None:
+            return self.with_fraction(lending.memory_fraction)
+        there = self.with_fraction(None)
+        return self.with_fraction(memory_fraction_left(there, there.generate))
+
+    def with_fraction(self, fraction: float | None) -> PlacedPlan:
+        """Return the plan as if it generated on its training pool, in a share of each GPU; None is the generate task's."""
         plan, lending = self.placed.plan, self.placed.plan.lending
         assert lending is not None, "nothing is lent"
         way = lending.transition or plan.job.weight_sync.shared_pool
         way = way or transition_for(plan.tasks["actor.update"], self.layout)
-        found = replace(
-            plan, tasks=plan.tasks.with_item("actor.generate", self.layout), transition=way
-        )
-        placed = PlacedPlan(found, self.placed.facts)
-        if lending.memory_fraction is not None:
-            return placed
-        fraction = memory_fraction_left(placed, placed.generate)
-        layout = replace(self.layout, memory_fraction=fraction)
-        return PlacedPlan(
-            replace(found, tasks=found.tasks.with_item("actor.generate", layout)),
-            self.placed.facts,
-        )
+        layout = self.layout
+        if fraction is not None:
+            layout = replace(layout, memory_fraction=fraction)
+        tasks = plan.tasks.with_item("actor.generate", layout)
+        return PlacedPlan(replace(plan, tasks=tasks, transition=way), self.placed.facts)
 
     @property
     def pool(self) -> ResourcePool:

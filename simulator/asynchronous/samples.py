@@ -225,11 +225,9 @@ class SampleQueue:
     def collect(self, count: int, iteration: int) -> Generator[simpy.Event, object, int]:
         """Take so many samples as they end; return their tokens."""
         tokens, asked_seconds = 0, self.environment.now
+        self.waited_samples += max(0, count - self._complete)
         for _ in range(count):
-            waits = False
             while (sample := self._take(iteration)) is None:
-                self.waited_samples += not waits
-                waits = True
                 self._came = self.environment.event()
                 yield self._came
             tokens += sample.tokens

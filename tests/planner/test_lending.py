@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Specs, Spot
+from rlplan.job import Failures, Specs, Spot
 from rlplan.plan import Lending
 from rlplan.planner.answers import lending
 from rlplan.planner.answers.deadlines import deadline_price
 from rlplan.planner.answers.lending import with_lending
+from rlplan.planner.answers.spot import expected, on_spot_nodes
 from rlplan.planner.requests.specs import run_seconds, spec_values, with_deadline
 from rlplan.profiles.facts import load_facts
 from rlplan.results.forecast import Candidate, SearchResult
@@ -38,8 +39,11 @@ def result(*plans):
     )  # fmt: skip
 
 
-def streaming(**changes):
-    return apart("streaming", samples=1, updates=1, **changes)
+def streaming():
+    """Return a plan that streams, with as much memory left as searches leave."""
+    plan = apart("streaming", samples=1, updates=1)
+    generate = replace(plan.tasks["actor.generate"], memory_fraction=0.8)
+    return replace(plan, tasks=plan.tasks.with_item("actor.generate", generate))
 
 
 def test_lending_allowed_is_never_worse_and_what_lends_is_said_to_be_bounded_by_nothing():
@@ -117,3 +121,28 @@ def test_a_deadline_costs_what_the_cheapest_run_in_time_costs_more():
     price = deadline_price(asked, cheap, search)
     assert price.extra_usd == pytest.approx(2 * price.free_run_usd)
     assert price.run_seconds == price.free_run_seconds
+
+
+def test_generators_stand_on_the_nodes_that_may_be_lost_where_a_search_had_training_there():
+    plan = streaming()
+    spot = Spot(loss_every_seconds=600.0, replacement_seconds=60.0, start_seconds=30.0)
+    group = replace(plan.job.cluster[0], gpus_per_node=2, usd_per_gpu_hour=1.0)
+    failures = Failures(node_mtbf_seconds=1e7, checkpoint_seconds=5.0, restart_seconds=60.0)
+    job = replace(plan.job, cluster=(replace(group, spot=spot), group), failures=failures)
+    found = result(replace(plan, job=job))
+    best = on_spot_nodes(found, job, load_facts(job)).plans[0]
+    assert found.plans[0].forecast.spot.pools == ("t",)
+    assert best.forecast.spot.pools == ("g",)
+    assert expected(best, job) < expected(found.plans[0], job)
+
+
+def test_without_spot_nodes_plans_stay_in_their_order():
+    found = result(streaming())
+    job = found.plans[0].plan.job
+    assert on_spot_nodes(found, job, load_facts(job)) is found
+
+
+def test_what_lends_leaves_as_much_memory_free_as_searches_do():
+    plan = streaming()
+    found = with_lending(result(plan), plan.job, load_facts(plan.job))
+    assert found.plans[0].forecast.free_fraction >= 0.1 - 1e-9
