@@ -618,6 +618,11 @@ class Job:
         return sum((group.cpu_cores or 0) * group.nodes for group in self.cluster)
 
     @property
+    def has_spot(self) -> bool:
+        """Tell whether any of the cluster's nodes may be taken away."""
+        return any(group.spot is not None for group in self.cluster)
+
+    @property
     def gpus(self) -> int:
         """Return all GPUs of the cluster."""
         return sum(group.gpus for group in self.cluster)

@@ -24,7 +24,6 @@ from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun
 from rlplan.simulator.timeline.playing import environments_of
 from rlplan.simulator.timeline.pool_memory import pool_memory
 from rlplan.simulator.timeline.speculating import with_speculation
-from rlplan.simulator.timeline.spot import has_spot, with_spot
 from rlplan.trace import Trace
 from rlplan.workload import Workload
 
@@ -81,7 +80,9 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
         forecast = replace(forecast, environments=environments_of(forecast, placed))
     if (job.evaluation, job.checkpoints, job.iterations) != (None, None, None):
         forecast = with_beside(forecast, placed)
-    if has_spot(plan):
+    if job.has_spot:
+        from rlplan.simulator.timeline.spot import with_spot  # noqa: PLC0415 -- only there
+
         forecast = with_spot(forecast, placed, simulate)
     return forecast
 

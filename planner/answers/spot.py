@@ -21,7 +21,6 @@ from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Candidate, Forecast, SearchResult
 from rlplan.rules import refusals
 from rlplan.simulator.simulate import simulate
-from rlplan.simulator.timeline.spot import has_spot
 
 # Plans of which orders are tried, the best first, and orders of each.
 MOST_PLANS, MOST_ORDERS = 3, 6
@@ -30,7 +29,7 @@ COST: Final = "cost"
 
 def on_spot_nodes(found: SearchResult, job: Job, facts: Facts) -> SearchResult:
     """Return a search's plans, the best by what is expected with losses first; as they are without spot nodes."""
-    if not has_spot(found.plans[0].plan):
+    if not found.plans[0].plan.job.has_spot:
         return found
     tried = [_best_order(each, job, facts) for each in found.plans[:MOST_PLANS]]
     plans = sorted((*tried, *found.plans[MOST_PLANS:]), key=lambda each: expected(each, job))

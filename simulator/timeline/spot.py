@@ -69,11 +69,6 @@ class SpotPart:
         return every / (every + self.spot.replacement_seconds)
 
 
-def has_spot(plan: Plan) -> bool:
-    """Tell whether any group of a plan's nodes may be taken away."""
-    return any(group.spot is not None for group in plan.job.cluster)
-
-
 def spot_parts(plan: Plan) -> list[SpotPart]:
     """Return the parts of a plan's pools that stand on spot nodes."""
     found = []
