@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError, MissingFactError
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Failures, Job, NodeGroup, Rewards, Spot
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
@@ -123,7 +124,7 @@ def test_nodes_lost_twice_as_often_leave_less():
 def written(**group):
     group = {"gpu": "a100-80gb-sxm", "gpus_per_node": 8, **group}
     return Job(
-        algorithm="grpo", models={"actor": "qwen2.5-0.5b", "reference": "qwen2.5-0.5b"},
+        algorithm="grpo", models=FrozenDict(actor="qwen2.5-0.5b", reference="qwen2.5-0.5b"),
         workload=apart().job.workload, cluster=(NodeGroup(**group),),
         rewards=Rewards(function="exact_match"),
     )  # fmt: skip
