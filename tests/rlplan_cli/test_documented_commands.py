@@ -199,6 +199,7 @@ SEEDS = {
     "best.yaml": bring_plan,
     "run.sh": bring_script,
     "train.log": bring_log,
+    "curve.csv": bring_text("step,response_tokens\n1,4\n400,8\n"),
     "site.yaml": bring_site,
     "runs/first": bring_file("run"),
     "profiles/mine": bring_file("profile"),
