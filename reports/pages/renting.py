@@ -34,7 +34,7 @@ def rent_content(answer: RentalAnswer) -> Content:
     asked = limits_words(answer.limits)
     return Content(
         title=f"{answer.job}: what to rent for {answer.steps:,} steps",
-        verdict=answer_lines(answer)[0],
+        verdict="; ".join(line for line in answer_lines(answer) if not line.startswith(" ")),
         is_good=True,
         facts=(
             Fact(name="Models", value=wording.models(first.plan.job)),

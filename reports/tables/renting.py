@@ -9,6 +9,8 @@ from rlplan.results.renting import RentalAnswer, RentalLimits, RentalOffer
 from rlplan.units import show_duration, show_usd
 
 UNDATED = "not dated"
+# Where a column says so itself.
+_USD = " USD"
 
 
 def offer_words(offer: RentalOffer) -> str:
@@ -50,7 +52,7 @@ def answer_lines(answer: RentalAnswer) -> tuple[str, ...]:
 def search_words(answer: RentalAnswer) -> str:
     """Return what was looked at."""
     return (
-        f"looked at {counted(answer.searched + answer.reused + answer.pruned, 'cluster')}: {answer.searched} searched, "
+        f"{counted(answer.searched + answer.reused + answer.pruned, 'cluster')}: {answer.searched} searched, "
         f"{answer.reused} like others, {answer.pruned} left out by bounds, in {show_duration(answer.search_seconds)}"
     )
 
@@ -73,9 +75,9 @@ def offers_table(offers: Sequence[RentalOffer], chosen: int | None = None) -> Ta
             "GPUs",
             "#Time",
             "#p10 to p90",
-            "#Cost",
+            "#USD",
             "#p10 to p90",
-            "#An hour",
+            "#USD an hour",
             "Price of",
         ),
         rows=tuple(
@@ -85,9 +87,9 @@ def offers_table(offers: Sequence[RentalOffer], chosen: int | None = None) -> Ta
                 f"{offer.gpus} x {offer.gpu}",
                 show_duration(offer.run.seconds),
                 duration_interval(offer.run.interval_seconds),
-                whole_usd(offer.run.usd),
-                usd_interval(offer.run.interval_usd),
-                show_usd(offer.run.usd_per_hour),
+                whole_usd(offer.run.usd).removesuffix(_USD),
+                usd_interval(offer.run.interval_usd).replace(_USD, ""),
+                f"{offer.run.usd_per_hour:,.2f}",
                 offer.price_date or UNDATED,
             )
             for number, offer in enumerate(offers, 1)

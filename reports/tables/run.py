@@ -4,7 +4,13 @@ from rlplan.reports.tables.plans import Table, columns
 from rlplan.reports.tables.wording import counted, interval, percent
 from rlplan.results.forecast import CHECKPOINTS, VALIDATION
 from rlplan.results.run import FAILURES, STEPS, RunForecast
-from rlplan.units import show_duration, show_seconds, show_usd
+from rlplan.units import (
+    DAYS_FROM_HOURS,
+    hours_from_seconds,
+    show_duration,
+    show_seconds,
+    show_usd,
+)
 
 # From so many USD on, cents are left out.
 WHOLE_USD_FROM = 100.0
@@ -24,7 +30,10 @@ def usd_interval(usd: tuple[float, float]) -> str:
 
 
 def duration_interval(seconds: tuple[float, float]) -> str:
-    """Return an interval of durations, such as `3 d 1 h to 4 d 6 h`."""
+    """Return an interval of durations, such as `6.4 to 10.2 h` or `3 d 1 h to 4 d 6 h`."""
+    low, high = (hours_from_seconds(each) for each in seconds)
+    if 1 <= high < DAYS_FROM_HOURS:
+        return f"{low:.1f} to {high:.1f} h"
     return f"{show_duration(seconds[0])} to {show_duration(seconds[1])}"
 
 

@@ -218,7 +218,7 @@ def _print(answer: RentalAnswer) -> None:
     print_table(
         "No other offer is faster and cheaper both", offers_table(answer.front, answer.chosen)
     )
-    for line in (search_words(answer), not_counted_words(answer), *answer.notes):
+    for line in (f"looked at {search_words(answer)}", not_counted_words(answer), *answer.notes):
         say(line)
 
 

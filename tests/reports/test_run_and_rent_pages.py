@@ -128,7 +128,7 @@ def test_the_table_has_a_row_an_offer_and_undated_prices_say_so():
     ]
     assert [row[-1] for row in table.rows] == ["2026-11-09", "not dated"]
     assert table.strong_rows == {1}
-    assert search_words(answer_of()).startswith("looked at 4 clusters: 3 searched, 1 like others")
+    assert search_words(answer_of()).startswith("4 clusters: 3 searched, 1 like others")
 
 
 def test_the_page_has_the_front_the_run_and_what_is_not_counted(tmp_path):
