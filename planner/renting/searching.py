@@ -16,12 +16,12 @@ from typing import Any
 from rlplan.errors import FileError, InfeasibleError, MissingFactError
 from rlplan.files.decoding import check_version, decode, load_yaml
 from rlplan.job import JOB_VERSION, Job, NodeGroup
+from rlplan.plan import Plan
 from rlplan.planner.configs.searching import FactsOf, plans_of
 from rlplan.planner.renting.fronts import chosen_of, front_of, within
 from rlplan.planner.renting.offered import Offered
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.profiles.catalog import resolve_job
-from rlplan.results.forecast import Candidate
 from rlplan.results.renting import (
     NO_LIMITS,
     LeftOut,
@@ -32,6 +32,7 @@ from rlplan.results.renting import (
 from rlplan.results.run import RunForecast
 from rlplan.simulator.whole_run import Curve, run_forecast
 from rlplan.units import show_duration
+from rlplan.workload import with_mean
 
 Progress = Callable[[int, int, str], None]
 # The cluster of a job that names none; each candidate takes its place.
@@ -180,8 +181,7 @@ class _Searched:
     """Hold what a search found on a cluster: the best plan and its run; neither where the job does not fit."""
 
     group: NodeGroup
-    job: Job
-    best: Candidate | None
+    plan: Plan | None
     run: RunForecast | None
     reason: str
     gap: float
@@ -223,37 +223,57 @@ class _Found:
             self._keep(each, job, searched)
 
     def _search(self, each: Offered, job: Job, group: NodeGroup) -> _Searched:
+        try:
+            plan, gap, run = self._best(each, job)
+        except (InfeasibleError, MissingFactError) as error:
+            return _Searched(group=group, plan=None, run=None, reason=str(error), gap=0.0)
+        reason = "; ".join(run.infeasible_reasons)
+        if reason:
+            return _Searched(group=group, plan=None, run=None, reason=reason, gap=0.0)
+        return _Searched(group=group, plan=plan, run=run, reason="", gap=gap)
+
+    def _best(self, each: Offered, job: Job) -> tuple[Plan, float, RunForecast]:
+        """Return the best plan of a step, or where it does not fit all over the run, that of the run's longest step."""
+        plan, gap = self._best_of_step(job)
+        run = self._run_of(plan, each)
+        if not run.infeasible_reasons or len(run.points) == 1:
+            return plan, gap, run
+        usual = job.workload.response_tokens
+        most = max(point.response_tokens for point in run.points)
+        work = replace(job.workload, response_tokens=with_mean(usual, most))
+        plan, gap = self._best_of_step(replace(job, workload=work))
+        work = replace(plan.job.workload, response_tokens=usual)
+        plan = replace(plan, job=replace(plan.job, workload=work))
+        return plan, gap, self._run_of(plan, each)
+
+    def _best_of_step(self, job: Job) -> tuple[Plan, float]:
         asked = self.request
         options: dict[str, Any] = {
             "target": asked.target,
             "pinned": asked.pinned,
             "seconds": asked.seconds,
         }
-        try:
-            result = plans_of(job, asked.facts_of, **options)
-            best = result.plans[0]
-            run = run_forecast(
-                best.plan,
-                asked.facts_of(best.plan.job),
-                asked.steps,
-                curve=asked.curve,
-                usd_per_hour=each.usd_per_hour,
-            )
-        except (InfeasibleError, MissingFactError) as error:
-            return _Searched(group=group, job=job, best=None, run=None, reason=str(error), gap=0.0)
-        reason = "; ".join(run.infeasible_reasons)
-        if reason:
-            return _Searched(group=group, job=job, best=None, run=None, reason=reason, gap=0.0)
-        return _Searched(group=group, job=job, best=best, run=run, reason="", gap=result.gap)
+        result = plans_of(job, asked.facts_of, **options)
+        return result.plans[0].plan, result.gap
+
+    def _run_of(self, plan: Plan, each: Offered) -> RunForecast:
+        asked = self.request
+        return run_forecast(
+            plan,
+            asked.facts_of(plan.job),
+            asked.steps,
+            curve=asked.curve,
+            usd_per_hour=each.usd_per_hour,
+        )
 
     def _keep(self, each: Offered, job: Job, searched: _Searched) -> None:
         """Note what was found on a cluster, at the price of these instances."""
-        if searched.best is None or searched.run is None:
+        if searched.plan is None or searched.run is None:
             self._leave(each, searched.reason)
             return
         instance = each.instance
         unknown = {"host memory": instance.host_memory_bytes, "cores": instance.vcpus}
-        plan = searched.best.plan
+        plan = searched.plan
         self.offers.append(
             RentalOffer(
                 provider=each.sheet.provider,

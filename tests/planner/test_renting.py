@@ -11,6 +11,7 @@ from rlplan.errors import FileError, InfeasibleError, UnknownNameError, UserErro
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml
 from rlplan.planner.configs.searching import plans_of
+from rlplan.planner.renting import searching
 from rlplan.planner.renting.fronts import chosen_of, front_of, within
 from rlplan.planner.renting.offered import catalogue, checked, offered, read_prices
 from rlplan.planner.renting.searching import RentRequest, job_on, read_rented_job, rent
@@ -19,6 +20,8 @@ from rlplan.profiles.sheets import load_device, sheet_names
 from rlplan.rentals import DATE, RentalInstance, RentalSheet
 from rlplan.results.renting import RentalLimits, RentalOffer
 from rlplan.results.run import RunForecast
+from rlplan.simulator.whole_run import run_forecast
+from rlplan.workload import mean_length
 from tests.simulator.plans import priced_plan
 
 H100 = "h100-80gb-sxm"
@@ -331,6 +334,29 @@ def test_a_job_that_fits_on_nothing_says_why(tmp_path):
         InfeasibleError, match=r"fits on nothing that was looked at; on 1 x node of ours"
     ):
         rent(request, offered([sheet_of(instance_of(counts=(1,)))]))
+
+
+def test_where_the_best_plan_of_a_step_does_not_fit_at_the_end_of_a_run_another_is_found(
+    tmp_path, monkeypatch
+):
+    """A step's best plan is such as would not fit later; the search of the longest step finds one that does."""
+    asked = []
+
+    def searched(job, facts_of, **options):
+        asked.append(mean_length(job.workload.response_tokens))
+        return plans_of(job, facts_of, **options)
+
+    def forecast(plan, *others, **options):
+        run = run_forecast(plan, *others, **options)
+        return replace(run, infeasible_reasons=("at step 10: no",) if len(asked) == 1 else ())
+
+    monkeypatch.setattr(searching, "plans_of", searched)
+    monkeypatch.setattr(searching, "run_forecast", forecast)
+    request = request_of(tmp_path, curve=((1, 64.0), (STEPS, 128.0)))
+    (offer,) = rent(request, offered([sheet_of(instance_of(counts=(1,)))])).front
+    assert asked == [64, 128]
+    assert offer.plan.job.workload.response_tokens == 64
+    assert offer.run.points[-1].response_tokens == 128
 
 
 def test_a_plan_is_no_job_to_rent_for(tmp_path):
