@@ -8,6 +8,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import OneOf
 from rlplan.plan import Plan
 from rlplan.results.notebook import NotebookResult
+from rlplan.results.run import RunForecast
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
 SourceName = Annotated[str, OneOf(lambda: tuple(each.label for each in Source))]
@@ -265,6 +266,7 @@ class Forecast(NotebookResult):
         speculation: What guessing tokens ahead does to generation; None where the engine does not, or not known how well.
         beside: What a run does beside its iterations; None where the job does not speak of it.
         environments: What each environment asks of host and cache, in the job's order; none where it has none.
+        run: What a whole run of it takes; None where nobody asked.
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
         assumptions: What the job leaves open and sheets say.
@@ -294,6 +296,7 @@ class Forecast(NotebookResult):
     speculation: SpeculationForecast | None = None
     beside: BesideForecast | None = None
     environments: tuple[EnvironmentForecast, ...] = ()
+    run: RunForecast | None = None
     warnings: tuple[str, ...]
     assumptions: tuple[str, ...] = ()
     profile: str
