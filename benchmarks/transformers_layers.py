@@ -6,7 +6,8 @@ Layers of a model stand in no framework's log by themselves, so each case is tim
 and a row holds the difference, a layer. `host_seconds` is what the CPU takes to launch it: from a GPU that is
 idle until the call returns. `bytes` is what the peak of torch's allocated bytes grows by. Weights are random, in
 bf16; attention is torch's own, causal, without padding. Cases that do not fit or are not there are left out
-by name, on stderr. `forecast_layers.py` lays the table beside what rlplan says.
+by name, on stderr. `rlplan accuracy` forecasts such a table once rows
+have columns `device` and `source`.
 """
 
 import argparse
@@ -23,11 +24,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812  # torch's own name for it
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AutoConfig, AutoModel
+from transformers import __version__ as transformers_version
 
-COLUMNS = "part,model,variant,sequences,tokens,work,seconds,host_seconds,bytes".split(",")
+COLUMNS = (
+    "part", "model", "variant", "sequences", "tokens", "work", "seconds", "host_seconds", "bytes",
+)  # fmt: skip
+Tensors = tuple[Tensor, ...]
 FEW, MORE = 2, 6
 WARMUPS, REPEATS = 2, 5
 ANY_VOCABULARY = 1024
@@ -95,12 +102,14 @@ class Bench:
         self._rows = csv.writer(self._file)
         self._rows.writerow(COLUMNS)
 
-    def row(self, part: str, *values: Any) -> None:
+    def row(self, part: str, *values: str | float) -> None:
+        """Write a row, at once."""
         self._rows.writerow([part, *(f"{v:.6g}" if isinstance(v, float) else v for v in values)])
         self._file.flush()
 
     @property
     def over(self) -> bool:
+        """Tell whether the time that was given is over."""
         return time.monotonic() > self._until
 
     @contextmanager
@@ -122,10 +131,12 @@ class Bench:
             torch.cuda.empty_cache()
 
     def wait(self) -> None:
+        """Wait for what was launched."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
     def timed(self, call: Callable[[], object], repeats: int = REPEATS) -> Timed:
+        """Return what a call takes, as the median of some."""
         cuda = self.device.type == "cuda"
         for _ in range(WARMUPS):
             call()
@@ -145,7 +156,9 @@ class Bench:
         return Timed(statistics.median(seconds), statistics.median(host), peak)
 
 
-def build(name: str, layers: int, device: torch.device, experts: str | None, tiny: bool) -> Any:
+def build(
+    name: str, layers: int, device: torch.device, experts: str | None, tiny: bool
+) -> nn.Module:
     """Return a model of few layers with random weights in bf16."""
     sizes = dict(MODELS[name])
     if tiny:
@@ -165,16 +178,14 @@ def build(name: str, layers: int, device: torch.device, experts: str | None, tin
     return model.train()
 
 
-def shard(model: Any) -> Any:
+def shard(model: nn.Module) -> nn.Module:
     """Shard layer by layer as FSDP2 trainers do, over this one rank: its own work on the CPU, no exchange."""
-    from torch.distributed.fsdp import fully_shard
-
     for layer in model.layers:
         fully_shard(layer)
     return fully_shard(model)
 
 
-def passes(model: Any, ids: torch.Tensor) -> dict[str, Callable[[], object]]:
+def passes(model: nn.Module, ids: Tensor) -> dict[str, Callable[[], object]]:
     """Return what is timed: a pass without gradients, and a step's passes with and without recomputation."""
 
     def infer() -> None:
@@ -213,7 +224,7 @@ def layers(
         del model
         gc.collect()
     for (sequences, tokens, work), both in found.items():
-        if len(both) == 2:
+        if len(both) == len((FEW, MORE)):
             few, more = both
             by = MORE - FEW
             values = [
@@ -229,7 +240,7 @@ def attention(bench: Bench, tiny: bool) -> None:
     shapes = [(2, 64)] if tiny else [(16, 1024), (4, 4096), (1, 16384), (1, 32768)]
     for sequences, tokens in shapes:
 
-        def drawn(count: int, s: int = sequences, t: int = tokens) -> torch.Tensor:
+        def drawn(count: int, s: int = sequences, t: int = tokens) -> Tensor:
             like = {"device": bench.device, "dtype": torch.bfloat16, "requires_grad": True}
             return torch.randn(s, count, t, width, **like)
 
@@ -241,14 +252,17 @@ def attention(bench: Bench, tiny: bool) -> None:
         ):
 
             def forward(
-                backends: Any = backends, q: Any = q, k: Any = k, v: Any = v
-            ) -> torch.Tensor:
+                backends: list[SDPBackend] | None = backends,
+                q: Tensor = q,
+                k: Tensor = k,
+                v: Tensor = v,
+            ) -> Tensor:
                 if backends is None:
                     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
                 with sdpa_kernel(backends):
                     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
-            def both(forward: Any = forward, inputs: Any = (q, k, v)) -> None:
+            def both(forward: Callable[[], Tensor] = forward, inputs: Tensors = (q, k, v)) -> None:
                 out = forward()
                 torch.autograd.grad(out, inputs, torch.ones_like(out))
 
@@ -294,8 +308,10 @@ def products(bench: Bench, tiny: bool) -> None:
                 )
                 for variant, scales in (("fp8-tensor", (one, one)), ("fp8-row", (a, b))):
 
-                    def multiply(scales: Any = scales, low: Any = low, high: Any = high) -> None:
-                        torch._scaled_mm(low, high.t(), *scales, out_dtype=torch.bfloat16)
+                    def multiply(
+                        scales: Tensors = scales, low: Tensor = low, high: Tensor = high
+                    ) -> None:
+                        torch._scaled_mm(low, high.t(), *scales, out_dtype=torch.bfloat16)  # noqa: SLF001  # it has no public name
 
                     got = bench.timed(multiply, 10)
                     bench.row(
@@ -332,14 +348,14 @@ def logits(bench: Bench, tiny: bool) -> None:
         head = torch.randn(vocabulary, width, requires_grad=True, **like)
         picked = torch.randint(0, vocabulary, (tokens, 1), device=bench.device)
 
-        def log_probs(x: Any = x, head: Any = head, picked: Any = picked) -> torch.Tensor:
+        def log_probs(x: Tensor = x, head: Tensor = head, picked: Tensor = picked) -> Tensor:
             return F.log_softmax(F.linear(x, head).float(), dim=-1).gather(1, picked)
 
-        def infer(call: Any = log_probs) -> None:
+        def infer(call: Callable[[], Tensor] = log_probs) -> None:
             with torch.no_grad():
                 call()
 
-        def train(call: Any = log_probs, inputs: Any = (x, head)) -> None:
+        def train(call: Callable[[], Tensor] = log_probs, inputs: Tensors = (x, head)) -> None:
             torch.autograd.grad(call().sum(), inputs)
 
         for work, call in (("infer", infer), ("train", train)):
@@ -376,7 +392,7 @@ def copies(bench: Bench, tiny: bool) -> None:
         got = bench.timed(lambda: other.copy_(there))
         bench.row("copy", "", "device", 1, size, "on-device", got.seconds, got.host_seconds, 0)
     count, tensors = (1 << 14, 8) if tiny else (1 << 25, 32)
-    weights = [torch.nn.Parameter(torch.randn(count, device=bench.device)) for _ in range(tensors)]
+    weights = [nn.Parameter(torch.randn(count, device=bench.device)) for _ in range(tensors)]
     for weight in weights:
         weight.grad = torch.randn_like(weight)
     for variant in ("fused", "foreach", "for-loop"):
@@ -403,6 +419,7 @@ def copies(bench: Bench, tiny: bool) -> None:
 
 
 def main() -> None:
+    """Time all parts, the most wanted ones first."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=150.0)
@@ -417,12 +434,10 @@ def main() -> None:
         "nccl" if device.type == "cuda" else "gloo", store=store, rank=0, world_size=1
     )
     what = torch.cuda.get_device_name(0) if device.type == "cuda" else "cpu"
-    import transformers
-
     bench.row(
         "machine",
         what,
-        f"torch {torch.__version__}, transformers {transformers.__version__}",
+        f"torch {torch.__version__}, transformers {transformers_version}",
         "",
         "",
         "",

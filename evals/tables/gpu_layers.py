@@ -85,9 +85,7 @@ def _attention(record: Record) -> Estimate:
 def _layer(record: Record) -> Estimate:
     setting, model = _setting(record["device"], record["variant"]), load_model(record["model"])
     sequences, each = int(record["sequences"]), int(record["tokens"])
-    batch = Batch(
-        sequences=sequences, tokens=sequences * each, sequence_tokens=each, head_tokens=0
-    )
+    batch = Batch(sequences=sequences, tokens=sequences * each, sequence_tokens=each, head_tokens=0)
     forward = pass_seconds(setting, model, "layer", batch).total
     found = forward * FORWARD_PASSES[record["work"]]
     if record["work"] == "infer":

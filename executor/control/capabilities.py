@@ -58,6 +58,7 @@ FRAMEWORK = Capability("steps of another framework")
 TOKEN_BUDGET = Capability("micro-batches of so many tokens")
 JUDGES = Capability("reward models that generate")
 SPECULATION = Capability("guessing tokens ahead")
+LENDING = Capability("GPUs that one side lends the other")
 ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
 ENGINE = Capability("running under this engine")
@@ -101,6 +102,9 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     if plan.job.framework != OWN:
         instead = f"plan with `framework: {OWN}`, or run the plan with {plan.job.framework} itself"
         yield FRAMEWORK.lacked_by(HERE, "job.framework", plan.job.framework, instead)
+    if plan.lending is not None:
+        instead = "leave `lending` out: its forecast then has none either"
+        yield LENDING.lacked_by(HERE, "lending.to", listed(plan.lending.to), instead)
     precision = plan.job.precision
     if precision not in (None, *PRECISIONS):
         runs = f"it runs {listed(PRECISIONS)}"

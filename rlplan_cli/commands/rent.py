@@ -177,7 +177,8 @@ def _request(
     from rlplan.planner.renting.searching import OBJECTIVE, RentRequest, read_rented_job
     from rlplan.planner.requests.pinned import NOTHING_PINNED
     from rlplan.profiles.facts import load_facts
-    from rlplan_cli.commands.search import named_modes, requested_job
+    from rlplan_cli.commands.search import requested_job
+    from rlplan_cli.interface import named_modes
 
     mode, target, seconds = searched
     profile, site, lengths = known

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import ray
 
+from rlplan.errors import CapabilityError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.checkpoints import find_checkpoint
 from rlplan.executor.control.controller import Controller
@@ -19,6 +20,7 @@ from rlplan.executor.control.summary import iteration_metrics
 from rlplan.executor.data.workload import PromptBatches
 from rlplan.executor.execute import execute
 from rlplan.job import Rewards
+from rlplan.plan import Lending
 from rlplan.workload import Lognormal
 from tests.executor.harness import collected
 from tests.executor.plans import make_job, make_plan
@@ -212,3 +214,9 @@ def test_a_run_goes_on_with_the_prompts_that_were_begun_and_not_learnt_from(
     assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
     assert rows[2]["staleness_max"] == 0
     assert all(row["staleness_max"] <= 1 for row in rows)
+
+
+def test_a_plan_that_lends_gpus_is_refused_by_name():
+    plan = replace(with_mode(PLAN, "streaming"), lending=Lending())
+    with pytest.raises(CapabilityError, match=r"lending\.to is generation: this executor cannot"):
+        check_runnable(plan)
