@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperCommand
 
+from rlplan_cli.adapting import DRY_RUN, MOVES
 from rlplan_cli.terminal import (
     AddressOption,
     JsonOption,
@@ -15,7 +17,7 @@ from rlplan_cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rlplan.job import Job
 
@@ -23,6 +25,31 @@ EXAMPLE = (
     "Example: rlplan execute plan.yaml --profile profiles/mine --out runs/first --iterations 20"
     " --checkpoint-every 5; after an interruption the same with --resume runs/first"
 )
+
+ADAPT = "--adapt"
+
+
+class ExecuteCommand(TyperCommand):
+    """Let `--adapt` stand alone."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Read the command line."""
+        return super().parse_args(ctx, adapt_given(args))
+
+
+def adapt_given(words: Sequence[str]) -> list[str]:
+    """Return a command line whose `--adapt` says what is meant where nothing stands behind it."""
+    last = [*words[1:], ""]
+    ends = words.index("--") if "--" in words else len(words)
+    return [
+        f"{ADAPT}={MOVES}"
+        if word == ADAPT and at < ends and after not in (DRY_RUN, MOVES)
+        else word
+        for at, (word, after) in enumerate(zip(words, last, strict=True))
+    ]
+
+
+COMMAND_CLASS = ExecuteCommand
 
 
 def command(  # noqa: PLR0917 -- one parameter an option
@@ -135,6 +162,14 @@ def command(  # noqa: PLR0917 -- one parameter an option
             help="Stop once so many response tokens were learnt from, those before --resume counted.",
         ),
     ] = None,
+    adapt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[dry-run]",
+            help="Search anew as lengths and times change, and go on with another plan where that surely pays; "
+            "dry-run only says so.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
@@ -142,7 +177,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.requests.specs import check_limits
     from rlplan.simulator.simulate import check_played, simulate
-    from rlplan_cli import running
+    from rlplan_cli import adapting, running
 
     running.check_warmup(warmup, iterations)
     running.require_execution()
@@ -151,7 +186,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_services(log_to or ())
     start, exported, best = (running.place_of(each) for each in (resume, export, export_best))
     _check_places(out, start, {"--export": exported, "--export-best": best}, checkpoints)
+    adapting.check_word(adapt)
     complete, facts = load_plan(plan, profile, site=site)
+    if adapt is not None:
+        complete = adapting.in_force(complete, out, start)
     _check_job(complete.job, plan, best)
     from rlplan.executor.control.capabilities import check_runnable
     from rlplan.executor.control.run import Saving
@@ -172,19 +210,21 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_played(complete, str(plan))
     forecast = simulate(complete, facts)
     check_limits(complete, forecast, str(plan))
-    run = running.run_plan(
-        located,
-        out,
-        iterations=iterations,
-        warmup=warmup,
-        seed=complete.job.seed if seed is None else seed,
-        folder=plan.parent,
-        saving=saving,
-        cluster=running.replanning(cluster, facts, saving),
-        simulate_nodes=simulate_nodes,
-        stopping=stopping,
-        log_to=log_to,
-    )
+    with adapting.adapter_of(adapt, facts, out, goes_on=start is not None) as adapter:
+        run = running.run_plan(
+            located,
+            out,
+            iterations=iterations,
+            warmup=warmup,
+            seed=complete.job.seed if seed is None else seed,
+            folder=plan.parent,
+            saving=saving,
+            cluster=running.replanning(cluster, facts, saving),
+            simulate_nodes=simulate_nodes,
+            stopping=stopping,
+            log_to=log_to,
+            adapter=adapter,
+        )
     comparison = running.compare_run(out, forecast, run, facts)
     running.print_run(out, run, comparison, as_json=as_json)
 
