@@ -56,11 +56,12 @@ def in_force(plan: Plan, out: Path, resume: Path | str | None) -> Plan:
 
 @contextmanager
 def adapter_of(
-    adapt: str | None, facts: Facts, out: Path, *, goes_on: bool
+    adapt: str | None, facts: Facts, profile: Path | None, out: Path, *, goes_on: bool
 ) -> Iterator[MoveAdapter | None]:
     """Yield what decides on a run's moves, with a search in a process of its own; None where nothing does.
 
     Args:
+        profile: Of which the facts are; None: of data sheets.
         goes_on: Whether the run goes on from a checkpoint, and its ledger with it.
     """
     if adapt is None:
@@ -74,7 +75,7 @@ def adapter_of(
     out.mkdir(parents=True, exist_ok=True)
     if not goes_on:
         ledger.unlink(missing_ok=True)
-    with Background() as searching:
+    with Background(profile) as searching:
         yield MoveAdapter(
             facts,
             ledger,

@@ -162,7 +162,6 @@ class MoveAdapter:
             Request(
                 measured=self._window.measured(),
                 step_seconds=self._window.step_seconds,
-                facts=self._facts,
                 staleness=self._staleness,
                 barred=tuple(self._barred),
                 search_seconds=self._options.search_seconds,

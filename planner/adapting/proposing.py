@@ -34,7 +34,6 @@ class Request:
     Attributes:
         measured: The last iterations, as a run of their own.
         step_seconds: Their median.
-        facts: What operations take.
         staleness: Most updates that weights may lack in this run.
         barred: Plans that are not tried again.
         search_seconds: When the search stops with the best plan so far.
@@ -42,7 +41,6 @@ class Request:
 
     measured: MeasuredRun
     step_seconds: float
-    facts: Facts
     staleness: float
     barred: tuple[Plan, ...] = ()
     search_seconds: float = SEARCH_SECONDS
@@ -76,10 +74,14 @@ class Proposals:
     notes: tuple[str, ...] = ()
 
 
-def proposals(request: Request) -> Proposals:
-    """Return what other plans would bring a run, at the lengths that it has now."""
+def proposals(request: Request, facts: Facts) -> Proposals:
+    """Return what other plans would bring a run, at the lengths that it has now.
+
+    Args:
+        facts: What operations take; factors of a site in them give way to the run's own.
+    """
     try:
-        return _found(request)
+        return _found(request, facts)
     except UserError as error:
         return Proposals(request=request, notes=(f"the search found no plan: {error}",))
 
@@ -98,10 +100,10 @@ def site_of(measured: MeasuredRun, facts: Facts) -> Calibration:
     return found.calibration
 
 
-def _found(request: Request) -> Proposals:
+def _found(request: Request, facts: Facts) -> Proposals:
     measured = request.measured
-    site = site_of(measured, request.facts)
-    facts = request.facts.with_calibration(site)
+    site = site_of(measured, facts)
+    facts = facts.with_calibration(site)
     now = at_run_lengths(measured.plan, measured)
     forecast = simulate(now, facts)
     found = best_plans(

@@ -52,9 +52,17 @@ class Window:
         return len(self._kept) >= LEAST_STEPS
 
     @property
+    def _present(self) -> list[DoneIteration]:
+        """Return the newest iterations: as many as had responses as long as the last ones, and no fewer than medians need."""
+        kept = list(self._kept)
+        low, high = spread_of([each.metrics[LENGTHS] for each in kept[-NEWEST:]])
+        unlike = (at for at, each in enumerate(kept, 1) if not low <= each.metrics[LENGTHS] <= high)
+        return kept[min(max(unlike, default=0), max(0, len(kept) - LEAST_STEPS)) :]
+
+    @property
     def step_seconds(self) -> float:
-        """Return the median of the iterations."""
-        return median(each.span.seconds for each in self._kept)
+        """Return the median of the newest iterations of one length."""
+        return median(each.span.seconds for each in self._present)
 
     @property
     def first_took_longer_seconds(self) -> float:
@@ -64,8 +72,8 @@ class Window:
         return max(0.0, self.first_seconds - self.step_seconds)
 
     def measured(self) -> MeasuredRun:
-        """Return what these iterations measured, as a run of their own."""
-        kept = list(self._kept)
+        """Return what the newest iterations of one length measured, as a run of their own."""
+        kept = self._present
         rows = [each.metrics for each in kept]
         return MeasuredRun(
             plan=kept[-1].plan,
@@ -83,7 +91,7 @@ class Window:
 
     def ranges(self) -> dict[str, Range]:
         """Return the ranges of lengths, of iterations and of their stages, by the names that metrics have."""
-        return {name: spread_of(values) for name, values in _columns(self._kept).items()}
+        return {name: spread_of(values) for name, values in _columns(self._present).items()}
 
     def departures(self, ranges: Mapping[str, Range]) -> tuple[Departure, ...]:
         """Return the stages, and the iteration, whose newest medians have left their ranges."""
@@ -112,7 +120,7 @@ class Window:
         return found
 
 
-def _columns(kept: Sequence[DoneIteration] | deque[DoneIteration]) -> dict[str, list[float]]:
+def _columns(kept: Sequence[DoneIteration]) -> dict[str, list[float]]:
     columns: dict[str, list[float]] = {}
     for each in kept:
         for name, value in each.metrics.items():

@@ -210,7 +210,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_played(complete, str(plan))
     forecast = simulate(complete, facts)
     check_limits(complete, forecast, str(plan))
-    with adapting.adapter_of(adapt, facts, out, goes_on=start is not None) as adapter:
+    with adapting.adapter_of(adapt, facts, profile, out, goes_on=start is not None) as adapter:
         run = running.run_plan(
             located,
             out,
