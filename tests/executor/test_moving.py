@@ -259,7 +259,7 @@ def written(plan):
 def test_execute_with_adapt_moves_writes_its_ledger_and_resumes_by_the_last_plan(
     shared_workers, ray_slots, tmp_path, monkeypatch, capsys
 ):
-    before, after = map(written, WAYS["a device, then two sharded"])
+    before, after = map(written, (together(1), together(2)))
     write_yaml(tmp_path / "plan.yaml", before)
     where = "rlplan.planner.adapting.background.Background"
     monkeypatch.setattr(where, lambda _: Proposing(after))
@@ -273,7 +273,7 @@ def test_execute_with_adapt_moves_writes_its_ledger_and_resumes_by_the_last_plan
     assert "from iteration 5 on with another plan, which is compared" in capsys.readouterr().err
     decision, outcome = read_ledger(out / LEDGER_FILE)
     assert (decision.answer, decision.step, decision.framework) == ("change", 4, "rlplan")
-    assert {each.key for each in decision.changes} >= {"tasks.actor.update.zero", "pools.p0"}
+    assert {each.key for each in decision.changes} >= {"tasks.actor.update.dp", "pools.p0"}
     assert (outcome.decision_step, outcome.step) == (4, 8)
     assert [row["iteration"] for row in read_metrics(out)] == list(range(10))
     # The checkpoint of the move: five iterations are done.
