@@ -23,5 +23,7 @@ def test_adapt_may_stand_alone(words, read):
 def test_a_word_that_says_nothing_is_refused_before_anything_starts(project, rlplan):
     answer = rlplan("execute", "plan.yaml", "--adapt=dry")
     assert answer.code == 2
-    assert "--adapt: says nothing; found 'dry'; allowed: nothing behind it, or dry-run" in answer.err
+    assert (
+        "--adapt: says nothing; found 'dry'; allowed: nothing behind it, or dry-run" in answer.err
+    )
     assert not (project / "runs").exists()
