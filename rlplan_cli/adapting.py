@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rlplan_cli.terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rlplan.plan import Plan
     from rlplan.planner.adapting.adapter import MoveAdapter
@@ -54,14 +54,43 @@ def in_force(plan: Plan, out: Path, resume: Path | str | None) -> Plan:
     return in_layout_of(plan, last)
 
 
+def refusal(plan: Plan, *, joins: bool = False, simulates_nodes: bool = False) -> str:
+    """Return why the executor does not carry a plan out; empty where it does.
+
+    Args:
+        joins: Whether it runs on a cluster that was joined, and not on this machine alone.
+        simulates_nodes: Whether devices of this machine stand for those of several nodes.
+    """
+    from rlplan.errors import UserError
+    from rlplan.executor.control.capabilities import check_runnable
+    from rlplan.executor.control.start import check_machine
+    from rlplan.executor.workers.cluster.nodes import plan_nodes
+
+    try:
+        check_runnable(plan)
+        if not joins:
+            check_machine(plan)
+    except UserError as error:
+        return str(error)
+    nodes = len(plan_nodes(plan))
+    return "" if joins or simulates_nodes or nodes == 1 else f"{nodes} nodes, and one machine"
+
+
 @contextmanager
 def adapter_of(
-    adapt: str | None, facts: Facts, profile: Path | None, out: Path, *, goes_on: bool
+    adapt: str | None,
+    facts: Facts,
+    profile: Path | None,
+    out: Path,
+    refuses: Callable[[Plan], str] = refusal,
+    *,
+    goes_on: bool,
 ) -> Iterator[MoveAdapter | None]:
     """Yield what decides on a run's moves, with a search in a process of its own; None where nothing does.
 
     Args:
         profile: Of which the facts are; None: of data sheets.
+        refuses: Returns why a plan is not carried out where this run is; empty where it is.
         goes_on: Whether the run goes on from a checkpoint, and its ledger with it.
     """
     if adapt is None:
@@ -81,18 +110,6 @@ def adapter_of(
             ledger,
             AdaptOptions(dry_run=adapt == DRY_RUN),
             searching,
-            refusal,
+            refuses,
             lambda line: "; ".join(advice_lines(line)),
         )
-
-
-def refusal(plan: Plan) -> str:
-    """Return why the executor does not carry a plan out on this machine; empty where it does."""
-    from rlplan.errors import UserError
-    from rlplan.executor.control.capabilities import check_runnable
-
-    try:
-        check_runnable(plan)
-    except UserError as error:
-        return str(error)
-    return ""

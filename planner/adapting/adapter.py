@@ -21,7 +21,7 @@ from rlplan.planner.measured.ledger import write_line
 from rlplan.planner.measured.measured_lengths import at_run_lengths
 from rlplan.profiles.facts import Facts
 from rlplan.results.adapting import AS_IT_IS, Adaptation, DoneIteration
-from rlplan.results.advice import AdviceLine, Decision, Outcome
+from rlplan.results.advice import AdviceLine, Decision, Departure, Outcome
 from rlplan.results.measurement import MeasuredRun
 from rlplan.simulator.simulate import simulate
 from rlplan.units import show_seconds
@@ -95,6 +95,7 @@ class MoveAdapter:
         self._searching, self._refuses, self._words = searching, refuses, words
         self._window = Window(options.window, options.warmup)
         self._ranges: dict[str, Range] | None = None
+        self._departures: tuple[Departure, ...] = ()  # of the search that was asked for last
         self._staleness: float | None = None
         self._barred: list[Plan] = []
         self._decided: Move | None = None  # and not judged yet
@@ -151,6 +152,7 @@ class MoveAdapter:
             return
         if self._ranges is not None and not self._window.has_left(self._ranges):
             return
+        self._departures = self._window.departures(self._ranges or {})
         self._ranges, self._asked_after = self._window.ranges(), done
         if first and self._has_moved:
             return  # behind a move that was just judged
@@ -195,7 +197,7 @@ class MoveAdapter:
             steps_left=left,
             restart_seconds=cost,
             deadline_step=deadline,
-            departures=self._window.departures(self._ranges or {}),
+            departures=self._departures,
             notes=(
                 *notes,
                 self._cost_words(),

@@ -126,13 +126,17 @@ def _found(request: Request, facts: Facts) -> Proposals:
 
 
 def _searched_job(now: Plan, staleness: float) -> Job:
-    """Return the job of a search: a run's at its present lengths, with its engines, and weights as old as they may be."""
+    """Return the job of a search: a run's at its present lengths, with its engines, and weights as old as they may be.
+
+    Of a synchronous run whose job says nothing of that, synchronous plans alone are looked at.
+    """
     engines = replace(
         now.job.engines,
         train=now.tasks["actor.update"].engine,
         generate=now.tasks["actor.generate"].engine,
     )
-    specs = replace(now.job.specs, staleness=staleness)
+    is_asked = staleness > 0 or now.job.specs.staleness is not None
+    specs = replace(now.job.specs, staleness=staleness if is_asked else None)
     return replace(now.job, engines=engines, specs=specs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -210,7 +211,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_played(complete, str(plan))
     forecast = simulate(complete, facts)
     check_limits(complete, forecast, str(plan))
-    with adapting.adapter_of(adapt, facts, profile, out, goes_on=start is not None) as adapter:
+    refuses = partial(adapting.refusal, joins=cluster is not None, simulates_nodes=simulate_nodes)
+    adapts = adapting.adapter_of(adapt, facts, profile, out, refuses, goes_on=start is not None)
+    with adapts as adapter:
         run = running.run_plan(
             located,
             out,

@@ -84,7 +84,7 @@ def carried_out(plan, out, iterations=ITERATIONS, *, adapter=None, resume=None, 
         iterations=iterations,
         seed=SEED,
         warmup=0,
-        saving=Saving(every=ITERATIONS, resume=resume),
+        saving=Saving(every=1, resume=resume),
         adapter=adapter,
         progress=progress,
     )
@@ -176,11 +176,7 @@ def undisturbed(shared_workers, ray_slots, tmp_path_factory):
     found = {}
     for moves in (True, False):
         found[moves] = tmp_path_factory.mktemp("undisturbed")
-        adapter = Forced({2: after} if moves else {})
-        saving, options = Saving(every=1), {"seed": SEED, "warmup": 0}
-        execute(
-            before, found[moves], iterations=ITERATIONS, saving=saving, adapter=adapter, **options
-        )
+        carried_out(before, found[moves], adapter=Forced({2: after} if moves else {}))
     return found
 
 
@@ -191,19 +187,16 @@ def test_a_run_that_is_killed_in_a_move_resumes_by_the_plan_that_is_named(
 ):
     before, after = WAYS["a device, then two sharded"]
     done, is_named = POINTS[point]
-    made_of = {"seed": SEED, "warmup": 0}
-    saving, out = Saving(every=1), tmp_path / "out"
-    execute(before, out, iterations=1, saving=saving, **made_of)
-    again = replace(saving, resume=out)
+    out = tmp_path / "out"
+    carried_out(before, out, 1)
     adapter = KilledAfter({2: after}, lambda: killed_at(point, monkeypatch))
     with pytest.raises((KilledError, UserError)):
-        execute(before, out, iterations=ITERATIONS, saving=again, adapter=adapter, **made_of)
+        carried_out(before, out, adapter=adapter, resume=out)
     monkeypatch.undo()
     assert find_checkpoint(out).state.iteration == done
     named = read_yaml(Plan, out / "plan.yaml")
     assert named == (after if is_named else before)
-    rest = Forced({} if is_named else {2: after})
-    execute(named, out, iterations=ITERATIONS, saving=again, adapter=rest, **made_of)
+    carried_out(named, out, adapter=Forced({} if is_named else {2: after}), resume=out)
     ends_alike(out, undisturbed[is_named or done < 2])
 
 
@@ -288,9 +281,7 @@ def test_execute_with_adapt_moves_writes_its_ledger_and_resumes_by_the_last_plan
 KILLER = """
 import os, signal, sys
 from pathlib import Path
-from rlplan.executor.control.run import Saving
-from rlplan.executor.execute import execute
-from tests.executor.test_moving import SEED, WAYS, ITERATIONS, KilledAfter, killed_at
+from tests.executor.test_moving import WAYS, KilledAfter, carried_out, killed_at
 from tests.executor import test_moving
 import pytest
 
@@ -304,7 +295,7 @@ test_moving.KilledError = KilledError
 before, after = WAYS["a device, then two sharded"]
 out, point = Path(sys.argv[1]), sys.argv[2]
 adapter = KilledAfter({2: after}, lambda: killed_at(point, pytest.MonkeyPatch()))
-execute(before, out, iterations=ITERATIONS, seed=SEED, warmup=0, saving=Saving(every=1), adapter=adapter)
+carried_out(before, out, adapter=adapter)
 """
 
 
@@ -321,7 +312,6 @@ def test_a_process_that_is_killed_in_a_move_resumes(undisturbed, tmp_path, point
     named = read_yaml(Plan, out / "plan.yaml")
     assert (named == after) == POINTS[point][1]
     rest = Forced({} if named == after else {2: after})
-    saving = Saving(every=1, resume=out)
-    execute(named, out, iterations=ITERATIONS, seed=SEED, warmup=0, saving=saving, adapter=rest)
+    carried_out(named, out, adapter=rest, resume=out)
     done, is_named = POINTS[point]
     ends_alike(out, undisturbed[is_named or done < 2])

@@ -241,6 +241,16 @@ def test_a_run_searches_again_when_lengths_have_left_their_range(facts, together
     assert second.measured.response_tokens > 5.0
 
 
+def test_a_decision_says_what_has_left_its_range(facts, together, tmp_path):
+    adapter = adapter_of(facts, tmp_path, Found(), every=10)
+    adapter.begun(together, 0, START)
+    for number in range(40):
+        adapter.after(done(together, number, SECONDS if number < 30 else 2 * SECONDS))
+    first, second = read_ledger(tmp_path / "adapting.jsonl")
+    assert first.departures == ()
+    assert {each.name for each in second.departures} == {"step", "training"}
+
+
 def test_a_plan_that_the_executor_refuses_is_named_and_the_next_is_taken(
     facts, together, apart, tmp_path
 ):
@@ -384,6 +394,13 @@ def test_what_is_barred_and_what_runs_is_not_proposed(found, request_of, togethe
 def test_a_run_that_may_not_learn_from_old_weights_stays_synchronous(request_of, facts):
     strict = proposals(replace(request_of, staleness=0), facts)
     assert {each.plan.mode for each in strict.plans} <= {"sync", "streaming"}
+    job = request_of.measured.plan.job
+    silent = replace(job, specs=replace(job.specs, staleness=None))
+    plan = replace(request_of.measured.plan, job=silent)
+    measured = replace(request_of.measured, plan=plan)
+    assert most_staleness(plan) == 0
+    said = proposals(replace(request_of, measured=measured, staleness=0), facts)
+    assert {each.plan.mode for each in said.plans} <= {"sync"}
 
 
 @pytest.mark.full
