@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rlplan_cli.terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rlplan.plan import Plan
     from rlplan.planner.adapting.adapter import MoveAdapter
@@ -54,13 +55,23 @@ def in_force(plan: Plan, out: Path, resume: Path | str | None) -> Plan:
     return in_layout_of(plan, last)
 
 
-def refusal(plan: Plan, *, joins: bool = False, simulates_nodes: bool = False) -> str:
-    """Return why the executor does not carry a plan out; empty where it does.
+class Where(NamedTuple):
+    """Say where a run is.
 
-    Args:
-        joins: Whether it runs on a cluster that was joined, and not on this machine alone.
+    Attributes:
+        joins: Whether on a cluster that was joined, and not on this machine alone.
         simulates_nodes: Whether devices of this machine stand for those of several nodes.
     """
+
+    joins: bool = False
+    simulates_nodes: bool = False
+
+
+HERE = Where()
+
+
+def refusal(plan: Plan, where: Where = HERE) -> str:
+    """Return why the executor does not carry a plan out where a run is; empty where it does."""
     from rlplan.errors import UserError
     from rlplan.executor.control.capabilities import check_runnable
     from rlplan.executor.control.start import check_machine
@@ -68,12 +79,13 @@ def refusal(plan: Plan, *, joins: bool = False, simulates_nodes: bool = False) -
 
     try:
         check_runnable(plan)
-        if not joins:
+        if not where.joins:
             check_machine(plan)
     except UserError as error:
         return str(error)
     nodes = len(plan_nodes(plan))
-    return "" if joins or simulates_nodes or nodes == 1 else f"{nodes} nodes, and one machine"
+    is_here = any(where) or nodes == 1
+    return "" if is_here else f"{nodes} nodes, and one machine"
 
 
 @contextmanager
@@ -82,7 +94,7 @@ def adapter_of(
     facts: Facts,
     profile: Path | None,
     out: Path,
-    refuses: Callable[[Plan], str] = refusal,
+    where: Where = HERE,
     *,
     goes_on: bool,
 ) -> Iterator[MoveAdapter | None]:
@@ -90,7 +102,7 @@ def adapter_of(
 
     Args:
         profile: Of which the facts are; None: of data sheets.
-        refuses: Returns why a plan is not carried out where this run is; empty where it is.
+        where: The run is.
         goes_on: Whether the run goes on from a checkpoint, and its ledger with it.
     """
     if adapt is None:
@@ -110,6 +122,6 @@ def adapter_of(
             ledger,
             AdaptOptions(dry_run=adapt == DRY_RUN),
             searching,
-            refuses,
+            partial(refusal, where=where),
             lambda line: "; ".join(advice_lines(line)),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rlplan.job import Job
+    from rlplan.plan import Plan
+    from rlplan.profiles.facts import Facts
+    from rlplan.results.forecast import Forecast
 
 EXAMPLE = (
     "Example: rlplan execute plan.yaml --profile profiles/mine --out runs/first --iterations 20"
@@ -176,21 +178,16 @@ def command(  # noqa: PLR0917 -- one parameter an option
     """Run a plan end to end, measure every task, and print forecast against measurement."""
     from rlplan.executor.control.services import check_services
     from rlplan.planner.answers.completion import load_plan
-    from rlplan.planner.requests.specs import check_limits
-    from rlplan.simulator.simulate import check_played, simulate
     from rlplan_cli import adapting, running
 
-    running.check_warmup(warmup, iterations)
-    running.require_execution()
+    _check_start(warmup, iterations, adapt)
     cluster = running.cluster_of(address, node_wait, simulate_nodes=simulate_nodes)
     stopping = running.stopping_of(stop_when, stop_after, stop_tokens)
     check_services(log_to or ())
     start, exported, best = (running.place_of(each) for each in (resume, export, export_best))
     _check_places(out, start, {"--export": exported, "--export-best": best}, checkpoints)
-    adapting.check_word(adapt)
     complete, facts = load_plan(plan, profile, site=site)
-    if adapt is not None:
-        complete = adapting.in_force(complete, out, start)
+    complete = complete if adapt is None else adapting.in_force(complete, out, start)
     _check_job(complete.job, plan, best)
     from rlplan.executor.control.capabilities import check_runnable
     from rlplan.executor.control.run import Saving
@@ -208,11 +205,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
         export=exported,
         export_best=best,
     )
-    check_played(complete, str(plan))
-    forecast = simulate(complete, facts)
-    check_limits(complete, forecast, str(plan))
-    refuses = partial(adapting.refusal, joins=cluster is not None, simulates_nodes=simulate_nodes)
-    adapts = adapting.adapter_of(adapt, facts, profile, out, refuses, goes_on=start is not None)
+    forecast = _forecast(complete, facts, plan)
+    where = adapting.Where(cluster is not None, simulate_nodes)
+    adapts = adapting.adapter_of(adapt, facts, profile, out, where, goes_on=start is not None)
     with adapts as adapter:
         run = running.run_plan(
             located,
@@ -230,6 +225,34 @@ def command(  # noqa: PLR0917 -- one parameter an option
         )
     comparison = running.compare_run(out, forecast, run, facts)
     running.print_run(out, run, comparison, as_json=as_json)
+
+
+def _check_start(warmup: int, iterations: int, adapt: str | None) -> None:
+    """Refuse options that contradict themselves, and say what to install where execution lacks it.
+
+    Raises:
+        UserError: Names the option, or what is missing.
+    """
+    from rlplan_cli import adapting, running
+
+    running.check_warmup(warmup, iterations)
+    adapting.check_word(adapt)
+    running.require_execution()
+
+
+def _forecast(plan: Plan, facts: Facts, file: Path) -> Forecast:
+    """Return the forecast of a plan that keeps its job's limits.
+
+    Raises:
+        UserError: It is not played, or breaks a limit.
+    """
+    from rlplan.planner.requests.specs import check_limits
+    from rlplan.simulator.simulate import check_played, simulate
+
+    check_played(plan, str(file))
+    forecast = simulate(plan, facts)
+    check_limits(plan, forecast, str(file))
+    return forecast
 
 
 def _check_places(
