@@ -94,11 +94,12 @@ def _serve(there: Connection, profile: Path | None) -> None:
     while True:
         try:
             request = there.recv()
-        except EOFError:
+        except (OSError, EOFError):
             return
         try:
             facts = facts or load_facts(request.measured.plan.job, profile)
             found = proposals(request, facts)
         except Exception as error:  # noqa: BLE001 -- a run does not end for what a search beside it does
             found = Proposals(request=request, notes=(f"the search failed: {error!r}",))
-        there.send(found)
+        with suppress(OSError):  # who asked has ended: so does this, at the next look
+            there.send(found)
