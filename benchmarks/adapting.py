@@ -1,19 +1,20 @@
 """Run a job that adapts beside fixed plans, on two pools of this machine: where lengths grow, where a plan is bad, where nothing pays.
 
     python benchmarks/adapting.py [--cases growing misplaced settled] [--seeds 0 1 2] [--iterations N]
-        [--profile FOLDER] [--out FOLDER] [--awake]
+        [--room TOKENS] [--profile FOLDER] [--datasheet] [--out FOLDER] [--awake]
 
 PPO of four tiny models on two cores, weights an update old at most. Three cases:
 
 - `growing`: the reward is the share of the room that a response fills, so that the actor learns not to end: of 260 tokens one
-  ends a response, which makes 246 tokens of the 768 that are allowed on average at first, and about three times as many once that is
+  ends a response, which makes 246 tokens on average of the 768 (`--room`) that are allowed at first, and about three times as many once that is
   learnt. It starts by the plan that a search finds at the lengths of the start.
 - `misplaced`: nothing is learnt, responses keep their lengths, and it starts by the slowest of the plans that a search lists.
 - `settled`: the same, from the best plan: whatever is done costs time.
 
 Each is run by the plan of the start, by the plan that a search finds at the lengths of the end, and by the first with
 `--adapt`. Runs of one seed follow each other, so that all see the same machine. First the machine is measured for the job, as
-`rlplan profile --job` does it (`--profile` names a folder that is kept, and used if it is there). Printed and written to
+`rlplan profile --job` does it (`--profile` names a folder that is kept, and used if it is there); with `--datasheet` forecasts rest on
+the sheet of a CPU core, and on the run's own factors. Printed and written to
 `adapting.json` and `adapting.md`: seconds from the first iteration's start to the last one's end, moves included; iterations' lengths at both
 ends; moves, their forecast gains and what came of them, from the ledger.
 """
@@ -24,6 +25,7 @@ import statistics
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +50,16 @@ from rlplan.results.stored import read_run
 from rlplan_cli.adapting import refusal
 from rlplan_cli.measuring import measure_machine
 
-ROOM, START_TOKENS = 768, 246
+ROOM, VOCABULARY = 768, 260
 PROMPTS, ITERATIONS = 32, 60
 # Of runs in which nothing is learnt: updates still take their time.
 NO_LEARNING, LEARNING = 1e-12, 0.003
 # Iterations draw lengths by the sum of the job's seed and their number: those of runs with other seeds are others.
 SEEDS_APART = 1000
 ENDS = 5
-REWARD = f"""
+REWARD = """
 def filled(prompt, response, row):
-    return min(1.0, len(response) / {ROOM})
+    return min(1.0, len(response) / {room})
 """
 
 
@@ -87,28 +89,30 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--iterations", type=int, default=ITERATIONS)
+    parser.add_argument("--room", type=int, default=ROOM, help="most tokens of a response")
     parser.add_argument("--profile", type=Path)
+    parser.add_argument("--datasheet", action="store_true", help="measure no profile")
     parser.add_argument("--out", type=Path, default=Path("build/adapting"))
     parser.add_argument("--awake", action="store_true", help="keep cores from being clocked down")
     options = parser.parse_args()
     with cores_awake(awake=options.awake), tempfile.TemporaryDirectory(prefix="rlplan-") as made:
         folder = Path(made)
-        (folder / "filled.py").write_text(REWARD, encoding="utf-8")
+        (folder / "filled.py").write_text(REWARD.format(room=options.room), encoding="utf-8")
         (folder / "digits.jsonl").write_bytes((DEMO.parent / "digits.jsonl").read_bytes())
-        profile = options.profile or folder / "profile"
-        if not profile.exists():
-            job = job_of(CASES["settled"], 0)
+        profile = None if options.datasheet else options.profile or folder / "profile"
+        if profile is not None:
+            job = job_of(CASES["settled"], 0, options.room)
             measure_machine(profile, job=job, folder=folder, device="cpu", devices=2, quick=True)
         found: list[dict[str, Any]] = []
         for seed in options.seeds:
             for name in options.cases:
-                found += runs_of(name, seed, options.iterations, profile, folder)
+                found += runs_of(name, seed, options, profile, folder)
                 write_json(options.out / "adapting.json", found)
                 note = NOTE if options.awake else ""
                 write_text(options.out / "adapting.md", page(found, note))
 
 
-def job_of(case: Case, seed: int) -> Job:
+def job_of(case: Case, seed: int, room: int) -> Job:
     """Return the demo's job with more room for responses, and a reward of what they fill."""
     job = load_job(DEMO)
     assert job.rewards is not None
@@ -120,7 +124,7 @@ def job_of(case: Case, seed: int) -> Job:
         name="adapting",
         seed=seed * SEEDS_APART,
         models=FrozenDict(dict.fromkeys(job.models, replace(tiny, max_positions=1024))),
-        workload=replace(job.workload, prompts=PROMPTS, response_tokens=ROOM),
+        workload=replace(job.workload, prompts=PROMPTS, response_tokens=room),
         rewards=replace(job.rewards, function="filled.py:filled", model_weight=0.0),
         hyperparameters=replace(
             job.hyperparameters, learning_rate=rate, critic_learning_rate=rate, kl_coefficient=0.0
@@ -137,15 +141,17 @@ def plans_at(job: Job, tokens: int, facts: Facts) -> list[Plan]:
 
 
 def runs_of(
-    name: str, seed: int, iterations: int, profile: Path, folder: Path
+    name: str, seed: int, options: argparse.Namespace, profile: Path | None, folder: Path
 ) -> list[dict[str, Any]]:
     """Run a case by the plan of its start, by that of its end, and by the first, adapting."""
     case = CASES[name]
-    job = job_of(case, seed)
+    job = job_of(case, seed, options.room)
     facts = load_facts(job, profile)
-    listed = plans_at(job, START_TOKENS, facts)
+    # As many as a response has until it ends by chance, or is cut.
+    tokens = round(VOCABULARY * (1 - exp(-options.room / VOCABULARY)))
+    listed = plans_at(job, tokens, facts)
     start = listed[-1] if case.starts_badly else listed[0]
-    end = plans_at(job, ROOM if case.learns else START_TOKENS, facts)[0]
+    end = plans_at(job, options.room if case.learns else tokens, facts)[0]
     found = []
     for way, plan in (("start", start), ("end", end), ("adapts", start)):
         out = folder / f"{name}-{seed}-{way}"
@@ -156,7 +162,7 @@ def runs_of(
             execute(
                 plan,
                 out,
-                iterations=iterations,
+                iterations=options.iterations,
                 seed=job.seed,
                 folder=folder,
                 adapter=adapter if way == "adapts" else None,
