@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rlplan.plan import FLOWS, USUAL_MODE, Mode
+from rlplan.plan import Mode
 from rlplan.planner.configs.frameworks import names_in_words
 from rlplan.planner.objectives import objectives_words
 from rlplan_cli.config_options import complete_written
+from rlplan_cli.interface import mode_staleness, named_modes
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -136,19 +137,8 @@ def requested_job(
     given |= {spec: value for spec, value in limits.items() if value is not None}
     if mode is not None:
         known = given.get("staleness", job.specs.staleness)
-        flow = FLOWS[mode]
-        given["staleness"] = flow.usual_staleness if known is None else known
-        if flow.ahead and given["staleness"] < flow.ahead:
-            given["staleness"] = flow.ahead
+        given["staleness"] = mode_staleness(mode, known)
     return replace(job, objective=name, specs=_with(job.specs, given))
-
-
-def named_modes(pinned: Pinned, mode: Mode | None) -> Pinned:
-    """Return what is pinned with the modes that the command line allows, unless a partial plan says its own."""
-    if mode is None or pinned.asked.modes:
-        return pinned
-    modes = tuple(dict.fromkeys((USUAL_MODE, mode)))
-    return replace(pinned, asked=replace(pinned.asked, modes=modes))
 
 
 def _pair(text: str) -> tuple[str, Any]:
