@@ -1,8 +1,8 @@
 """Carry out a plan: start its pools, run iterations, and answer with what was measured."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.checkpoints import (
@@ -23,6 +23,7 @@ from rlplan.executor.control.export import export_actor
 from rlplan.executor.control.line_file import drop_iterations
 from rlplan.executor.control.metric_names import possible_metrics
 from rlplan.executor.control.metrics import METRICS_FILE, read_metrics
+from rlplan.executor.control.moving import Adapter
 from rlplan.executor.control.run import Progress, Run, Saving
 from rlplan.executor.control.services import check_services
 from rlplan.executor.control.start import check_machine, gpu_names
@@ -57,6 +58,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     simulate_nodes: bool = False,
     stopping: Stopping | None = None,
     log_to: Sequence[str] = (),
+    adapter: Adapter | None = None,
 ) -> MeasuredRun:
     """Run a plan for some iterations and return the measured trace.
 
@@ -78,6 +80,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         simulate_nodes: Whether devices of this machine stand for those of several nodes.
         stopping: When it stops before `iterations`; None: never.
         log_to: Tracking services that get its metrics, by name (`rlplan.executor.control.services`).
+        adapter: Decides after which iterations it goes on with another plan, through a checkpoint; None: after none.
 
     Raises:
         UserError: There is no such service, its package is not installed, or it cannot be started.
@@ -103,7 +106,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     first = start.state.iteration if start is not None else 0
     url = "" if saving.checkpoints is None else saving.checkpoints.rstrip("/")
     goes_on = check_checkpoints_of(out, start, url)
-    paths = _shared_paths(plan, out, saving, start)
+    paths = _shared_paths(plan, out, saving, start, moves=adapter is not None)
     for field, place in paths.reached.items():
         check_reached((), place, field)
     tell = _told(progress, first, iterations)
@@ -115,7 +118,8 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         drop_iterations(out / METRICS_FILE, first if goes_on else 0)
         drop_evaluations(out, first if goes_on else -1)
         (out / MEASURED_FILE).unlink(missing_ok=True)
-        run = Run(plan, tasks, prompts, out, seed, iterations, saving, start, progress, joined)
+        made_of = (plan, tasks, prompts, out, seed, iterations, saving, start, progress)
+        run = Run(*made_of, joined, adapter)
         run.carry_out(stopping, tracking)
     first = max([first, *(each.iteration for each in run.replanned)])
     evaluations = Evaluations(plan.job.evaluation, out, iterations)
@@ -147,7 +151,7 @@ def _measured(
         memory_peak_bytes=FrozenDict(run.peaks),
         machine=machine,
         response_tokens=mean(row["response_tokens"] for row in rows),
-        response_lengths=_response_lengths(rows),
+        response_lengths=ResponseLengths.of(rows),
         loop_flops_per_second=run.loop_flops_per_second,
         replanned=run.replanned,
         evaluation_seconds=tuple(row["seconds"] for row in read_evaluations(out)),
@@ -169,14 +173,16 @@ def _export(
         )
 
 
-def _shared_paths(plan: Plan, out: Path, saving: Saving, start: Checkpoint | None) -> SharedPaths:
+def _shared_paths(
+    plan: Plan, out: Path, saving: Saving, start: Checkpoint | None, *, moves: bool
+) -> SharedPaths:
     """Return what every node of a cluster must see of a run, beside what travels with it."""
     read = {} if start is None or start.state.url else {"--resume": start.folder}
     for role in plan.job.models:
         said, weights = plan.job.weights_of(role), weights_folder(plan.job, role)
         if weights is not None and not is_url(said or ""):
             read[f"weights.{role}"] = weights.resolve()
-    saves = saving.keeps_best or saving.export is not None
+    saves = saving.keeps_best or saving.export is not None or moves
     written = {"--out": out.resolve()} if saves and saving.checkpoints is None else {}
     places = {
         "--checkpoints": saving.checkpoints,
@@ -190,14 +196,3 @@ def _shared_paths(plan: Plan, out: Path, saving: Saving, start: Checkpoint | Non
 def _told(progress: Progress | None, done: int, total: int) -> Callable[[str], object]:
     """Return what tells people of a run that has not begun."""
     return lambda message: None if progress is None else progress(done, total, message)
-
-
-def _response_lengths(rows: Sequence[Mapping[str, float]]) -> ResponseLengths | None:
-    """Return the lengths of the usual iteration's responses; None where not all iterations noted them."""
-    if not all("longest_response" in row for row in rows):
-        return None
-    return ResponseLengths(
-        mean=median(row["response_tokens"] for row in rows),
-        std=median(row["response_tokens_std"] for row in rows),
-        longest=median(row["longest_response"] for row in rows),
-    )

@@ -116,7 +116,8 @@ def _register(named: str) -> None:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:
-            app.command(name, epilog=module.EXAMPLE)(module.command)
+            kind = getattr(module, "COMMAND_CLASS", None)
+            app.command(name, cls=kind, epilog=module.EXAMPLE)(module.command)
 
 
 def call(arguments: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ from rlplan_cli.terminal import echo_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
     from rlplan.executor.control.cluster import Cluster
+    from rlplan.executor.control.moving import Adapter
     from rlplan.executor.control.run import Saving
     from rlplan.executor.control.stopping import Stopping
     from rlplan.job import NodeGroup
@@ -99,6 +100,7 @@ def run_plan(
     simulate_nodes: bool = False,
     stopping: Stopping | None = None,
     log_to: Sequence[str] | None = None,
+    adapter: Adapter | None = None,
 ) -> MeasuredRun:
     """Carry a plan out on Ray, in the folder `out`."""
     from rlplan.executor.execute import execute
@@ -117,6 +119,7 @@ def run_plan(
             simulate_nodes=simulate_nodes,
             stopping=stopping,
             log_to=log_to or (),
+            adapter=adapter,
         )
 
 
@@ -234,7 +237,7 @@ def print_run(out: Path, run: MeasuredRun, comparison: Comparison, *, as_json: b
     if run.replanned:
         last = run.replanned[-1]
         say(
-            f"from iteration {last.iteration} on with a plan for fewer nodes, which is compared: {last.reason}"
+            f"from iteration {last.iteration} on with another plan, which is compared: {last.reason}"
         )
     stopped = f"; stopped: {run.stopped}" if run.stopped else ""
     say(f"run written to {out}{stopped}")

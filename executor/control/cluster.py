@@ -115,6 +115,10 @@ class JoinedCluster:
         self._plan = self._cluster.replan(self._plan, groups)
         return self._plan
 
+    def take(self, plan: Plan) -> None:
+        """Place another plan of the same job from now on."""
+        self._plan = plan
+
     @contextmanager
     def placed(self, tell: Tell) -> Iterator[Placed]:
         """Yield where the plan's workers start, on nodes that see what the run needs.

@@ -3,7 +3,8 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,14 +31,17 @@ from rlplan.executor.control.evaluations import (
 from rlplan.executor.control.line_file import drop_iterations
 from rlplan.executor.control.metric_names import NOT_IN_EVERY_ITERATION
 from rlplan.executor.control.metrics import METRICS_FILE, MetricsWriter
+from rlplan.executor.control.moving import Adapter, Moving
 from rlplan.executor.control.start import ITERATION, slowest_loop, started_groups, within
 from rlplan.executor.control.stopping import StopCheck, Stopping, rows_before
 from rlplan.executor.control.summary import iteration_metrics, progress_line
 from rlplan.executor.control.tracking import Tracking
 from rlplan.executor.data.workload import PromptBatches
 from rlplan.executor.workers.pools import WorkerGroup
+from rlplan.executor.workers.processes.ray_session import running_ray
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
+from rlplan.results.adapting import AS_IT_IS, Adaptation
 from rlplan.results.measurement import Replanned
 from rlplan.results.stored import PLAN_FILE, write_plan
 
@@ -94,6 +98,7 @@ class Run:
         iterations: In all, those before `start` included.
         start: Checkpoint with which it begins; None: it begins with new weights.
         joined: The cluster whose nodes it takes; None: a Ray of its own.
+        adapter: Decides where it goes on with another plan; None: nowhere.
 
     Attributes:
         plan: The one that is carried out now.
@@ -118,8 +123,9 @@ class Run:
         start: Checkpoint | None,
         progress: Progress | None,
         joined: JoinedCluster | None = None,
+        adapter: Adapter | None = None,
     ) -> None:
-        self._joined = joined
+        self._joined, self._moving = joined, Moving(adapter)
         self._stopping, self._tracking = Stopping(), Tracking()
         self.plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
         self.replanned: tuple[Replanned, ...] = ()
@@ -142,7 +148,8 @@ class Run:
     def carry_out(self, stopping: Stopping, tracking: Tracking) -> None:
         """Run all iterations; where workers or Ray are lost, go on with new ones from the last checkpoint.
 
-        Where nodes of a cluster are lost and do not come back, it goes on with a plan for those that are left.
+        Where nodes of a cluster are lost and do not come back, it goes on with a plan for those that are left; where its adapter
+        says so, with another one after an iteration.
 
         Args:
             stopping: When it stops before the last one.
@@ -160,6 +167,7 @@ class Run:
             try:
                 self._attempt()
             except WorkerLostError as error:
+                self._moving.forget()
                 can_go_on = self._saving.every is not None or not self.finished
                 is_last = retries == self._saving.retries
                 if not can_go_on or (is_last and not self._replans(error)):
@@ -222,7 +230,37 @@ class Run:
             self._progress(self.checkpoint.state.iteration, self._iterations, message)
 
     def _attempt(self) -> None:
-        """Start Ray and workers, and run what is left."""
+        """Start Ray and workers, and run what is left: one plan, or several after one another."""
+        with self._session():
+            while True:
+                self._carry_out_plan()
+                if self._moving.next.plan is None or self.stopped:
+                    return
+                self._take_plan(self._moving.next.plan, self._moving.next.reason)
+
+    @contextmanager
+    def _session(self) -> Iterator[None]:
+        """Keep one Ray of its own for all plans of a run that moves, with slots for all devices and cores of its job."""
+        if self._joined is not None or not self._moving.may_come:
+            yield
+            return
+        job, held = self.plan.job, {True: 0, False: 0}
+        for pool in self.plan.pools:
+            held[pool.is_host] += pool.gpus
+        with running_ray(max(job.gpus, held[False]), max(job.host_cores or 0, held[True])):
+            yield
+
+    def _take_plan(self, plan: Plan, reason: str) -> None:
+        """Go on with another plan from the checkpoint that was written for it."""
+        tasks = check_runnable(plan)
+        if self._joined is not None:
+            self._joined.take(plan)
+        self._note_plan(plan, tasks, reason)
+        self._tell(f"after {self.done} iterations goes on with another plan ({plan.placement})")
+
+    def _carry_out_plan(self) -> None:
+        """Start workers, and run what is left of the plan's part."""
+        self._moving.start()
         begin = time.monotonic()
         limit_seconds = self._saving.start_seconds
         with (
@@ -272,6 +310,7 @@ class Run:
             controller.go_on_from(state.iteration, state.next_prompt, state.left_prompts)
         unwritten: list[MeasuredIteration] = []
         check = self._stop_check()
+        self._moving.begin(self.plan, self.done)
         with MetricsWriter(self._out, self._tracking) as writer:
             # What generates an update behind is left as the checkpoint has it.
             if not controller.generator_is_ready:
@@ -279,26 +318,57 @@ class Run:
             for iteration in range(self.done, self._iterations):
                 if check.reason:
                     break
-                is_last = iteration + 1 == self._iterations
-                with within(self._saving.iteration_seconds, ITERATION):
-                    running = controller.send(iteration, is_last=is_last)
-                    self._origin_seconds = controller.origin_seconds
-                    self._write(writer, unwritten)
-                    record = controller.finish(running)
-                self.finished.append(record)
-                self.done = iteration + 1
-                unwritten.append(record)
+                record = self._carry_out_iteration(controller, writer, unwritten, iteration)
                 metrics = iteration_metrics(self.plan, self._tasks, record)
                 check.note(metrics)
                 ends = bool(check.reason)
-                if self._is_saved_after(iteration, ends=ends):
+                found = self._moved_after(record, metrics, ends=ends)
+                if found.plan is not None or self._is_saved_after(iteration, ends=ends):
                     self._write(writer, unwritten)
                     with within(self._saving.iteration_seconds, ITERATION):
                         self._save(groups, controller, iteration + 1)
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
+                for words in found.said:
+                    self._tell(words)
                 check.note_evaluation(self._evaluate(groups, controller, writer, ends=ends))
+                if found.plan is not None:
+                    break
             self._write(writer, unwritten)
         self._note_stop(check.reason)
+        if self._moving.next.plan is None or self.stopped:
+            self._measure_at_end(groups, on_devices)
+
+    def _carry_out_iteration(
+        self,
+        controller: Controller,
+        writer: MetricsWriter,
+        unwritten: list[MeasuredIteration],
+        iteration: int,
+    ) -> MeasuredIteration:
+        """Do an iteration, and write those before while workers are busy."""
+        is_last = iteration + 1 == self._iterations
+        with within(self._saving.iteration_seconds, ITERATION):
+            running = controller.send(iteration, is_last=is_last)
+            self._origin_seconds = controller.origin_seconds
+            self._write(writer, unwritten)
+            record = controller.finish(running)
+        self.finished.append(record)
+        self.done = iteration + 1
+        unwritten.append(record)
+        return record
+
+    def _moved_after(
+        self, record: MeasuredIteration, metrics: Mapping[str, float], *, ends: bool
+    ) -> Adaptation:
+        """Return whether the run goes on with another plan after an iteration, which is not its last."""
+        if ends or self.done == self._iterations:
+            return AS_IT_IS
+        return self._moving.after(self.plan, record, metrics, self._iterations)
+
+    def _measure_at_end(
+        self, groups: Mapping[str, WorkerGroup], on_devices: Sequence[WorkerGroup]
+    ) -> None:
+        """Measure what workers held, and how fast devices are."""
         with within(self._saving.iteration_seconds, ITERATION):
             # They answer after what was begun for an iteration that does not follow.
             self.peaks = {name: max(group.call("peak")) for name, group in groups.items()}
@@ -363,7 +433,9 @@ class Run:
             seed=self._seed,
             algorithm_state=FrozenDict(controller.state),
         )
+        begin = time.monotonic()
         self.checkpoint = self._folder.save(self.plan, groups, state)
+        self._moving.checkpoint_seconds = time.monotonic() - begin
 
     def _write(self, writer: MetricsWriter, records: list[MeasuredIteration]) -> None:
         for record in records:

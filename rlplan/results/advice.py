@@ -118,6 +118,8 @@ class Outcome:
         after_seconds: Median since.
         gain: What was forecast.
         response_tokens: Mean lengths of responses before and after; longer ones take longer whatever changed.
+        restart_seconds: What the restart took; None where it was not measured.
+        notes: What else a reader should know, such as that the change was taken back, and why.
     """
 
     version: Literal[1] = ADVICE_VERSION
@@ -130,6 +132,8 @@ class Outcome:
     after_seconds: Positive
     gain: Gain
     response_tokens: tuple[Positive | None, Positive | None] = (None, None)
+    restart_seconds: NonNegative | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def gained_seconds(self) -> float:

@@ -1,6 +1,8 @@
 """Answers from measurements: runs, logged steps, and what is said of them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
@@ -22,6 +24,21 @@ class ResponseLengths:
     mean: float
     std: float
     longest: float
+
+    @classmethod
+    def of(cls, rows: Sequence[Mapping[str, float]]) -> "ResponseLengths | None":
+        """Return the lengths of the usual iteration's responses; None where not all iterations noted them.
+
+        Args:
+            rows: Metrics of iterations.
+        """
+        if not all("longest_response" in row for row in rows):
+            return None
+        return cls(
+            mean=median(row["response_tokens"] for row in rows),
+            std=median(row["response_tokens_std"] for row in rows),
+            longest=median(row["longest_response"] for row in rows),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperCommand
 
+from rlplan_cli.adapting import DRY_RUN, MOVES
 from rlplan_cli.terminal import (
     AddressOption,
     JsonOption,
@@ -15,14 +17,42 @@ from rlplan_cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rlplan.job import Job
+    from rlplan.plan import Plan
+    from rlplan.profiles.facts import Facts
+    from rlplan.results.forecast import Forecast
 
 EXAMPLE = (
     "Example: rlplan execute plan.yaml --profile profiles/mine --out runs/first --iterations 20"
     " --checkpoint-every 5; after an interruption the same with --resume runs/first"
 )
+
+ADAPT = "--adapt"
+
+
+class ExecuteCommand(TyperCommand):
+    """Let `--adapt` stand alone."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Read the command line."""
+        return super().parse_args(ctx, adapt_given(args))
+
+
+def adapt_given(words: Sequence[str]) -> list[str]:
+    """Return a command line whose `--adapt` says what is meant where nothing stands behind it."""
+    last = [*words[1:], ""]
+    ends = words.index("--") if "--" in words else len(words)
+    return [
+        f"{ADAPT}={MOVES}"
+        if word == ADAPT and at < ends and after not in (DRY_RUN, MOVES)
+        else word
+        for at, (word, after) in enumerate(zip(words, last, strict=True))
+    ]
+
+
+COMMAND_CLASS = ExecuteCommand
 
 
 def command(  # noqa: PLR0917 -- one parameter an option
@@ -135,23 +165,29 @@ def command(  # noqa: PLR0917 -- one parameter an option
             help="Stop once so many response tokens were learnt from, those before --resume counted.",
         ),
     ] = None,
+    adapt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[dry-run]",
+            help="Search anew as lengths and times change, and go on with another plan where that surely pays; "
+            "dry-run only says so.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
     from rlplan.executor.control.services import check_services
     from rlplan.planner.answers.completion import load_plan
-    from rlplan.planner.requests.specs import check_limits
-    from rlplan.simulator.simulate import check_played, simulate
-    from rlplan_cli import running
+    from rlplan_cli import adapting, running
 
-    running.check_warmup(warmup, iterations)
-    running.require_execution()
+    _check_start(warmup, iterations, adapt)
     cluster = running.cluster_of(address, node_wait, simulate_nodes=simulate_nodes)
     stopping = running.stopping_of(stop_when, stop_after, stop_tokens)
     check_services(log_to or ())
     start, exported, best = (running.place_of(each) for each in (resume, export, export_best))
     _check_places(out, start, {"--export": exported, "--export-best": best}, checkpoints)
     complete, facts = load_plan(plan, profile, site=site)
+    complete = complete if adapt is None else adapting.in_force(complete, out, start)
     _check_job(complete.job, plan, best)
     from rlplan.executor.control.capabilities import check_runnable
     from rlplan.executor.control.run import Saving
@@ -169,24 +205,54 @@ def command(  # noqa: PLR0917 -- one parameter an option
         export=exported,
         export_best=best,
     )
-    check_played(complete, str(plan))
-    forecast = simulate(complete, facts)
-    check_limits(complete, forecast, str(plan))
-    run = running.run_plan(
-        located,
-        out,
-        iterations=iterations,
-        warmup=warmup,
-        seed=complete.job.seed if seed is None else seed,
-        folder=plan.parent,
-        saving=saving,
-        cluster=running.replanning(cluster, facts, saving),
-        simulate_nodes=simulate_nodes,
-        stopping=stopping,
-        log_to=log_to,
-    )
+    forecast = _forecast(complete, facts, plan)
+    where = adapting.Where(cluster is not None, simulate_nodes)
+    adapts = adapting.adapter_of(adapt, facts, profile, out, where, goes_on=start is not None)
+    with adapts as adapter:
+        run = running.run_plan(
+            located,
+            out,
+            iterations=iterations,
+            warmup=warmup,
+            seed=complete.job.seed if seed is None else seed,
+            folder=plan.parent,
+            saving=saving,
+            cluster=running.replanning(cluster, facts, saving),
+            simulate_nodes=simulate_nodes,
+            stopping=stopping,
+            log_to=log_to,
+            adapter=adapter,
+        )
     comparison = running.compare_run(out, forecast, run, facts)
     running.print_run(out, run, comparison, as_json=as_json)
+
+
+def _check_start(warmup: int, iterations: int, adapt: str | None) -> None:
+    """Refuse options that contradict themselves, and say what to install where execution lacks it.
+
+    Raises:
+        UserError: Names the option, or what is missing.
+    """
+    from rlplan_cli import adapting, running
+
+    running.check_warmup(warmup, iterations)
+    adapting.check_word(adapt)
+    running.require_execution()
+
+
+def _forecast(plan: Plan, facts: Facts, file: Path) -> Forecast:
+    """Return the forecast of a plan that keeps its job's limits.
+
+    Raises:
+        UserError: It is not played, or breaks a limit.
+    """
+    from rlplan.planner.requests.specs import check_limits
+    from rlplan.simulator.simulate import check_played, simulate
+
+    check_played(plan, str(file))
+    forecast = simulate(plan, facts)
+    check_limits(plan, forecast, str(file))
+    return forecast
 
 
 def _check_places(

@@ -1,0 +1,308 @@
+"""Decide, iteration by iteration, whether a run moves to another plan; judge each move, and write both down.
+
+A search beside the run says what another plan gains, as an interval. The run moves where the low end times the iterations that are
+left is more than a move costs. What came of it is measured: the iterations behind the move, beside those before it at the same
+lengths, by the ratio of the old plan's forecasts at both.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from rlplan.errors import UserError
+from rlplan.plan import Plan
+from rlplan.planner.adapting.layouts import most_staleness, plan_changes, same_layout
+from rlplan.planner.adapting.proposing import Proposal, Proposals, Request
+from rlplan.planner.adapting.window import Range, Window
+from rlplan.planner.answers.best_plans import SEARCH_SECONDS
+from rlplan.planner.measured.gains import answer_of
+from rlplan.planner.measured.ledger import write_line
+from rlplan.planner.measured.measured_lengths import at_run_lengths
+from rlplan.profiles.facts import Facts
+from rlplan.results.adapting import AS_IT_IS, Adaptation, DoneIteration
+from rlplan.results.advice import AdviceLine, Decision, Departure, Outcome
+from rlplan.results.measurement import MeasuredRun
+from rlplan.simulator.simulate import simulate
+from rlplan.units import show_seconds
+
+LEDGER_FILE: Final = "adapting.jsonl"
+# What the ledger says of logs and frameworks, where advice on other runs names theirs.
+LOG, FRAMEWORK = "metrics.jsonl", "rlplan"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptOptions:
+    """Say how a run adapts; the numbers are those of `rlplan advise`.
+
+    Attributes:
+        dry_run: Whether it only says what it would do.
+        window: Newest iterations that medians are over, at most.
+        warmup: First iterations of a plan that are left out.
+        every: Iterations between two searches, at least.
+        search_seconds: When a search stops with the best plan so far.
+    """
+
+    dry_run: bool = False
+    window: int = 20
+    warmup: int = 1
+    every: int = 10
+    search_seconds: float = SEARCH_SECONDS
+
+
+class Searching(Protocol):
+    """Search beside a run: one request at a time."""
+
+    def ask(self, request: Request) -> None:
+        """Begin a search."""
+
+    def answer(self) -> Proposals | None:
+        """Return what was found, once; None as long as there is nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Hold a move that was decided: what was measured before it, and what it is to bring."""
+
+    decision: Decision
+    before: MeasuredRun
+    found: Proposals
+    plan: Plan
+    is_back: bool = False
+
+
+class MoveAdapter:
+    """Decide on a run's moves.
+
+    Args:
+        facts: What operations take.
+        ledger: File of decisions and outcomes.
+        searching: Searches beside the run.
+        refuses: Returns why the executor does not carry a plan out; empty where it does.
+        words: Returns a line of the ledger for people.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        ledger: Path,
+        options: AdaptOptions,
+        searching: Searching,
+        refuses: Callable[[Plan], str],
+        words: Callable[[AdviceLine], str],
+    ) -> None:
+        self._facts, self._ledger, self._options = facts, ledger, options
+        self._searching, self._refuses, self._words = searching, refuses, words
+        self._window = Window(options.window, options.warmup)
+        self._ranges: dict[str, Range] | None = None
+        self._departures: tuple[Departure, ...] = ()  # of the search that was asked for last
+        self._staleness: float | None = None
+        self._barred: list[Plan] = []
+        self._decided: Move | None = None  # and not judged yet
+        self._is_asked = False
+        self._asked_after = 0
+        self._begun_seconds, self._has_moved = 0.0, False
+        self._checkpoint_seconds: float | None = None
+        self._said: list[str] = []
+
+    def begun(self, plan: Plan, done: int, seconds: float) -> None:
+        """Take note that iterations begin by a plan, which took so long to come."""
+        if self._staleness is None:
+            self._staleness = most_staleness(plan)
+        self._window.clear()
+        self._begun_seconds, self._asked_after = seconds, done
+        self._ranges = None
+        moved = self._decided
+        self._has_moved = moved is not None and same_layout(plan, moved.plan)
+        if moved is not None and (not self._has_moved or moved.is_back):
+            self._decided = None  # it was not made, or nothing is to be judged of it
+
+    def after(self, iteration: DoneIteration) -> Adaptation:
+        """Return what the run does after an iteration."""
+        self._said = []
+        self._window.note(iteration)
+        if iteration.checkpoint_seconds is not None:
+            self._checkpoint_seconds = iteration.checkpoint_seconds
+        found = self._searching.answer() if self._is_asked else None
+        if found is not None:
+            self._is_asked = False
+        answer = AS_IT_IS
+        if self._window.is_enough:
+            if self._decided is not None:
+                answer = self._judge(self._decided, iteration)
+            elif found is not None and found.request.measured.plan == iteration.plan:
+                answer = self._decide(found, iteration)
+            if answer.plan is None:
+                self._ask(iteration)
+        return replace(answer, said=tuple(self._said))
+
+    @property
+    def move_seconds(self) -> float:
+        """Return what a move is taken to cost: as long as the one before took or, before the first, as the run's own start.
+
+        With the last checkpoint where there was none in it, and what the first iteration took longer than others.
+        """
+        seconds = self._begun_seconds + self._window.first_took_longer_seconds
+        return seconds if self._has_moved else seconds + (self._checkpoint_seconds or 0.0)
+
+    def _ask(self, iteration: DoneIteration) -> None:
+        """Let a search begin where none has by this plan, or what it was for has left its range."""
+        first, done = self._ranges is None, iteration.span.iteration + 1
+        if self._is_asked or (not first and done - self._asked_after < self._options.every):
+            return
+        if self._ranges is not None and not self._window.has_left(self._ranges):
+            return
+        self._departures = self._window.departures(self._ranges or {})
+        self._ranges, self._asked_after = self._window.ranges(), done
+        if first and self._has_moved:
+            return  # behind a move that was just judged
+        if self._window.step_seconds * iteration.left <= self.move_seconds:
+            return  # not even iterations of no length would repay one
+        assert self._staleness is not None
+        self._is_asked = True
+        self._searching.ask(
+            Request(
+                measured=self._window.measured(),
+                step_seconds=self._window.step_seconds,
+                staleness=self._staleness,
+                barred=tuple(self._barred),
+                search_seconds=self._options.search_seconds,
+            )
+        )
+
+    def _decide(self, found: Proposals, iteration: DoneIteration) -> Adaptation:
+        """Return whether the run moves to what a search found, and write it down."""
+        best, notes = self._best(found)
+        if found.forecast_seconds is None:
+            self._said += notes
+            return AS_IT_IS
+        step, left, cost = iteration.span.iteration, iteration.left, self.move_seconds
+        gain = None if best is None else best.gain
+        answer, deadline = answer_of(gain, cost, step, left)
+        request = found.request
+        moves = answer == "change" and not self._options.dry_run
+        decision = Decision(
+            step=step,
+            time_seconds=iteration.span.end_seconds,
+            log=LOG,
+            framework=FRAMEWORK,
+            steps=len(request.measured.trace.iterations),
+            response_tokens=request.measured.mean_response_tokens,
+            measured_seconds=request.step_seconds,
+            forecast_seconds=found.forecast_seconds,
+            answer=answer,
+            changes=() if best is None else plan_changes(iteration.plan, best.plan),
+            changed_seconds=None if best is None else best.seconds,
+            gain=gain,
+            steps_left=left,
+            restart_seconds=cost,
+            deadline_step=deadline,
+            departures=self._departures,
+            notes=(
+                *notes,
+                self._cost_words(),
+                *(("dry run: nothing is moved",) if answer == "change" and not moves else ()),
+            ),
+        )
+        self._write(decision)
+        if not moves or best is None or gain is None:
+            return AS_IT_IS
+        self._decided = Move(
+            decision=decision, before=request.measured, found=found, plan=best.plan
+        )
+        low, high = show_seconds(gain.p10_seconds), show_seconds(gain.p90_seconds)
+        return Adaptation(
+            plan=best.plan, reason=f"an iteration is forecast to be {low} to {high} shorter"
+        )
+
+    def _best(self, found: Proposals) -> tuple[Proposal | None, list[str]]:
+        """Return the first plan that the executor carries out, and what is said of the others."""
+        notes = list(found.notes)
+        for each in found.plans:
+            why = self._refuses(each.plan)
+            if not why:
+                return each, notes
+            notes.append(f"not carried out here: {why}")
+        return None, notes
+
+    def _cost_words(self) -> str:
+        if self._has_moved:
+            return "a move is taken to cost what the last one took"
+        checkpoint = (
+            "a checkpoint's seconds are not known yet, and not counted"
+            if self._checkpoint_seconds is None
+            else "with the last checkpoint"
+        )
+        return f"a move is taken to cost what this run's own start took, {checkpoint}"
+
+    def _judge(self, move: Move, iteration: DoneIteration) -> Adaptation:
+        """Return whether the run takes a move back, and write down what came of it."""
+        self._decided = None
+        after, gain = self._window.measured(), move.decision.gain
+        assert gain is not None, "a move has a gain"
+        try:
+            ratio = self._lengths_ratio(move, after)
+        except UserError as error:  # then they are judged as they were measured
+            ratio = 1.0
+            self._said.append(f"forecasts at the lengths before and after failed: {error}")
+        expected = move.decision.measured_seconds * ratio
+        now, left, cost = self._window.step_seconds, iteration.left, self.move_seconds
+        gained, notes = expected - now, []
+        if ratio != 1.0:
+            notes.append(
+                f"{show_seconds(move.decision.measured_seconds)} was measured before, times {ratio:.3f} for the lengths since"
+            )
+        goes_back = gained < gain.p10_seconds and -gained * left > cost
+        if gained < gain.p10_seconds:
+            notes.append(self._short_words(gained, left, cost, goes_back=goes_back))
+        outcome = Outcome(
+            step=iteration.span.iteration,
+            time_seconds=iteration.span.end_seconds,
+            decision_step=move.decision.step,
+            steps=len(after.trace.iterations),
+            before_seconds=expected,
+            after_seconds=now,
+            gain=gain,
+            response_tokens=(
+                move.before.mean_response_tokens,
+                after.mean_response_tokens,
+            ),
+            restart_seconds=cost,
+            notes=tuple(notes),
+        )
+        self._write(outcome)
+        if not goes_back:
+            return AS_IT_IS
+        self._barred.append(move.plan)
+        back = replace(move, plan=move.before.plan, is_back=True)
+        self._decided = back
+        return Adaptation(plan=back.plan, reason=notes[-1])
+
+    def _lengths_ratio(self, move: Move, after: MeasuredRun) -> float:
+        """Return how many times as long iterations of the plan before would be forecast at the lengths since."""
+        facts, before = self._facts.with_calibration(move.found.site), move.before
+        at_both = (
+            simulate(at_run_lengths(before.plan, replace(run, plan=before.plan)), facts)
+            for run in (before, after)
+        )
+        first, second = (each.iteration_seconds for each in at_both)
+        return second / first
+
+    @staticmethod
+    def _short_words(gained: float, left: int, cost: float, *, goes_back: bool) -> str:
+        """Return what is said of a move that brought less than its low end."""
+        if goes_back:
+            return (
+                f"taken back: iterations are {show_seconds(-gained)} longer than by the plan before, which over {left} that are "
+                f"left is more than {show_seconds(cost)} for the way back"
+            )
+        if gained > 0:
+            return f"less than its low end, and kept: iterations are {show_seconds(gained)} shorter than by the plan before"
+        return (
+            f"less than its low end, and kept: the way back takes {show_seconds(cost)}, more than {left} iterations that are "
+            f"{show_seconds(-gained)} longer"
+        )
+
+    def _write(self, line: AdviceLine) -> None:
+        write_line(self._ledger, line)
+        self._said.append(self._words(line))

@@ -1,0 +1,105 @@
+"""A search beside a run: in a process of its own that yields to the run's workers."""
+
+import os
+import signal
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final, Self
+
+from rlplan.planner.adapting.proposing import Proposals, Request, proposals
+from rlplan.profiles.facts import Facts, load_facts
+
+# By so much `nice` lowers a command's priority where nobody says by how much (POSIX.1-2017, utility `nice`).
+NICENESS: Final = 10
+
+
+class Background:
+    """Search in a process of its own, one request at a time; a context manager that ends it.
+
+    It is to be entered before a run starts its Ray, which waits at its end for the processes that were started after it.
+
+    Args:
+        profile: Measured costs on which forecasts rest; None: data sheets.
+    """
+
+    def __init__(self, profile: Path | None = None) -> None:
+        context = get_context("spawn")
+        self._here, there = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(there, profile), name="rlplan-search", daemon=True
+        )
+        self._process.start()
+        there.close()
+        self._asked: Request | None = None
+
+    def ask(self, request: Request) -> None:
+        """Begin a search."""
+        self._asked = request
+        with suppress(OSError):  # it has ended: the answer says so
+            self._here.send(request)
+
+    def answer(self) -> Proposals | None:
+        """Return what was found, once; None as long as there is nothing."""
+        if self._asked is None:
+            return None
+        try:
+            if not self._here.poll():
+                return None
+            found: Proposals = self._here.recv()
+        except (OSError, EOFError):
+            found = Proposals(request=self._asked, notes=("the process that searches has ended",))
+        self._asked = None
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.join()
+        self._here.close()
+
+
+class AtOnce:
+    """Search while the run waits.
+
+    Args:
+        facts: What operations take.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._found: Proposals | None = None
+
+    def ask(self, request: Request) -> None:
+        """Search now."""
+        self._found = proposals(request, self._facts)
+
+    def answer(self) -> Proposals | None:
+        """Return what was found, once."""
+        found, self._found = self._found, None
+        return found
+
+
+def _serve(there: Connection, profile: Path | None) -> None:
+    """Answer requests until nobody asks any more."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C goes to the whole group; the run ends this one
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.nice(NICENESS)
+    facts: Facts | None = None
+    while True:
+        try:
+            request = there.recv()
+        except (OSError, EOFError):
+            return
+        try:
+            facts = facts or load_facts(request.measured.plan.job, profile)
+            found = proposals(request, facts)
+        except Exception as error:  # noqa: BLE001 -- a run does not end for what a search beside it does
+            found = Proposals(request=request, notes=(f"the search failed: {error!r}",))
+        with suppress(OSError):  # who asked has ended: so does this, at the next look
+            there.send(found)

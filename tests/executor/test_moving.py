@@ -1,0 +1,317 @@
+"""A run that goes on with another plan after an iteration: as one that was resumed under it, whatever is killed on the way."""
+
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from rlplan.errors import UserError
+from rlplan.executor.control.checkpoints import CheckpointFolder, find_checkpoint
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.control.run import Run, Saving
+from rlplan.executor.execute import execute
+from rlplan.files.decoding import read_yaml
+from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_yaml
+from rlplan.plan import Plan
+from rlplan.planner.adapting.adapter import LEDGER_FILE, MoveAdapter
+from rlplan.planner.adapting.layouts import in_layout_of, same_layout
+from rlplan.planner.adapting.proposing import Proposal, Proposals
+from rlplan.planner.measured.ledger import read_ledger
+from rlplan.results.adapting import AS_IT_IS, Adaptation
+from rlplan.results.advice import Gain
+from rlplan_cli.main import run as run_cli
+from tests.cases import first
+from tests.executor.plans import make_job, make_plan
+from tests.executor.test_checkpoints import assert_same, stored_weights
+from tests.house.tree import ROOT
+
+ROLES = ("actor", "reference")
+SEED, ITERATIONS = 1, 3
+# What metrics have of time alone.
+TIMES = ("seconds", "tokens_per_second")
+
+
+def grpo():
+    job = make_job("grpo", samples_per_prompt=2, prompts=4)
+    return replace(job, specs=replace(job.specs, staleness=1))
+
+
+def together(devices, **sizes):
+    return make_plan(grpo(), {"p0": (devices, ROLES)}, micro_batch=2, **sizes)
+
+
+def apart(mode):
+    pools = {"p0": (1, ROLES), "generator": (1, ("actor",))}
+    plan = make_plan(grpo(), pools, transition="two-copies", micro_batch=2)
+    return replace(plan, mode=mode, staleness=int(mode == "one-step-off"))
+
+
+WAYS = {
+    "a device, then two sharded": (together(1), together(2, zero=3)),
+    "together, then a batch ahead": (together(2), apart("one-step-off")),
+    "a batch ahead, then together": (apart("one-step-off"), together(2, tp=2)),
+    "together, then streamed": (together(1), apart("streaming")),
+    "streamed, then together": (apart("streaming"), together(2, pp=2)),
+}
+
+
+@dataclass
+class Forced:
+    """Move after iterations that are given, to the plans that are."""
+
+    moves: dict
+    begun_plans: list = field(default_factory=list)
+    iterations: list = field(default_factory=list)
+
+    def begun(self, plan, done, seconds):
+        assert seconds > 0
+        self.begun_plans.append((done, plan))
+
+    def after(self, iteration):
+        self.iterations.append(iteration)
+        plan = self.moves.get(iteration.span.iteration + 1)
+        if plan is None:
+            return AS_IT_IS
+        return Adaptation(plan=plan, reason="it was said", said=("moves",))
+
+
+def carried_out(plan, out, iterations=ITERATIONS, *, adapter=None, resume=None, progress=None):
+    return execute(
+        plan,
+        out,
+        iterations=iterations,
+        seed=SEED,
+        warmup=0,
+        saving=Saving(every=1, resume=resume),
+        adapter=adapter,
+        progress=progress,
+    )
+
+
+def learnt(out):
+    """Return what iterations learnt, by number, without what they took."""
+    return [
+        {
+            name: value
+            for name, value in row.items()
+            if name not in TIMES and "seconds" not in name and not name.startswith("timing_s")
+        }
+        for row in read_metrics(out)
+    ]
+
+
+def ends_alike(out, other):
+    found, expected = find_checkpoint(out), find_checkpoint(other)
+    assert found.state == expected.state
+    assert_same(stored_weights(found), stored_weights(expected))
+    assert learnt(out) == learnt(other)
+    assert [row["iteration"] for row in read_metrics(out)] == list(range(ITERATIONS))
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("way", first(1, WAYS))
+def test_a_run_that_moves_ends_bit_for_bit_as_one_that_is_resumed_under_the_other_plan(
+    shared_workers, ray_slots, tmp_path, way
+):
+    before, after = WAYS[way]
+    told = []
+    adapter = Forced({1: after})
+    run = carried_out(
+        before, tmp_path / "moved", adapter=adapter, progress=lambda *said: told.append(said[-1])
+    )
+    carried_out(before, tmp_path / "stopped", 1)
+    carried_out(after, tmp_path / "stopped", resume=tmp_path / "stopped")
+    ends_alike(tmp_path / "moved", tmp_path / "stopped")
+    assert [done for done, _ in adapter.begun_plans] == [0, 1]
+    assert [each.left for each in adapter.iterations] == [2, 1]
+    assert adapter.iterations[1].checkpoint_seconds > 0
+    (moved,) = run.replanned
+    assert (moved.iteration, moved.reason) == (1, "it was said")
+    assert read_yaml(Plan, tmp_path / "moved" / "plan.yaml") == run.plan == after
+    assert read_yaml(Plan, tmp_path / "moved" / moved.before) == before
+    assert [each.iteration for each in run.trace.iterations] == [1, 2]
+    assert "moves" in told
+    assert any("goes on with another plan" in words for words in told)
+
+
+class KilledError(Exception):
+    """Stand for a signal that ends the process."""
+
+
+def killed_at(point, patch):
+    """Let a run end at a point of the move that it has decided on."""
+
+    def kill(*_, **__):
+        raise KilledError
+
+    if point == "before the checkpoint":
+        patch.setattr(CheckpointFolder, "save", kill)
+    elif point == "within the checkpoint":
+        patch.setattr("rlplan.executor.control.checkpoints.write_json", kill)
+    elif point == "before the plan is named":
+        patch.setattr(Run, "_take_plan", kill)
+    elif point == "while the plan is named":
+        patch.setattr("rlplan.executor.control.run.write_plan", kill)
+    else:
+        patch.setattr(Run, "_carry_out_plan", kill)
+
+
+# By point, how many iterations are left done, and whether the other plan is named. Where neither it is nor an iteration is
+# left to do again, the run goes on by the plan before.
+POINTS = {
+    "before the plan is named": (2, False),
+    "after the plan is named": (2, True),
+    "before the checkpoint": (1, False),
+    "within the checkpoint": (1, False),
+    "while the plan is named": (2, False),
+}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shared_workers, ray_slots, tmp_path_factory):
+    """Run three iterations in which nothing happens: by whether the run moved after the second."""
+    before, after = WAYS["a device, then two sharded"]
+    found = {}
+    for moves in (True, False):
+        found[moves] = tmp_path_factory.mktemp("undisturbed")
+        carried_out(before, found[moves], adapter=Forced({2: after} if moves else {}))
+    return found
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("point", first(2, POINTS))
+def test_a_run_that_is_killed_in_a_move_resumes_by_the_plan_that_is_named(
+    undisturbed, tmp_path, monkeypatch, point
+):
+    before, after = WAYS["a device, then two sharded"]
+    done, is_named = POINTS[point]
+    out = tmp_path / "out"
+    carried_out(before, out, 1)
+    adapter = KilledAfter({2: after}, lambda: killed_at(point, monkeypatch))
+    with pytest.raises((KilledError, UserError)):
+        carried_out(before, out, adapter=adapter, resume=out)
+    monkeypatch.undo()
+    assert find_checkpoint(out).state.iteration == done
+    named = read_yaml(Plan, out / "plan.yaml")
+    assert named == (after if is_named else before)
+    carried_out(named, out, adapter=Forced({} if is_named else {2: after}), resume=out)
+    ends_alike(out, undisturbed[is_named or done < 2])
+
+
+class KilledAfter(Forced):
+    """Prepare the end of the process when the move is decided."""
+
+    def __init__(self, moves, prepare):
+        super().__init__(moves)
+        self._prepare = prepare
+
+    def after(self, iteration):
+        answer = super().after(iteration)
+        if answer.plan is not None:
+            self._prepare()
+        return answer
+
+
+class Proposing:
+    """Propose a plan at the first request, as one that gains much."""
+
+    def __init__(self, plan):
+        self._plan, self._found = plan, None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def ask(self, request):
+        gain = Gain(p10_seconds=1e3, p50_seconds=1e3, p90_seconds=1e3)
+        plan = in_layout_of(request.measured.plan, self._plan)
+        plans = (Proposal(plan=plan, seconds=0.01, gain=gain),)
+        self._found = Proposals(request=request, forecast_seconds=1.0, plans=plans)
+
+    def answer(self):
+        found, self._found = self._found, None
+        return found
+
+
+def written(plan):
+    """Return a plan whose rule has a price and whose tasks name engines, as a forecast wants it."""
+    rewards = replace(plan.job.rewards, function_seconds_per_sample=1e-4)
+    engines = {"actor.generate": "torch-static", "rule.compute_reward": "python"}
+    tasks = {
+        name: replace(layout, engine=engines.get(name, "torch-tp-dp"))
+        for name, layout in plan.tasks.items()
+    }
+    return replace(plan, job=replace(plan.job, rewards=rewards), tasks=FrozenDict(tasks))
+
+
+@pytest.mark.ray
+def test_execute_with_adapt_moves_writes_its_ledger_and_resumes_by_the_last_plan(
+    shared_workers, ray_slots, tmp_path, monkeypatch, capsys
+):
+    before, after = map(written, (together(1), together(2)))
+    write_yaml(tmp_path / "plan.yaml", before)
+    where = "rlplan.planner.adapting.background.Background"
+    monkeypatch.setattr(where, lambda _: Proposing(after))
+    # The first move costs nothing, the way back everything.
+    cost = property(lambda adapter: 1e9 if adapter._has_moved else 0.0)
+    monkeypatch.setattr(MoveAdapter, "move_seconds", cost)
+    out = tmp_path / "run"
+    command = ["execute", str(tmp_path / "plan.yaml"), "--out", str(out), "--warmup", "0"]
+    command += ["--adapt", "--iterations"]
+    assert run_cli([*command, "10"]) == 0
+    assert "from iteration 5 on with another plan, which is compared" in capsys.readouterr().err
+    decision, outcome = read_ledger(out / LEDGER_FILE)
+    assert (decision.answer, decision.step, decision.framework) == ("change", 4, "rlplan")
+    assert {each.key for each in decision.changes} >= {"tasks.actor.update.dp", "pools.p0"}
+    assert (outcome.decision_step, outcome.step) == (4, 8)
+    assert [row["iteration"] for row in read_metrics(out)] == list(range(10))
+    # The checkpoint of the move: five iterations are done.
+    monkeypatch.setattr(where, lambda _: Proposing(before))
+    assert run_cli([*command, "7", "--resume", str(out)]) == 0
+    assert "goes on with the plan last in force" in capsys.readouterr().err
+    assert same_layout(read_yaml(Plan, out / "plan.yaml"), after)
+    assert [row["iteration"] for row in read_metrics(out)] == list(range(7))
+    assert len(read_ledger(out / LEDGER_FILE)) == 2
+
+
+KILLER = """
+import os, signal, sys
+from pathlib import Path
+from tests.executor.test_moving import WAYS, KilledAfter, carried_out, killed_at
+from tests.executor import test_moving
+import pytest
+
+
+class KilledError(Exception):
+    def __init__(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+test_moving.KilledError = KilledError
+before, after = WAYS["a device, then two sharded"]
+out, point = Path(sys.argv[1]), sys.argv[2]
+adapter = KilledAfter({2: after}, lambda: killed_at(point, pytest.MonkeyPatch()))
+carried_out(before, out, adapter=adapter)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_that_is_killed_in_a_move_resumes(undisturbed, tmp_path, point):
+    out, after = tmp_path / "out", WAYS["a device, then two sharded"][1]
+    found = subprocess.run(
+        [sys.executable, "-c", KILLER, str(out), point], cwd=ROOT, capture_output=True, check=False
+    )
+    assert found.returncode == -9, found.stderr[-2000:]
+    named = read_yaml(Plan, out / "plan.yaml")
+    assert (named == after) == POINTS[point][1]
+    rest = Forced({} if named == after else {2: after})
+    carried_out(named, out, adapter=rest, resume=out)
+    done, is_named = POINTS[point]
+    ends_alike(out, undisturbed[is_named or done < 2])
