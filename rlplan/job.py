@@ -100,6 +100,8 @@ class NodeGroup:
             sheet says, in equal parts: the largest number of whole nodes in it that divides the group.
         inter_node_gbps: Network of one node, all its cards together, one direction; None takes the
             device sheet's node, by its share of GPUs where this node has another number of them.
+        network: Kind of that network where exchanges over it have a sheet of their own (`efa`); None is any other, of
+            which the device's constants are. Nodes with one device have one kind.
         cpu_cores: Host cores of one node, for reward functions and environments; None as above.
         host_memory_bytes: Memory of one node's host; None as above.
         usd_per_gpu_hour: Price of one GPU, its share of the node included; None takes the device
@@ -114,6 +116,7 @@ class NodeGroup:
     intra_node: str | None = None
     nvlink_domain_gpus: AtLeastOne | None = None
     inter_node_gbps: Positive | None = None
+    network: str | None = None
     cpu_cores: AtLeastOne | None = None
     host_memory_bytes: AtLeastOne | None = None
     usd_per_gpu_hour: NonNegative | None = None

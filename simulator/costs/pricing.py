@@ -58,6 +58,9 @@ BACKWARD_SCORE_SHARE = 11 / 9
 # (megatron/fused_kernels, get_batch_per_block): it takes whole blocks only.
 SOFTMAX_MATRICES = 4
 
+# Of what goes beside an exchange of rows: next to nothing.
+MESSAGE_BYTES = 1
+
 # Relative spread of exchanges by a dispatcher's own kernels: calls of HybridEP take 1.2 to 1.4 times their kernels.
 DISPATCH_SPREAD = 0.2
 
@@ -171,6 +174,7 @@ class Setting:
         dispatcher: How tokens reach experts on other ranks (`rlplan/dispatchers/`).
         hidden_exchange: Share of that which hides behind computing, as far as there is any.
         graphs: What of a step is captured in CUDA graphs (`rlplan.job.Captured`).
+        exchange_messages: Messages of a few bytes beside each exchange of rows for experts (see `EngineSheet`).
         router_share: Share of the launches of a layer's experts which a graph of what stands before them saves.
         fuses_casts: Whether experts' inputs are quantised by the kernels before them.
     """
@@ -195,6 +199,7 @@ class Setting:
     dispatcher: str = DEFAULT_DISPATCHER
     hidden_exchange: float = 0.0
     graphs: tuple[Captured, ...] = ()
+    exchange_messages: float = 0.0
     router_share: float = 0.0
     fuses_casts: bool = False
 
@@ -224,7 +229,12 @@ class Setting:
             per_node = self.site.ranks_per_node(ranks, stride)
         network = self.site.inter_node_bytes_per_second * self.kernels.network_rate
         return self.device.collective(
-            kind, num_bytes, ranks, ranks_per_node=per_node, inter_node_bytes_per_second=network
+            kind,
+            num_bytes,
+            ranks,
+            ranks_per_node=per_node,
+            inter_node_bytes_per_second=network,
+            network=self.site.network,
         )
 
     def send(self, num_bytes: float) -> Estimate:
@@ -326,7 +336,7 @@ def setting_on(
         precision = WIDE[precision]  # its rates are those of products in fp8 already
     return Setting(
         device=device,
-        site=Site(site.device, gpus, per_node, site.inter_node_bytes_per_second),
+        site=replace(site, gpus=gpus),
         precision=precision,
         shard=shard_of(layout, precision, engine),
         pp=layout.pp,
@@ -342,6 +352,7 @@ def setting_on(
         casts=precision in SCALE_BYTES and engine.role == "train",
         cache_value_bytes=cache_value_bytes,
         dispatcher=engine.dispatcher,
+        exchange_messages=engine.exchange_messages,
         router_share=engine.router_launch_share,
         fuses_casts=engine.fuses_expert_casts,
     )
@@ -608,9 +619,12 @@ def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
             kind, num_bytes = "all_gather", row_bytes / operator.uneven * ranks
     seconds = setting.collective(kind, num_bytes, ranks, per_node=per_node)
     rate = setting.kernels.link_rate
-    if rate == 1 or per_node < ranks:
-        return seconds
-    return seconds * (1 / rate)
+    if rate != 1 and per_node >= ranks:
+        seconds = seconds * (1 / rate)
+    if operator.group == "ep" and kind == "all_to_all" and setting.exchange_messages:
+        message = setting.collective(kind, MESSAGE_BYTES, ranks, per_node=per_node)
+        seconds = seconds + message * setting.exchange_messages
+    return seconds
 
 
 def _copied(setting: Setting, dispatcher: Dispatcher, row_bytes: float, reach: Reach) -> Estimate:

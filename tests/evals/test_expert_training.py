@@ -80,6 +80,8 @@ def test_an_nvlink_domain_holds_the_most_nodes_that_divide_a_run():
 
 def test_a_run_that_names_its_dispatcher_is_taken_by_its_word():
     plain = run(EFA["aws_qwen3-30b-a3b_ep16_mb4_off"])
+    assert plain.network == "efa"
+    assert plain.recompute == "full", "its script leaves it to the recipe"
     assert (plain.options.dispatcher, plain.options.overlaps_exchange) == ("all-to-all", False)
     beside = run(OVERLAP["mb_overlap_hybridep_on"])
     assert (beside.options.dispatcher, beside.options.overlaps_exchange) == ("hybridep", True)
