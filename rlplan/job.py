@@ -400,6 +400,9 @@ class TrainerOptions:
         dispatcher: How tokens reach experts on other ranks and come back (`rlplan/dispatchers/`); None takes the
             engine's usual way.
         overlaps_exchange: Whether that runs beside the computing of another micro-batch.
+        overlaps_products: Whether ranks that share a product exchange its tensors in parts beside it (`tp_comm_overlap`
+            of Transformer Engine), where each has a part of the sequence.
+        overlaps_sends: Whether stages hand activations on beside computing, where they have several chunks of layers.
         popularity_spread: Standard deviation of how often experts of a layer are chosen, over its mean; 0 where they
             are balanced by force. None takes that of published traces.
         graphs: What of a step is captured in CUDA graphs, so that the host does not launch it kernel by kernel.
@@ -415,6 +418,8 @@ class TrainerOptions:
     experts: ExpertOrder = "grouped"
     dispatcher: DispatcherName | None = None
     overlaps_exchange: bool = False
+    overlaps_products: bool = False
+    overlaps_sends: bool = False
     popularity_spread: NonNegative | None = None
     graphs: tuple[Captured, ...] = ()
 

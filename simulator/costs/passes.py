@@ -418,6 +418,10 @@ def pipeline_parts(table: PlacedTasks, batches: MicroBatches) -> Parts:
     compute = batches.summed(lambda slots: slots.compute)
     collectives = batches.summed(lambda slots: slots.collectives.summed())
     each, once = send_counts(columns.pp, chunks, 2 if table.any.trains else 1)
+    if table.any.trains and table.any.options.overlaps_sends:
+        each = np.where(
+            chunks > 1, 0, each
+        )  # but while it fills and drains a stage has others to compute
     parts = {
         "forward": compute[0],
         "backward": compute[1],

@@ -174,6 +174,7 @@ class Setting:
         dispatcher: How tokens reach experts on other ranks (`rlplan/dispatchers/`).
         hidden_exchange: Share of that which hides behind computing, as far as there is any.
         graphs: What of a step is captured in CUDA graphs (`rlplan.job.Captured`).
+        overlaps_products: Whether tensor-parallel ranks exchange in parts beside the products of these tensors.
         exchange_messages: Messages of a few bytes beside each exchange of rows for experts (see `EngineSheet`).
         router_share: Share of the launches of a layer's experts which a graph of what stands before them saves.
         fuses_casts: Whether experts' inputs are quantised by the kernels before them.
@@ -199,6 +200,7 @@ class Setting:
     dispatcher: str = DEFAULT_DISPATCHER
     hidden_exchange: float = 0.0
     graphs: tuple[Captured, ...] = ()
+    overlaps_products: bool = False
     exchange_messages: float = 0.0
     router_share: float = 0.0
     fuses_casts: bool = False
@@ -309,6 +311,7 @@ def _as_trained(setting: Setting, placed: PlacedTask) -> Setting:
         shard=replace(setting.shard, popularity_spread=options.popularity_spread),
         dispatcher=options.dispatcher or engine.dispatcher,
         hidden_exchange=(hidden or 0.0) if options.overlaps_exchange and placed.trains else 0.0,
+        overlaps_products=options.overlaps_products and placed.trains,
         graphs=options.graphs if placed.trains else (),
     )
 
@@ -527,12 +530,25 @@ def _exposed_exchanges(setting: Setting, operators: Operators, compute: Estimate
     shared = [each for each in operators if isinstance(each, Collective)]
     exchanges = [exchange_seconds(setting, each) for each in shared]
     exchanged = total(exchanges)
-    if not setting.hidden_exchange or not exchanged.seconds:
+    if not exchanged.seconds or not (setting.hidden_exchange or setting.overlaps_products):
         return exchanged
     pairs = zip(shared, exchanges, strict=True)
-    of_experts = sum(exchange.seconds for each, exchange in pairs if each.group == "ep")
-    hidden = min(setting.hidden_exchange * of_experts, compute.seconds)
-    return exchanged * (1 - hidden / exchanged.seconds)
+    hidden = sum(exchange.seconds * _hidden_share(setting, each) for each, exchange in pairs)
+    return exchanged * (1 - min(hidden, compute.seconds) / exchanged.seconds)
+
+
+def _hidden_share(setting: Setting, operator: Collective) -> float:
+    """Return the share of a layer's exchange which hides behind computing.
+
+    Beside products of shared tensors it goes in as many parts as there are ranks. Of a gather each part arrives while
+    the product of the one before it runs, the first lies there; of a sum the last part is left when products end (Wang
+    et al. 2023, "Overlap Communication with Dependent Computation via Decomposition", section 4).
+    """
+    if operator.group == "ep":
+        return setting.hidden_exchange
+    if operator.group != "tp" or not setting.overlaps_products:
+        return 0.0
+    return {"all_gather": 1.0, "reduce_scatter": 1 - 1 / setting.shard.tp}.get(operator.kind, 0.0)
 
 
 def operator_seconds(setting: Setting, operator: Operator) -> Estimate:

@@ -4,6 +4,8 @@ import csv
 from dataclasses import replace
 from statistics import median
 
+import pytest
+
 from rlplan.evals.reading import HELD
 from rlplan.evals.settings.pretraining import iteration_parts
 from rlplan.evals.settings.training_recipes import options_of, recipe_of, recipes, recompute_of
@@ -65,6 +67,20 @@ def test_containers_of_2026_differ_by_graphs_overlap_and_fused_kernels():
     assert (old.engine, new.engine) == ("megatron-core-2026", "megatron-core-2026-fused")
     assert (old.options.graphs, new.options.graphs) == (("router",), ("iteration",))
     assert (old.options.overlaps_exchange, new.options.overlaps_exchange) == (False, True)
+
+
+def test_dense_recipes_exchange_beside_products_and_send_beside_computing():
+    dense, narrow = (run(BRIDGE["mb26.02.01_h100-80gb-sxm_FP8_llama-3-70b_64"]), run(OLD))
+    assert (dense.options.overlaps_products, dense.options.overlaps_sends) == (True, True)
+    assert (narrow.options.overlaps_products, narrow.options.overlaps_sends) == (False, True)
+    plain = replace(
+        dense, options=replace(dense.options, overlaps_products=False, overlaps_sends=False)
+    )
+    hidden, whole = (iteration_parts(each) for each in (dense, plain))
+    exchanged, sent = "tensor-parallel collectives", "pipeline sends"
+    assert hidden[exchanged].seconds == pytest.approx(whole[exchanged].seconds / 8, rel=0.02)
+    assert 0 < hidden[sent].seconds < whole[sent].seconds / 5
+    assert hidden["forward"] == whole["forward"]
 
 
 def test_an_nvlink_domain_holds_the_most_nodes_that_divide_a_run():

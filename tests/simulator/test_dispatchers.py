@@ -115,6 +115,21 @@ def test_counts_and_probabilities_go_beside_rows_but_not_beside_copies_for_nodes
     )
 
 
+@given(tp=st.sampled_from([2, 4, 8]), tokens=st.integers(1, 2**14))
+def test_beside_products_gathers_hide_and_sums_but_for_a_part_and_never_more_than_is_computed(
+    tp, tokens
+):
+    task = placed(model="llama-2-7b", ep=1, gpus=8, engine="megatron-core-2025")
+    batch = Batch(sequences=1, tokens=tokens, sequence_tokens=tokens, head_tokens=tokens)
+    alone = replace(setting_of(task), shard=replace(setting_of(task).shard, tp=tp))
+    beside = replace(alone, overlaps_products=True)
+    whole, left = (pass_seconds(each, task.model, "layer", batch) for each in (alone, beside))
+    assert left.compute.seconds >= whole.compute.seconds
+    hidden = whole.collectives.seconds - left.collectives.seconds
+    assert hidden <= left.compute.seconds * (1 + 1e-9)
+    assert left.collectives.seconds >= whole.collectives.seconds / (2 * tp) * (1 - 1e-6)
+
+
 def test_gathering_all_tokens_depends_on_no_choice_of_experts():
     gathered = by("all-gather")
     uneven = replace(gathered, popularity_spread=1.5)
