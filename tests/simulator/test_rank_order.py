@@ -27,7 +27,7 @@ class Links(DeviceFacts):
     asked = (0, 0)
 
     def collective(
-        self, kind, num_bytes, ranks, *, ranks_per_node, inter_node_bytes_per_second, network
+        self, kind, num_bytes, ranks, *, ranks_per_node, inter_node_bytes_per_second, network=None
     ):
         del kind, num_bytes, inter_node_bytes_per_second, network
         self.asked = ranks, ranks_per_node
