@@ -339,7 +339,7 @@ def setting_on(
         precision = WIDE[precision]  # its rates are those of products in fp8 already
     return Setting(
         device=device,
-        site=replace(site, gpus=gpus),
+        site=Site(site.device, gpus, per_node, site.inter_node_bytes_per_second, site.network),
         precision=precision,
         shard=shard_of(layout, precision, engine),
         pp=layout.pp,
