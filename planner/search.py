@@ -8,6 +8,7 @@ from rlplan.errors import FileError
 from rlplan.job import Job, Specs
 from rlplan.plan import Mode
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.requests.specs import with_deadline
 from rlplan.planner.searchers import load_searcher
 from rlplan.planner.searchers.exact import Progress
 from rlplan.profiles.facts import Facts
@@ -49,7 +50,7 @@ def search(
             pinned=pinned,
             progress=progress,
             objective=objective,
-            specs=specs,
+            specs=with_deadline(job.specs if specs is None else specs, job),
             **options,
         )
 

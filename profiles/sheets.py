@@ -21,13 +21,22 @@ from rlplan.job import Job, NodeGroup
 from rlplan.models import ModelArchitecture
 from rlplan.profiles import frameworks
 from rlplan.profiles.frameworks import DataPart, data_files
+from rlplan.rentals import RentalSheet
 from rlplan.results.measurement import LogSheet
 from rlplan.sheets import DeviceSheet, EngineSheet, NetworkSheet, TransitionSheet
 from rlplan.transfers import Transition, own_copy
 
 T = TypeVar("T")
 Kind = Literal[
-    "models", "devices", "engines", "networks", "transitions", "families", "frameworks", "logs"
+    "models",
+    "devices",
+    "engines",
+    "networks",
+    "transitions",
+    "families",
+    "frameworks",
+    "logs",
+    "rentals",
 ]
 
 # Sheets of these kinds stand in the folders of frameworks, as this part; transitions of no framework in their own.
@@ -215,6 +224,16 @@ def sheet_of(job: Job | None, device: str) -> DeviceSheet:
     if job is not None and job.devices is not None and device in job.devices:
         return job.devices[device]
     return load_device(device)
+
+
+@cache
+def load_rentals(name: str) -> RentalSheet:
+    """Return what a provider rents.
+
+    Raises:
+        UnknownNameError: No provider has that name.
+    """
+    return _load_sheet(RentalSheet, "rentals", name)
 
 
 @cache

@@ -48,6 +48,8 @@ class Specs:
         staleness: Most iterations' updates that the weights which began a response may lack when it is
             learnt from. Without it only synchronous plans are looked at; 1 lets generation run one
             iteration ahead.
+        run_seconds: Longest whole run of the job's `iterations`, with what is known of what comes beside them, and what is
+            lost with spot nodes, on average.
     """
 
     iteration_seconds: Positive | None = None
@@ -57,6 +59,7 @@ class Specs:
     energy_joules: Positive | None = None
     memory_headroom_fraction: Headroom | None = None
     staleness: Updates | None = None
+    run_seconds: Positive | None = None
 
     @property
     def given(self) -> dict[str, float]:
@@ -90,6 +93,24 @@ WHOLE_STEP: Captured = "iteration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """Say that nodes of a group may be taken away at any time, how often, and what brings others in their place.
+
+    None of it has a usual value: rates differ by region, instance and week. Their price is the group's `usd_per_gpu_hour`.
+
+    Attributes:
+        loss_every_seconds: Mean time until one node is taken away.
+        replacement_seconds: From a loss until another node is there, on average; it is not paid for meanwhile.
+        start_seconds: From there until an engine on it can take weights and generate, or a trainer can start again: image,
+            weights from disk, compiling.
+    """
+
+    loss_every_seconds: Positive
+    replacement_seconds: NonNegative
+    start_seconds: NonNegative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
     """Describe equal nodes of one cluster.
 
@@ -106,6 +127,7 @@ class NodeGroup:
         host_memory_bytes: Memory of one node's host; None as above.
         usd_per_gpu_hour: Price of one GPU, its share of the node included; None takes the device
             sheet's list price.
+        spot: How its nodes come and go; None for nodes that stay. Needs `usd_per_gpu_hour`.
         ray_resource: Resource by which a Ray cluster that runs join tells these nodes apart; None takes
             the type of their GPUs, as Ray names it.
     """
@@ -120,6 +142,7 @@ class NodeGroup:
     cpu_cores: AtLeastOne | None = None
     host_memory_bytes: AtLeastOne | None = None
     usd_per_gpu_hour: NonNegative | None = None
+    spot: Spot | None = None
     ray_resource: str | None = None
 
     @property
@@ -601,6 +624,11 @@ class Job:
         if all(group.cpu_cores is None for group in self.cluster):
             return None
         return sum((group.cpu_cores or 0) * group.nodes for group in self.cluster)
+
+    @property
+    def has_spot(self) -> bool:
+        """Tell whether any of the cluster's nodes may be taken away."""
+        return any(group.spot is not None for group in self.cluster)
 
     @property
     def gpus(self) -> int:

@@ -282,6 +282,9 @@ class Batch:
     head_tokens: int
 
 
+LayerKernels = Literal["fused", "eager", "autocast"]
+
+
 class KeptBatch(NamedTuple):
     """Describe a micro-batch that layers keep something of for its backward pass.
 
@@ -290,6 +293,9 @@ class KeptBatch(NamedTuple):
         fused_attention: Whether attention never writes its scores.
         shared_tokens: Tokens of prompts that samples share, so that it computes so many fewer. Attention spreads
             queries, keys and values to all sequences, and keeps them so.
+        kernels: How its layers are computed: a norm or an activation in one kernel, which keeps its input alone;
+            operation by operation (`eager`), which keeps what lies between; or so with weights and residuals in fp32
+            and products in bf16 (`autocast`).
     """
 
     shard: Shard
@@ -297,6 +303,7 @@ class KeptBatch(NamedTuple):
     sequence_tokens: int
     fused_attention: bool
     shared_tokens: int = 0
+    kernels: LayerKernels = "fused"
 
     @property
     def tokens(self) -> int:

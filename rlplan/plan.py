@@ -212,6 +212,34 @@ LAYOUT_FIELDS: Final = fields(TaskPlan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lending:
+    """Say how GPUs of one side work for the other while they would have nothing to do (modes that hand samples on one by one).
+
+    To generation: replicas on the training pool join the generators when weights have gone over, unless enough samples are
+    there already, and the GPUs go back to training once so many are. To training: replicas that have no response under way,
+    and may begin none before new weights come, compute gradients as further data-parallel ranks of the update's layout.
+
+    Attributes:
+        to: Whom idle GPUs work for.
+        policy: `threshold` keeps `until` as it is; `adaptive` raises it after intervals in which training waited for samples
+            all the same, and lowers it after others.
+        until: Samples that are there when GPUs go back to training, as a share of those between two syncs of weights.
+        tp: Tensor-parallel size of replicas on the training pool; None is that of the generate task.
+        pp: Pipeline-parallel size, likewise.
+        memory_fraction: Share of each of its GPUs that they may fill; None is the generate task's.
+        transition: How weights get to them; None takes the job's way on a shared pool, else the usual one.
+    """
+
+    to: tuple[Literal["generation", "training"], ...] = ("generation",)
+    policy: Literal["threshold", "adaptive"] = "threshold"
+    until: Fraction = 0.5
+    tp: AtLeastOne | None = None
+    pp: AtLeastOne | None = None
+    memory_fraction: Fraction | None = None
+    transition: TransitionName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Hold a complete device mapping with the (resolved) job that it is for.
 
@@ -228,6 +256,7 @@ class Plan:
         sync_every: Iterations between two syncs of weights (mode async; verl's `trigger_parameter_sync_step`).
         in_flight: What becomes of responses under way when new weights come (mode async): `drain` ends
             them first, `keep` goes on with them on their KV cache, `recompute` prefills them again.
+        lending: How idle GPUs of one side work for the other; None for each side keeps to its own.
         transport: What carries the weights where generation has a pool of its own.
         bucket_bytes: Weights that are under way to a GPU at a time in a transition.
         made_by: What wrote the plan (a searcher, a baseline, a person), for reports.
@@ -243,6 +272,7 @@ class Plan:
     staleness: Updates = 0
     sync_every: AtLeastOne = 1
     in_flight: InFlight = "drain"
+    lending: Lending | None = None
     transport: TransportName = DEFAULT_TRANSPORT
     bucket_bytes: AtLeastOne = BUCKET_BYTES
     made_by: str = "hand"
@@ -364,6 +394,7 @@ class PlanDraft:
     staleness: Updates | None = None
     sync_every: AtLeastOne | None = None
     in_flight: InFlight | None = None
+    lending: Lending | None = None
     transport: TransportName = DEFAULT_TRANSPORT
     bucket_bytes: AtLeastOne = BUCKET_BYTES
     made_by: str = "hand"

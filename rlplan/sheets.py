@@ -13,7 +13,7 @@ from typing import Final, Literal
 from rlplan.dispatchers import DEFAULT_DISPATCHER, DispatcherName
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Positive, Share
-from rlplan.models import ContextExchange, Precision, TrainingPrecision
+from rlplan.models import ContextExchange, LayerKernels, Precision, TrainingPrecision
 from rlplan.units import gib_from_bytes
 
 # Who puts weights on the wire.
@@ -327,6 +327,7 @@ class TrainerMemory:
         step_bytes: What the optimizer's step allocates for each parameter that a GPU steps.
         layers_under_way: Layers whose inputs are on the GPU at a time where they are off-loaded.
         slack_fraction: Share of activations and logits that is lost between the allocator's blocks.
+        layers: How layers are computed, which says what they keep (`rlplan.models.KeptBatch`).
     """
 
     fp32_weights: bool = False
@@ -339,6 +340,7 @@ class TrainerMemory:
     step_bytes: NonNegativeInt = 0
     layers_under_way: AtLeastOne = 1
     slack_fraction: NonNegative = 0.10
+    layers: LayerKernels = "fused"
 
 
 USUAL_MEMORY = TrainerMemory()
@@ -449,7 +451,7 @@ class EngineSheet:
         launches_hidden: Whether kernel launches hide behind the device (CUDA graphs, or large kernels).
         layer_launch_seconds: Host time to launch one layer of a forward pass, kernel by kernel, where
             launches are not hidden, or not captured in a graph; other directions in proportion to their
-            kernels. 0 counts kernels by the device's `launch_seconds`.
+            kernels. 0 counts kernels by the device's `launch_seconds`, and so does a CPU, which launches nothing ahead.
         expert_layer_launch_seconds: The same for a layer of experts; 0 is that of any other.
         launches_hide: Whether the host launches on while ranks exchange, so that waiting for it
             and exchanging overlap.
@@ -546,6 +548,10 @@ class EngineSheet:
     expert_loop: ExpertLoop | None = None
     forecast_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
+
+    def launch_seconds_on(self, sheet: DeviceSheet) -> float:
+        """Return the host's seconds to launch one layer's forward pass on a device; 0 counts its kernels."""
+        return 0.0 if sheet.kind == "cpu" else self.layer_launch_seconds
 
     def kernels_of(self, device: DeviceSheet) -> KernelRates:
         """Return how its kernels differ from a device's facts."""

@@ -50,6 +50,30 @@ def show_seconds(seconds: float) -> str:
     return f"{sign}{magnitude / 3600:.1f} h"
 
 
+HOURS_OF_A_DAY = 24
+# A duration from so many hours on is told in days.
+DAYS_FROM_HOURS = 48
+
+
+def show_duration(seconds: float) -> str:
+    """Return how long a run takes for people: as `show_seconds` below two days, else such as `3 d 16 h`."""
+    hours = round(seconds / 3600)
+    if hours < DAYS_FROM_HOURS:
+        return show_seconds(seconds)
+    days, rest = divmod(hours, HOURS_OF_A_DAY)
+    return f"{days:,} d {rest} h"
+
+
+def seconds_from_hours(hours: float) -> float:
+    """Return seconds from hours."""
+    return hours * 3600.0
+
+
+def hours_from_seconds(seconds: float) -> float:
+    """Return hours from seconds."""
+    return seconds / 3600.0
+
+
 # From so many of a unit on the next one is shown: three digits never become `1e+03`.
 NEXT_UNIT_FROM = 999.5
 

@@ -56,6 +56,8 @@ class Lognormal:
         at_max: Share of lengths that are `max` whatever else is drawn, as those of responses that never
             end; None for none.
         assumed: What of it the job did not say, and where that is from; None where all was said.
+        training_means: Means, once cut, at the beginning and end of a training over which lengths grow evenly; None
+            where they stay. A step is one of `mean`; `rlplan.simulator.whole_run` goes through the training.
     """
 
     distribution: Literal["lognormal"] = "lognormal"
@@ -64,6 +66,7 @@ class Lognormal:
     max: AtLeastOne
     at_max: Share | None = None
     assumed: str | None = None
+    training_means: tuple[Positive, Positive] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ ORDER = (
     "check",
     "profile",
     "search",
+    "rent",
     "simulate",
     "execute",
     "validate",

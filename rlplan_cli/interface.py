@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlplan.job import Job
-from rlplan.plan import Plan, PlanDraft
+from rlplan.plan import FLOWS, USUAL_MODE, Mode, Plan, PlanDraft
 
 if TYPE_CHECKING:
     from rlplan.planner.configs.checking import Checked
+    from rlplan.planner.requests.pinned import Pinned
     from rlplan.results.forecast import Forecast, SearchResult
     from rlplan.results.measurement import MeasuredRun
 
@@ -57,6 +58,8 @@ def search(
     objective: str | None = None,
     limits: Mapping[str, float] | None = None,
     seconds: float | None = None,
+    mode: Mode | None = None,
+    framework: str | None = None,
 ) -> SearchResult:
     """Return plans of a job (or of what a partial plan leaves open) that its framework can run, best first.
 
@@ -66,6 +69,8 @@ def search(
         objective: `throughput`, `cost` or `energy`; None takes the job's.
         limits: Specs that every plan keeps, beside the job's, such as `{"gpus": 16}`.
         seconds: When to stop with the best plan so far.
+        mode: In which plans may run where that is better than sync, such as `async`.
+        framework: Whose plans alone are searched, such as `verl`; None takes the job's own.
 
     Raises:
         UserError: The job, or what is asked for, is wrong; `InfeasibleError` where nothing fits.
@@ -84,13 +89,32 @@ def search(
         given, pinned = resolve_job(job, Path()), NOTHING_PINNED
     else:
         given, pinned = load_request(Path(job))
+    pinned = named_modes(pinned, mode)
+    if not isinstance(job, Job):
         check_searched(given, str(job), pinned.asked.modes)
     name = objective or given.objective
     load_objective(name)
-    specs = decode(Specs, {**given.specs.given, **(limits or {})}, "limits")
-    asked = replace(given, objective=name, specs=specs)
+    wanted = {**given.specs.given, **(limits or {})}
+    if mode is not None:
+        wanted["staleness"] = mode_staleness(mode, wanted.get("staleness"))
+    asked = replace(given, objective=name, specs=decode(Specs, wanted, "limits"))
     facts_of = partial(load_facts, profile=_path(profile), site=_path(site))
-    return plans_of(asked, facts_of, pinned=pinned, seconds=seconds)
+    return plans_of(asked, facts_of, target=framework, pinned=pinned, seconds=seconds)
+
+
+def named_modes(pinned: Pinned, mode: Mode | None) -> Pinned:
+    """Return what is pinned with the modes that somebody allows, unless a partial plan says its own."""
+    if mode is None or pinned.asked.modes:
+        return pinned
+    modes = tuple(dict.fromkeys((USUAL_MODE, mode)))
+    return replace(pinned, asked=replace(pinned.asked, modes=modes))
+
+
+def mode_staleness(mode: Mode, known: float | None) -> float:
+    """Return how many updates old weights may be in a mode, where so many are known to be allowed (None: nothing is said)."""
+    flow = FLOWS[mode]
+    allowed = flow.usual_staleness if known is None else known
+    return flow.ahead if flow.ahead and allowed < flow.ahead else allowed
 
 
 def simulate(

@@ -13,6 +13,7 @@ from rlplan import parts
 from rlplan.layout import WHOLE_MODEL, ModelCut, layers_of_stages
 from rlplan.models import (
     FP32_BYTES,
+    NO_PART,
     PRECISIONS,
     SCALE_BYTES,
     WIDE,
@@ -515,6 +516,8 @@ def _layer_tensors(model: ModelArchitecture) -> int:
 OFFLOADED = "full-offload"
 # What `alternate` keeps of every other layer, and of those between.
 ALTERNATING: tuple[Recompute, ...] = ("none", "full")
+# Products that read what the norm before attention makes.
+QUERY_KEY_VALUE = 3
 # Gradients of a layer's output and input, beside those of what its parts keep.
 GRADIENT_ROWS = 2
 
@@ -540,7 +543,8 @@ def layer_activation_bytes(model: ModelArchitecture, batch: KeptBatch, recompute
     if recompute == "experts" and model.feed_forward_part == "experts":
         parts[-1] = 0
     own = row * (model.streams or 1)  # a part's input; what its norm makes is one row
-    return round(len(parts) * (own + (row if keeps_products else 0)) + sum(parts))
+    rows = len(parts) * (own + (row if keeps_products else 0)) + _unfused_norms(model, batch)
+    return round(rows + sum(parts))
 
 
 @lru_cache(maxsize=65536)
@@ -554,7 +558,7 @@ def layer_peak_bytes(model: ModelArchitecture, batch: KeptBatch) -> int:
     row, parts = _row_bytes(model, batch), _part_bytes(model, batch, keeps_products=True)
     streams = model.streams or 1
     rows = len(parts) * (streams + 1) + GRADIENT_ROWS * streams
-    return round(rows * row + sum(parts) + max(parts))
+    return round(rows * row + _unfused_norms(model, batch) + sum(parts) + max(parts))
 
 
 def _row_bytes(model: ModelArchitecture, batch: KeptBatch) -> float:
@@ -562,6 +566,25 @@ def _row_bytes(model: ModelArchitecture, batch: KeptBatch) -> float:
     shard = batch.shard
     row_bytes = batch.tokens * model.hidden_size * shard.value_bytes
     return row_bytes / shard.tp if shard.splits_sequence else row_bytes
+
+
+def _unfused_norms(model: ModelArchitecture, batch: KeptBatch) -> float:
+    """Return the bytes that norms before the parts of a layer keep beside their inputs and outputs.
+
+    Computed one by one, a norm's input is widened to fp32 and kept so, and what it is divided to in the format of what
+    comes in (transformers, Qwen2RMSNorm). In autocast both are fp32, and each product that reads the output keeps a copy
+    of its own in bf16.
+    """
+    if batch.kernels == "fused":
+        return 0.0
+    norms, width = len(parts_of(model)), batch.shard.value_bytes
+    values = _row_bytes(model, batch) / width
+    if batch.kernels == "eager":
+        return norms * values * FP32_BYTES
+    reading = 0 if model.attention == NO_PART else QUERY_KEY_VALUE
+    if model.feed_forward_part != NO_PART:
+        reading += 2 if model.gated_mlp and model.feed_forward_part != "experts" else 1
+    return values * (norms * 2 * FP32_BYTES + (reading - 2 * norms) * width)
 
 
 def _part_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> list[int]:

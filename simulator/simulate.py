@@ -59,7 +59,8 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     Raises:
         FileError: The plan breaks a rule of `rlplan.rules`.
         CapabilityError: The plan asks for what has no playing.
-        MissingFactError: A cost is known neither from the profile nor from a sheet.
+        MissingFactError: A cost is known neither from the profile nor from a sheet, or what a loss of spot nodes that
+            train costs is not said.
     """
     check_plan(plan, ENGINES)
     assert iterations >= 1
@@ -79,6 +80,10 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
         forecast = replace(forecast, environments=environments_of(forecast, placed))
     if (job.evaluation, job.checkpoints, job.iterations) != (None, None, None):
         forecast = with_beside(forecast, placed)
+    if job.has_spot:
+        from rlplan.simulator.timeline.spot import with_spot  # noqa: PLC0415 -- only there
+
+        forecast = with_spot(forecast, placed, simulate)
     return forecast
 
 
@@ -240,6 +245,10 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     for name, value in dropped_episodes(work).items():
         field, instead = f"job.workload.{name}", "it plays all that begin: 1"
         yield DROPPED_EPISODES.lacked_by(HERE, field, value, instead)
+    if plan.lending is not None:
+        from rlplan.simulator.asynchronous.lent import lacks_of_lending  # noqa: PLC0415 -- only there
+
+        yield from lacks_of_lending(plan)
     if over_samples_streams(work, plan.mode):
         modes = " and ".join(WHOLE_BATCH_MODES)
         instead = f"it drops samples of a prompt in modes {modes}, in others none: 1"

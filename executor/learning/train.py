@@ -16,7 +16,6 @@ from rlplan.executor.passes import (
     Reader,
     head_outputs,
     pack_for,
-    pipeline_backward,
     policy_reader,
     read_values,
 )
@@ -109,6 +108,8 @@ def run_micro_batches(
         return total
 
     if shard.mesh.pp_size > 1:
+        from rlplan.executor.pipelines import pipeline_backward  # noqa: PLC0415  # slow import
+
         pipeline_backward(shard, batches, loss_of)
         return sums
     for number, packed in enumerate(batches):

@@ -355,7 +355,12 @@ PRECISION_FRACTION = 0.001
 ALWAYS_KEPT = frozenset({"staleness"})
 SHOWN_DIGITS = 4
 # Of limits on no objective's figure.
-UNITS = {"gpus": "GPUs", "usd_per_hour": "USD/h", "memory_headroom_fraction": ""}
+UNITS = {
+    "gpus": "GPUs",
+    "usd_per_hour": "USD/h",
+    "memory_headroom_fraction": "",
+    "run_seconds": "s",
+}
 
 
 def infeasible_specs_error(
@@ -415,6 +420,8 @@ def nearest_value(name: str, others: Specs, solve: Solve) -> float | None:
     if best is None:
         return None
     reached = _value(best, name)
+    if name == "run_seconds":  # the fastest iterations make the shortest run
+        return reached
     if name == "memory_headroom_fraction":
         return _highest_headroom(reached, others, solve)
     return _lowest(name, reached, others, solve)

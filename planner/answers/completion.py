@@ -59,7 +59,7 @@ def complete(
     plan, specs = _written(draft, pinned, job), job.specs
     if plan is None:
         plan, specs = _chosen(draft, pinned, job, facts, file, misfits=misfits)
-    names = ("staleness", "sync_every", "in_flight")
+    names = ("staleness", "sync_every", "in_flight", "lending")
     given = {name: getattr(draft, name) for name in names if getattr(draft, name) is not None}
     plan = replace(plan, transport=draft.transport, bucket_bytes=draft.bucket_bytes, **given)
     plan = with_largest_share(plan, facts, usable_fraction(specs), draft.tasks)

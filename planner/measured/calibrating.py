@@ -11,9 +11,10 @@ from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import load_plan
-from rlplan.planner.measured.logs import event_files, read_log
+from rlplan.planner.measured.logs import read_log
 from rlplan.planner.measured.measured_lengths import at_lengths, forecast_as_run, same_lengths
 from rlplan.planner.measured.reading import KnownTables, open_table, own_tables, row_at_site
+from rlplan.planner.measured.trackers import tracked_files
 from rlplan.profiles.facts import DATASHEET, Facts
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
@@ -91,7 +92,7 @@ def measured_in(path: Path, given: CalibrationInputs) -> Measured:
     Raises:
         FileError: The path holds none of them, or its rows are of several sites.
     """
-    if is_run(path) or (path.is_dir() and not event_files(path)):
+    if is_run(path) or (path.is_dir() and not tracked_files(path)):
         return measured_in_run(path, given.profile)
     if path.suffix != ".csv" or given.plan is not None:
         return _measured_in_log(path, given)

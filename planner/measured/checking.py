@@ -18,8 +18,9 @@ from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.sizes import eager_engine
 from rlplan.planner.measured.calibrating import row_of_log
-from rlplan.planner.measured.logs import event_files, read_log
+from rlplan.planner.measured.logs import read_log
 from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths
+from rlplan.planner.measured.trackers import tracked_files
 from rlplan.planner.requests.drafts import read_draft
 from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.catalog import load_engine, load_job
@@ -446,7 +447,7 @@ def check_steps(source: Path, ran: RunContext, *, warmup: int = 1) -> StepCheck:
     Raises:
         FileError: The source holds no steps.
     """
-    if is_run(source) or (source.is_dir() and not event_files(source)):
+    if is_run(source) or (source.is_dir() and not tracked_files(source)):
         return _check_run(read_run(source), ran)
     work = ran.plan.job.workload
     return check_log(read_log(source, warmup=warmup, updates=work.updates * work.epochs), ran)

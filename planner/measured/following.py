@@ -8,10 +8,10 @@ from statistics import median
 from rlplan.planner.measured.logs import (
     STEP_COLUMNS,
     Figures,
-    event_files,
     medians_of,
     steps_of_log,
 )
+from rlplan.planner.measured.trackers import event_files, tracked_files
 from rlplan.results.advice import Departure
 from rlplan.results.measurement import LoggedSteps, LogSheet
 
@@ -152,7 +152,7 @@ def changes_of(path: Path, wait: Callable[[], None]) -> Iterator[None]:
 def _state(path: Path) -> tuple[tuple[int, int], ...]:
     """Return sizes and times of change of a log's files; nothing where it is not there yet."""
     found = []
-    for file in event_files(path) or (path,):
+    for file in tracked_files(path) or (() if path.is_dir() else (path,)):
         try:
             held = file.stat()
         except FileNotFoundError:

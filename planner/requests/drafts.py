@@ -49,6 +49,9 @@ def load_request(path: Path) -> tuple[Job, Pinned]:
         _check_objective(job, str(path), "objective")
         return job, NOTHING_PINNED
     draft, job = read_draft(data, path)
+    if draft.lending is not None:
+        problem = "is not searched for: `rlplan search --lend` tries it on the plans that it finds"
+        raise FileError(str(path), problem, field="lending", allowed="no lending")
     return job, pinned_parts(draft, job, str(path))
 
 

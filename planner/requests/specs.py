@@ -1,6 +1,7 @@
 """Which plans keep a job's limits."""
 
 from dataclasses import dataclass, replace
+from math import inf
 
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job, Specs
@@ -35,7 +36,30 @@ def spec_values(plan: Plan, forecast: Forecast) -> dict[str, float]:
         "usd_per_hour": forecast.cost_usd * SECONDS_PER_HOUR / forecast.iteration_seconds,
         "memory_headroom_fraction": forecast.free_fraction,
         "staleness": plan.staleness,
+        "run_seconds": run_seconds(plan, forecast),
     }
+
+
+def run_seconds(plan: Plan, forecast: Forecast) -> float:
+    """Return what a job's whole run takes on average, as far as it is known; infinite where it never ends or is not said."""
+    iterations = plan.job.iterations
+    if iterations is None:
+        return inf
+    if forecast.spot is not None:
+        return inf if forecast.spot.run_seconds is None else forecast.spot.run_seconds
+    each, goodput = forecast.iteration_seconds, forecast.goodput
+    if goodput is not None:
+        each = inf if goodput.iteration_seconds is None else goodput.iteration_seconds
+    beside = forecast.beside.per_iteration_seconds.values() if forecast.beside else ()
+    return iterations * (each + sum(beside))
+
+
+def with_deadline(specs: Specs, job: Job) -> Specs:
+    """Return limits whose deadline of a whole run limits an iteration too: none is shorter on average than its own seconds."""
+    if specs.run_seconds is None or job.iterations is None:
+        return specs
+    each = specs.run_seconds / job.iterations
+    return replace(specs, iteration_seconds=min(each, specs.iteration_seconds or each))
 
 
 def violations(plan: Plan, forecast: Forecast, specs: Specs) -> tuple[Violation, ...]:

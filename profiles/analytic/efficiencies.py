@@ -22,7 +22,8 @@ FITS_FOLDER: Final = Path(__file__).parents[1] / "fits"
 HOST_FILE: Final = "host"
 LENGTHS_FILE: Final = "lengths"
 CALIBRATION_FILE: Final = "calibration"
-OTHER_FILES: Final = (HOST_FILE, LENGTHS_FILE, CALIBRATION_FILE)
+LENDING_FILE: Final = "lending"
+OTHER_FILES: Final = (HOST_FILE, LENGTHS_FILE, CALIBRATION_FILE, LENDING_FILE)
 RULE_PREFIX: Final = "rule:"
 
 
@@ -138,6 +139,20 @@ def load_efficiencies(architecture: str) -> Efficiencies:
 def load_host_costs() -> HostCosts:
     """Return what the controller's processes cost where no profile measured them."""
     return read_yaml(HostCosts, FITS_FOLDER / f"{HOST_FILE}.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchCosts:
+    """Hold what it takes to take a generation engine off its GPUs, in seconds; the spread is relative, one sigma."""
+
+    sleep_seconds: Constant
+    spread: Constant
+
+
+@cache
+def load_switch_costs() -> SwitchCosts:
+    """Return what it takes to take a generation engine off its GPUs."""
+    return read_yaml(SwitchCosts, FITS_FOLDER / f"{LENDING_FILE}.yaml")
 
 
 def unmeasured_call(num_bytes: float, kind: str, rule_seconds: float | None) -> Estimate:

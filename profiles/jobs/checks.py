@@ -360,6 +360,18 @@ def check_cluster(job: Job, place: JobPlace) -> None:
                 value=group.nvlink_domain_gpus,
                 allowed=f"a multiple of {group.gpus_per_node} (GPUs per node)",
             )
+        if group.spot is not None and group.usd_per_gpu_hour is None:
+            raise place.error(
+                f"cluster.{at}.usd_per_gpu_hour",
+                "is missing: device sheets have list prices of nodes that stay, and spot prices change by the hour",
+                allowed="what a GPU of these spot nodes costs an hour now, in USD",
+            )
+    if job.specs.run_seconds is not None and job.iterations is None:
+        raise place.error(
+            "iterations",
+            "is missing: specs.run_seconds limits a whole run",
+            allowed="of how many iterations the run is",
+        )
 
 
 def check_lengths(

@@ -167,7 +167,10 @@ def _of_log(
         source = f"log standard deviation {known.value:g} of published runs"
         assumed = ", ".join(filter(None, (source, assumed)))
     others = (mean - at_max * most) / (1 - at_max)
-    return _lognormal(others, log_std, most, at_max or None, assumed or None)
+    lengths = _lognormal(others, log_std, most, at_max or None, assumed or None)
+    if logged.mean_at_end is None:
+        return lengths
+    return replace(lengths, training_means=(logged.mean, logged.mean_at_end))
 
 
 def _mean(logged: Logged, at: str, place: JobPlace) -> tuple[float, str]:

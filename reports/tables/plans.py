@@ -346,6 +346,8 @@ def step_lines(plan: Plan, forecast: Forecast, mfu: Mapping[str, float]) -> tupl
         f"MFU:  {utilised}" if utilised else "",
         f"cost: {show_usd(forecast.cost_usd)} and {show_joules(forecast.energy_joules)} a step",
         _goodput_line(forecast),
+        lending_line(forecast),
+        *spot_lines(forecast),
         speculation_line(forecast),
         *beside_lines(forecast),
     )
@@ -411,6 +413,55 @@ def _goodput_line(forecast: Forecast) -> str:
         f"goodput: {percent(left.fraction)} with a failure every {every} and a checkpoint every "
         f"{counted(left.checkpoint_every, 'step')}: {show_seconds(left.iteration_seconds)} a step"
     )
+
+
+def lending_line(forecast: Forecast) -> str:
+    """Return for how long GPUs are lent in a step; nothing where none are."""
+    found = forecast.overlap
+    if found is None or not (found.lent_fraction or found.helped_fraction):
+        return ""
+    words = [
+        f"training's GPUs generate in {percent(found.lent_fraction)} of a step"
+        if found.lent_fraction
+        else "",
+        f"idle generators shorten training by {percent(found.helped_fraction)} of a step"
+        if found.helped_fraction
+        else "",
+    ]
+    return f"lending: {listed(word for word in words if word)}"
+
+
+def spot_lines(forecast: Forecast) -> tuple[str, ...]:
+    """Return what losses of spot nodes leave of the steps, and what they cost then; nothing without spot nodes."""
+    left = forecast.spot
+    if left is None:
+        return ()
+    pools = "pool" if len(left.pools) == 1 else "pools"
+    loses = "loses" if len(left.pools) == 1 else "lose"
+    where = (
+        f"{pools} {listed(left.pools)} {loses} a node every {show_seconds(left.loss_every_seconds)}"
+    )
+    if left.iteration_seconds is None or left.cost_usd is None:
+        return (f"spot: {where}: the run would not get on",)
+    saved = 1 - left.cost_usd / left.steady_usd if left.steady_usd else 0.0
+    than = f"{percent(abs(saved))} {'less' if saved >= 0 else 'more'} than without losses at list prices"
+    lines = [
+        f"spot: {where}: {show_seconds(left.iteration_seconds)} and {show_usd(left.cost_usd)} a step, {than}",
+        (
+            f"      {percent(left.fraction)} of the time goes into steps; generators make "
+            f"{percent(left.generating_fraction)} of what they would"
+        ),
+    ]
+    if left.goodput is not None:
+        lines.append(
+            f"      a stop every {show_seconds(left.goodput.failure_every_seconds)}, a checkpoint every "
+            f"{counted(left.goodput.checkpoint_every, 'step')}: {percent(left.goodput.fraction)} is left"
+        )
+    if left.run_seconds is not None and left.run_usd is not None:
+        lines.append(
+            f"      the whole run: {show_seconds(left.run_seconds)} and {left.run_usd:,.0f} USD"
+        )
+    return tuple(lines)
 
 
 def gpus_of(plan: Plan) -> int:

@@ -13,6 +13,7 @@ from rlplan.reports.tables.wording import (
 )
 from rlplan.results.forecast import (
     Candidate,
+    DeadlinePrice,
     Frontier,
     FrontierPoint,
     SearchResult,
@@ -243,4 +244,14 @@ def _row(number: int, point: FrontierPoint, shown_as: Mapping[str, ShownAs]) -> 
         *(shown_as[name].words(value) for name, value in point.values.items()),
         ", ".join(point.best_in),
         percent(max(0.0, point.gap)),
+    )
+
+
+def deadline_words(found: DeadlinePrice) -> str:
+    """Return what the deadline of a run costs, in a sentence."""
+    within = f"{show_seconds(found.run_seconds)} and {found.run_usd:,.0f} USD"
+    free = f"{show_seconds(found.free_run_seconds)} and {found.free_run_usd:,.0f} USD"
+    return (
+        f"deadline of {show_seconds(found.deadline_seconds)}: it costs {found.extra_usd:,.0f} USD; the cheapest run in time takes "
+        f"{within}, the cheapest at all {free}"
     )

@@ -18,7 +18,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
 
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of the inner activations."""
-    shard, tensors = batch.shard, inner_tensors(model, keeps_products=keeps_products)
+    shard, tensors = batch.shard, inner_tensors(model, batch, keeps_products=keeps_products)
     return batch.tokens * tensors * -(-model.ffn_size // shard.tp) * shard.value_bytes
 
 
@@ -27,9 +27,10 @@ def matrices(model: ModelArchitecture) -> int:
     return 3 if model.gated_mlp else 2
 
 
-def inner_tensors(model: ModelArchitecture, *, keeps_products: bool) -> int:
-    """Return how many tensors of the inner width are kept."""
-    return (2 if model.gated_mlp else 1) + (1 if keeps_products else 0)
+def inner_tensors(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
+    """Return how many tensors of the inner width are kept: of a gate's activation too, where nothing is fused."""
+    between = 1 if model.gated_mlp and batch.kernels != "fused" else 0
+    return (2 if model.gated_mlp else 1) + (1 + between if keeps_products else 0)
 
 
 def feed_forward(

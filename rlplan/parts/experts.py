@@ -26,6 +26,9 @@ NO_DETAILS = ExpertDetails()
 # fifth takes 30 to 40 % of the tokens of CNN DailyMail and OpenOrca (aiconfigurator 0.12, NVIDIA,
 # docs/POWER_LAW_DISTRIBUTION.md): so has a log-normal distribution whose spread is a half.
 POPULARITY_SPREAD = 0.75
+# Rows of the experts' inputs' width that each choice of a token keeps where nothing is fused: input, output and the
+# weighted output, whose sum asks for it (transformers 5.17, models/qwen3_moe; torch's derivative of index_add).
+UNFUSED_ROWS = 3
 
 
 def details_of(model: ModelArchitecture) -> ExpertDetails:
@@ -143,6 +146,7 @@ def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bo
     shard, tokens = batch.shard, batch.tokens
     own = -(-tokens * shard.expert_width // shard.tp)
     routed, width = own * computed_per_token(model), -(-model.moe_ffn_size // shard.expert_width)
-    tensors = inner_tensors(model, keeps_products=keeps_products)
+    tensors = inner_tensors(model, batch, keeps_products=keeps_products)
     shared = tokens * tensors * -(-details_of(model).shared_ffn_size // shard.tp)
-    return (routed * (tensors * width + input_size(model)) + shared) * shard.value_bytes
+    rows = 1 if batch.kernels == "fused" else UNFUSED_ROWS
+    return (routed * (tensors * width + rows * input_size(model)) + shared) * shard.value_bytes

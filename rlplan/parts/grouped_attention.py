@@ -160,11 +160,17 @@ def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bo
 def kept_of(
     model: ModelArchitecture, batch: KeptBatch, seen_tokens: int, *, keeps_products: bool
 ) -> int:
-    """Return the bytes that are kept where a query sees at most so many tokens."""
+    """Return the bytes that are kept where a query sees at most so many tokens.
+
+    A norm of queries and keys that is not fused keeps its input in fp32, and what it is divided to.
+    """
     shard, own = batch.shard, q_heads(model, batch.shard.tp)
     heads = own + kv_heads(model, shard.tp)  # queries and keys, outputs and values
     both_dims = model.head_dim + value_dim(model)
     kept = batch.spread_tokens * heads * both_dims * shard.value_bytes
+    if model.qk_norm and batch.kernels != "fused":
+        between = FP32_BYTES + (FP32_BYTES if batch.kernels == "autocast" else shard.value_bytes)
+        kept += batch.tokens * heads * model.head_dim * between
     return kept + score_bytes(batch, own, seen_tokens, keeps_products=keeps_products)
 
 

@@ -8,6 +8,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import OneOf
 from rlplan.plan import Plan
 from rlplan.results.notebook import NotebookResult
+from rlplan.results.run import RunForecast
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
 SourceName = Annotated[str, OneOf(lambda: tuple(each.label for each in Source))]
@@ -104,7 +105,9 @@ class OverlapForecast:
         generator_waits_fraction: Share in which the generating pool has no response under way, or waits for
             weights.
         dropped_fraction: Share of the generated tokens that nobody learns from.
-        recomputed_fraction: Prefilled again after new weights came, as a share of all tokens.
+        recomputed_fraction: Prefilled again after new weights came, or on another replica, as a share of all tokens.
+        lent_fraction: Share of an iteration in which the training pool's GPUs are lent to generation, switches included.
+        helped_fraction: Share of an iteration by which training is shorter since generators' GPUs help it.
     """
 
     staleness_mean: float
@@ -113,6 +116,8 @@ class OverlapForecast:
     generator_waits_fraction: float
     dropped_fraction: float = 0.0
     recomputed_fraction: float = 0.0
+    lent_fraction: float = 0.0
+    helped_fraction: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +136,37 @@ class GoodputForecast:
     failure_every_seconds: float
     checkpoint_every: int
     iteration_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpotForecast:
+    """Hold what a plan takes and costs on average where some of its nodes may be taken away.
+
+    Attributes:
+        pools: Those with GPUs on spot nodes.
+        loss_every_seconds: Mean time between losses of any of the plan's spot nodes.
+        generating_fraction: Share of what its replicas would generate that they do, without what is lost or missing.
+        lost_response_seconds: Of work on responses under way that a replica's loss throws away.
+        goodput: What is left of iterations where losses, or failures, stop the run: of nodes that train. None where none does.
+        fraction: Share of the time that goes into what an iteration takes without losses; 0 where the run does not get on.
+        iteration_seconds: Expected, with all losses; None where the run does not get on.
+        cost_usd: Expected price of an iteration; nodes that are away are not paid for.
+        steady_usd: Of an iteration on nodes that all stay, at the list price of their device.
+        run_seconds: Expected of the whole run; None where the job does not say its iterations.
+        run_usd: Likewise.
+    """
+
+    pools: tuple[str, ...]
+    loss_every_seconds: float
+    generating_fraction: float
+    lost_response_seconds: float
+    goodput: GoodputForecast | None
+    fraction: float
+    iteration_seconds: float | None
+    cost_usd: float | None
+    steady_usd: float
+    run_seconds: float | None = None
+    run_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,9 +262,11 @@ class Forecast(NotebookResult):
         costs: What each task and transition takes, and why, in the dataflow's order.
         overlap: What becomes of generation beside training; None in modes that hand on whole batches.
         goodput: What failures leave of iterations; None where the job does not speak of them.
+        spot: What losses of spot nodes leave of iterations, and what they cost then; None where the plan has none.
         speculation: What guessing tokens ahead does to generation; None where the engine does not, or not known how well.
         beside: What a run does beside its iterations; None where the job does not speak of it.
         environments: What each environment asks of host and cache, in the job's order; none where it has none.
+        run: What a whole run of it takes; None where nobody asked.
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
         assumptions: What the job leaves open and sheets say.
@@ -254,9 +292,11 @@ class Forecast(NotebookResult):
     energy_joules: float
     overlap: OverlapForecast | None = None
     goodput: GoodputForecast | None = None
+    spot: SpotForecast | None = None
     speculation: SpeculationForecast | None = None
     beside: BesideForecast | None = None
     environments: tuple[EnvironmentForecast, ...] = ()
+    run: RunForecast | None = None
     warnings: tuple[str, ...]
     assumptions: tuple[str, ...] = ()
     profile: str
@@ -457,6 +497,29 @@ class InfeasiblePlacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlinePrice:
+    """Hold what the deadline of a whole run costs: the cheapest run that ends in time, and the cheapest one without.
+
+    Attributes:
+        run_seconds: Of the cheapest run that ends in time.
+        run_usd: Its price.
+        free_run_seconds: Of the cheapest run without the deadline.
+        free_run_usd: Its price, no more than the other's.
+    """
+
+    deadline_seconds: float
+    run_seconds: float
+    run_usd: float
+    free_run_seconds: float
+    free_run_usd: float
+
+    @property
+    def extra_usd(self) -> float:
+        """Return what the deadline costs."""
+        return self.run_usd - self.free_run_usd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult(NotebookResult):
     """Hold the plans found, best first, with the certificate.
 
@@ -467,6 +530,7 @@ class SearchResult(NotebookResult):
         bound_seconds: No plan in the space is faster than this.
         gap: (best - bound) / best; 0 means proven optimal under the cost model.
         space: In words, the plans of which the best is meant.
+        deadline: What the deadline of the whole run costs; None where there is none.
     """
 
     version: int = SEARCH_VERSION
@@ -479,6 +543,7 @@ class SearchResult(NotebookResult):
     search_seconds: float
     profile: str
     space: str = ""
+    deadline: DeadlinePrice | None = None
 
 
 FRONTIER_VERSION = 1

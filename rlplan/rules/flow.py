@@ -106,6 +106,45 @@ def only_async_has_responses_in_flight(given: PlanContext) -> Problem | None:
     return Problem("in_flight", words, in_flight, "drain, or mode async")
 
 
+@rule(PlanContext)
+def only_samples_one_by_one_are_lent_for(given: PlanContext) -> Problem | None:
+    """Lend GPUs where generation and training go on side by side, sample by sample."""
+    mode, lending = given.plan.mode, given.plan.lending
+    if mode is None or lending is None or FLOWS[mode].by_sample:
+        return None
+    modes = listed([name for name, flow in FLOWS.items() if flow.by_sample])
+    return Problem("lending", f"is not for mode {mode}", mode, f"modes {modes}, or no lending")
+
+
+@rule(PlanContext)
+def lent_replicas_fill_the_training_pool(given: PlanContext) -> Problem | None:
+    """Cut replicas on the training pool so that whole ones fill its GPUs."""
+    plan, lending = given.whole_plan, given.plan.lending
+    if plan is None or lending is None or "generation" not in lending.to:
+        return None
+    generate, gpus = plan.tasks["actor.generate"], plan.pool_of("actor.update").gpus
+    tp, pp = lending.tp or generate.tp, lending.pp or generate.pp
+    if gpus % (tp * pp) == 0:
+        return None
+    words = (
+        f"cuts replicas of tp {tp}, pp {pp}, which do not fill the {gpus} GPUs of the training pool"
+    )
+    return Problem("lending.tp", words, tp, f"a divisor of {gpus // pp or 1}")
+
+
+@rule(PlanContext)
+def devices_are_lent_to_their_like(given: PlanContext) -> Problem | None:
+    """Lend generators' GPUs to a training pool of the same device."""
+    plan, lending = given.whole_plan, given.plan.lending
+    if plan is None or lending is None or "training" not in lending.to:
+        return None
+    own, other = plan.pool_of("actor.update").device, plan.pool_of("actor.generate").device
+    if own == other:
+        return None
+    words = f"lends {other} to training on {own}"
+    return Problem("lending.to", words, "training", "generation, or pools of one device")
+
+
 def transitions(
     train: TaskPlan, generate: TaskPlan, named: Collection[TransitionName] = ()
 ) -> tuple[TransitionName, ...]:

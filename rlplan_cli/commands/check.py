@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +39,14 @@ EXAMPLE = "Example: rlplan check verl run.sh --gpu h100-80gb-sxm --mean-response
 WILL_NOT_RUN = 1
 
 
+class Format(StrEnum):
+    """Name how the answer is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+
+
 def command(  # noqa: PLR0917 -- one parameter an option
     words: Annotated[
         list[str],
@@ -60,6 +69,17 @@ def command(  # noqa: PLR0917 -- one parameter an option
     observation_tokens: ObservationOption = None,
     tool_seconds: ToolOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the job here, for rlplan search.")] = None,
+    each: Annotated[
+        bool,
+        typer.Option("--each", help="Take each word for a file of its own, as pre-commit does."),
+    ] = False,
+    shown_as: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="github prints annotations at the script's lines, for a workflow's log.",
+        ),
+    ] = Format.TEXT,
     as_json: JsonOption = False,
 ) -> None:
     """Check a configuration, job or plan before it is started: rules, memory, time, cost, better settings.
@@ -70,6 +90,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.files.writing import check_files
 
     check_files({"--out": out}, inputs=[Path(word) for word in words[:2]])
+    shown_as = _format(shown_as, out, each=each, as_json=as_json)
     with resting_collector():  # imports, and an answer that the process ends with
         given = GivenOptions(
             gpu,
@@ -85,15 +106,73 @@ def command(  # noqa: PLR0917 -- one parameter an option
             observation_tokens,
             tool_seconds,
         )
-        checked = _checked(words, given)
-        if as_json:
-            echo_json(checked.document())
-        else:
-            _print(checked)
-    if out is not None:
+        checked = None if each else _told(words, given, shown_as)
+        will_run = _each(words, given, shown_as) if checked is None else checked.will_run
+    if out is not None and checked is not None:
         _write_job(checked, out)
-    if not checked.will_run:
+    if not will_run:
         raise typer.Exit(WILL_NOT_RUN)
+
+
+def _format(shown_as: Format, out: Path | None, *, each: bool, as_json: bool) -> Format:
+    """Return how the answer is printed.
+
+    Raises:
+        FileError: Options contradict each other.
+    """
+    from rlplan.errors import FileError
+
+    if as_json and shown_as is not Format.TEXT:
+        allowed = "one of them"
+        raise FileError("--format", "says another format than --json", allowed=allowed)
+    if each and out is not None:
+        raise FileError("--out", "is the job of one file", value=str(out), allowed="without --each")
+    shown_as = Format.JSON if as_json else shown_as
+    if each and shown_as is Format.JSON:
+        raise FileError("--each", "has answers of several files", allowed="--format text or github")
+    return shown_as
+
+
+def _each(files: list[str], given: GivenOptions, shown_as: Format) -> bool:
+    """Check files one by one and return whether all will run.
+
+    Raises:
+        UserError: Something is wrong with some of them; the others are checked first.
+    """
+    from rlplan.errors import UserError, refuse
+
+    will_run, errors = list[bool](), list[UserError]()
+    for file in files:
+        try:
+            will_run.append(_told([file], given, shown_as).will_run)
+        except UserError as error:
+            errors.append(error)
+    refuse(errors)
+    return all(will_run)
+
+
+def _told(words: list[str], given: GivenOptions, shown_as: Format) -> Checked:
+    """Check what words name, and print the answer.
+
+    Raises:
+        UserError: They are wrong; in GitHub's format that is an annotation as well.
+    """
+    from rlplan.errors import UserError
+    from rlplan_cli.annotations import annotations_of, annotations_of_error
+
+    try:
+        checked = _checked(words, given)
+    except UserError as error:
+        if shown_as is Format.GITHUB:
+            sys.stdout.write("".join(f"{each}\n" for each in annotations_of_error(error)))
+        raise
+    if shown_as is Format.GITHUB:
+        sys.stdout.write("".join(f"{each}\n" for each in annotations_of(checked)))
+    elif shown_as is Format.JSON:
+        echo_json(checked.document())
+    else:
+        _print(checked)
+    return checked
 
 
 def _write_job(checked: Checked, out: Path) -> None:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rlplan.plan import FLOWS, USUAL_MODE, Mode
+from rlplan.plan import Mode
 from rlplan.planner.configs.frameworks import names_in_words
 from rlplan.planner.objectives import objectives_words
 from rlplan_cli.config_options import complete_written
+from rlplan_cli.interface import mode_staleness, named_modes
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -74,6 +75,13 @@ BeyondOption = Annotated[
         help="Look further than what the job's framework can run, and say what that would bring.",
     ),
 ]
+LendOption = Annotated[
+    bool,
+    typer.Option(
+        "--lend",
+        help="Try, on the best plans that stream, what idle GPUs bring that are lent to the other side (docs/elastic.md).",
+    ),
+]
 StandsOption = Annotated[
     Path | None,
     typer.Option(
@@ -95,7 +103,7 @@ SpecOption = Annotated[
         metavar="NAME=VALUE",
         help="A limit that every plan keeps: iteration_seconds, gpus, cost_usd (of an iteration), "
         "usd_per_hour, energy_joules (of an iteration), memory_headroom_fraction (at least), "
-        "staleness. Comes before the job's own; may be given several times.",
+        "staleness, run_seconds (of the job's iterations). Comes before the job's own; may be given several times.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -136,19 +144,8 @@ def requested_job(
     given |= {spec: value for spec, value in limits.items() if value is not None}
     if mode is not None:
         known = given.get("staleness", job.specs.staleness)
-        flow = FLOWS[mode]
-        given["staleness"] = flow.usual_staleness if known is None else known
-        if flow.ahead and given["staleness"] < flow.ahead:
-            given["staleness"] = flow.ahead
+        given["staleness"] = mode_staleness(mode, known)
     return replace(job, objective=name, specs=_with(job.specs, given))
-
-
-def named_modes(pinned: Pinned, mode: Mode | None) -> Pinned:
-    """Return what is pinned with the modes that the command line allows, unless a partial plan says its own."""
-    if mode is None or pinned.asked.modes:
-        return pinned
-    modes = tuple(dict.fromkeys((USUAL_MODE, mode)))
-    return replace(pinned, asked=replace(pinned.asked, modes=modes))
 
 
 def _pair(text: str) -> tuple[str, Any]:
@@ -214,6 +211,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     mode: ModeOption = None,
     target: ForOption = None,
     beyond: BeyondOption = False,
+    lend: LendOption = False,
     stands: StandsOption = None,
     spec: SpecOption = None,
     max_gpus: MaxGpusOption = None,
@@ -255,7 +253,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     _check_target(target, pareto, beyond=beyond)
     own = _standing(stands, profile, site) if stands is not None else None
     facts_of = partial(load_facts, profile=profile, site=site)
-    asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own)
+    asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own, lend)
     if names is not None:
         with progress_bar("front") as progress:
             front = front_of(
@@ -284,6 +282,7 @@ class SearchRequest(NamedTuple):
     seconds: float | None
     facts_of: Callable[[Job], Facts]
     own: Plan | None
+    lends: bool = False
 
 
 def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
@@ -317,6 +316,7 @@ def _tell_best(
         found = wide or plans_of(
             job, facts_of, target=asked.target, as_it_stands=asked.own, **options
         )
+    found = _with_answers(found, asked)
     _write(found, files)
     if as_json:
         echo_json(search_document(found))
@@ -324,6 +324,34 @@ def _tell_best(
         _print(found, facts_of(found.plans[0].plan.job), all_placements=shows_all)
         _print_target(found, asked, further)
     return found
+
+
+def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
+    """Return what was found with what lending brings, where that was asked for, and what the job's deadline costs."""
+    from rlplan.planner.answers.deadlines import deadline_price
+    from rlplan.planner.answers.lending import with_lending
+    from rlplan.planner.answers.spot import on_spot_nodes
+    from rlplan.planner.configs.searching import plans_of
+
+    job, facts = asked.job, asked.facts_of(found.plans[0].plan.job)
+    if asked.lends:
+        found = with_lending(found, job, facts)
+    found = on_spot_nodes(found, job, facts)
+    if job.specs.run_seconds is None:
+        return found
+    with progress_bar("deadline") as progress:
+
+        def search(job: Job) -> SearchResult:
+            return plans_of(
+                job,
+                asked.facts_of,
+                target=asked.target,
+                pinned=asked.pinned,
+                seconds=asked.seconds,
+                progress=progress,
+            )
+
+        return replace(found, deadline=deadline_price(job, found, search))
 
 
 def _report(found: SearchResult, folder: Path, asked: SearchRequest) -> Path:
@@ -444,6 +472,7 @@ def _shown_as(found: Frontier) -> dict[str, ShownAs]:
 def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
     from rlplan.reports.tables.searches import (
         best_of_placements,
+        deadline_words,
         infeasible_table,
         short_runners_up_table,
     )
@@ -463,6 +492,8 @@ def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
     say(_certificate(found, job))
     if misfits and not all_placements:
         say(f"{misfits} placements have no plan that fits (--all says why)")
+    if found.deadline is not None:
+        say(deadline_words(found.deadline))
     for assumption in _asked_by_default(job):
         say(f"assumed: {assumption}")
     print_remarks(best.forecast)
@@ -519,6 +550,8 @@ def _certificate(found: SearchResult, job: Job) -> str:
     is_time = objective.limit == "iteration_seconds"
     worth = "" if is_time else f"{shown.words(value)} {shown.heading}, "
     proof = "proven best" if found.gap <= 0 else f"at most {found.gap:.2%} from the best"
+    if best.plan.lending is not None:
+        proof = "nothing bounds other plans that lend"
     return (
         f"best: {best.plan.placement}, {_schedule(best.plan)}{worth}"
         f"{show_seconds(best.forecast.iteration_seconds)} a step; {proof} under the cost model; "

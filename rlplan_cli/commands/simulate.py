@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,8 +24,19 @@ if TYPE_CHECKING:
     from rlplan.plan import Plan
     from rlplan.profiles.facts import Facts
     from rlplan.results.forecast import Forecast
+    from rlplan.simulator.whole_run import Curve
 
 EXAMPLE = "Example: rlplan simulate examples/ppo-7b-16xa100.plan.yaml --trace trace.json"
+
+StepsOption = Annotated[
+    int | None, typer.Option(min=1, help="Forecast a run of this many steps: its hours and USD.")
+]
+LengthsOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Mean response length by step of such a run (CSV: step,response_tokens; or a log)."
+    ),
+]
 
 
 def command(  # noqa: PLR0917 -- one parameter an option
@@ -31,6 +44,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     profile: ProfileOption = None,
     site: SiteOption = None,
     iterations: Annotated[int, typer.Option(min=1, max=1000, help="Iterations to play.")] = 1,
+    steps: StepsOption = None,
+    lengths: LengthsOption = None,
     trace: Annotated[
         Path | None, typer.Option(help="Write the timeline here, for Perfetto or chrome://tracing.")
     ] = None,
@@ -63,7 +78,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_rule_names(complete.job, file)
     check_files({"--trace": trace, "--out": out, "--out-plan": out_plan}, inputs=(file,))
     check_folder("--report", report)
+    curve = _curve(lengths, steps)
     forecast = simulate(complete, facts, iterations=iterations)
+    if steps is not None:
+        forecast = _with_run(forecast, complete, facts, steps, curve)
     if not forecast.feasible:
         forecast = _nearest_fit(forecast, complete, facts, file)
     _write(trace, out, out_plan, complete, forecast)
@@ -71,6 +89,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         echo_json(forecast)
     else:
         print_answer(complete, forecast, facts)
+        _print_run(forecast)
         print_table("Memory of the fullest GPU", memory_terms_table(forecast))
         if any(memory.host_terms for memory in forecast.memory):
             print_table("Host memory for each GPU", host_terms_table(forecast))
@@ -78,14 +97,48 @@ def command(  # noqa: PLR0917 -- one parameter an option
     broken = broken_words(complete, forecast)
     if broken:
         say("\n".join(broken))
-    page = None
-    if report is not None:
-        from rlplan_cli.commands.report import report_run
-
-        page = report_run(report, complete, forecast, None, None, facts)
-    say_written(trace, out, out_plan, page)
+    say_written(trace, out, out_plan, _report(report, complete, forecast, facts))
     if broken or not forecast.feasible:
         raise typer.Exit(InfeasibleError.exit_code)
+
+
+def _report(report: Path | None, plan: Plan, forecast: Forecast, facts: Facts) -> Path | None:
+    from rlplan_cli.commands.report import report_run
+
+    return None if report is None else report_run(report, plan, forecast, None, None, facts)
+
+
+def _with_run(
+    forecast: Forecast, plan: Plan, facts: Facts, steps: int, curve: Curve | None
+) -> Forecast:
+    from rlplan.simulator.whole_run import run_forecast
+
+    return replace(forecast, run=run_forecast(plan, facts, steps, curve=curve))
+
+
+def _curve(lengths: Path | None, steps: int | None) -> Curve | None:
+    """Return the lengths over a run that a file holds.
+
+    Raises:
+        FileError: The file says none, or there is no run to have them.
+    """
+    from rlplan.errors import FileError
+
+    if lengths is None:
+        return None
+    if steps is None:
+        problem, allowed = "are those of a whole run", "with --steps"
+        raise FileError("--lengths", problem, value=str(lengths), allowed=allowed)
+    from rlplan.planner.measured.length_curves import length_curve
+
+    return length_curve(lengths)
+
+
+def _print_run(forecast: Forecast) -> None:
+    from rlplan.reports.tables.run import run_lines
+
+    if forecast.run is not None:
+        sys.stdout.write("\n".join(run_lines(forecast.run)) + "\n\n")
 
 
 def _nearest_fit(forecast: Forecast, plan: Plan, facts: Facts, file: Path) -> Forecast:

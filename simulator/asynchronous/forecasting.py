@@ -10,6 +10,7 @@ from rlplan.plan import Plan
 from rlplan.profiles.tables.points import QUEUE_CALL
 from rlplan.results.forecast import CALL, Forecast, MemoryForecast
 from rlplan.rules.batches import handed_over_parts
+from rlplan.simulator.asynchronous.lent import LentPlan
 from rlplan.simulator.asynchronous.meter import GENERATION
 from rlplan.simulator.asynchronous.playing import LongRun, Stream, long_run, play_stream, shown
 from rlplan.simulator.asynchronous.setting import (
@@ -58,6 +59,7 @@ def stream_forecast(
             has nothing to do with it: beyond those that were played, they are shown again.
     """
     plan, agenda = placed.plan, agenda_of(placed)
+    memory = with_lent(placed, memory)
     stream = stream_of(placed, agenda)
     streamed = play_stream(stream)
     found = long_run(stream, streamed)
@@ -70,6 +72,19 @@ def stream_forecast(
         found = found.as_old_as(math.ceil(plan.staleness))
     trace = shown(streamed, stream.setting, iterations)
     return forecast_of(plan, placed.facts, agenda, trace, memory, _figures(placed, agenda, found))
+
+
+def with_lent(placed: PlacedPlan, memory: Sequence[MemoryForecast]) -> Sequence[MemoryForecast]:
+    """Return the pools' memory at their peaks where the training pool generates too, if it does."""
+    lending = placed.plan.lending
+    if lending is None or "generation" not in lending.to:
+        return memory
+    lent = LentPlan(placed)
+    both = {lent.pool.name: lent.memory}
+    return [
+        max(each, both.get(each.pool, each), key=lambda one: (not one.fits, one.gpu_peak_bytes))
+        for each in memory
+    ]
 
 
 def _largest_bound(placed: PlacedPlan, stream: Stream) -> int:
@@ -95,7 +110,10 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], most: int = LONGEST_W
         most: Updates of the largest bound that is played, beside those within an interval of syncs.
     """
     plan, task = placed.plan, placed.generate
-    setting = setting_of(plan, task, most)
+    lent = LentPlan(placed) if plan.lending else None
+    to = plan.lending.to if plan.lending else ()
+    helpers = lent.layout.dp if lent and "generation" in to else 0
+    setting = setting_of(plan, task, most, helpers)
     together = begun(task, setting.staleness + 1)
     steps, limits = replica_limits(together, max(0.0, kv_bytes_left(placed)))
     limits = replace(limits, prompt_samples=min(limits.prompt_samples, setting.bundle))
@@ -119,6 +137,8 @@ def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], most: int = LONGEST_W
         call_seconds=generate.cost.seconds_of(CALL),
         write_seconds=_queue_seconds(placed, task, setting),
         cores=task.device.shared_cores if plan.job.framework == OWN else math.inf,
+        lent_trainers=lent.trainers(setting) if lent and helpers else None,
+        lent_generators=lent.generators(setting) if lent and "training" in to else None,
     )
 
 
@@ -228,7 +248,7 @@ def _figures(placed: PlacedPlan, agenda: Sequence[Entry], found: LongRun) -> Fig
         idle_seconds=FrozenDict(
             {f"waiting in {stage}": idle for stage, idle in found.idle_seconds.items() if idle}
         ),
-        loads=_loads(placed, found.busy_seconds, stages),
+        loads=_loads(placed, found.busy_seconds, stages, found.overlap.lent_fraction * seconds),
         overlap=found.overlap,
     )
 
@@ -249,7 +269,10 @@ def _spread(
 
 
 def _loads(
-    placed: PlacedPlan, busy: Mapping[str, float], stages: Mapping[str, float]
+    placed: PlacedPlan,
+    busy: Mapping[str, float],
+    stages: Mapping[str, float],
+    lent_seconds: float,
 ) -> tuple[PoolLoad, ...]:
     """Return the seconds of one iteration in which each pool works, by what limits the work."""
     rates = rates_of(placed.plan, placed.facts)
@@ -259,6 +282,8 @@ def _loads(
     for pool, each in rates.items():
         moving = stages[TRANSITION] if pool in {generating, trained} else 0.0
         seconds = busy.get(pool, 0.0)
+        if pool == trained:  # while it generates
+            moving += lent_seconds
         computing = 0.0 if pool == generating else seconds - moving
         loads.append(PoolLoad(each, computing, seconds if pool == generating else moving))
     return tuple(loads)

@@ -5,7 +5,8 @@ Where responses are episodes, their turns wait for environments in between.
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import simpy
@@ -128,6 +129,19 @@ class EndlessPlans:
             batch += 1
 
 
+class MovedResponse(NamedTuple):
+    """Hold a response that one replica gives up and another one goes on with, its context prefilled anew.
+
+    Attributes:
+        tokens: Of the whole response.
+        made: Of them so far.
+    """
+
+    sample: Sample
+    tokens: int
+    made: int
+
+
 class GeneratingReplica:
     """Run one replica of the engine for as long as the training lasts.
 
@@ -155,15 +169,20 @@ class GeneratingReplica:
         self._jumping_state = state if isinstance(state, RunningSet | EpisodeArrivals) else None
         self._samples: dict[int, tuple[Sample, int]] = {}  # with their response tokens
         self._leaving: list[int] = []
+        self._coming: list[MovedResponse] = []
         self._stopping: InFlight | None = None
         self._stopped: simpy.Event | None = None
         self._woken: simpy.Event | None = None
         self._jumping = False
         self._process: simpy.Process | None = None
 
-    def start(self, queue: SampleQueue, meter: Meter) -> None:
-        """Begin to generate what the queue has."""
-        self._process = self.environment.process(self._run(queue, meter))
+    def start(self, queue: SampleQueue, note: Callable[[float, int], object]) -> None:
+        """Begin to generate what the queue has.
+
+        Args:
+            note: Called with the time in seconds and 1 where it begins to have responses under way, or -1 where it ends to.
+        """
+        self._process = self.environment.process(self._run(queue, note))
 
     def begin(self, bundle: Sequence[tuple[int, int, Sample]]) -> None:
         """Take responses."""
@@ -172,6 +191,39 @@ class GeneratingReplica:
             self._samples[sequence] = (sample, response)
             sample.at.append((self, sequence))
         self.under_way += len(bundle)
+
+    def give_up(self, count: int) -> list[MovedResponse]:
+        """Give up so many responses, those first that came last, while it has stopped behind a step."""
+        found = []
+        for sequence in list(self._samples)[len(self._samples) - count :]:
+            sample, tokens = self._samples.pop(sequence)
+            made = self._state.withdraw(sequence)
+            sample.at.remove((self, sequence))
+            self.generated += made
+            found.append(MovedResponse(sample, tokens, made))
+        self.under_way -= len(found)
+        return found
+
+    def take_over(self, moved: Sequence[MovedResponse]) -> None:
+        """Go on with responses of others, behind the step that is under way."""
+        self.under_way += len(moved)
+        self._coming += moved
+        self._interrupt()
+        self._wake()
+
+    def _receive(self) -> None:
+        """Let what others gave up wait to be prefilled again."""
+        coming, self._coming = self._coming, []
+        for each in coming:
+            if each.sample.gone:
+                self.under_way -= 1
+                continue
+            assert isinstance(self._state, RunningSet), "waves and episodes stay where they are"
+            sequence = self._state.go_on(each.sample.prompt, each.tokens, each.made)
+            self._samples[sequence] = (each.sample, each.tokens)
+            self.generated -= each.made
+            self.restarted += each.sample.prompt + each.made if each.made else 0
+            each.sample.at.append((self, sequence))
 
     def stop(self, in_flight: InFlight) -> simpy.Event:
         """Ask it to stop for new weights; return what happens when it has."""
@@ -206,7 +258,7 @@ class GeneratingReplica:
             assert self._process is not None
             self._process.interrupt()
 
-    def _run(self, queue: SampleQueue, meter: Meter) -> Steps:
+    def _run(self, queue: SampleQueue, note: Callable[[float, int], object]) -> Steps:
         state, runs = self._state, False
         episodes = state if isinstance(state, EpisodeArrivals) else None
         while True:
@@ -214,6 +266,7 @@ class GeneratingReplica:
                 episodes.settle()
             if state.ended:
                 self._hand_out(queue)
+            self._receive()
             if self._leaving:
                 self._let_go(queue)
             if self._stopping is None:
@@ -222,7 +275,7 @@ class GeneratingReplica:
             goes_on = self._stopping in (None, "drain") and state.busy
             if goes_on != runs:
                 runs = goes_on
-                meter.generate(self.environment.now, 1 if runs else -1)
+                note(self.environment.now, 1 if runs else -1)
             if runs:
                 yield from self._turn()
                 continue
@@ -287,7 +340,11 @@ class GeneratingReplica:
 
 
 class Generators:
-    """Run all replicas, and bring them new weights together."""
+    """Run all replicas, and bring them new weights together.
+
+    Args:
+        helpers: Replicas that generate now and then; they stop and go on by themselves.
+    """
 
     def __init__(
         self,
@@ -295,30 +352,41 @@ class Generators:
         replicas: Sequence[GeneratingReplica],
         queue: SampleQueue,
         meter: Meter,
+        helpers: Sequence[GeneratingReplica] = (),
     ) -> None:
         self.environment, self.replicas, self.queue = environment, replicas, queue
-        self._share_out()
+        self.helpers = helpers
+        self._share_out(replicas)
         for replica in replicas:
-            replica.start(queue, meter)
+            replica.start(queue, meter.generate)
+        for replica in helpers:
+            replica.stop("recompute")
+            replica.start(queue, _unmetered)
 
     def stop(self, in_flight: InFlight) -> simpy.Event:
         """Stop all replicas; return what happens when the last of them has."""
         return self.environment.all_of([each.stop(in_flight) for each in self.replicas])
 
-    def resume(self, version: int) -> None:
-        """Go on with the weights of a version, and begin what they allow."""
+    def resume(self, version: int, *, helped: bool = False) -> None:
+        """Go on with the weights of a version, and begin what they allow.
+
+        Args:
+            helped: Whether the helpers get their part of what is under way and what is begun.
+        """
         self.queue.renew(version)
-        self._share_out()
+        if helped:
+            move_evenly(self.replicas, self.helpers)
+        self._share_out((*self.replicas, *self.helpers) if helped else self.replicas)
         for replica in self.replicas:
             replica.resume()
 
-    def _share_out(self) -> None:
+    def _share_out(self, replicas: Sequence[GeneratingReplica]) -> None:
         """Begin what may be begun, each time where there is most room."""
-        room = [(each.under_way, place) for place, each in enumerate(self.replicas)]
+        room = [(each.under_way, place) for place, each in enumerate(replicas)]
         heapq.heapify(room)
         while room:
             _, place = heapq.heappop(room)
-            replica = self.replicas[place]
+            replica = replicas[place]
             if replica.under_way >= replica.slots:
                 return
             bundle = self.queue.next_bundle()
@@ -330,9 +398,36 @@ class Generators:
     @property
     def generated(self) -> int:
         """Return the response tokens made so far."""
-        return sum(each.generated for each in self.replicas)
+        return sum(each.generated for each in (*self.replicas, *self.helpers))
 
     @property
     def restarted(self) -> int:
-        """Return the tokens computed again for new weights so far."""
-        return sum(each.restarted for each in self.replicas)
+        """Return the tokens computed again for new weights, or by another replica, so far."""
+        return sum(each.restarted for each in (*self.replicas, *self.helpers))
+
+
+def _unmetered(at_seconds: float, change: int) -> None:
+    """Note nothing of a replica whose pool is noted otherwise."""
+
+
+def move_evenly(givers: Sequence[GeneratingReplica], takers: Sequence[GeneratingReplica]) -> None:
+    """Let replicas that have stopped give others what they have beyond an equal part, those first that came last."""
+    part = -(-sum(each.under_way for each in givers) // (len(givers) + len(takers)))
+    moved: list[MovedResponse] = []
+    for each in givers:
+        moved += each.give_up(max(0, each.under_way - part))
+    hand_over(moved, takers)
+
+
+def hand_over(moved: Sequence[MovedResponse], takers: Sequence[GeneratingReplica]) -> None:
+    """Give responses to where fewest are under way."""
+    shares: list[list[MovedResponse]] = [[] for _ in takers]
+    fewest = [(each.under_way, place) for place, each in enumerate(takers)]
+    heapq.heapify(fewest)
+    for each in moved:
+        count, place = fewest[0]
+        shares[place].append(each)
+        heapq.heapreplace(fewest, (count + 1, place))
+    for taker, share in zip(takers, shares, strict=True):
+        if share:
+            taker.take_over(share)

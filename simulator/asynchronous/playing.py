@@ -12,7 +12,14 @@ from rlplan.simulator.asynchronous.generators import (
     GeneratingReplica,
     Generators,
 )
-from rlplan.simulator.asynchronous.meter import Meter, Reading
+from rlplan.simulator.asynchronous.lending import (
+    Help,
+    Lender,
+    LentGenerators,
+    LentTrainers,
+    Tally,
+)
+from rlplan.simulator.asynchronous.meter import GENERATION, Meter, Reading
 from rlplan.simulator.asynchronous.samples import SampleQueue, batch_tokens, endless_lengths
 from rlplan.simulator.asynchronous.setting import StreamSetting
 from rlplan.simulator.asynchronous.training import (
@@ -55,6 +62,8 @@ class Stream:
         write_seconds: From the end of responses until works that prepare them by themselves may read them.
         call_seconds: Of the call for weights, beside preparation that goes on by itself.
         cores: Of the host, where devices are cores; infinite where they have processors of their own.
+        lent_trainers: The training pool's GPUs as generators; None where they only train.
+        lent_generators: The generating pool's as ranks of training; None where they only generate.
     """
 
     workload: Workload
@@ -73,6 +82,8 @@ class Stream:
     write_seconds: float = 0.0
     call_seconds: float = 0.0
     cores: float = math.inf
+    lent_trainers: LentTrainers | None = None
+    lent_generators: LentGenerators | None = None
 
     @property
     def slots(self) -> float:
@@ -97,6 +108,8 @@ class Count:
         waited_seconds: In which training waited for samples.
         begun: Samples that were begun.
         held: How often all had been begun that might be, when generators got new weights.
+        lent_seconds: In which the training pool belonged to generation.
+        helped_seconds: By which training was shorter since generators helped.
     """
 
     reading: Reading
@@ -108,6 +121,8 @@ class Count:
     waited_seconds: float
     begun: int
     held: int
+    lent_seconds: float = 0.0
+    helped_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +149,8 @@ class _SampleFlow:
         stages = {each.entry.work.key: each.entry.stage for each in stream.works}
         if stream.transition:
             stages[stream.transition.key] = TRANSITION
+        if stream.lent_trainers:
+            stages[stream.lent_trainers.work.key] = GENERATION
         self.meter = Meter(stream.pools, stream.generate.pool, setting.replicas, stages)
         self.engine = Engine(Queueing, cores=stream.cores, watch=self.meter.work)
         lengths = endless_lengths(stream.workload, setting)
@@ -143,14 +160,51 @@ class _SampleFlow:
             GeneratingReplica(self.engine, self._sequences(plans), stream.time_factor, stream.slots)
             for _ in range(setting.replicas)
         ]
-        self.generators = Generators(self.engine.environment, replicas, self.queue, self.meter)
+        helpers = self._helpers(stream.lent_trainers) if stream.lent_trainers else []
+        environment = self.engine.environment
+        self.generators = Generators(environment, replicas, self.queue, self.meter, helpers)
+        self.tally = Tally()
+        self.lender = self._lender(replicas, helpers)
+        self.help = self._help(replicas)
         tokens = batch_tokens(stream.workload, setting)
         self.preparation = self._preparation(tokens) if setting.ahead else None
-        works = learning(stream.works) if setting.ahead else stream.works
         self.training = Training(
-            self.engine, works, stream.order, self.queue, tokens, prepared=setting.ahead
+            self.engine,
+            learning(stream.works) if setting.ahead else stream.works,
+            stream.order,
+            self.queue,
+            tokens,
+            prepared=setting.ahead,
+            helped=self.help.seconds if self.help else None,
         )
         self.counts: list[Count] = []
+
+    def _helpers(self, lent: LentTrainers) -> list[GeneratingReplica]:
+        """Return the training pool's replicas."""
+        longest = self.stream.workload.longest_sequence_tokens - 1
+        return [
+            GeneratingReplica(
+                self.engine,
+                arriving(lent.replica, longest),
+                self.stream.time_factor,
+                lent.replica.max_running,
+            )
+            for _ in range(lent.count)
+        ]
+
+    def _lender(
+        self, own: Sequence[GeneratingReplica], helpers: Sequence[GeneratingReplica]
+    ) -> Lender | None:
+        lent, setting = self.stream.lent_trainers, self.stream.setting
+        if lent is None:
+            return None
+        return Lender(
+            self.engine, self.queue, setting, lent, own, helpers, self.tally, self.meter.work
+        )
+
+    def _help(self, own: Sequence[GeneratingReplica]) -> Help | None:
+        lent = self.stream.lent_generators
+        return Help(lent, self.queue, own, self.tally) if lent else None
 
     def _sequences(self, plans: EndlessPlans) -> Arriving | EpisodeArrivals:
         """Return a replica's sequences before the first of them has arrived."""
@@ -192,6 +246,8 @@ class _SampleFlow:
         for number in range(setting.iterations):
             if self.preparation:
                 self.preparation.iteration = number
+            if self.lender:
+                yield from self.lender.leave(number)
             yield from self.training.iteration(number, setting)
             if (number + 1) % setting.sync_every == 0:
                 version = self.queue.version
@@ -203,7 +259,14 @@ class _SampleFlow:
                 yield stopped
                 engine.note(self.stream.generate, version, began_seconds)
                 yield from self._transition(number)
-                self.generators.resume(number + 1)
+                if self.help and (back_seconds := self.help.leave_seconds()):
+                    yield engine.environment.timeout(back_seconds)
+                lends = self.lender is not None and self.lender.decide(
+                    engine.environment.now - began_seconds
+                )
+                self.generators.resume(number + 1, helped=lends)
+                if self.lender and lends:
+                    self.lender.join()
                 began_seconds = engine.environment.now
             engine.end_iteration()
             self.counts.append(self._count())
@@ -236,6 +299,8 @@ class _SampleFlow:
             queue.waited_seconds,
             queue.begun,
             queue.held,
+            self.tally.lent_seconds,
+            self.tally.helped_seconds,
         )
 
 
@@ -372,6 +437,8 @@ def _overlap(stream: Stream, first: Count, last: Count) -> OverlapForecast:
         ),
         dropped_fraction=dropped / max(1, generated),
         recomputed_fraction=restarted / max(1, restarted + dropped + last.taken - first.taken),
+        lent_fraction=(last.lent_seconds - first.lent_seconds) / spent.at_seconds,
+        helped_fraction=(last.helped_seconds - first.helped_seconds) / spent.at_seconds,
     )
 
 

@@ -22,6 +22,7 @@ class Sample:
         number: Of those that were begun, from 0.
         version: Iterations whose updates the weights had that began it.
         left: Responses that have not ended, or are not prepared.
+        unended: Responses that have not ended.
         prompt: Tokens of the prompt.
         tokens: Of prompts and responses.
         made: Response tokens of those that have ended.
@@ -31,6 +32,7 @@ class Sample:
     number: int
     version: int
     left: int
+    unended: int = 0
     prompt: int = 0
     tokens: int = 0
     made: int = 0
@@ -98,6 +100,7 @@ class SampleQueue:
         taken_tokens: Prompt and response tokens of samples that were taken.
         dropped_tokens: Response tokens that nobody learns from.
         waited_seconds: In which training waited for samples.
+        waited_samples: Samples that had not come when training asked for them.
         held: How often all had been begun that might be, when generators got new weights.
         prepare: Called with a response that has ended, and its tokens; None: it is handed on at once.
     """
@@ -116,6 +119,9 @@ class SampleQueue:
         self.ages: Counter[int] = Counter()
         self.taken_tokens = self.dropped_tokens = 0
         self.waited_seconds, self.held = 0.0, 0
+        self.waited_samples = 0
+        self._complete = 0  # whose responses have all ended, and that are neither taken nor dropped
+        self._wanted: tuple[int, simpy.Event] | None = None
         self.prepare: Callable[[Sample, int], None] | None = None
         self._open: Sample | None = None  # begun, with responses that no replica has yet
         self._unbegun = 0  # responses of it
@@ -148,7 +154,8 @@ class SampleQueue:
     def _next(self) -> tuple[int, int, Sample]:
         sample = self._open
         if sample is None:
-            sample = self._open = Sample(self.begun, self.version, self.setting.unit)
+            unit = self.setting.unit
+            sample = self._open = Sample(self.begun, self.version, unit, unit)
             self._unbegun = self.setting.unit
             self.begun += 1
             self._alive[self.version] += 1
@@ -167,10 +174,37 @@ class SampleQueue:
             self.dropped_tokens += tokens
             return
         sample.made += tokens
+        sample.unended -= 1
+        if not sample.unended:
+            self._count_complete(1)
         if self.prepare is None:
             self.hand_on(sample)
         else:
             self.prepare(sample, tokens)
+
+    @property
+    def complete(self) -> int:
+        """Return the samples whose responses have all ended, and that training has not taken."""
+        return self._complete
+
+    @property
+    def exhausted(self) -> bool:
+        """Tell whether no response may be begun before new weights come."""
+        return self._open is None and self.begun >= self._quota
+
+    def until_complete(self, count: int) -> Generator[simpy.Event, object, None]:
+        """Wait until the responses of so many samples have ended, or of all that may be begun."""
+        count = min(count, self._quota - self.taken - self.dropped)
+        if self._complete < count:
+            event = self.environment.event()
+            self._wanted = count, event
+            yield event
+
+    def _count_complete(self, change: int) -> None:
+        self._complete += change
+        if self._wanted is not None and self._complete >= self._wanted[0]:
+            self._wanted[1].succeed()
+            self._wanted = None
 
     def hand_on(self, sample: Sample) -> None:
         """Note that a response has ended, and gone through what prepares it."""
@@ -191,6 +225,7 @@ class SampleQueue:
     def collect(self, count: int, iteration: int) -> Generator[simpy.Event, object, int]:
         """Take so many samples as they end; return their tokens."""
         tokens, asked_seconds = 0, self.environment.now
+        self.waited_samples += max(0, count - self._complete)
         for _ in range(count):
             while (sample := self._take(iteration)) is None:
                 self._came = self.environment.event()
@@ -216,6 +251,7 @@ class SampleQueue:
         self._ready[best.version].popleft()
         self._leave(best.version)
         self.taken += 1
+        self._count_complete(-1)
         self.taken_tokens += best.tokens
         self.ages[iteration - best.version] += 1
         return best
@@ -247,6 +283,8 @@ class SampleQueue:
 
     def _drop(self, sample: Sample) -> None:
         sample.gone = True
+        if not sample.unended:
+            self._count_complete(-1)
         if sample is self._open:
             self._open = None
         self.dropped += 1

@@ -25,6 +25,9 @@ COUNTED_SEQUENCES = 4_096
 LONGEST_WARM_UP = 16
 # Where they need more responses under way to keep up, larger bounds are played too, as far as this.
 LARGEST_BOUND = 64
+# Intervals between syncs in which an adaptive share of lending gets to where it stays: two of them for each of twenty
+# steps of 0.05, from the least share to the whole.
+ADAPTING_INTERVALS = 40
 # Of a job that this project's executor runs.
 OWN = "rlplan"
 # Micro-batches of an update that go on as they are ready; finer ones would move its end by less than a sixteenth.
@@ -90,11 +93,14 @@ class StreamSetting:
         return math.ceil(version + self.staleness)
 
 
-def setting_of(plan: Plan, generate: PlacedTask, most: int = LONGEST_WARM_UP) -> StreamSetting:
+def setting_of(
+    plan: Plan, generate: PlacedTask, most: int = LONGEST_WARM_UP, helpers: int = 0
+) -> StreamSetting:
     """Return what is played of a plan.
 
     Args:
         most: Updates of the largest bound that is played, beside those within an interval of syncs.
+        helpers: Replicas on the training pool that generate now and then.
     """
     work, replicas = plan.job.workload, generate.layout.dp
     beyond = max(0, math.floor(plan.staleness - (plan.sync_every - 1 + most)))
@@ -105,7 +111,7 @@ def setting_of(plan: Plan, generate: PlacedTask, most: int = LONGEST_WARM_UP) ->
     prompts = round(work.prompts * generate.task.batches)
     batches = warm_up + counted + min(staleness, most)
     sequences = prompts * work.samples_per_prompt * work.over_provisioning * batches
-    played = _played_replicas(plan, prompts, sequences * turns, replicas, turns)
+    played = _played_replicas(plan, prompts, sequences * turns, replicas, turns, helpers)
     prompts = prompts * played // replicas
     grouped = load_algorithm(plan.job.algorithm).groups
     unit = work.samples_per_prompt if grouped else 1
@@ -164,16 +170,19 @@ def _iterations(plan: Plan, staleness: float, most: int, turns: float) -> tuple[
     begun. Where a batch is small, so many are counted that their order's chance does not show.
     """
     sequences = plan.job.workload.sequences
-    if staleness == 0:
+    adapts = plan.lending is not None and plan.lending.policy == "adaptive"
+    if staleness == 0 and not adapts:
         return 1, math.ceil(LEAST_SEQUENCES / sequences)
     enough = math.ceil(COUNTED_SEQUENCES / (sequences * turns))
     every = plan.sync_every
     warm_up = every * math.ceil(min(staleness + 1, most) / every)
+    if adapts:
+        warm_up += every * ADAPTING_INTERVALS
     return warm_up, every * math.ceil(max(LEAST_ITERATIONS, enough) / every)
 
 
 def _played_replicas(
-    plan: Plan, prompts: int, played_turns: float, replicas: int, turns: float
+    plan: Plan, prompts: int, played_turns: float, replicas: int, turns: float, helpers: int
 ) -> int:
     """Return how many replicas stand for all: as many as can be played, with whole shares of prompts.
 
@@ -188,7 +197,9 @@ def _played_replicas(
     able = [
         count
         for count in range(1, replicas + 1)
-        if prompts * count % replicas == 0 and prompts * count // replicas >= least
+        if prompts * count % replicas == 0
+        and prompts * count // replicas >= least
+        and helpers * count % replicas == 0
     ]
     fitting = [count for count in able if played_turns * count / replicas <= PLAYED_SEQUENCES]
     return max(fitting, default=min(able, default=replicas))

@@ -149,6 +149,8 @@ class Training:
         order: By pool, names in the order in which they get the pool when several wait.
         batch_tokens: Of the units that an iteration of mean samples learns from.
         prepared: Whether samples come prepared.
+        helped: Returns by how many seconds a piece of a work is shorter since others help, from its pool, its samples'
+            seconds and its optimizer steps.
     """
 
     def __init__(
@@ -160,8 +162,10 @@ class Training:
         batch_tokens: float,
         *,
         prepared: bool = False,
+        helped: Callable[[str, float, int], float] | None = None,
     ) -> None:
         self.engine, self.works, self.queue = engine, works, queue
+        self.helped, self.updates = helped, 0
         self.batch_tokens, self.prepared = batch_tokens, prepared
         self.places = {
             each.entry.work.key: (each.entry.work.place_in(order), place)
@@ -171,7 +175,7 @@ class Training:
     def iteration(self, number: int, setting: StreamSetting) -> Steps:
         """Run one iteration, from its first samples to its last update."""
         pieces: list[simpy.Event] = []
-        updates = sum(setting.piece_updates)
+        updates = self.updates = sum(setting.piece_updates)
         learnt = steps = 0.0
         for place, count in enumerate(setting.pieces):
             tokens = yield from self.queue.collect(count, number)
@@ -205,6 +209,9 @@ class Training:
         if not self.prepared:
             seconds += each.call_seconds
         waits = each.together and not piece.learnt  # a piece after it will be learnt from with it
+        if self.helped and not waits:
+            steps = round(piece.steps * self.updates) if each.learns else 0
+            seconds -= self.helped(work.pool, each.sample_seconds * share, steps)
         rank = () if self.prepared else (piece.iteration, piece.number, *self.places[work.key])
         return WorkRun(
             work=work,

@@ -345,7 +345,7 @@ def setting_on(
         pp=layout.pp,
         fused_attention=engine.fused_attention,
         launches_hidden=engine.launches_hidden,
-        layer_launch_seconds=engine.layer_launch_seconds * slower,
+        layer_launch_seconds=engine.launch_seconds_on(device.sheet) * slower,
         expert_layer_launch_seconds=engine.expert_layer_launch_seconds * slower,
         launches_hide=engine.launches_hide,
         kernels=engine.kernels_of(device.sheet),

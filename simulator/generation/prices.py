@@ -653,8 +653,8 @@ class EngineSteps:
         )
 
     def _layer_launch(self, kind: ModelArchitecture) -> float:
-        if self.engine.layer_launch_seconds:
-            return self.engine.layer_launch_seconds
+        if told := self.engine.launch_seconds_on(self.setting.device.sheet):
+            return told
         batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
         operators = layer_operators(kind, self.setting.shard, batch)
         own = tuple(each for each in operators if not isinstance(each, Collective))

@@ -334,7 +334,9 @@ def kept_batch(placed: PlacedTask) -> KeptBatch:
     """Return the micro-batch that has most tokens."""
     sequences, longest = placed.fullest_micro_batch
     shared = least_shared_tokens(placed.engine, placed.workload, sequences)
-    return KeptBatch(placed.shard, sequences, longest, placed.engine.fused_attention, shared)
+    fused = placed.engine.fused_attention
+    kernels = placed.engine.memory.layers if placed.trains else "fused"
+    return KeptBatch(placed.shard, sequences, longest, fused, shared, kernels)
 
 
 def _adapter_sums(placed: PlacedTask, held: KeptBatch) -> int:

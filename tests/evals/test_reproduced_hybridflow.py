@@ -102,6 +102,7 @@ def test_a_finished_point_has_the_published_value_beside_it():
     assert abs(point.error_fraction) < 0.25
 
 
+@pytest.mark.full
 def test_throughput_counts_padding_whatever_lengths_the_engines_see():
     found = {
         (each.point.series, each.point.gpus): each

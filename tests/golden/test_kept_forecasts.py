@@ -2,7 +2,7 @@
 
 from tests.golden.check import forecast_moves, moves
 
-EVERY = 10
+EVERY = 20
 
 
 def test_forecasts_of_random_plans_are_those_that_were_kept():

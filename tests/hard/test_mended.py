@@ -20,7 +20,8 @@ from rlplan.planner.answers.fitting import FitRequest, fit
 from rlplan.planner.configs.reading.composed import read_inherited
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.exact.placement_bounds import PlacementBounds
-from rlplan.planner.measured.logs import events_by_step, read_log
+from rlplan.planner.measured.logs import read_log
+from rlplan.planner.measured.trackers import events_by_step
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.jobs.config.reading import read_hf_config
 from rlplan_cli.main import run as run_cli

@@ -6,7 +6,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
-from rlplan.plan import PlanDraft, ResourcePool, TaskDraft, TaskPlan
+from rlplan.plan import Lending, PlanDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.profiles.catalog import ENGINES, load_job
 from rlplan.rules import RULES, check_plan, refusals
 from rlplan.workload import Environment
@@ -234,6 +234,15 @@ WRONG = {
     ),
     "in_flight: mode sync has no response under way when new weights come; found 'keep'; allowed: "
     "drain, or mode async": lambda p: replace(p, in_flight="keep"),
+    "lending: is not for mode sync; found 'sync'; allowed: modes streaming, async, or no lending": (
+        lambda p: replace(p, lending=Lending())
+    ),
+    "lending.tp: cuts replicas of tp 3, pp 1, which do not fill the 8 GPUs of the training pool; "
+    "found 3; allowed: a divisor of 8": lambda p: lending(p, tp=3),
+    "lending.to: lends h100-80gb-sxm to training on a100-80gb-sxm; found 'training'; "
+    "allowed: generation, or pools of one device": lambda p: lending(
+        with_other_device(p), to=("training",)
+    ),
     "mode: generates the next batch while this one trains, but actor.generate shares pool p0 with "
     "actor.update; found 'one-step-off'; allowed: sync, or a pool of its own for actor.generate": (
         lambda p: replace(p, mode="one-step-off", staleness=1)
@@ -295,7 +304,12 @@ def apart(plan):
         plan,
         pools=(
             ResourcePool(name="p0", device=A100, gpus=8, roles=("actor", "reference")),
-            ResourcePool(name="p1", device=A100, gpus=8, roles=("actor", "critic", "reward")),
+            ResourcePool(
+                name="p1",
+                device=plan.job.cluster[-1].gpu,
+                gpus=8,
+                roles=("actor", "critic", "reward"),
+            ),
         ),
         tasks=plan.tasks.with_item(
             "actor.generate", replace(plan.tasks["actor.generate"], pool="p1")
@@ -307,6 +321,18 @@ def apart(plan):
             }
         ),
     )
+
+
+def lending(plan, **fields):
+    """Return the plan streaming from a pool of its own, with idle GPUs lent."""
+    streams = replace(apart(plan), transition="two-copies", mode="streaming")
+    return replace(streams, lending=Lending(**fields))
+
+
+def with_other_device(plan):
+    """Return the plan with its second pool on H100."""
+    other = replace(plan.job.cluster[0], gpu="h100-80gb-sxm", nodes=1)
+    return replace(plan, job=replace(plan.job, cluster=(*plan.job.cluster, other)))
 
 
 def test_an_actor_that_generates_elsewhere_needs_two_copies(plan):

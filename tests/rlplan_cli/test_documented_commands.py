@@ -197,8 +197,13 @@ SEEDS = {
     "job.yaml": bring_file("job.yaml"),
     "plan.yaml": bring_plan,
     "best.yaml": bring_plan,
+    "rented/plan-1.yaml": bring_plan,
+    "prices.yaml": bring_text(
+        "{provider: ours, instances: [{name: node, gpu: cpu, gpus: 2, usd_per_hour: 1}]}\n"
+    ),
     "run.sh": bring_script,
     "train.log": bring_log,
+    "curve.csv": bring_text("step,response_tokens\n1,4\n400,8\n"),
     "site.yaml": bring_site,
     "runs/first": bring_file("run"),
     "profiles/mine": bring_file("profile"),

@@ -1,7 +1,11 @@
 import pytest
 import yaml
 
+from tests.cases import only
 from tests.rlplan_cli.conftest import change
+
+SIMULATE = ["simulate", "plan.yaml"]
+EXECUTE = ["execute", "plan.yaml", "--out", "new"]
 
 
 def widened(project):
@@ -122,11 +126,19 @@ def test_wrong_options_are_refused_in_one_line(project, rlplan):
 
 
 @pytest.mark.parametrize(
-    "command", [["simulate", "plan.yaml"], ["execute", "plan.yaml", "--out", "new"]]
-)
-@pytest.mark.parametrize(
-    ("name", "limit"),
-    [("gpus", 1), ("iteration_seconds", 1e-6), ("memory_headroom_fraction", 0.99999)],
+    ("name", "limit", "command"),
+    only(
+        [("gpus", 1, SIMULATE), ("iteration_seconds", 1e-6, EXECUTE)],
+        [
+            (*limit, command)
+            for command in (SIMULATE, EXECUTE)
+            for limit in (
+                ("gpus", 1),
+                ("iteration_seconds", 1e-6),
+                ("memory_headroom_fraction", 0.99999),
+            )
+        ],
+    ),
 )
 def test_a_whole_plan_that_breaks_a_limit_of_its_job_is_not_passed_over(
     project, rlplan, command, name, limit

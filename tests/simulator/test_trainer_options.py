@@ -174,7 +174,7 @@ def test_chunks_hold_logits_of_some_tokens_beside_those_of_all():
         ("log-probs", None, 4, 0),
         ("entropy", None, 6, 0),
         ("entropy-eager", None, 16, 0),
-        ("fused", 1024, 0, 1024 * 24),
+        ("fused", 4096, 0, 4096 * 24),
         ("entropy-chunked", 256, 14, 256 * 8),
     ],
 )

@@ -219,6 +219,8 @@ def _differences(plan: Plan, job: Job, draft: PlanDraft) -> Iterator[tuple[str, 
             found = wanted if name != "mode" else USUAL_MODE
         if wanted != found:
             yield name, wanted, found
+    if plan.lending is not None:
+        yield "lending", "idle GPUs that are lent", "none"
     pools = {pool.name: pool for pool in draft.pools}
     for name, layout in plan.tasks.items():
         if plan.pool_of(name).is_host:

@@ -108,6 +108,12 @@ class RunningSet(ABC):
         self.closed = False
         return len(self.prompts) - 1
 
+    def go_on(self, prompt: int, response: int, made: int) -> int:
+        """Let a sequence wait of whose response another replica made so many tokens; return its number."""
+        sequence = self.arrive(prompt, response)
+        self.done_tokens[sequence] = made
+        return sequence
+
     def withdraw(self, sequence: int) -> int:
         """Take a sequence out before its end; return the tokens of its response that were made."""
         if sequence in self.running:

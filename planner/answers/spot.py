@@ -1,0 +1,84 @@
+"""Which pools stand on spot nodes: of plans that a search found, by what is expected with losses.
+
+A search weighs iterations without losses. Where groups of nodes of one device come and go differently, the same pools in
+another order stand on other nodes: each order is simulated, and the best by what is expected is taken.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice, permutations
+from typing import Final
+
+from rlplan.errors import MissingFactError
+from rlplan.job import Job
+from rlplan.plan import Plan
+from rlplan.planner.answers.lending import beside
+from rlplan.planner.objectives import load_objective
+from rlplan.planner.requests.specs import roomy, violations
+from rlplan.profiles.catalog import ENGINES
+from rlplan.profiles.facts import Facts
+from rlplan.results.forecast import Candidate, Forecast, SearchResult
+from rlplan.rules import refusals
+from rlplan.simulator.simulate import simulate
+
+# Plans of which orders are tried, the best first, and orders of each.
+MOST_PLANS, MOST_ORDERS = 3, 6
+COST: Final = "cost"
+
+
+def on_spot_nodes(found: SearchResult, job: Job, facts: Facts) -> SearchResult:
+    """Return a search's plans, the best by what is expected with losses first; as they are without spot nodes."""
+    if not found.plans[0].plan.job.has_spot:
+        return found
+    tried = [_best_order(each, job, facts) for each in found.plans[:MOST_PLANS]]
+    plans = sorted((*tried, *found.plans[MOST_PLANS:]), key=lambda each: expected(each, job))
+    winner = plans[0].forecast
+    seconds = expected_seconds(winner)
+    known = math.isfinite(seconds) and found.bound_seconds > 0
+    return replace(
+        found,
+        plans=tuple(beside(each, winner) for each in plans),
+        gap=max(found.gap, 1 - found.bound_seconds / seconds) if known else 1.0,
+        space=f"{found.space}; what stands on spot nodes by what is expected with losses, which the bound leaves out",
+    )
+
+
+def expected(candidate: Candidate, job: Job) -> float:
+    """Return what a plan is worth by a job's objective with losses counted: seconds or money of an iteration; less is better."""
+    forecast = candidate.forecast
+    if forecast.spot is None:
+        return load_objective(job.objective).figure(forecast)
+    if job.objective == COST:
+        return math.inf if forecast.spot.cost_usd is None else forecast.spot.cost_usd
+    times = expected_seconds(forecast) / forecast.iteration_seconds
+    return load_objective(job.objective).figure(forecast) * times
+
+
+def expected_seconds(forecast: Forecast) -> float:
+    """Return an iteration's seconds with losses counted; infinite where a run would not get on."""
+    if forecast.spot is None:
+        return forecast.iteration_seconds
+    return math.inf if forecast.spot.iteration_seconds is None else forecast.spot.iteration_seconds
+
+
+def _best_order(candidate: Candidate, job: Job, facts: Facts) -> Candidate:
+    others = [
+        replace(candidate, plan=plan, forecast=forecast)
+        for plan, forecast in _tried(candidate.plan, job, facts)
+    ]
+    return min((candidate, *others), key=lambda each: expected(each, job))
+
+
+def _tried(plan: Plan, job: Job, facts: Facts) -> Iterator[tuple[Plan, Forecast]]:
+    """Yield a plan with its pools on other nodes, and its forecasts, as far as they are allowed, fit and keep the limits."""
+    for pools in islice(permutations(plan.pools), 1, MOST_ORDERS):
+        other = replace(plan, pools=pools)
+        if next(refusals(other, other.job, ENGINES), None) is not None:
+            continue
+        try:
+            forecast = simulate(other, facts)
+        except MissingFactError:
+            continue
+        if forecast.feasible and not violations(other, forecast, roomy(job)):
+            yield other, forecast

@@ -1,0 +1,156 @@
+"""Watch a run that goes on: each of its steps beside the forecast at the lengths that it had."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rlplan.plan import Plan
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.checking import training_steps
+from rlplan.planner.configs.importing import ImportOptions, imported_run, run_of, settings_of
+from rlplan.planner.measured.calibrating import row_of_log
+from rlplan.planner.measured.checking import RunContext
+from rlplan.planner.measured.following import FollowedRun
+from rlplan.planner.measured.logs import medians_of
+from rlplan.planner.measured.measured_lengths import SAME_LENGTH_FRACTION, at_logged_lengths
+from rlplan.profiles.facts import Facts, load_facts
+from rlplan.results.forecast import Forecast
+from rlplan.results.measurement import LoggedSteps
+from rlplan.results.watching import WatchedStage, WatchedStep
+from rlplan.simulator.simulate import simulate
+
+PlanAt = Callable[[LoggedSteps], tuple[Plan, Facts]]
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastAtLengths:
+    """Hold the forecast of steps of some mean lengths."""
+
+    prompt_tokens: float | None
+    response_tokens: float | None
+    plan: Plan
+    forecast: Forecast
+
+    def serves(self, steps: LoggedSteps) -> bool:
+        """Tell whether steps are of the same lengths, as near as those of one workload are."""
+        pairs = (
+            (self.prompt_tokens, steps.prompt_tokens),
+            (self.response_tokens, steps.response_tokens),
+        )
+        return all(
+            known == now
+            if known is None or now is None
+            else abs(now - known) <= SAME_LENGTH_FRACTION * known
+            for known, now in pairs
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """Lay the steps of a log beside their forecasts.
+
+    Attributes:
+        plan_at: Returns the plan that runs at the lengths of some steps, with its facts.
+        updates: Of an iteration, with which logs of updates are read.
+        all_steps: Of the training; None where that is not known.
+    """
+
+    plan_at: PlanAt
+    updates: int
+    all_steps: int | None = None
+    _last: ForecastAtLengths | None = field(default=None, init=False)
+
+    @classmethod
+    def of_configuration(
+        cls,
+        framework: str,
+        words: Sequence[str],
+        options: ImportOptions,
+        *,
+        profile: Path | None = None,
+        site: Path | None = None,
+    ) -> "Watch":
+        """Return the watch of a framework's configuration.
+
+        Args:
+            options: What it does not say; mean lengths are the log's where that has them.
+
+        Raises:
+            UserError: As of `importing.settings_of` and `importing.run_of`.
+        """
+        settings = settings_of(framework, words, options)
+        run = run_of(settings)
+        updates = run.work.updates * run.work.epochs
+
+        def plan_at(steps: LoggedSteps) -> tuple[Plan, Facts]:
+            means = replace(
+                options,
+                mean_response=steps.response_tokens or options.mean_response,
+                mean_prompt=steps.prompt_tokens or options.mean_prompt,
+            )
+            found = imported_run(settings, run, means)
+            facts = load_facts(found.resolved, profile, site)
+            plan = complete(found.draft, found.resolved, facts, settings.file, misfits=True)
+            return plan, facts
+
+        all_steps, _ = training_steps(settings, run.work.prompts, updates)
+        return cls(plan_at=plan_at, updates=updates, all_steps=all_steps)
+
+    @classmethod
+    def of_plan(cls, ran: RunContext) -> "Watch":
+        """Return the watch of a plan."""
+        work = ran.plan.job.workload
+        return cls(
+            plan_at=lambda steps: (at_logged_lengths(ran.plan, steps), ran.facts),
+            updates=work.updates * work.epochs,
+        )
+
+    def ends_at(self, log: FollowedRun) -> int | None:
+        """Return the number of the training's last step, as the log counts; None where that is not known."""
+        return None if self.all_steps is None else self.all_steps - log.from_zero
+
+    def steps(self, log: FollowedRun, first: int) -> Iterator[WatchedStep]:
+        """Yield the steps of a log from a place in it on; those that do not say what they took are left out.
+
+        Raises:
+            UserError: The configuration cannot be imported at the lengths of a step.
+        """
+        for at in range(first, len(log.steps)):
+            steps = medians_of(log.sheet, log.steps[at : at + 1])
+            if steps.step_seconds:
+                starts = log.begins and at == 0
+                yield self._beside(log.numbers[at], steps, steps.step_seconds, starts=starts)
+
+    def _beside(
+        self, number: int, steps: LoggedSteps, measured_seconds: float, *, starts: bool
+    ) -> WatchedStep:
+        known = self._forecast(steps)
+        row = row_of_log("", steps, known.plan, known.forecast)
+        return WatchedStep(
+            step=number,
+            starts=starts,
+            measured_seconds=measured_seconds,
+            forecast_seconds=known.forecast.iteration_seconds,
+            interval_seconds=known.forecast.iteration_seconds_interval,
+            prompt_tokens=steps.prompt_tokens,
+            response_tokens=steps.response_tokens,
+            stages=tuple(
+                WatchedStage(
+                    name=name,
+                    measured_seconds=stage.measured_seconds,
+                    forecast_seconds=stage.forecast_seconds,
+                )
+                for name, stage in row.stages.items()
+                if stage.measured_seconds and stage.forecast_seconds > 0
+            ),
+        )
+
+    def _forecast(self, steps: LoggedSteps) -> ForecastAtLengths:
+        """Return the forecast at the lengths of steps; the last one serves where they are the same."""
+        if self._last is None or not self._last.serves(steps):
+            plan, facts = self.plan_at(steps)
+            forecast = simulate(plan, facts)
+            self._last = ForecastAtLengths(
+                steps.prompt_tokens, steps.response_tokens, plan, forecast
+            )
+        return self._last

@@ -1,0 +1,339 @@
+"""Search what to rent for a run: each candidate cluster as any job is searched, then the run's hours and money.
+
+A number of instances is not searched where bounds tell that it cannot be on the front. Of equally many GPUs of one kind in
+nodes of equal size, those with more network, cores and host memory are never slower: the time found on them is a bound of
+the time on nodes with less of it. Where that time, at the price of these, is beaten in time and money both by what was
+found, nothing is lost; so limits, which are asked of what was found, change nothing in what is searched.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rlplan.errors import FileError, InfeasibleError, MissingFactError
+from rlplan.files.decoding import check_version, decode, load_yaml
+from rlplan.job import JOB_VERSION, Job, NodeGroup
+from rlplan.plan import Plan
+from rlplan.planner.configs.searching import FactsOf, plans_of
+from rlplan.planner.renting.fronts import chosen_of, front_of, within
+from rlplan.planner.renting.offered import Offered
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.profiles.catalog import resolve_job
+from rlplan.results.renting import (
+    NO_LIMITS,
+    LeftOut,
+    RentalAnswer,
+    RentalLimits,
+    RentalOffer,
+)
+from rlplan.results.run import RunForecast
+from rlplan.simulator.whole_run import Curve, run_forecast
+from rlplan.units import show_duration
+from rlplan.workload import with_mean
+
+Progress = Callable[[int, int, str], None]
+# The cluster of a job that names none; each candidate takes its place.
+NO_CLUSTER = ({"gpu": "h100-80gb-sxm", "gpus_per_node": 8},)
+OBJECTIVE = "throughput"
+NOT_COUNTED = (
+    "waiting until instances are there",
+    "storage, and traffic out of the cluster",
+    "taxes, minimum bookings, discounts and commitments",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RentRequest:
+    """Hold what is asked: a run of a job, and how its clusters are searched.
+
+    Attributes:
+        job: As its file has it, not resolved: what it leaves open depends on its nodes.
+        folder: What paths in it are relative to.
+        file: Its name for messages.
+        curve: Mean lengths of responses over the run; None takes the job's.
+        target: The framework that is to run the plans; None takes the job's own.
+        seconds: Most that a search takes; None searches to the end.
+    """
+
+    job: Job
+    folder: Path
+    file: str
+    steps: int
+    facts_of: FactsOf
+    curve: Curve | None = None
+    limits: RentalLimits = NO_LIMITS
+    target: str | None = None
+    pinned: Pinned = NOTHING_PINNED
+    seconds: float | None = None
+
+
+def read_rented_job(path: Path) -> Job:
+    """Return the job of a file as it stands there; its cluster, that others take the place of, may be missing.
+
+    Raises:
+        FileError: The file is broken or of another version, or is a plan's.
+    """
+    data = load_yaml(path)
+    check_version(data, JOB_VERSION, str(path), "job")
+    if "job" in data:
+        raise FileError(str(path), "is a plan, whose cluster stands", allowed="a job's file")
+    return decode(Job, {"cluster": NO_CLUSTER, **data}, str(path))
+
+
+def job_on(request: RentRequest, each: Offered) -> Job:
+    """Return the job, resolved, on instances that may be rented.
+
+    Raises:
+        FileError: Parts of the job contradict each other on such nodes.
+    """
+    instance = each.instance
+    group = NodeGroup(
+        gpu=instance.gpu,
+        gpus_per_node=instance.gpus,
+        nodes=each.count,
+        inter_node_gbps=instance.inter_node_gbps,
+        cpu_cores=instance.cores,
+        host_memory_bytes=instance.host_memory_bytes,
+        usd_per_gpu_hour=instance.usd_per_hour / instance.gpus,
+    )
+    job = replace(request.job, cluster=(group,), objective=OBJECTIVE)
+    return resolve_job(job, request.folder, file=request.file)
+
+
+def rent(
+    request: RentRequest, candidates: Sequence[Offered], progress: Progress | None = None
+) -> RentalAnswer:
+    """Return what to rent for a run, as a front of time against money.
+
+    Args:
+        candidates: As `offered` orders them: on what comes first, bounds of what follows rest.
+        progress: Is told how many are done, of how many, and what is next.
+
+    Raises:
+        InfeasibleError: The job fits on none of them, or no run keeps the limits.
+        UserError: The job cannot be searched.
+    """
+    started = time.monotonic()
+    found = _Found(request=request)
+    for done, each in enumerate(candidates):
+        if progress is not None:
+            progress(done, len(candidates), each.words)
+        found.look_at(each)
+    if progress is not None:
+        progress(len(candidates), len(candidates), "")
+    if not found.offers:
+        raise InfeasibleError(_fits_nowhere(found.left_out))
+    front = front_of(within(found.offers, request.limits))
+    on_front = {id(offer) for offer in front}
+    others = [offer for offer in found.offers if id(offer) not in on_front]
+    return RentalAnswer(
+        job=request.job.name,
+        steps=request.steps,
+        limits=request.limits,
+        front=front,
+        chosen=chosen_of(front, request.limits),
+        beaten=tuple(sorted(others, key=lambda each: each.run.seconds)),
+        left_out=tuple(found.left_out),
+        searched=found.searched,
+        reused=found.reused,
+        pruned=found.pruned,
+        search_seconds=time.monotonic() - started,
+        not_counted=NOT_COUNTED,
+        notes=_notes(candidates),
+    )
+
+
+def _fits_nowhere(left_out: Sequence[LeftOut]) -> str:
+    """Return that a job fits on nothing, by the last that was tried: the most GPUs of a kind."""
+    last = left_out[-1]
+    return (
+        f"the job fits on nothing that was looked at; on {last.instances} x {last.name} of {last.provider}: "
+        f"{last.reason}"
+    )
+
+
+def _notes(candidates: Sequence[Offered]) -> tuple[str, ...]:
+    """Return what a reader should know of the prices."""
+    sheets = {each.sheet.provider: each.sheet for each in candidates}
+    notes = [
+        "prices are list prices of the dates beside them, before any discount; ask before you book",
+        *(f"{name}: {note}" for name, sheet in sheets.items() for note in sheet.notes),
+    ]
+    alone = Counter(
+        each.sheet.provider for each in candidates if each.instance.inter_node_gbps is None
+    )
+    if alone:
+        told = ", ".join(
+            f"{count} {'type' if count == 1 else 'types'} of {name}"
+            for name, count in sorted(alone.items())
+        )
+        notes.append(
+            f"one instance alone where no rate of the network between them is known ({told})"
+        )
+    return tuple(notes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Searched:
+    """Hold what a search found on a cluster: the best plan and its run; neither where the job does not fit."""
+
+    group: NodeGroup
+    plan: Plan | None
+    run: RunForecast | None
+    reason: str
+    gap: float
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """Gather offers, candidate by candidate."""
+
+    request: RentRequest
+    offers: list[RentalOffer] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    known: list[_Searched] = field(default_factory=list)
+    searched: int = 0
+    reused: int = 0
+    pruned: int = 0
+
+    def look_at(self, each: Offered) -> None:
+        """Search instances, unless what is known of others says enough."""
+        job = job_on(self.request, each)
+        (group,) = job.cluster
+        alike = [s for s in self.known if _as_good(s.group, group)]
+        same = next((s for s in alike if _as_good(group, s.group)), None)
+        if same is not None:
+            self.reused += 1
+            self._keep(each, job, same)
+        elif better := next((s for s in alike if s.run is None), None):
+            self.pruned += 1
+            self._leave(each, f"no better than nodes on which: {better.reason}")
+        elif bound := next((s.run for s in alike if s.run and self._is_beaten(each, s.run)), None):
+            self.pruned += 1
+            least = _at_price(bound, each.usd_per_hour)
+            took = f"at least {show_duration(least.seconds)} and {least.usd:,.0f} USD"
+            self._leave(each, f"cannot beat what was found: {took}, as bounds have it")
+        else:
+            self.searched += 1
+            searched = self._search(each, job, group)
+            self.known.append(searched)
+            self._keep(each, job, searched)
+
+    def _search(self, each: Offered, job: Job, group: NodeGroup) -> _Searched:
+        try:
+            plan, gap, run = self._best(each, job)
+        except (InfeasibleError, MissingFactError) as error:
+            return _Searched(group=group, plan=None, run=None, reason=str(error), gap=0.0)
+        reason = "; ".join(run.infeasible_reasons)
+        if reason:
+            return _Searched(group=group, plan=None, run=None, reason=reason, gap=0.0)
+        return _Searched(group=group, plan=plan, run=run, reason="", gap=gap)
+
+    def _best(self, each: Offered, job: Job) -> tuple[Plan, float, RunForecast]:
+        """Return the best plan of a step, or where it does not fit all over the run, that of the run's longest step."""
+        plan, gap = self._best_of_step(job)
+        run = self._run_of(plan, each)
+        if not run.infeasible_reasons or len(run.points) == 1:
+            return plan, gap, run
+        usual = job.workload.response_tokens
+        most = max(point.response_tokens for point in run.points)
+        work = replace(job.workload, response_tokens=with_mean(usual, most))
+        plan, gap = self._best_of_step(replace(job, workload=work))
+        work = replace(plan.job.workload, response_tokens=usual)
+        plan = replace(plan, job=replace(plan.job, workload=work))
+        return plan, gap, self._run_of(plan, each)
+
+    def _best_of_step(self, job: Job) -> tuple[Plan, float]:
+        asked = self.request
+        options: dict[str, Any] = {
+            "target": asked.target,
+            "pinned": asked.pinned,
+            "seconds": asked.seconds,
+        }
+        result = plans_of(job, asked.facts_of, **options)
+        return result.plans[0].plan, result.gap
+
+    def _run_of(self, plan: Plan, each: Offered) -> RunForecast:
+        asked = self.request
+        return run_forecast(
+            plan,
+            asked.facts_of(plan.job),
+            asked.steps,
+            curve=asked.curve,
+            usd_per_hour=each.usd_per_hour,
+        )
+
+    def _keep(self, each: Offered, job: Job, searched: _Searched) -> None:
+        """Note what was found on a cluster, at the price of these instances."""
+        if searched.plan is None or searched.run is None:
+            self._leave(each, searched.reason)
+            return
+        instance = each.instance
+        unknown = {"host memory": instance.host_memory_bytes, "cores": instance.vcpus}
+        plan = searched.plan
+        self.offers.append(
+            RentalOffer(
+                provider=each.sheet.provider,
+                name=instance.name,
+                gpu=instance.gpu,
+                instances=each.count,
+                gpus=each.gpus,
+                price_date=instance.price_date,
+                region=instance.region or each.sheet.region,
+                plan=replace(plan, job=replace(plan.job, cluster=job.cluster)),
+                run=_at_price(searched.run, each.usd_per_hour),
+                gap=searched.gap,
+                assumed=tuple(name for name, figure in unknown.items() if figure is None),
+            )
+        )
+
+    def _leave(self, each: Offered, reason: str) -> None:
+        left = LeftOut(
+            provider=each.sheet.provider,
+            name=each.instance.name,
+            instances=each.count,
+            reason=reason,
+        )
+        self.left_out.append(left)
+
+    def _is_beaten(self, each: Offered, bound: RunForecast) -> bool:
+        """Tell whether what was found beats instances on which a run takes at least so long."""
+        least = _at_price(bound, each.usd_per_hour)
+        return any(
+            run.seconds <= least.seconds
+            and run.usd <= least.usd
+            and run.interval_seconds[1] <= least.interval_seconds[1]
+            and run.interval_usd[1] <= least.interval_usd[1]
+            for run in (offer.run for offer in self.offers)
+        )
+
+
+def _at_price(run: RunForecast, usd_per_hour: float) -> RunForecast:
+    """Return a run at another price an hour."""
+    factor = usd_per_hour / run.usd_per_hour
+    low, high = run.interval_usd
+    return replace(
+        run,
+        usd_per_hour=usd_per_hour,
+        usd=run.usd * factor,
+        interval_usd=(low * factor, high * factor),
+    )
+
+
+def _as_good(one: NodeGroup, other: NodeGroup) -> bool:
+    """Tell whether nodes are equally many of the same GPUs, and have as much of all else.
+
+    The network between nodes says nothing where there is one alone.
+    """
+    if (one.gpu, one.gpus_per_node, one.nodes) != (other.gpu, other.gpus_per_node, other.nodes):
+        return False
+    pairs: list[tuple[float | None, float | None]] = [
+        (one.cpu_cores, other.cpu_cores),
+        (one.host_memory_bytes, other.host_memory_bytes),
+    ]
+    if one.nodes > 1:
+        pairs.append((one.inter_node_gbps, other.inter_node_gbps))
+    return all((mine or 0) >= (theirs or 0) for mine, theirs in pairs)

@@ -1,0 +1,109 @@
+"""A whole run in words and rows: how long, what it costs, and what of it goes where."""
+
+from rlplan.reports.tables.plans import Table, columns
+from rlplan.reports.tables.wording import counted, interval, percent
+from rlplan.results.forecast import CHECKPOINTS, VALIDATION
+from rlplan.results.run import FAILURES, STEPS, RunForecast
+from rlplan.units import (
+    DAYS_FROM_HOURS,
+    hours_from_seconds,
+    show_duration,
+    show_seconds,
+    show_usd,
+)
+
+# From so many USD on, cents are left out.
+WHOLE_USD_FROM = 100.0
+
+
+def whole_usd(usd: float) -> str:
+    """Return an amount of money, without cents where they say nothing."""
+    return f"{usd:,.0f} USD" if usd >= WHOLE_USD_FROM else show_usd(usd)
+
+
+def usd_interval(usd: tuple[float, float]) -> str:
+    """Return an interval of money, such as `9,100 to 14,200 USD`."""
+    low, high = usd
+    if high < WHOLE_USD_FROM:
+        return f"{show_usd(low)} to {show_usd(high)}"
+    return f"{low:,.0f} to {high:,.0f} USD"
+
+
+def duration_interval(seconds: tuple[float, float]) -> str:
+    """Return an interval of durations, such as `6.4 to 10.2 h` or `3 d 1 h to 4 d 6 h`."""
+    low, high = (hours_from_seconds(each) for each in seconds)
+    if 1 <= high < DAYS_FROM_HOURS:
+        return f"{low:.1f} to {high:.1f} h"
+    return f"{show_duration(seconds[0])} to {show_duration(seconds[1])}"
+
+
+def run_lines(run: RunForecast) -> tuple[str, ...]:
+    """Return what a run takes, the answer first."""
+    asked, within = counted(run.steps, "step"), duration_interval(run.interval_seconds)
+    lines = [
+        f"run:  {asked} in {show_duration(run.seconds)} (p10 to p90: {within})",
+        f"      {whole_usd(run.usd)} (p10 to p90: {usd_interval(run.interval_usd)}) at {show_usd(run.usd_per_hour)} an hour",
+    ]
+    others = [part_words(run, name) for name in run.parts if name != STEPS]
+    if others:
+        lines.append(f"      beside its steps: {'; '.join(others)}")
+    if len(run.points) > 1:
+        first, last = run.points[0], run.points[-1]
+        lines.append(
+            f"      responses of {first.response_tokens:,.0f} tokens at first and {last.response_tokens:,.0f} at last; a step "
+            f"takes {show_seconds(first.seconds)} at first and {show_seconds(last.seconds)} at last"
+        )
+    lines += [
+        f"      {name} not counted: it is not known {what}" for name, what in run.unknown.items()
+    ]
+    lines += [f"      {note}" for note in run.notes]
+    lines += [f"      does not fit {reason}" for reason in run.infeasible_reasons]
+    return tuple(lines)
+
+
+def part_words(run: RunForecast, name: str) -> str:
+    """Return one of the parts of a run, with how often it comes."""
+    seconds = run.parts[name]
+    shown = f"{show_duration(seconds)} ({percent(seconds / run.seconds)})"
+    if name == VALIDATION:
+        return f"{counted(run.validations, 'validation')}, {shown}"
+    if name == CHECKPOINTS:
+        return f"{counted(run.checkpoints, 'checkpoint')}, {shown}"
+    if name == FAILURES:
+        return f"{run.failures or 0.0:.1f} failures expected, with restarts and lost work {shown}"
+    return f"{name}, {shown}"
+
+
+def run_table(run: RunForecast) -> Table:
+    """Return a row for each step of a run at which its plan was simulated."""
+    return Table(
+        columns=columns("#Step", "#Response tokens", "#A step takes", "#p10 to p90"),
+        rows=tuple(
+            (
+                f"{point.step:,}",
+                f"{point.response_tokens:,.0f}",
+                show_seconds(point.seconds),
+                interval(point.interval_seconds),
+            )
+            for point in run.points
+        ),
+    )
+
+
+def parts_table(run: RunForecast) -> Table:
+    """Return what a run's time and money go into, the whole last."""
+    rows = [
+        (
+            part_words(run, name).split(",")[0] if name != STEPS else counted(run.steps, "step"),
+            show_duration(seconds),
+            percent(seconds / run.seconds),
+            whole_usd(run.usd * seconds / run.seconds),
+        )
+        for name, seconds in run.parts.items()
+    ]
+    whole = ("all", show_duration(run.seconds), percent(1.0), whole_usd(run.usd))
+    return Table(
+        columns=columns("What", "#Time", "#Share", "#Cost"),
+        rows=(*rows, whole),
+        strong_rows=frozenset({len(rows)}),
+    )

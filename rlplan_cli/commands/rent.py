@@ -1,0 +1,237 @@
+"""`rlplan rent JOB`: which instances to rent for a run, how many, how long, and what it costs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlplan.errors import FileError
+from rlplan.plan import Mode
+from rlplan_cli.commands.search import ForOption, ModeOption
+from rlplan_cli.terminal import (
+    JsonOption,
+    ProfileOption,
+    SiteOption,
+    echo_json,
+    print_table,
+    progress_bar,
+    say,
+    say_written,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rlplan.planner.renting.offered import Offered
+    from rlplan.planner.renting.searching import RentRequest
+    from rlplan.rentals import RentalSheet
+    from rlplan.results.renting import RentalAnswer, RentalLimits
+
+EXAMPLE = (
+    "Example: rlplan rent examples/grpo-qwen2.5-7b-8xh100.yaml --steps 400 --budget-usd 1000; "
+    "rlplan rent examples/grpo-qwen2.5-7b-8xh100.yaml --steps 400 --deadline 5d --out rented"
+)
+OFFERED = "What is rented"
+# Seconds of a unit of a deadline.
+UNITS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
+DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:d|h|min|s))+")
+DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(d|h|min|s)")
+
+
+def command(  # noqa: PLR0917 -- one parameter an option
+    job: Annotated[
+        Path,
+        typer.Argument(help="The file (YAML) of a job; its cluster, if any, is not looked at."),
+    ],
+    steps: Annotated[int, typer.Option(min=1, help="Steps of the run.")],
+    budget_usd: Annotated[
+        float | None, typer.Option(min=0.0, help="The fastest run whose cost is within it at p90.")
+    ] = None,
+    deadline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="5d|36h|90min",
+            help="The cheapest run that is done within it at p90 (with a budget: within both).",
+        ),
+    ] = None,
+    gpu: Annotated[
+        list[str] | None,
+        typer.Option(help="Only such GPUs; may be given several times.", rich_help_panel=OFFERED),
+    ] = None,
+    provider: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Only of this provider; may be given several times.", rich_help_panel=OFFERED
+        ),
+    ] = None,
+    max_gpus: Annotated[
+        int, typer.Option(min=1, help="Most GPUs, of all instances.", rich_help_panel=OFFERED)
+    ] = 64,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            help="Own instances and prices (YAML), in place of the catalogue.",
+            rich_help_panel=OFFERED,
+        ),
+    ] = None,
+    lengths: Annotated[
+        Path | None,
+        typer.Option(help="Mean response length by step (CSV: step,response_tokens; or a log)."),
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.0, help="Stop each search after so long.")
+    ] = None,
+    mode: ModeOption = None,
+    target: ForOption = None,
+    profile: ProfileOption = None,
+    site: SiteOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page, and the plan of each offer of the front, into this folder."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find which instances to rent for a run: how many, how long, and what it costs.
+
+    Without --budget-usd and --deadline it shows the front of time against money. Prices are list prices of their date.
+    """
+    from rlplan.files.writing import check_folder
+    from rlplan.planner.renting.offered import offered
+    from rlplan.planner.renting.searching import rent
+    from rlplan.results.renting import RentalLimits
+
+    check_folder("--out", out)
+    limits = RentalLimits(budget_usd=budget_usd, deadline_seconds=_seconds(deadline))
+    sheets = _sheets(prices, provider or ())
+    request = _request(job, steps, limits, (mode, target, seconds), (profile, site, lengths))
+    candidates = offered(sheets, gpus=gpu or (), most_gpus=max_gpus)
+    _check(request, candidates[0])
+    with progress_bar("rent") as progress:
+        answer = rent(request, candidates, progress)
+    if as_json:
+        echo_json(answer)
+    else:
+        _print(answer)
+    if out is not None:
+        say_written(*_write(out, answer))
+
+
+def _seconds(deadline: str | None) -> float | None:
+    """Return the seconds of a deadline, such as `1d12h`.
+
+    Raises:
+        FileError: It is no duration.
+    """
+    if deadline is None:
+        return None
+    text = deadline.replace(" ", "").lower()
+    if not DURATION.fullmatch(text):
+        raise FileError(
+            "--deadline",
+            "is no duration",
+            value=deadline,
+            allowed="such as 5d, 36h, 1d12h or 90min",
+        )
+    return sum(float(number) * UNITS[unit] for number, unit in DURATION_PART.findall(text))
+
+
+def _sheets(prices: Path | None, providers: Sequence[str]) -> tuple[RentalSheet, ...]:
+    """Return what is rented: a file's, or the catalogue's.
+
+    Raises:
+        FileError: The file is wrong, or providers were named beside it.
+    """
+    from rlplan.planner.renting.offered import catalogue, read_prices
+
+    if prices is None:
+        return catalogue(tuple(providers))
+    if providers:
+        problem = "names providers of the catalogue, in place of which --prices stands"
+        raise FileError(
+            "--provider", problem, value=", ".join(providers), allowed="without --prices"
+        )
+    return (read_prices(prices),)
+
+
+def _request(
+    job: Path,
+    steps: int,
+    limits: RentalLimits,
+    searched: tuple[Mode | None, str | None, float | None],
+    known: tuple[Path | None, Path | None, Path | None],
+) -> RentRequest:
+    """Return what is asked.
+
+    Args:
+        searched: The mode, the framework, and the seconds of a search.
+        known: Files: a profile, a site's factors, lengths over the run.
+    """
+    from rlplan.planner.measured.length_curves import length_curve
+    from rlplan.planner.renting.searching import OBJECTIVE, RentRequest, read_rented_job
+    from rlplan.planner.requests.pinned import NOTHING_PINNED
+    from rlplan.profiles.facts import load_facts
+    from rlplan_cli.commands.search import named_modes, requested_job
+
+    mode, target, seconds = searched
+    profile, site, lengths = known
+    return RentRequest(
+        job=requested_job(read_rented_job(job), OBJECTIVE, mode, None, {}),
+        folder=job.parent,
+        file=str(job),
+        steps=steps,
+        facts_of=partial(load_facts, profile=profile, site=site),
+        curve=None if lengths is None else length_curve(lengths),
+        limits=limits,
+        target=target,
+        pinned=named_modes(NOTHING_PINNED, mode),
+        seconds=seconds,
+    )
+
+
+def _check(request: RentRequest, first: Offered) -> None:
+    """Refuse a job that no search takes, before the first one begins."""
+    from rlplan.executor.learning.rules import check_rule_names
+    from rlplan.planner.renting.searching import job_on
+    from rlplan.planner.search import check_searched
+
+    resolved = job_on(request, first)
+    check_searched(resolved, request.file, request.pinned.asked.modes)
+    check_rule_names(resolved, Path(request.file))
+
+
+def _print(answer: RentalAnswer) -> None:
+    from rlplan.reports.tables.renting import (
+        answer_lines,
+        not_counted_words,
+        offers_table,
+        search_words,
+    )
+
+    sys.stdout.write("\n".join(answer_lines(answer)) + "\n\n")
+    print_table(
+        "No other offer is faster and cheaper both", offers_table(answer.front, answer.chosen)
+    )
+    for line in (f"looked at {search_words(answer)}", not_counted_words(answer), *answer.notes):
+        say(line)
+
+
+def _write(out: Path, answer: RentalAnswer) -> list[Path]:
+    """Write the page and the plans of the front; return their paths."""
+    from rlplan.files.writing import write_json
+    from rlplan.reports.pages.renting import write_rent_page
+    from rlplan.results.stored import write_plan
+
+    written = [write_rent_page(out, answer), out / "rent.json"]
+    write_json(out / "rent.json", answer)
+    for number, offer in enumerate(answer.front, 1):
+        path = out / f"plan-{number}.yaml"
+        write_plan(path, offer.plan)
+        written.append(path)
+    return written

@@ -1,0 +1,254 @@
+"""`rlplan watch LOG CONFIG`: each step of a run that goes on, beside its forecast."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from rlplan_cli.config_options import (
+    READ,
+    AsOption,
+    EnvironmentOption,
+    GivenOptions,
+    GpuOption,
+    HostMemoryOption,
+    ModelOption,
+    ObservationOption,
+    RunOption,
+    ToolOption,
+    TurnsOption,
+    VersionOption,
+    framework_of,
+    import_options,
+)
+from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rlplan.planner.measured.following import FollowedRun
+    from rlplan.planner.measured.watching import Watch
+    from rlplan.results.watching import WatchedStep
+
+EXAMPLE = "Example: rlplan watch train.log verl run.sh --gpu h100 --prometheus rlplan.prom"
+
+SHOWN = "Where it is shown"
+
+
+def command(  # noqa: PLR0917 -- one parameter an option
+    log: Annotated[
+        Path,
+        typer.Argument(
+            help="The log, as rlplan check-step reads it: console, JSON lines, TensorBoard's folder, W&B's folder of runs."
+        ),
+    ],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[FRAMEWORK] FILE|ARGS...",
+            help=f"What runs: {READ} and a script, YAML file or command line (after --); or a job's or plan's file.",
+        ),
+    ],
+    gpu: GpuOption = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Steps of the training, with which it ends.  [default: the configuration's]"
+        ),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Show what the log has, and end.")] = False,
+    last: Annotated[
+        int, typer.Option(min=1, help="Steps that are there already: show the newest, at most.")
+    ] = 20,
+    poll_seconds: Annotated[
+        float, typer.Option(min=0.01, help="Time between two looks at the log.")
+    ] = 5.0,
+    tensorboard: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write curves of measured and forecast steps and stages into this folder.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = None,
+    prometheus: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep the newest step in this file (.prom), for node_exporter's textfile collector.",
+            rich_help_panel=SHOWN,
+        ),
+    ] = None,
+    profile: ProfileOption = None,
+    site: SiteOption = None,
+    mean_response: Annotated[
+        float | None, typer.Option(help="Mean response in tokens, where the log does not say it.")
+    ] = None,
+    mean_prompt: Annotated[
+        float | None, typer.Option(help="Mean prompt in tokens, where the log does not say it.")
+    ] = None,
+    model: ModelOption = None,
+    run: RunOption = False,
+    taken_as: AsOption = None,
+    framework_version: VersionOption = None,
+    host_memory_bytes: HostMemoryOption = None,
+    environment: EnvironmentOption = None,
+    turns: TurnsOption = None,
+    observation_tokens: ObservationOption = None,
+    tool_seconds: ToolOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print each step of a run beside its forecast at the step's own lengths, with p10 and p90, as the log grows.
+
+    It ends with the training's last step, or Ctrl-C.
+    """
+    given = GivenOptions(
+        gpu,
+        mean_response,
+        mean_prompt,
+        model,
+        run,
+        taken_as,
+        framework_version,
+        host_memory_bytes,
+        environment,
+        turns,
+        observation_tokens,
+        tool_seconds,
+    )
+    shown = Shown(tensorboard, prometheus, as_json)
+    shown.check((log, *(Path(word) for word in words[:2])))
+    watch = _watch(log, words, given, profile, site)
+    watch.all_steps = steps or watch.all_steps
+    found = _at_once(watch, log, last) if once else _followed(watch, log, last, poll_seconds)
+    shown.tell(found, log)
+
+
+class Shown(NamedTuple):
+    """Hold where steps are shown."""
+
+    tensorboard: Path | None
+    prometheus: Path | None
+    as_json: bool
+
+    def check(self, inputs: tuple[Path, ...]) -> None:
+        """Refuse what cannot be written.
+
+        Raises:
+            UserError: Names the option.
+        """
+        from rlplan.errors import FileError
+        from rlplan.files.writing import check_files, check_folder
+        from rlplan_cli.curves import require_tensorboard
+
+        check_files({"--prometheus": self.prometheus}, inputs=inputs)
+        check_folder("--tensorboard", self.tensorboard)
+        if self.tensorboard is not None:
+            require_tensorboard()
+        if self.prometheus is not None and self.prometheus.suffix != ".prom":
+            problem, allowed = "is of another name than is collected", "a name ending in .prom"
+            raise FileError("--prometheus", problem, value=str(self.prometheus), allowed=allowed)
+
+    def tell(self, found: Iterator[WatchedStep], log: Path) -> None:
+        """Show steps as they come; Ctrl-C ends it."""
+        from rlplan.files.writing import write_text
+        from rlplan.reports.tables.watching import prometheus_text
+        from rlplan_cli.curves import Curves
+
+        curves = None if self.tensorboard is None else Curves(self.tensorboard)
+        try:
+            for each in found:
+                self._print(each)
+                if curves is not None:
+                    curves.show(each)
+                if self.prometheus is not None:
+                    write_text(self.prometheus, prometheus_text(each, str(log)))
+        except KeyboardInterrupt as interruption:
+            if interruption.args:  # a signal to end, and not Ctrl-C
+                raise
+        finally:
+            if curves is not None:
+                curves.close()
+
+    def _print(self, found: WatchedStep) -> None:
+        from rlplan.errors import printable
+        from rlplan.files.writing import plain
+        from rlplan.reports.tables.watching import watched_words
+
+        if self.as_json:
+            line = json.dumps({**plain(found), "place": found.place}, allow_nan=False)
+        else:
+            line = printable(watched_words(found))
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+
+def _watch(
+    log: Path, words: list[str], given: GivenOptions, profile: Path | None, site: Path | None
+) -> Watch:
+    """Return the watch of a configuration, a job's best plan, or a plan."""
+    from rlplan.files.decoding import load_yaml
+    from rlplan.planner.measured.checking import what_ran
+    from rlplan.planner.measured.watching import Watch
+
+    framework, rest = framework_of(words, given.taken_as)
+    if framework is not None:
+        options = import_options(framework, rest, given)
+        return Watch.of_configuration(framework, rest, options, profile=profile, site=site)
+    path = Path(rest[0])
+    data = load_yaml(path)
+    is_plan = isinstance(data, dict) and "job" in data
+    job, plan = (None, path) if is_plan else (path, None)
+    ran = what_ran(log, job, plan, profile=profile, site=site)
+    if not ran.is_given:
+        say(f"{path} is a job: steps are compared with those of its best plan")
+    return Watch.of_plan(ran)
+
+
+def _at_once(watch: Watch, log: Path, last: int) -> Iterator[WatchedStep]:
+    """Yield the newest steps that a log has.
+
+    Raises:
+        FileError: It has none.
+    """
+    from rlplan.planner.measured.following import followed
+    from rlplan.planner.measured.logs import no_steps_error
+
+    found = followed(log, updates=watch.updates)
+    if found is None:
+        raise no_steps_error(log)
+    yield from watch.steps(found, max(0, len(found.steps) - last))
+
+
+def _followed(watch: Watch, log: Path, last: int, poll_seconds: float) -> Iterator[WatchedStep]:
+    """Yield a log's steps as they are written, until the last one is there."""
+    from rlplan.planner.measured.following import changes_of, followed
+
+    seen: FollowedRun | None = None
+    say(f"watching {log}; Ctrl-C ends it")
+    for _ in changes_of(log, lambda: sleep(poll_seconds)):
+        found = followed(log, updates=watch.updates, grows=True)
+        if found is None:
+            continue
+        end = watch.ends_at(found)
+        is_over = end is not None and found.numbers[-1] + found.held_back >= end
+        if is_over and found.held_back:
+            sleep(poll_seconds)  # the last step has no other behind it, and is whole by then
+            found = followed(log, updates=watch.updates) or found
+        yield from watch.steps(found, _first_new(seen, found, last))
+        seen = found
+        if is_over:
+            return
+
+
+def _first_new(seen: FollowedRun | None, now: FollowedRun, last: int) -> int:
+    """Return the place of the first step that was not shown: of a new start, and of a log at first, the newest at most."""
+    is_same = (
+        seen is not None
+        and seen.before_seconds == now.before_seconds
+        and now.numbers[: len(seen.numbers)] == seen.numbers
+    )
+    return len(seen.steps) if is_same and seen is not None else max(0, len(now.steps) - last)

@@ -1,0 +1,84 @@
+"""`fit`: whether a model can be trained on so many GPUs at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from rlplan_cli.mcp.forecasts import StepForecast, lines, memory_words, step_forecast, step_words
+from rlplan_cli.mcp.tool import Said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """Say what is to fit where."""
+
+    model: Annotated[
+        str,
+        Said("Preset, path of a Hugging Face config, or id in its cache, such as qwen2.5-7b."),
+    ]
+    gpus: Annotated[int, Said("How many GPUs.")]
+    gpu: Annotated[str, Said("Their type: a device sheet's name or file, such as h100.")]
+    algorithm: Annotated[str, Said("RL algorithm, such as grpo or ppo.")] = "grpo"
+    framework: Annotated[
+        str | None, Said("Whose step; rlplan's own executor where nothing is said.")
+    ] = None
+    prompt_tokens: Annotated[int | None, Said("Longest prompt; 1,024 else.")] = None
+    response_tokens: Annotated[int | None, Said("Longest response; 1,024 else.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Hold whether it fits.
+
+    Attributes:
+        longest_response_tokens: That fits on these GPUs; None where not even 1,024 do.
+        fewest_gpus: On which the job fits; None where none of up to 64 nodes do.
+        step: Of the plan that fits, else of the one that needs least beyond what there is.
+    """
+
+    fits: bool
+    longest_response_tokens: int | None
+    fewest_gpus: int | None
+    step: StepForecast
+
+
+def call(asked: Arguments) -> Answer:
+    """Say whether a model can be trained by RL on so many GPUs, with the longest response and the smallest cluster that fit."""
+    from rlplan.errors import FileError
+    from rlplan.planner.answers.fitting import FitRequest, fit
+    from rlplan_cli.mcp.tool import ARGUMENTS
+
+    for name in ("gpus", "prompt_tokens", "response_tokens"):
+        value = getattr(asked, name)
+        if value is not None and value < 1:
+            raise FileError(ARGUMENTS, "is too small", field=name, value=value, allowed="1 or more")
+    found = fit(
+        FitRequest(
+            algorithm=asked.algorithm,
+            model=asked.model,
+            gpu=asked.gpu,
+            gpus=asked.gpus,
+            prompt_tokens=asked.prompt_tokens,
+            response_tokens=asked.response_tokens,
+            framework=asked.framework,
+        )
+    )
+    return Answer(
+        fits=found.fits,
+        longest_response_tokens=found.longest_response_tokens,
+        fewest_gpus=found.fewest_gpus,
+        step=step_forecast(found.forecast),
+    )
+
+
+def words(answer: Answer) -> str:
+    """Return the answer in a few lines."""
+    most, fewest = answer.longest_response_tokens, answer.fewest_gpus
+    return lines(
+        f"{'fits' if answer.fits else 'does not fit'}: {memory_words(answer.step)}",
+        f"longest response that fits there: {f'{most:,} tokens' if most else 'none of 1,024 tokens or more'}",
+        f"smallest cluster that fits: {f'{fewest:,} GPUs' if fewest else 'none of up to 64 nodes'}",
+        step_words(answer.step) if answer.fits else "",
+        answer.step.reasons,
+    )

@@ -1,0 +1,151 @@
+"""`search`: the best plan of a job, its runners-up, and how far from the best it may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rlplan.files.frozen import FrozenDict
+from rlplan.plan import Mode
+from rlplan_cli.mcp.forecasts import (
+    StepForecast,
+    lines,
+    memory_words,
+    plan_document,
+    step_forecast,
+    step_words,
+)
+from rlplan_cli.mcp.tool import Said
+
+if TYPE_CHECKING:
+    from rlplan.results.forecast import Candidate
+
+# Placements that an answer names beside the best.
+RUNNERS_UP = 5
+# A search that a client waits for ends by itself; the gap then says how far from the best it may be.
+SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """Say what is searched."""
+
+    job: Annotated[str, Said("Path of a job's file (YAML), or of a partial plan's.")]
+    objective: Annotated[
+        str | None,
+        Said("What to minimise: throughput, cost or energy; the job's where nothing is said."),
+    ] = None
+    limits: Annotated[
+        FrozenDict[str, float] | None,
+        Said(
+            "What every plan keeps, such as gpus, iteration_seconds, cost_usd, usd_per_hour, memory_headroom_fraction, staleness."
+        ),
+    ] = None
+    mode: Annotated[
+        Mode | None, Said("A mode in which plans may run where that is better than sync.")
+    ] = None
+    framework: Annotated[
+        str | None, Said("Search only what this framework can run, such as verl.")
+    ] = None
+    seconds: Annotated[float, Said("Stop after so long with the best plan so far.")] = SECONDS
+    profile: Annotated[str | None, Said("Folder of `rlplan profile`.")] = None
+    site: Annotated[str | None, Said("File of `rlplan calibrate`.")] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """Hold the best plan of one placement.
+
+    Attributes:
+        loses_seconds: Of a step, to the winner.
+    """
+
+    placement: str
+    gpus: int
+    step_seconds: float
+    loses_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Hold what was found.
+
+    Attributes:
+        plan: The best plan, for `export` and `explain`; saved as JSON it is a plan's file.
+        gap: Share by which some plan may be better at most; 0 is proven under the cost model.
+        space: In words, the plans of which it is the best.
+    """
+
+    placement: str
+    plan: dict[str, Any]
+    step: StepForecast
+    gap: float
+    search_seconds: float
+    space: str
+    others: tuple[Placed, ...]
+
+
+def call(asked: Arguments) -> Answer:
+    """Find the best plan of a job: which models share GPUs, and with which TP/PP/DP each stage runs. It may take as long as `seconds` says."""
+    from pathlib import Path
+
+    from rlplan.errors import FileError
+    from rlplan.executor.learning.rules import check_rule_names
+    from rlplan.planner.requests.drafts import load_request
+    from rlplan_cli.data import check_data
+    from rlplan_cli.interface import search
+    from rlplan_cli.mcp.tool import ARGUMENTS
+
+    if asked.seconds < 0:
+        problem, allowed = "is below zero", "seconds"
+        raise FileError(ARGUMENTS, problem, field="seconds", value=asked.seconds, allowed=allowed)
+    path = Path(asked.job)
+    job, _ = load_request(path)
+    check_rule_names(job, path)
+    check_data(job, path.parent)
+    found = search(
+        path,
+        profile=asked.profile,
+        site=asked.site,
+        objective=asked.objective,
+        limits=asked.limits,
+        seconds=asked.seconds,
+        mode=asked.mode,
+        framework=asked.framework,
+    )
+    best = found.plans[0]
+    return Answer(
+        placement=best.plan.placement,
+        plan=plan_document(best.plan),
+        step=step_forecast(best.forecast),
+        gap=found.gap,
+        search_seconds=found.search_seconds,
+        space=found.space,
+        others=tuple(map(_placed, found.plans[1 : 1 + RUNNERS_UP])),
+    )
+
+
+def _placed(found: Candidate) -> Placed:
+    return Placed(
+        placement=found.plan.placement,
+        gpus=sum(pool.gpus for pool in found.plan.pools if not pool.is_host),
+        step_seconds=found.forecast.iteration_seconds,
+        loses_seconds=found.loses_seconds,
+    )
+
+
+def words(answer: Answer) -> str:
+    """Return the answer in a few lines."""
+    from rlplan.units import show_seconds
+
+    proof = "proven best" if answer.gap <= 0 else f"at most {answer.gap:.2%} from the best"
+    took = show_seconds(answer.search_seconds)
+    return lines(
+        f"best: {answer.placement}; {step_words(answer.step)}",
+        memory_words(answer.step),
+        f"{proof} under the cost model; searched in {took}; best of {answer.space}",
+        (
+            f"next: {each.placement} on {each.gpus} GPUs: {show_seconds(each.loses_seconds)} slower"
+            for each in answer.others
+        ),
+    )

@@ -1,0 +1,232 @@
+"""GPUs of one side that work for the other while they would have nothing to do, in simulated time.
+
+Replicas on the training pool join the generators behind a sync of weights, take their part of what is under way, and give
+it back before training begins. Replicas that may begin nothing before new weights come compute gradients as further
+data-parallel ranks. What such switches take, and what fits, `rlplan.simulator.asynchronous.lent` knows.
+
+The adaptive policy is that of verl V1's step switching (docs/advance/v1_async_trainer.md, commit 1dda039b): its steps, when
+they are taken, the least share, and the comparison of what lending would bring with what it takes.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import simpy
+
+from rlplan.simulator.asynchronous.generators import GeneratingReplica, hand_over
+from rlplan.simulator.asynchronous.samples import SampleQueue
+from rlplan.simulator.asynchronous.setting import StreamSetting
+from rlplan.simulator.generation.replica import Replica
+from rlplan.simulator.timeline.engine import Engine, Steps, Work
+
+STEP_UP, STEP_DOWN = 0.05, 0.03
+# Intervals of one kind after each other, behind which the share changes.
+STEADY_INTERVALS = 2
+# Waiting for less of an interval is none. (verl: for less than the 2 s after which its buffer is looked at again.)
+WAITING_FRACTION = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LentTrainers:
+    """Hold the training pool's GPUs as generators.
+
+    Attributes:
+        replica: Of the engine on them, within the cache that training leaves.
+        count: Replicas that are played.
+        work: That holds the pool meanwhile.
+        join_seconds: From the decision until they generate: weights, engine.
+        leave_seconds: From their last step until the pool trains.
+        until: Samples that are there when they go back, as a share of those between two syncs.
+        adapts: Whether that share changes with what training waited.
+    """
+
+    replica: Replica
+    count: int
+    work: Work
+    join_seconds: float
+    leave_seconds: float
+    until: float
+    adapts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LentGenerators:
+    """Hold the generating pool's replicas as ranks that compute gradients.
+
+    Attributes:
+        ranks: Data-parallel ranks of the update's layout.
+        replica_gpus: GPUs of a replica of the generating pool, as it is played.
+        rank_gpus: GPUs of which a whole number joins, each a copy of what the model's ranks are.
+        ranks_each: Data-parallel ranks that these make.
+        pool: The training pool, whose works they share.
+        update_seconds: Of bringing weights to them and gradients back, for each update.
+        join_seconds: Until an engine has left its GPUs.
+        leave_seconds: Until it is there again, before new weights come.
+    """
+
+    ranks: int
+    replica_gpus: float
+    rank_gpus: int
+    ranks_each: int
+    pool: str
+    update_seconds: float
+    join_seconds: float
+    leave_seconds: float
+
+    def speed_up(self, idle_replicas: int) -> float:
+        """Return how many times as fast samples are learnt from with so many replicas' GPUs."""
+        copies = math.floor(idle_replicas * self.replica_gpus / self.rank_gpus + 1e-9)
+        return (self.ranks + copies * self.ranks_each) / self.ranks
+
+
+@dataclass(slots=True)
+class Tally:
+    """Hold what was added up of lending.
+
+    Attributes:
+        lent_seconds: In which the training pool belonged to generation, switches included.
+        helped_seconds: By which updates were shorter.
+        switches: To generation.
+    """
+
+    lent_seconds: float = 0.0
+    helped_seconds: float = 0.0
+    switches: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Lender:
+    """Decide when the training pool generates, and bring its replicas in and out.
+
+    Attributes:
+        note: Called with the time in seconds, the work that holds the pool, and 1 where it begins or -1 where it ends.
+        until: The share at which GPUs go back now.
+    """
+
+    engine: Engine
+    queue: SampleQueue
+    setting: StreamSetting
+    lent: LentTrainers
+    own: Sequence[GeneratingReplica]
+    helpers: Sequence[GeneratingReplica]
+    tally: Tally
+    note: Callable[[float, Work, int], object]
+    until: float = field(init=False)
+    _joining: simpy.Process | None = None
+    _since: float = 0.0
+    _waited: float = 0.0
+    _idle: int = 0
+    _calm: int = 0
+
+    def __post_init__(self) -> None:
+        self.until = self.lent.until
+
+    @property
+    def _wanted(self) -> int:
+        """Return how many samples are there when the GPUs go back: those of a piece at least."""
+        interval = self.setting.learnt * self.setting.sync_every
+        return min(interval, max(self.setting.pieces[0], round(self.until * interval)))
+
+    def decide(self, seconds: float) -> bool:
+        """Tell, while all generators have stopped for new weights, whether the training pool will generate.
+
+        Args:
+            seconds: Since weights went over the time before.
+        """
+        waited = self.queue.waited_seconds - self._waited
+        self._waited = self.queue.waited_seconds
+        if self.lent.adapts:
+            self._adapt(waits=waited > WAITING_FRACTION * seconds)
+        missing = self._wanted - self.queue.complete
+        if missing <= 0:
+            return False
+        each = self._sample_seconds
+        if each is None:
+            return True
+        share = len(self.helpers) / (len(self.own) + len(self.helpers))
+        return missing * each * share > self.lent.join_seconds + self.lent.leave_seconds
+
+    @property
+    def _sample_seconds(self) -> float | None:
+        """Return for how long training waited for a sample so far; None where it never had to."""
+        waited = self.queue.waited_samples
+        return self.queue.waited_seconds / waited if waited else None
+
+    def _adapt(self, *, waits: bool) -> None:
+        self._idle, self._calm = (self._idle + 1, 0) if waits else (0, self._calm + 1)
+        least = 1 / self.setting.sync_every if self.setting.sync_every > 1 else STEP_DOWN
+        if self._idle >= STEADY_INTERVALS:
+            self.until = min(1.0, self.until + STEP_UP)
+        elif self._calm >= STEADY_INTERVALS:
+            self.until = max(min(least, self.lent.until), self.until - STEP_DOWN)
+
+    def join(self) -> None:
+        """Let the training pool's replicas generate once they can; they have their part of what is under way already."""
+        self._joining = self.engine.environment.process(self._join())
+
+    def _join(self) -> Steps:
+        yield from self.engine.resources.take(self.lent.work.holds)
+        self._since = self.engine.environment.now
+        self.note(self._since, self.lent.work, 1)
+        yield self.engine.environment.timeout(self.lent.join_seconds)
+        for each in self.helpers:
+            each.resume()
+
+    def leave(self, iteration: int) -> Steps:
+        """Wait until enough samples are there, and give the pool back to training with nothing under way."""
+        if self._joining is None:
+            return
+        environment = self.engine.environment
+        yield from self.queue.until_complete(self._wanted)
+        yield self._joining
+        yield environment.all_of([each.stop("recompute") for each in self.helpers])
+        moved = [each for helper in self.helpers for each in helper.give_up(helper.under_way)]
+        hand_over(moved, self.own)
+        yield environment.timeout(self.lent.leave_seconds)
+        self.engine.resources.release(self.lent.work.holds)
+        self.note(environment.now, self.lent.work, -1)
+        self.engine.note(self.lent.work, iteration, self._since)
+        self.tally.lent_seconds += environment.now - self._since
+        self.tally.switches += 1
+        self._joining = None
+
+
+@dataclass(slots=True, eq=False)
+class Help:
+    """Let replicas that may begin nothing learn with the training pool.
+
+    Attributes:
+        used: Whether any has since weights went over.
+    """
+
+    lent: LentGenerators
+    queue: SampleQueue
+    own: Sequence[GeneratingReplica]
+    tally: Tally
+    used: bool = False
+
+    def seconds(self, pool: str, samples_seconds: float, updates: int) -> float:
+        """Return the seconds by which a piece of a work is shorter, what switches and weights take counted.
+
+        Args:
+            samples_seconds: Of the piece on the training pool alone, without optimizer steps.
+            updates: Optimizer steps that the piece ends with.
+        """
+        if pool != self.lent.pool or not self.queue.exhausted:
+            return 0.0
+        idle = sum(not each.under_way for each in self.own)
+        saved = samples_seconds * (1 - 1 / self.lent.speed_up(idle))
+        saved -= self.lent.update_seconds * max(1, updates)
+        switch = 0.0 if self.used else self.lent.join_seconds
+        back = 0.0 if self.used else self.lent.leave_seconds
+        if saved <= switch + back:
+            return 0.0
+        self.used = True
+        self.tally.helped_seconds += saved - switch
+        return saved - switch
+
+    def leave_seconds(self) -> float:
+        """Return what it takes until engines are there again; nothing where none was used."""
+        used, self.used = self.used, False
+        return self.lent.leave_seconds if used else 0.0

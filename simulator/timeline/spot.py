@@ -1,0 +1,265 @@
+"""Plans on nodes that may be taken away: what they take and cost on average.
+
+Nodes are lost at random, each independently of others. A loss of a node that only generates costs a replica: until another
+node is there and its engine has started, until weights go over the next time (half of what lies between two syncs on
+average), and the work on its responses under way, which others begin again. The share of its time in which a replica makes
+tokens that last is then
+
+    (T - W) / (T + D)
+
+with the mean time T between losses of any of its nodes, the work W that each throws away, and D seconds until it generates
+again. The plan is played once more with generation slower by the share that all replicas have together. W follows from
+Little's law: of N responses under way at q tokens a second, each has E[L^2] / (2 E[L]) tokens on average, the mean age of
+what is looked at at random (Feller 1971, An Introduction to Probability Theory and Its Applications II, section I.4).
+
+A loss of any other node stops the run, as failures do: it goes on from the last checkpoint (`utilisation`).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rlplan.calibration import Calibration, Factor
+from rlplan.errors import MissingFactError
+from rlplan.job import Failures, NodeGroup, Spot
+from rlplan.plan import Plan, ResourcePool
+from rlplan.profiles.facts import Facts
+from rlplan.results.forecast import Forecast, GoodputForecast, SpotForecast
+from rlplan.simulator.placed import PlacedPlan, first_gpus, nodes_of, pieces_at
+from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR
+from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, best_interval, goodput
+from rlplan.simulator.workload import evenly
+
+# Lengths that stand for a distribution's.
+LENGTHS = 512
+Play = Callable[[Plan, Facts], Forecast]
+
+
+@dataclass(frozen=True, slots=True)
+class SpotPart:
+    """Hold the part of a pool that stands on one group's spot nodes."""
+
+    pool: ResourcePool
+    group: NodeGroup
+    spot: Spot
+    gpus: int
+
+    @property
+    def nodes(self) -> int:
+        """Return the nodes that it is on."""
+        return -(-self.gpus // self.group.gpus_per_node)
+
+    @property
+    def losses_per_second(self) -> float:
+        """Return how often any of its nodes is lost."""
+        return self.nodes / self.spot.loss_every_seconds
+
+    @property
+    def away_seconds(self) -> float:
+        """Return how long after a loss a worker is there again."""
+        return self.spot.replacement_seconds + self.spot.start_seconds
+
+    @property
+    def present_fraction(self) -> float:
+        """Return the share of the time in which a node is there, and paid for."""
+        every = self.spot.loss_every_seconds
+        return every / (every + self.spot.replacement_seconds)
+
+
+def spot_parts(plan: Plan) -> list[SpotPart]:
+    """Return the parts of a plan's pools that stand on spot nodes."""
+    found = []
+    for pool, first in first_gpus(plan):
+        if pool.is_host:
+            continue
+        held: Counter[NodeGroup] = Counter()
+        for group, size in pieces_at(plan.job, pool.device, first, pool.gpus):
+            held[group] += size
+        found += [
+            SpotPart(pool, group, group.spot, gpus) for group, gpus in held.items() if group.spot
+        ]
+    return found
+
+
+def with_spot(forecast: Forecast, placed: PlacedPlan, play: Play) -> Forecast:
+    """Return a forecast with what losses of spot nodes leave of it, where its plan stands on any.
+
+    Args:
+        play: Returns the forecast of a plan without spot nodes.
+
+    Raises:
+        MissingFactError: A node that trains may be lost, and the job does not say what checkpoints and restarts take.
+    """
+    parts = spot_parts(placed.plan)
+    return replace(forecast, spot=_spot(forecast, placed, parts, play)) if parts else forecast
+
+
+def _spot(
+    forecast: Forecast, placed: PlacedPlan, parts: list[SpotPart], play: Play
+) -> SpotForecast:
+    plan = placed.plan
+    alone = {plan.tasks["actor.generate"].pool} - {plan.tasks["actor.update"].pool}
+    alone -= {each.pool for name, each in plan.tasks.items() if name != "actor.generate"}
+    generating = [part for part in parts if part.pool.name in alone]
+    stopping = [part for part in parts if part.pool.name not in alone]
+    lost_seconds = lost_response_seconds(forecast, placed)
+    share = _generating_fraction(generating, forecast, placed, lost_seconds)
+    slowed = _slowed_seconds(forecast, placed, share, play)
+    left = _goodput(plan, stopping, slowed)
+    seconds = slowed if left is None else left.iteration_seconds
+    usd_per_second = _usd_per_second(forecast, parts)
+    run = _run_seconds(forecast, plan, seconds)
+    return SpotForecast(
+        pools=tuple(dict.fromkeys(part.pool.name for part in parts)),
+        loss_every_seconds=1 / sum(part.losses_per_second for part in parts),
+        generating_fraction=share,
+        lost_response_seconds=lost_seconds if generating else 0.0,
+        goodput=left,
+        fraction=forecast.iteration_seconds / seconds if seconds else 0.0,
+        iteration_seconds=seconds,
+        cost_usd=usd_per_second * seconds if seconds else None,
+        steady_usd=_steady_usd(placed) * forecast.iteration_seconds,
+        run_seconds=run,
+        run_usd=usd_per_second * run if run else None,
+    )
+
+
+def lost_response_seconds(forecast: Forecast, placed: PlacedPlan) -> float:
+    """Return the seconds of a replica's work on its responses under way, on average at any time."""
+    task, work = placed.generate, placed.plan.job.workload
+    lengths = np.asarray(evenly(work.response_tokens, LENGTHS), dtype=float)
+    mean, age = float(lengths.mean()), float((lengths**2).mean() / (2 * lengths.mean()))
+    replicas = task.layout.dp
+    rate = work.sequences * mean / (replicas * _generating_seconds(forecast, task.task.name))
+    ahead = placed.plan.staleness + 1 if placed.plan.flow.is_endless else 1.0
+    under_way = min(task.running, work.sequences * ahead / replicas)
+    return under_way * age / rate
+
+
+def _generating_seconds(forecast: Forecast, name: str) -> float:
+    """Return the seconds of an iteration in which a replica generates."""
+    if forecast.overlap is not None:
+        return forecast.iteration_seconds * (1 - forecast.overlap.generator_waits_fraction)
+    return next(cost.seconds for cost in forecast.costs if cost.name == name)
+
+
+def _generating_fraction(
+    parts: list[SpotPart], forecast: Forecast, placed: PlacedPlan, lost_seconds: float
+) -> float:
+    """Return the share of what all replicas would generate that lasts."""
+    plan, layout = placed.plan, placed.generate.layout
+    replica_gpus = layout.gpus // layout.dp
+    sync_wait = forecast.iteration_seconds * plan.sync_every / 2
+    missing = 0.0
+    for part in parts:
+        nodes = -(-replica_gpus // part.group.gpus_per_node)
+        between = part.spot.loss_every_seconds / nodes
+        lasts = max(0.0, between - lost_seconds) / (between + part.away_seconds + sync_wait)
+        missing += part.gpus / part.pool.gpus * (1 - lasts)
+    return max(0.0, 1 - missing)
+
+
+def _slowed_seconds(
+    forecast: Forecast, placed: PlacedPlan, share: float, play: Play
+) -> float | None:
+    """Return an iteration's seconds with generation that is slower by a share; None without any."""
+    if share < LEAST_FRACTION:
+        return None
+    if share == 1:
+        return forecast.iteration_seconds
+    plan, facts = placed.plan, placed.facts
+    cluster = tuple(replace(group, spot=None) for group in plan.job.cluster)
+    steady = replace(plan, job=replace(plan.job, cluster=cluster))
+    known = facts.calibration
+    slower = play(steady, facts.with_calibration(_slower(known, 1 / share))).iteration_seconds
+    return max(slower, forecast.iteration_seconds)
+
+
+def _slower(known: Calibration, times: float) -> Calibration:
+    """Return a site at which generation takes longer."""
+    own = known.stages.get("generation", Factor())
+    stages = known.stages.with_item("generation", replace(own, value=own.value * times))
+    engines = known.engines
+    for name, factor in known.engines.items():
+        engines = engines.with_item(name, replace(factor, value=factor.value * times))
+    return replace(known, stages=stages, engines=engines)
+
+
+def _goodput(
+    plan: Plan, stopping: list[SpotPart], iteration_seconds: float | None
+) -> GoodputForecast | None:
+    """Return what losses of nodes that train, and failures, leave of iterations; None where nothing stops them."""
+    failures = plan.job.failures
+    if failures is None and stopping:
+        names = ", ".join(dict.fromkeys(part.pool.name for part in stopping))
+        raise MissingFactError(
+            f"pool {names} trains on spot nodes: each loss stops the run, and the job does not say what a checkpoint and a "
+            "restart take; say it in job.failures (node_mtbf_seconds, checkpoint_seconds, restart_seconds), or put the pool "
+            "on nodes that stay"
+        )
+    if failures is None:
+        return None
+    losses = sum(part.losses_per_second for part in stopping)
+    failing = nodes_of(plan) / failures.node_mtbf_seconds
+    between = 1 / (losses + failing)
+    away = sum(part.losses_per_second * part.away_seconds for part in stopping) * between
+    there = replace(failures, restart_seconds=failures.restart_seconds + away)
+    return _left(there, between, iteration_seconds)
+
+
+def _left(
+    failures: Failures, between_seconds: float, iteration_seconds: float | None
+) -> GoodputForecast:
+    if iteration_seconds is None:
+        every = failures.checkpoint_every or 1
+        return GoodputForecast(
+            fraction=0.0,
+            failure_every_seconds=between_seconds,
+            checkpoint_every=every,
+            iteration_seconds=None,
+        )
+    every = failures.checkpoint_every or best_interval(failures, between_seconds, iteration_seconds)
+    fraction = goodput(failures, between_seconds, every * iteration_seconds)
+    fraction = 0.0 if fraction < LEAST_FRACTION else fraction
+    return GoodputForecast(
+        fraction=fraction,
+        failure_every_seconds=between_seconds,
+        checkpoint_every=every,
+        iteration_seconds=iteration_seconds / fraction if fraction else None,
+    )
+
+
+def _usd_per_second(forecast: Forecast, parts: list[SpotPart]) -> float:
+    """Return what all pools cost, spot nodes only while they are there."""
+    whole = forecast.cost_usd / forecast.iteration_seconds
+    away = 0.0
+    for part in parts:
+        price = part.group.usd_per_gpu_hour
+        assert price is not None, "a job's check asks for the price of spot nodes"
+        away += part.gpus * price / SECONDS_PER_HOUR * (1 - part.present_fraction)
+    return whole - away
+
+
+def _steady_usd(placed: PlacedPlan) -> float:
+    """Return what a second costs on nodes that all stay: those of spot groups at their device's list price."""
+    usd = 0.0
+    for pool, first in first_gpus(placed.plan):
+        if pool.is_host:
+            continue
+        sheet = placed.facts.device(pool.device).sheet
+        for group, size in pieces_at(placed.plan.job, pool.device, first, pool.gpus):
+            own = None if group.spot else group.usd_per_gpu_hour
+            usd += size * (sheet.usd_per_hour if own is None else own)
+    return usd / SECONDS_PER_HOUR
+
+
+def _run_seconds(forecast: Forecast, plan: Plan, seconds: float | None) -> float | None:
+    """Return what the whole run takes, with what is known of what it does beside its iterations."""
+    if seconds is None or plan.job.iterations is None:
+        return None
+    beside = forecast.beside
+    more = math.fsum(beside.per_iteration_seconds.values()) if beside else 0.0
+    return plan.job.iterations * (seconds + more)

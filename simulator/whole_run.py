@@ -1,0 +1,315 @@
+"""A whole run, from its first step to its last: steps whose responses grow, validations, checkpoints, failures.
+
+A plan is simulated at a few steps of the run, at the mean lengths that responses have there; between two of them the
+seconds change evenly. That is near what they do: a step's work is about linear in the mean length, and what is not
+(attention, the longest response) bends slowly.
+
+What is off in a forecast of one step is off in all of them alike: the same operators, kernels and links. So the spreads of
+steps add up, and do not average out over a run. Chance in the lengths does average out; its share is left in, so that the
+interval is rather too wide than too narrow.
+
+Nodes that fail stop the run, which goes on from its last checkpoint (`rlplan.simulator.timeline.utilisation`, Daly 2006,
+eq. 20). How many there are is a matter of chance: with L expected, each of a restart r and of what is lost of a piece of
+work w, evenly between nothing and all of it, the variance of their seconds is L (r^2 + r w + w^2 / 3), that of a compound
+Poisson sum. It has nothing to do with how well steps are known: the variances add up.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rlplan.errors import InfeasibleError, UserError
+from rlplan.estimate import P90_DEVIATIONS
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Failures, Job
+from rlplan.plan import Plan
+from rlplan.profiles.facts import Facts
+from rlplan.results.forecast import CHECKPOINTS, VALIDATION, BesideForecast, Forecast
+from rlplan.results.run import FAILURES, STEPS, RunForecast, RunPoint
+from rlplan.simulator.placed import nodes_of
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR
+from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, best_interval, goodput
+from rlplan.workload import Lengths, Lognormal, longest, mean_length, with_mean
+
+# Steps at which a growing run is simulated: a fifth one moves a run whose responses grow fourfold by less than a part in
+# a hundred (tests/simulator/test_whole_run.py holds it).
+USUAL_POINTS = 5
+# The most of a measured curve that are kept.
+MOST_POINTS = 9
+
+# Mean response tokens by step, such as a log shows: (step, tokens), steps ascending from 1.
+Curve = Sequence[tuple[float, float]]
+
+
+def run_forecast(
+    plan: Plan,
+    facts: Facts,
+    steps: int,
+    *,
+    curve: Curve | None = None,
+    usd_per_hour: float | None = None,
+    points: int = USUAL_POINTS,
+) -> RunForecast:
+    """Return what a whole run of a plan takes and costs.
+
+    Args:
+        curve: Mean lengths of responses over the run, in tokens; None takes what the job says of their growth
+            (`mean_at_end`), and else lengths that stay.
+        usd_per_hour: What is paid while it runs; None is the price of the GPUs that the plan's pools hold.
+        points: Steps that are simulated where lengths grow as the job says.
+
+    Raises:
+        UserError: The curve has no points, or its lengths are none that the job's responses can have.
+        InfeasibleError: Failures let none of it be done, as good as.
+        MissingFactError: As `simulate`.
+    """
+    means = _means(plan.job, steps, curve, points)
+    forecasts = [_at(plan, facts, steps, mean) for _, mean in means]
+    found = tuple(
+        RunPoint(
+            step=step,
+            response_tokens=mean,
+            seconds=forecast.iteration_seconds,
+            interval_seconds=forecast.iteration_seconds_interval,
+            validation_seconds=_beside(forecast).each_seconds.get(VALIDATION, 0.0),
+        )
+        for (step, mean), forecast in zip(means, forecasts, strict=True)
+    )
+    work = _work_of(plan.job, steps, found, _beside(forecasts[-1]))
+    paid = _usd_per_hour(forecasts[0]) if usd_per_hour is None else usd_per_hour
+    run = _with_failures(work, plan, found, paid, _beside(forecasts[-1]))
+    return replace(run, infeasible_reasons=tuple(_misfits(found, forecasts)))
+
+
+def _misfits(points: Sequence[RunPoint], forecasts: Sequence[Forecast]) -> Iterator[str]:
+    """Yield why the plan does not fit at steps at which it does not."""
+    for point, forecast in zip(points, forecasts, strict=True):
+        for reason in forecast.infeasible_reasons:
+            yield f"at step {point.step:,} ({point.response_tokens:,.0f} tokens a response): {reason}"
+
+
+def grows(job: Job) -> bool:
+    """Tell whether a job says that its responses grow over a training."""
+    lengths = job.workload.response_tokens
+    return isinstance(lengths, Lognormal) and lengths.training_means is not None
+
+
+def _means(job: Job, steps: int, curve: Curve | None, points: int) -> tuple[tuple[int, float], ...]:
+    """Return the steps that are simulated, with the mean length of their responses."""
+    lengths = job.workload.response_tokens
+    if curve is not None:
+        means = _of_curve(curve, steps)
+    elif isinstance(lengths, Lognormal) and lengths.training_means is not None:
+        first, last = lengths.training_means
+        chosen = _spread_over(steps, points)
+        # The middle of a step of the run, so that the run's mean is that of beginning and end.
+        means = tuple((at, first + (last - first) * (at - 0.5) / steps) for at in chosen)
+    else:
+        return ((1, mean_length(lengths)),)
+    for step, mean in means:
+        _check_mean(lengths, step, mean)
+    return means
+
+
+def _check_mean(lengths: Lengths, step: int, mean: float) -> None:
+    """Refuse a mean that no lengths up to the longest have.
+
+    Raises:
+        UserError: Names the step.
+    """
+    most = longest(lengths)
+    is_known = 1 <= mean < most if isinstance(lengths, Lognormal) else mean >= 1
+    if not is_known:
+        raise UserError(
+            f"responses of {mean:,.0f} tokens on average at step {step:,} are none of this job, whose longest has {most:,}"
+        )
+
+
+def _spread_over(steps: int, points: int) -> tuple[int, ...]:
+    """Return so many steps of a run, the first and the last among them, evenly between."""
+    chosen = np.linspace(1, steps, min(points, steps)).round().astype(int)
+    return tuple(dict.fromkeys(int(each) for each in chosen))
+
+
+def _of_curve(curve: Curve, steps: int) -> tuple[tuple[int, float], ...]:
+    """Return at most so many points of a curve over a run; before its first and behind its last point it stays."""
+    known = sorted(curve)
+    if not known:
+        raise UserError("a curve of lengths without a point says nothing")
+    at, tokens = zip(*known, strict=True)
+    chosen = [step for step in (1, *(round(each) for each in at), steps) if 1 <= step <= steps]
+    chosen = sorted(dict.fromkeys(chosen))
+    if len(chosen) > MOST_POINTS:
+        chosen = list(_spread_over(steps, MOST_POINTS))
+    return tuple((step, float(np.interp(step, at, tokens))) for step in chosen)
+
+
+def _at(plan: Plan, facts: Facts, steps: int, mean: float) -> Forecast:
+    """Return the forecast of a plan's step at a mean length of its responses."""
+    work = plan.job.workload
+    lengths = work.response_tokens
+    if mean != mean_length(lengths):
+        work = replace(work, response_tokens=with_mean(lengths, mean))
+    job = replace(plan.job, workload=work, iterations=steps)
+    return simulate(replace(plan, job=job), facts)
+
+
+def _beside(forecast: Forecast) -> BesideForecast:
+    assert forecast.beside is not None, "a job of so many iterations has what stands beside them"
+    return forecast.beside
+
+
+def _usd_per_hour(forecast: Forecast) -> float:
+    return forecast.cost_usd * SECONDS_PER_HOUR / forecast.iteration_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """Hold what a run does where nothing fails, in seconds.
+
+    Attributes:
+        spread_seconds: Of the steps, one sigma.
+        each_checkpoint: What one checkpoint keeps training waiting.
+    """
+
+    steps: int
+    step_seconds: float
+    spread_seconds: float
+    validation_seconds: float
+    validations: int
+    each_checkpoint: float
+    checkpoints: int
+
+    @property
+    def useful_seconds(self) -> float:
+        """Return the seconds of steps and validations."""
+        return self.step_seconds + self.validation_seconds
+
+
+def _work_of(job: Job, steps: int, points: Sequence[RunPoint], beside: BesideForecast) -> _Work:
+    """Return what a run does where nothing fails."""
+    at = np.arange(1, steps + 1)
+    known = [point.step for point in points]
+
+    def over_run(values: Sequence[float]) -> float:
+        return float(np.interp(at, known, values).sum())
+
+    margins = [point.interval_seconds[1] - point.seconds for point in points]
+    validations = job.evaluation.due(steps) if job.evaluation is not None else 0
+    each = over_run([point.validation_seconds for point in points]) / steps
+    checkpoints = job.checkpoints.due(steps) if job.checkpoints is not None else 0
+    return _Work(
+        steps=steps,
+        step_seconds=over_run([point.seconds for point in points]),
+        spread_seconds=over_run(margins) / P90_DEVIATIONS,
+        validation_seconds=validations * each,
+        validations=validations,
+        each_checkpoint=beside.each_seconds.get(CHECKPOINTS, 0.0),
+        checkpoints=checkpoints,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lost:
+    """Hold what failures and checkpoints add to a run's work.
+
+    Attributes:
+        failures: That are expected; None where the job does not speak of them.
+        spread_seconds: That they are apart by chance, one sigma.
+    """
+
+    checkpoint_seconds: float
+    checkpoints: int
+    failure_seconds: float = 0.0
+    failures: float | None = None
+    spread_seconds: float = 0.0
+
+
+def _lost(work: _Work, plan: Plan) -> _Lost:
+    """Return what failures and checkpoints add to a run.
+
+    Raises:
+        InfeasibleError: Failures let none of it be done.
+    """
+    asked = plan.job.failures
+    if asked is None:
+        written = work.checkpoints * work.each_checkpoint
+        return _Lost(checkpoint_seconds=written, checkpoints=work.checkpoints)
+    checkpoints = plan.job.checkpoints
+    known = work.each_checkpoint or asked.checkpoint_seconds
+    failures = replace(asked, checkpoint_seconds=known)
+    between = failures.node_mtbf_seconds / nodes_of(plan)
+    mean = work.useful_seconds / work.steps
+    every = (checkpoints.every if checkpoints else None) or failures.checkpoint_every
+    every = min(every or best_interval(failures, between, mean), work.steps)
+    fraction = goodput(failures, between, every * mean)
+    if fraction < LEAST_FRACTION:
+        raise InfeasibleError(
+            f"with a failure every {between:,.0f} s the run would not get on: hardly {every:,} of its steps and their "
+            "checkpoint would ever be done"
+        )
+    whole = work.useful_seconds / fraction
+    written = -(-work.steps // every)
+    return _lost_to_failures(failures, between, whole, every * mean, written, work)
+
+
+def _lost_to_failures(
+    failures: Failures, between: float, whole: float, piece: float, written: int, work: _Work
+) -> _Lost:
+    """Return what failures add to a run.
+
+    Args:
+        between: Mean seconds between two of them.
+        whole: Seconds of the run with them and with checkpoints.
+        piece: Seconds of work between two checkpoints.
+        written: Checkpoints.
+    """
+    expected, restart = whole / between, failures.restart_seconds
+    lost = piece + failures.checkpoint_seconds
+    variance = expected * (restart**2 + restart * lost + lost**2 / 3)
+    checkpoint_seconds = written * failures.checkpoint_seconds
+    return _Lost(
+        checkpoint_seconds=checkpoint_seconds,
+        checkpoints=written,
+        failure_seconds=max(0.0, whole - work.useful_seconds - checkpoint_seconds),
+        failures=expected,
+        spread_seconds=math.sqrt(variance),
+    )
+
+
+def _with_failures(
+    work: _Work, plan: Plan, points: tuple[RunPoint, ...], paid: float, beside: BesideForecast
+) -> RunForecast:
+    """Return the forecast of a run, failures and checkpoints counted, and what is paid for it."""
+    lost = _lost(work, plan)
+    parts = {
+        STEPS: work.step_seconds,
+        VALIDATION: work.validation_seconds,
+        CHECKPOINTS: lost.checkpoint_seconds,
+        FAILURES: lost.failure_seconds,
+    }
+    seconds = sum(parts.values())
+    # Steps that take longer make what is lost longer in the same share.
+    steps_spread = work.spread_seconds * seconds / work.step_seconds
+    margin = P90_DEVIATIONS * math.hypot(steps_spread, lost.spread_seconds)
+    interval = max(0.0, seconds - margin), seconds + margin
+    per_second = paid / SECONDS_PER_HOUR
+    low, high = (each * per_second for each in interval)
+    return RunForecast(
+        steps=work.steps,
+        points=points,
+        seconds=seconds,
+        interval_seconds=interval,
+        parts=FrozenDict({name: each for name, each in parts.items() if each or name == STEPS}),
+        usd_per_hour=paid,
+        usd=seconds * per_second,
+        interval_usd=(low, high),
+        failures=lost.failures,
+        validations=work.validations,
+        checkpoints=lost.checkpoints,
+        unknown=beside.unknown,
+        notes=beside.notes,
+    )
