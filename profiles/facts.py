@@ -32,7 +32,13 @@ from rlplan.profiles.analytic.efficiencies import unmeasured_call
 from rlplan.profiles.analytic.roofline import CopyDirection, Roofline
 from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.kernels.kernel_time import RowKind, row_bytes
-from rlplan.profiles.sheets import load_framework, load_transition, sheet_names, sheet_of
+from rlplan.profiles.sheets import (
+    load_framework,
+    load_network,
+    load_transition,
+    sheet_names,
+    sheet_of,
+)
 from rlplan.profiles.tables.measurements import Measurements
 from rlplan.profiles.tables.points import QUEUE_CALL
 from rlplan.profiles.tables.remembered import remembered
@@ -222,12 +228,14 @@ class DeviceFacts:
         *,
         ranks_per_node: int,
         inter_node_bytes_per_second: float,
+        network: str | None = None,
     ) -> Estimate:
         """Return the seconds of a collective; ranks are never extrapolated from other rank counts.
 
         Args:
             num_bytes: Of the full tensor.
             inter_node_bytes_per_second: Each GPU's share of its node's network cards.
+            network: Kind of network where it has a sheet.
         """
         if ranks <= 1:
             return ZERO
@@ -244,6 +252,7 @@ class DeviceFacts:
             ranks,
             ranks_per_node=per_node,
             inter_node_bytes_per_second=inter_node_bytes_per_second,
+            network=load_network(network) if network else None,
         )
         return estimate * factor
 

@@ -23,12 +23,20 @@ from rlplan.profiles import frameworks
 from rlplan.profiles.frameworks import DataPart, data_files
 from rlplan.rentals import RentalSheet
 from rlplan.results.measurement import LogSheet
-from rlplan.sheets import DeviceSheet, EngineSheet, TransitionSheet
+from rlplan.sheets import DeviceSheet, EngineSheet, NetworkSheet, TransitionSheet
 from rlplan.transfers import Transition, own_copy
 
 T = TypeVar("T")
 Kind = Literal[
-    "models", "devices", "engines", "transitions", "families", "frameworks", "logs", "rentals"
+    "models",
+    "devices",
+    "engines",
+    "networks",
+    "transitions",
+    "families",
+    "frameworks",
+    "logs",
+    "rentals",
 ]
 
 # Sheets of these kinds stand in the folders of frameworks, as this part; transitions of no framework in their own.
@@ -259,6 +267,16 @@ def _sheet_data(kind: Kind, name: str) -> dict[str, Any]:
         for key, value in data.items()
     }
     return {**base, **merged}
+
+
+@cache
+def load_network(name: str) -> NetworkSheet:
+    """Return the sheet of a kind of network between nodes.
+
+    Raises:
+        UnknownNameError: No kind of network of that name has a sheet.
+    """
+    return _load_sheet(NetworkSheet, "networks", name)
 
 
 @cache

@@ -121,6 +121,8 @@ class NodeGroup:
             sheet says, in equal parts: the largest number of whole nodes in it that divides the group.
         inter_node_gbps: Network of one node, all its cards together, one direction; None takes the
             device sheet's node, by its share of GPUs where this node has another number of them.
+        network: Kind of that network where exchanges over it have a sheet of their own (`efa`); None is any other, of
+            which the device's constants are. Nodes with one device have one kind.
         cpu_cores: Host cores of one node, for reward functions and environments; None as above.
         host_memory_bytes: Memory of one node's host; None as above.
         usd_per_gpu_hour: Price of one GPU, its share of the node included; None takes the device
@@ -136,6 +138,7 @@ class NodeGroup:
     intra_node: str | None = None
     nvlink_domain_gpus: AtLeastOne | None = None
     inter_node_gbps: Positive | None = None
+    network: str | None = None
     cpu_cores: AtLeastOne | None = None
     host_memory_bytes: AtLeastOne | None = None
     usd_per_gpu_hour: NonNegative | None = None
@@ -420,6 +423,9 @@ class TrainerOptions:
         dispatcher: How tokens reach experts on other ranks and come back (`rlplan/dispatchers/`); None takes the
             engine's usual way.
         overlaps_exchange: Whether that runs beside the computing of another micro-batch.
+        overlaps_products: Whether ranks that share a product exchange its tensors in parts beside it (`tp_comm_overlap`
+            of Transformer Engine), where each has a part of the sequence.
+        overlaps_sends: Whether stages hand activations on beside computing, where they have several chunks of layers.
         popularity_spread: Standard deviation of how often experts of a layer are chosen, over its mean; 0 where they
             are balanced by force. None takes that of published traces.
         graphs: What of a step is captured in CUDA graphs, so that the host does not launch it kernel by kernel.
@@ -435,6 +441,8 @@ class TrainerOptions:
     experts: ExpertOrder = "grouped"
     dispatcher: DispatcherName | None = None
     overlaps_exchange: bool = False
+    overlaps_products: bool = False
+    overlaps_sends: bool = False
     popularity_spread: NonNegative | None = None
     graphs: tuple[Captured, ...] = ()
 

@@ -96,6 +96,30 @@ class SyncMethod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSheet:
+    """Say what all-to-alls take over a kind of network between nodes, where it was measured by itself.
+
+    A message from each rank to each other takes what leaves the node over the rank's share of the cards, and what
+    starting it and its messages to other nodes takes, however small they are.
+
+    Attributes:
+        exchange_efficiency: Share of the cards' rate that what leaves a node reaches.
+        exchange_seconds: Of an all-to-all of next to nothing.
+        peer_seconds: Beside that, for each rank on other nodes.
+        exchange_spread: Relative, one sigma.
+        sources: Origin of every figure.
+    """
+
+    name: str
+    title: str
+    exchange_efficiency: Positive
+    exchange_seconds: NonNegative
+    peer_seconds: NonNegative
+    exchange_spread: Positive
+    sources: FrozenDict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSheet:
     """Hold a device's datasheet, SI inside; every field's origin stands in `sources`.
 
@@ -414,6 +438,8 @@ class EngineSheet:
         dispatcher: How tokens reach experts on other ranks where a job does not say it (`rlplan/dispatchers/`).
         exchange_overlap_fraction: Share of exchanges between experts that hides behind computing where a job says that
             they overlap; None where nobody knows.
+        exchange_messages: Messages of a few bytes that go with each of the two exchanges of a pass where a row is sent for
+            each expert: counts of tokens, probabilities, gradients of those.
         router_launch_share: Share of the host's time to launch a layer's experts which a CUDA graph of what stands before
             them saves.
         fuses_expert_casts: Whether products of experts quantise what comes after them in the same kernel.
@@ -488,6 +514,7 @@ class EngineSheet:
     ] = ("none",)
     dispatcher: DispatcherName = DEFAULT_DISPATCHER
     exchange_overlap_fraction: Share | None = None
+    exchange_messages: NonNegative = 0.0
     router_launch_share: Share = 0.0
     narrow_launch_factor: Positive = 1.0
     fuses_expert_casts: bool = False

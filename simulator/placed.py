@@ -62,12 +62,14 @@ class Site:
         gpus_per_node: Largest group of consecutive ranks that never straddles two nodes, or two domains
             where the link inside a node reaches over several nodes.
         inter_node_bytes_per_second: Each GPU's share of its node's network cards, one direction.
+        network: Kind of that network where it has a sheet (see `NodeGroup`).
     """
 
     device: str
     gpus: int
     gpus_per_node: int
     inter_node_bytes_per_second: float
+    network: str | None = None
 
     def ranks_per_node(self, ranks: int, stride: int = 1) -> int:
         """Return how many of a group's ranks, `stride` apart, share one node at the worst place."""
@@ -134,7 +136,7 @@ def site_at(job: Job, device: str, first: int, gpus: int) -> Site | None:
     else:
         unbroken = math.gcd(*(size for _, size in pieces))
     network = min(group.network_bytes_per_second for group, _ in pieces)
-    return Site(device, gpus, unbroken, network)
+    return Site(device, gpus, unbroken, network, pieces[0][0].network)
 
 
 def pieces_at(job: Job, device: str, first: int, gpus: int) -> list[tuple[NodeGroup, int]]:

@@ -35,6 +35,7 @@ class Pretraining:
         node_gpus: GPUs of a node.
         linked_gpus: GPUs, of several nodes, that reach each other over the link inside a node; 0 is those of a node.
         ep: Ranks that share out experts, each of them whole.
+        network: Kind of the network where it has a sheet.
         options: How the trainer brings tokens to experts, and what it captures in graphs.
     """
 
@@ -58,6 +59,7 @@ class Pretraining:
     sequence_tokens: int
     recompute: Recompute
     options: TrainerOptions = USUAL_TRAINER
+    network: str | None = None
 
     @property
     def label(self) -> str:
@@ -114,7 +116,7 @@ def iteration_parts(
         recompute=run.recompute,
     )
     network = run.network_bytes_per_second / run.node_gpus
-    site = Site(run.device, run.gpus, run.linked_gpus or run.node_gpus, network)
+    site = Site(run.device, run.gpus, run.linked_gpus or run.node_gpus, network, run.network)
     parts = update_parts(PlacedTasks.of(PlacedTask(TASK, layout, site, job, facts)))
     return {name: part.row(0) for name, part in parts.items()}
 

@@ -20,6 +20,10 @@ SIZES = ("micro_batch", "tp", "pp", "cp", "vp", "ep")
 # attention, dense networks of a few layers) are left out, less than a hundredth of a pass.
 WHOLE_LAYER = "full"
 EXPERTS = "moe"
+# Whose recipes exchange beside products wherever ranks share them, but in nvfp4 (comm_overlap.tp_comm_overlap of them,
+# tags v0.3.0 to v0.6.0). Stages hand activations on beside computing in all of Megatron-Bridge's recipes with several
+# chunks of layers (training/comm_overlap.py).
+OVERLAP_PRODUCTS = ("llama-3-70b", "llama-3.1-405b")
 MEMORY_BOUND = frozenset({"layernorm", "moe_act", "core_attn"})
 
 Recipe = Mapping[str, str]
@@ -67,6 +71,8 @@ def options_of(recipe: Recipe | None) -> TrainerOptions:
     return TrainerOptions(
         dispatcher=recipe["dispatcher"],
         overlaps_exchange=recipe["overlap"] == "true",
+        overlaps_products=recipe["model"] in OVERLAP_PRODUCTS and recipe["precision"] != "nvfp4",
+        overlaps_sends=recipe["release"] != AUTOMODEL,
         popularity_spread=0.0,
         graphs=tuple(recipe["graphs"].split()),  # type: ignore[arg-type]
     )

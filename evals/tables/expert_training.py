@@ -34,6 +34,13 @@ BLIND = ("automodel", "aws")
 WORDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "full": "full"}
 # Dispatchers by words of a run's software; UCCL's kernels for EFA stand in for DeepEP's, call by call.
 NAMED = {"hybridep": "hybridep", "deepep": "deepep", "uccl": "deepep"}
+# Networks by words of a run's software.
+NETWORKS = {"efa": "efa"}
+# What AWS's campaign computes again where exchanges do not overlap: its script (awslabs/awsome-distributed-ai@95b939cd,
+# qwen3-235b/benchmarks/bench_qwen3_pretrain.py) leaves recomputation as the recipe of Megatron-Bridge 0.4.2 has it that
+# it starts from (recipes/qwen/qwen3_moe.py), which computes all of Qwen3-30B-A3B again; its page calls that off.
+CAMPAIGN, OVERLAPPED = "on aws", "overlapped with compute: on"
+LEFT_TO_RECIPE: dict[str, Recompute] = {"qwen3-30b-a3b": "full"}
 MEGATRON, FUSED, FULLY_SHARDED = "megatron-core-2026", "megatron-core-2026-fused", "nemo-automodel"
 NOTE = "no recipe of this release is known: rows for each expert, launched kernel by kernel"
 
@@ -86,6 +93,9 @@ def _run(record: Record, model: ModelArchitecture, device: DeviceSheet) -> tuple
         sequence_tokens=size("seq_len"),
         recompute=recompute,
         options=options,
+        network=next(
+            (kind for word, kind in NETWORKS.items() if word in record["software"].lower()), None
+        ),
     )
     return run, note
 
@@ -108,12 +118,14 @@ def _software(
     options = options_of(recipe)
     note = NOTE if recipe is None and named is None and model.num_experts else ""
     if named is not None:
-        overlaps = "overlapped with compute: on" in record.get("notes", "")
+        overlaps = OVERLAPPED in record.get("notes", "")
         options = replace(options, dispatcher=named, overlaps_exchange=overlaps)
     whole = "iteration" in options.graphs and model.num_experts > 0
     if engine == MEGATRON and whole and record["precision"] == "mxfp8":
         engine = FUSED  # its recipes set both together
     recompute = WORDS.get(record["recompute"]) or recompute_of(recipe)
+    if CAMPAIGN in said and not options.overlaps_exchange:
+        recompute = LEFT_TO_RECIPE.get(model.name, recompute)
     if recipe is not None and not ep:
         ep = int(recipe["ep"] or 1)
     return engine, options, recompute, note, max(1, ep) if model.num_experts else 1

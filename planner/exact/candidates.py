@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -252,7 +252,7 @@ class CandidateTable:
             s.inter_node_bytes_per_second for s in map(self.space.site, self.space.shares)
         )
         sources = {
-            Site(each.device, each.gpus, each.gpus_per_node, fastest)
+            replace(each, inter_node_bytes_per_second=fastest)
             for each in map(self.space.site, shares)
         }
         ways = self.generations.ways

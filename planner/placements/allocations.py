@@ -84,6 +84,7 @@ def ideal_site(job: Job, share: Share) -> Site:
         gpus=share.gpus,
         gpus_per_node=max(group.linked_gpus for group in groups),
         inter_node_bytes_per_second=max(group.network_bytes_per_second for group in groups),
+        network=groups[0].network,
     )
 
 

@@ -102,6 +102,7 @@ class HostCosts:
         object_fetch_seconds: Round trip of fetching a small object from another process.
         object_bytes_per_second: Rate at which large objects pass between processes.
         process_start_seconds: Start of a worker process that imports the training library.
+        adam_parameters_per_second: Parameters that a rank's process steps with Adam in host memory.
         rule_call_seconds: A call of a reward rule of which nobody said what it takes.
         spread: Relative, one sigma.
     """
@@ -111,6 +112,7 @@ class HostCosts:
     object_bytes_per_second: Constant
     process_start_seconds: Constant
     rule_call_seconds: Constant
+    adam_parameters_per_second: Constant
     spread: Constant
 
 
@@ -179,6 +181,13 @@ def unmeasured_call(num_bytes: float, kind: str, rule_seconds: float | None) -> 
             f"{RULE_PREFIX}<name>"
         )
     seconds = fixed[kind].value + num_bytes / host.object_bytes_per_second.value
+    return Estimate(seconds, seconds * host.spread.value, Source.DATASHEET)
+
+
+def host_step(parameters: float) -> Estimate:
+    """Return the seconds in which a rank's process steps so many parameters in host memory."""
+    host = load_host_costs()
+    seconds = parameters / host.adam_parameters_per_second.value
     return Estimate(seconds, seconds * host.spread.value, Source.DATASHEET)
 
 

@@ -22,7 +22,7 @@ from rlplan.profiles.kernels.kernel_time import (
     RowTime,
     load_kernels,
 )
-from rlplan.sheets import DeviceSheet
+from rlplan.sheets import DeviceSheet, NetworkSheet
 
 CopyDirection = Literal["host_to_device", "device_to_host", "device_to_device"]
 
@@ -213,6 +213,7 @@ class Roofline:
         *,
         ranks_per_node: int,
         inter_node_bytes_per_second: float,
+        network: NetworkSheet | None = None,
     ) -> Estimate:
         """Estimate the seconds of a collective over a tensor of `num_bytes` in all.
 
@@ -220,11 +221,14 @@ class Roofline:
 
         Args:
             inter_node_bytes_per_second: Each GPU's share of its node's network cards.
+            network: The sheet of that network's kind, where all-to-alls over it were measured.
         """
         if ranks <= 1:
             return ZERO
         if ranks <= ranks_per_node:
             return self._inside_node(kind, num_bytes, ranks)
+        if kind == "all_to_all" and network is not None:
+            return _exchange(num_bytes, ranks, ranks_per_node, inter_node_bytes_per_second, network)
         return self._across_nodes(
             kind, num_bytes, ranks, ranks_per_node, inter_node_bytes_per_second
         )
@@ -301,6 +305,21 @@ class Roofline:
         least = self.shares.borrowed_spread
         spread = max(spread, least.value if least is not None else 0.0)
         return Estimate(seconds, seconds * spread, Source.DATASHEET)
+
+
+def _exchange(
+    num_bytes: float,
+    ranks: int,
+    ranks_per_node: int,
+    inter_node_bytes_per_second: float,
+    network: NetworkSheet,
+) -> Estimate:
+    """Estimate an all-to-all over a network whose all-to-alls were measured, links inside nodes hidden behind it."""
+    inside = math.ceil(ranks / math.ceil(ranks / ranks_per_node))
+    leaving = num_bytes * (ranks - inside) / ranks
+    seconds = leaving / (inter_node_bytes_per_second * network.exchange_efficiency)
+    seconds += network.exchange_seconds + network.peer_seconds * (ranks - inside)
+    return Estimate(seconds, seconds * network.exchange_spread, Source.FITTED)
 
 
 def _paged_attention(kernels: Kernels, sheet: DeviceSheet) -> PagedAttentionTime | None:

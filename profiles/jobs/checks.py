@@ -330,7 +330,7 @@ def check_cluster(job: Job, place: JobPlace) -> None:
     """Check that the cluster has GPUs, in a number that there can be.
 
     Raises:
-        FileError: It has none, or too many; the field is named.
+        FileError: It has none, or too many, or a network that is not known; the field is named.
     """
     if not job.cluster:
         raise place.error("cluster", "is empty", allowed="at least one group of nodes")
@@ -340,6 +340,19 @@ def check_cluster(job: Job, place: JobPlace) -> None:
     if job.gpus > MOST_GPUS:
         raise place.error("cluster", f"has {job.gpus:,} GPUs", allowed=f"at most {MOST_GPUS:,}")
     for at, group in enumerate(job.cluster):
+        kind = group.network
+        if kind is not None and kind not in sheet_names("networks"):
+            known = ", ".join(sheet_names("networks"))
+            raise place.error(
+                f"cluster.{at}.network", "is no kind with a sheet", value=kind, allowed=known
+            )
+        if any(kind != each.network for each in job.cluster if each.gpu == group.gpu):
+            raise place.error(
+                f"cluster.{at}.network",
+                f"differs among nodes with {group.gpu}",
+                value=kind,
+                allowed="one kind of network for all nodes with one device",
+            )
         if (group.nvlink_domain_gpus or 0) % group.gpus_per_node:
             raise place.error(
                 f"cluster.{at}.nvlink_domain_gpus",

@@ -3,6 +3,7 @@
 Operators are priced in `rlplan.simulator.costs.pricing`; nothing here knows generation.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
@@ -22,6 +23,7 @@ from rlplan.models import (
     layer_kinds,
 )
 from rlplan.plan import Recompute
+from rlplan.profiles.analytic.efficiencies import host_step
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.costs.pricing import (
@@ -418,6 +420,10 @@ def pipeline_parts(table: PlacedTasks, batches: MicroBatches) -> Parts:
     compute = batches.summed(lambda slots: slots.compute)
     collectives = batches.summed(lambda slots: slots.collectives.summed())
     each, once = send_counts(columns.pp, chunks, 2 if table.any.trains else 1)
+    if table.any.trains and table.any.options.overlaps_sends:
+        each = np.where(
+            chunks > 1, 0, each
+        )  # but while it fills and drains a stage has others to compute
     parts = {
         "forward": compute[0],
         "backward": compute[1],
@@ -495,10 +501,22 @@ def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, E
     """
     zero, count = table.columns.zero, batches.total_count
     once = estimates_by(table, STATE_COLUMNS, gradient_exchange)
-    return {
+    parts = {
         "gradient reduction": once[0] * np.where(zero > 1, count, 1),
         "weight gathers": once[1] * np.where(zero == FULLY_SHARDED, 2 * count, 1),
     }
+    if table.any.options.host_optimizer and not table.any.engine.keeps_gradients:
+        # Sharded ones lie in host memory from the first micro-batch on: those of each later one are added on the GPU,
+        # where the sum comes and whence it goes (DeepSpeed 0.13, runtime/zero/stage3.py, partition_grads).
+        ways = np.where(zero > 1, 2 * count - 1, 1)
+        parts["gradients to host"] = estimates_by(table, STATE_COLUMNS, _gradients_to_host) * ways
+    return parts
+
+
+def _gradients_to_host(placed: PlacedTask) -> Estimate:
+    """Return seconds of copying a rank's gradients of what steps on the host there once."""
+    local = _stepped_parameters(placed) * placed.options.host_optimizer
+    return placed.device.copy(local * placed.stored.gradient_bytes, "device_to_host")
 
 
 def gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
@@ -633,15 +651,27 @@ def _hideable(table: PlacedTasks, batches: MicroBatches) -> Estimates:
 
 
 def _optimizer_step(placed: PlacedTask) -> Estimate:
-    """Return seconds of one optimizer step on the local shard, with the gradients' norm before it."""
-    setting = setting_of(placed)
-    ranks = _stepping_ranks(placed)
-    local = -(-placed.trained_parameters // ranks)
-    if placed.expert_copies(ranks) < ranks:
-        local = placed.kept_states(ranks)
+    """Return seconds of one optimizer step on the local shard, with the gradients' norm before it.
+
+    What steps on the host is stepped by the rank's process, after what steps on the GPU.
+    """
+    setting, local = setting_of(placed), _stepped_parameters(placed)
     norm = setting.device.memory_bound(local * placed.formats.gradient_bytes)
-    step = setting.device.optimizer_step(local, WIDE[placed.precision]) + norm
-    return step * (1 / setting.kernels.optimizer_rate) + _norm_sum(placed, setting)
+    away = 1.0 if placed.options.host_states else placed.options.host_optimizer
+    step = norm
+    if away < 1:
+        on_gpu = math.ceil(local * (1 - away))
+        step = setting.device.optimizer_step(on_gpu, WIDE[placed.precision]) + norm
+    step = step * (1 / setting.kernels.optimizer_rate) + _norm_sum(placed, setting)
+    return step + host_step(local * away) if away else step
+
+
+def _stepped_parameters(placed: PlacedTask) -> int:
+    """Return the parameters that a rank's optimizer steps."""
+    ranks = _stepping_ranks(placed)
+    if placed.expert_copies(ranks) < ranks:
+        return placed.kept_states(ranks)
+    return -(-placed.trained_parameters // ranks)
 
 
 def _norm_sum(placed: PlacedTask, setting: Setting) -> Estimate:

@@ -58,6 +58,9 @@ BACKWARD_SCORE_SHARE = 11 / 9
 # (megatron/fused_kernels, get_batch_per_block): it takes whole blocks only.
 SOFTMAX_MATRICES = 4
 
+# Of what goes beside an exchange of rows: next to nothing.
+MESSAGE_BYTES = 1
+
 # Relative spread of exchanges by a dispatcher's own kernels: calls of HybridEP take 1.2 to 1.4 times their kernels.
 DISPATCH_SPREAD = 0.2
 
@@ -171,6 +174,8 @@ class Setting:
         dispatcher: How tokens reach experts on other ranks (`rlplan/dispatchers/`).
         hidden_exchange: Share of that which hides behind computing, as far as there is any.
         graphs: What of a step is captured in CUDA graphs (`rlplan.job.Captured`).
+        overlaps_products: Whether tensor-parallel ranks exchange in parts beside the products of these tensors.
+        exchange_messages: Messages of a few bytes beside each exchange of rows for experts (see `EngineSheet`).
         router_share: Share of the launches of a layer's experts which a graph of what stands before them saves.
         fuses_casts: Whether experts' inputs are quantised by the kernels before them.
     """
@@ -195,6 +200,8 @@ class Setting:
     dispatcher: str = DEFAULT_DISPATCHER
     hidden_exchange: float = 0.0
     graphs: tuple[Captured, ...] = ()
+    overlaps_products: bool = False
+    exchange_messages: float = 0.0
     router_share: float = 0.0
     fuses_casts: bool = False
 
@@ -224,7 +231,12 @@ class Setting:
             per_node = self.site.ranks_per_node(ranks, stride)
         network = self.site.inter_node_bytes_per_second * self.kernels.network_rate
         return self.device.collective(
-            kind, num_bytes, ranks, ranks_per_node=per_node, inter_node_bytes_per_second=network
+            kind,
+            num_bytes,
+            ranks,
+            ranks_per_node=per_node,
+            inter_node_bytes_per_second=network,
+            network=self.site.network,
         )
 
     def send(self, num_bytes: float) -> Estimate:
@@ -299,6 +311,7 @@ def _as_trained(setting: Setting, placed: PlacedTask) -> Setting:
         shard=replace(setting.shard, popularity_spread=options.popularity_spread),
         dispatcher=options.dispatcher or engine.dispatcher,
         hidden_exchange=(hidden or 0.0) if options.overlaps_exchange and placed.trains else 0.0,
+        overlaps_products=options.overlaps_products and placed.trains,
         graphs=options.graphs if placed.trains else (),
     )
 
@@ -326,7 +339,7 @@ def setting_on(
         precision = WIDE[precision]  # its rates are those of products in fp8 already
     return Setting(
         device=device,
-        site=Site(site.device, gpus, per_node, site.inter_node_bytes_per_second),
+        site=Site(site.device, gpus, per_node, site.inter_node_bytes_per_second, site.network),
         precision=precision,
         shard=shard_of(layout, precision, engine),
         pp=layout.pp,
@@ -342,6 +355,7 @@ def setting_on(
         casts=precision in SCALE_BYTES and engine.role == "train",
         cache_value_bytes=cache_value_bytes,
         dispatcher=engine.dispatcher,
+        exchange_messages=engine.exchange_messages,
         router_share=engine.router_launch_share,
         fuses_casts=engine.fuses_expert_casts,
     )
@@ -516,12 +530,25 @@ def _exposed_exchanges(setting: Setting, operators: Operators, compute: Estimate
     shared = [each for each in operators if isinstance(each, Collective)]
     exchanges = [exchange_seconds(setting, each) for each in shared]
     exchanged = total(exchanges)
-    if not setting.hidden_exchange or not exchanged.seconds:
+    if not exchanged.seconds or not (setting.hidden_exchange or setting.overlaps_products):
         return exchanged
     pairs = zip(shared, exchanges, strict=True)
-    of_experts = sum(exchange.seconds for each, exchange in pairs if each.group == "ep")
-    hidden = min(setting.hidden_exchange * of_experts, compute.seconds)
-    return exchanged * (1 - hidden / exchanged.seconds)
+    hidden = sum(exchange.seconds * _hidden_share(setting, each) for each, exchange in pairs)
+    return exchanged * (1 - min(hidden, compute.seconds) / exchanged.seconds)
+
+
+def _hidden_share(setting: Setting, operator: Collective) -> float:
+    """Return the share of a layer's exchange which hides behind computing.
+
+    Beside products of shared tensors it goes in as many parts as there are ranks. Of a gather each part arrives while
+    the product of the one before it runs, the first lies there; of a sum the last part is left when products end (Wang
+    et al. 2023, "Overlap Communication with Dependent Computation via Decomposition", section 4).
+    """
+    if operator.group == "ep":
+        return setting.hidden_exchange
+    if operator.group != "tp" or not setting.overlaps_products:
+        return 0.0
+    return {"all_gather": 1.0, "reduce_scatter": 1 - 1 / setting.shard.tp}.get(operator.kind, 0.0)
 
 
 def operator_seconds(setting: Setting, operator: Operator) -> Estimate:
@@ -608,9 +635,12 @@ def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
             kind, num_bytes = "all_gather", row_bytes / operator.uneven * ranks
     seconds = setting.collective(kind, num_bytes, ranks, per_node=per_node)
     rate = setting.kernels.link_rate
-    if rate == 1 or per_node < ranks:
-        return seconds
-    return seconds * (1 / rate)
+    if rate != 1 and per_node >= ranks:
+        seconds = seconds * (1 / rate)
+    if operator.group == "ep" and kind == "all_to_all" and setting.exchange_messages:
+        message = setting.collective(kind, MESSAGE_BYTES, ranks, per_node=per_node)
+        seconds = seconds + message * setting.exchange_messages
+    return seconds
 
 
 def _copied(setting: Setting, dispatcher: Dispatcher, row_bytes: float, reach: Reach) -> Estimate:

@@ -12,11 +12,18 @@ def rows():
 def test_every_record_has_experience_and_training():
     found = rows()
     assert len(found) == 12
-    assert sum(row.forecast is None for row in found.values()) == 4
+    assert sum(row.forecast is None for row in found.values()) == 3
     experience = found["DS-Chat w/o offload (colocated) 7B, make experience"]
     assert experience.measured_seconds == 975.36
-    assert "does not fit" in found["OpenRLHF ray+vLLM 34B, train"].skipped
-    assert found["DS-Chat w/ offload (colocated) 7B, train"].skipped.startswith("Adam on the host")
+    assert found["DS-Chat w/ offload (colocated) 7B, train"].skipped.startswith("weights lie on")
+
+
+def test_training_that_steps_on_the_hosts_is_as_far_off_as_training_that_does_not():
+    """Nothing was fitted to 34B, whose script steps there; what all of them miss is the long prompts."""
+    found = rows()
+    hosts, gpus = (found[f"OpenRLHF ray+vLLM {size}, train"] for size in ("34B", "7B"))
+    assert -0.4 < hosts.error_fraction < 0
+    assert abs(hosts.error_fraction - gpus.error_fraction) < 0.1
 
 
 def test_rows_that_constants_were_fitted_on_are_met_and_marked():

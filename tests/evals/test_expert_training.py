@@ -4,6 +4,8 @@ import csv
 from dataclasses import replace
 from statistics import median
 
+import pytest
+
 from rlplan.evals.reading import HELD
 from rlplan.evals.settings.pretraining import iteration_parts
 from rlplan.evals.settings.training_recipes import options_of, recipe_of, recipes, recompute_of
@@ -67,6 +69,20 @@ def test_containers_of_2026_differ_by_graphs_overlap_and_fused_kernels():
     assert (old.options.overlaps_exchange, new.options.overlaps_exchange) == (False, True)
 
 
+def test_dense_recipes_exchange_beside_products_and_send_beside_computing():
+    dense, narrow = (run(BRIDGE["mb26.02.01_h100-80gb-sxm_FP8_llama-3-70b_64"]), run(OLD))
+    assert (dense.options.overlaps_products, dense.options.overlaps_sends) == (True, True)
+    assert (narrow.options.overlaps_products, narrow.options.overlaps_sends) == (False, True)
+    plain = replace(
+        dense, options=replace(dense.options, overlaps_products=False, overlaps_sends=False)
+    )
+    hidden, whole = (iteration_parts(each) for each in (dense, plain))
+    exchanged, sent = "tensor-parallel collectives", "pipeline sends"
+    assert hidden[exchanged].seconds == pytest.approx(whole[exchanged].seconds / 8, rel=0.02)
+    assert 0 < hidden[sent].seconds < whole[sent].seconds / 5
+    assert hidden["forward"] == whole["forward"]
+
+
 def test_an_nvlink_domain_holds_the_most_nodes_that_divide_a_run():
     gb200 = load_device("gb200")
     assert [expert_training._linked(gb200, gpus, 4) for gpus in (8, 64, 256, 288)] == [
@@ -80,6 +96,8 @@ def test_an_nvlink_domain_holds_the_most_nodes_that_divide_a_run():
 
 def test_a_run_that_names_its_dispatcher_is_taken_by_its_word():
     plain = run(EFA["aws_qwen3-30b-a3b_ep16_mb4_off"])
+    assert plain.network == "efa"
+    assert plain.recompute == "full", "its script leaves it to the recipe"
     assert (plain.options.dispatcher, plain.options.overlaps_exchange) == ("all-to-all", False)
     beside = run(OVERLAP["mb_overlap_hybridep_on"])
     assert (beside.options.dispatcher, beside.options.overlaps_exchange) == ("hybridep", True)

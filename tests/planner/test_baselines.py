@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlplan.errors import UnknownNameError
+from rlplan.evals.settings.hybridflow_systems import system_forecast
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Specs
 from rlplan.planner.systems.baselines import baseline_names, load_baseline
@@ -148,6 +149,17 @@ def test_openrlhf_of_2024_gives_every_model_gpus_of_its_own_and_keeps_two_actors
     assert generate.pool != update.pool
     assert plan.transition == "two-copies"
     assert generate.dp <= update.dp, "no more engines than actor ranks that call them"
+
+
+@pytest.mark.full
+def test_openrlhf_of_2024_steps_34b_on_the_hosts_where_eight_gpus_a_trainer_cannot_hold_its_states():
+    found = system_forecast("openrlhf-0.2", "ppo", "34B", 32)
+    assert {role: each.host_optimizer for role, each in found.plan.job.trainers.items()} == {
+        "actor": 1.0,
+        "critic": 1.0,
+    }
+    assert found.seconds == pytest.approx(1526, rel=0.1), "HybridFlow, Figure 9"
+    assert system_forecast("openrlhf-0.2", "ppo", "34B", 64).plan.job.trainers is None
 
 
 @pytest.mark.full

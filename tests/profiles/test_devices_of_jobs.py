@@ -111,6 +111,17 @@ def test_a_domain_holds_whole_nodes():
         job_on(NodeGroup(gpu="h100", gpus_per_node=8, nodes=2, nvlink_domain_gpus=12))
 
 
+def test_a_network_is_of_a_kind_with_a_sheet_and_one_for_all_nodes_of_a_device():
+    node = NodeGroup(gpu="h100", gpus_per_node=8, nodes=2)
+    with pytest.raises(FileError, match=r"cluster\.0\.network.*efa"):
+        job_on(replace(node, network="token-ring"))
+    with pytest.raises(FileError, match=r"cluster\.0\.network.*one kind"):
+        job_on(replace(node, network="efa"), node)
+    job = job_on(replace(node, network="efa"), replace(node, gpu="a100"))
+    assert site_at(job, "h100-80gb-sxm", 0, 16).network == "efa"
+    assert site_at(job, "a100-80gb-sxm", 0, 16).network is None
+
+
 def test_rules_run_on_the_cores_of_all_nodes_but_not_on_more_than_there_are_responses():
     job = job_on(NodeGroup(gpu="a100", gpus_per_node=8, nodes=4, cpu_cores=180))
     assert host_pool(job).gpus == 4 * 180

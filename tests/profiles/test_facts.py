@@ -29,7 +29,7 @@ from tests.effort import calls_of
 
 A100 = "a100-80gb-sxm"
 NVLINK_BYTES_PER_SECOND = 3e11
-INTER_NODE = {"inter_node_bytes_per_second": 25e9}
+NETWORK = 25e9
 
 
 def tiny() -> ModelArchitecture:
@@ -122,7 +122,9 @@ def test_an_all_reduce_in_a_node_moves_two_shares_of_the_tensor_over_each_link()
     roofline = Roofline(load_device(A100))
     links = roofline.kernels.links
     fastest = max(links.reduce, key=lambda each: each.link_efficiency)
-    seconds = roofline.collective("all_reduce", 8e9, 8, ranks_per_node=8, **INTER_NODE).seconds
+    seconds = roofline.collective(
+        "all_reduce", 8e9, 8, ranks_per_node=8, inter_node_bytes_per_second=NETWORK
+    ).seconds
     # A rank's own eighth is read and written beside what passes the link.
     shares = 2 * 7 / 8 + links.own_share / 8
     wire = shares * 8e9 / (NVLINK_BYTES_PER_SECOND * fastest.link_efficiency)
@@ -131,19 +133,25 @@ def test_an_all_reduce_in_a_node_moves_two_shares_of_the_tensor_over_each_link()
 
 def test_across_nodes_the_ranks_of_a_node_share_their_network_cards():
     roofline = Roofline(load_device(A100))
-    eight = roofline.collective("all_gather", 8e9, 16, ranks_per_node=8, **INTER_NODE).seconds
-    one = roofline.collective("all_gather", 8e9, 16, ranks_per_node=1, **INTER_NODE).seconds
+    eight = roofline.collective(
+        "all_gather", 8e9, 16, ranks_per_node=8, inter_node_bytes_per_second=NETWORK
+    ).seconds
+    one = roofline.collective(
+        "all_gather", 8e9, 16, ranks_per_node=1, inter_node_bytes_per_second=NETWORK
+    ).seconds
     assert one == pytest.approx(15 / 16 * 8e9 / (25e9 * 0.7), rel=1e-3)
     assert eight < one
 
 
 def test_an_all_reduce_across_nodes_sends_what_trees_of_nodes_do():
     roofline = Roofline(load_device(A100))
-    slow = {"inter_node_bytes_per_second": 1e9}  # 8 GB/s a node of 8, 0.7 of it reached
+    slow = 1e9  # 8 GB/s a node of 8, 0.7 of it reached
 
     def wire(ranks: int) -> float:
         large, small = (
-            roofline.collective("all_reduce", size, ranks, ranks_per_node=8, **slow).seconds
+            roofline.collective(
+                "all_reduce", size, ranks, ranks_per_node=8, inter_node_bytes_per_second=slow
+            ).seconds
             for size in (16e9, 8e9)
         )
         return large - small
@@ -156,7 +164,12 @@ def test_an_all_reduce_across_nodes_sends_what_trees_of_nodes_do():
 
 def test_one_rank_alone_communicates_in_no_time():
     facts = DeviceFacts(load_device(A100))
-    assert facts.collective("all_reduce", 1e9, 1, ranks_per_node=8, **INTER_NODE).seconds == 0
+    assert (
+        facts.collective(
+            "all_reduce", 1e9, 1, ranks_per_node=8, inter_node_bytes_per_second=NETWORK
+        ).seconds
+        == 0
+    )
 
 
 def test_a_precision_that_the_device_has_no_rate_for_is_named():
@@ -186,7 +199,9 @@ def test_a_larger_gemm_is_never_faster(m, k, n, more_m, more_k, more_n, device):
 def test_more_bytes_are_never_faster(kind, num_bytes, more, ranks, ranks_per_node):
     facts = DeviceFacts(load_device(A100))
     small, large = (
-        facts.collective(kind, size, ranks, ranks_per_node=ranks_per_node, **INTER_NODE)
+        facts.collective(
+            kind, size, ranks, ranks_per_node=ranks_per_node, inter_node_bytes_per_second=NETWORK
+        )
         for size in (num_bytes, num_bytes + more)
     )
     assert large.seconds >= small.seconds * (1 - 1e-9)
@@ -255,23 +270,31 @@ def test_between_and_outside_measured_points_the_estimate_says_so():
     assert 1e-5 < between.seconds < 4e-5
     assert (between.source, between.outside_range) == (Source.INTERPOLATED, False)
     assert facts.gemm(128, 64, 4096, "fp32").outside_range
-    reduce = facts.collective("all_reduce", 2000, 2, ranks_per_node=2, **INTER_NODE)
+    reduce = facts.collective(
+        "all_reduce", 2000, 2, ranks_per_node=2, inter_node_bytes_per_second=NETWORK
+    )
     assert reduce.seconds == pytest.approx(2e-3)
     assert reduce.source == Source.INTERPOLATED
 
 
 def test_ranks_are_never_extrapolated_from_other_rank_counts():
     facts = DeviceFacts(load_device("cpu"), measured_cpu())
-    four = facts.collective("all_reduce", 2000, 4, ranks_per_node=4, **INTER_NODE)
+    four = facts.collective(
+        "all_reduce", 2000, 4, ranks_per_node=4, inter_node_bytes_per_second=NETWORK
+    )
     unmeasured = Roofline(load_device("cpu"))
-    assert four == unmeasured.collective("all_reduce", 2000, 4, ranks_per_node=4, **INTER_NODE)
+    assert four == unmeasured.collective(
+        "all_reduce", 2000, 4, ranks_per_node=4, inter_node_bytes_per_second=NETWORK
+    )
     assert four.source == Source.DATASHEET
 
 
 def test_ranks_per_node_above_the_ranks_mean_one_node():
     facts = DeviceFacts(load_device("cpu"), measured_cpu())
     assert (
-        facts.collective("all_reduce", 1000, 2, ranks_per_node=8, **INTER_NODE).source
+        facts.collective(
+            "all_reduce", 1000, 2, ranks_per_node=8, inter_node_bytes_per_second=NETWORK
+        ).source
         == Source.MEASURED
     )
 
@@ -309,7 +332,9 @@ def test_a_remembered_look_up_works_nothing_out_again():
     def look_up():
         facts.gemm(64, 4096, 4096, "bf16")
         facts.attention(attention, "bf16")
-        facts.collective("all_reduce", 1e6, 8, ranks_per_node=8, **INTER_NODE)
+        facts.collective(
+            "all_reduce", 1e6, 8, ranks_per_node=8, inter_node_bytes_per_second=NETWORK
+        )
         facts.model_pass(asked)
 
     look_up()

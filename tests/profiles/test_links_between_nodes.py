@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rlplan.errors import FileError
 from rlplan.estimate import Source
-from rlplan.profiles.facts import load_facts
+from rlplan.profiles.catalog import load_device
+from rlplan.profiles.facts import DeviceFacts, load_facts
 from rlplan.profiles.probes import load_probe
 from rlplan.profiles.probes.bench.contract import Settings
 from rlplan.profiles.probes.bench.processes import layouts, members
@@ -36,6 +37,38 @@ def test_groups_of_a_layout_share_no_rank_and_stand_on_as_many_nodes_as_they_say
             assert len(group) == ranks
             assert set(on_nodes.values()) == {inside}
             assert len(on_nodes) == ranks // inside
+
+
+EFA = {"ranks_per_node": 8, "inter_node_bytes_per_second": 50e9, "network": "efa"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "mebibytes", "published_gb_per_s"),
+    [(4, 64, 44.5), (4, 512, 55.6), (16, 64, 26.3), (16, 1024, 42.7)],
+)
+def test_all_to_alls_over_efa_take_what_was_measured_between_nodes_that_nothing_was_fitted_on(
+    nodes, mebibytes, published_gb_per_s
+):
+    num_bytes = mebibytes * 2**20
+    found = h100().collective("all_to_all", num_bytes, 8 * nodes, **EFA)
+    assert found.seconds == pytest.approx(num_bytes / published_gb_per_s / 1e9, rel=0.15)
+    assert found.source is Source.FITTED
+
+
+@given(st.integers(2, 16), st.floats(1, 1e9))
+def test_a_network_of_its_own_changes_all_to_alls_between_nodes_and_nothing_else(nodes, num_bytes):
+    device, plain = h100(), {**EFA, "network": None}
+    seconds = device.collective("all_to_all", num_bytes, 8 * nodes, **EFA).seconds
+    assert seconds >= 2.26e-4 + 8 * (nodes - 1) * 3.7e-6
+    assert seconds < device.collective("all_to_all", 2 * num_bytes, 8 * nodes, **EFA).seconds
+    for kind, ranks in (("all_gather", 8 * nodes), ("all_to_all", 8)):
+        assert device.collective(kind, num_bytes, ranks, **EFA) == device.collective(
+            kind, num_bytes, ranks, **plain
+        )
+
+
+def h100():
+    return DeviceFacts(load_device("h100-80gb-sxm"))
 
 
 def test_between_nodes_every_number_of_nodes_and_of_their_devices_is_measured():

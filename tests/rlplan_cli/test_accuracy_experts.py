@@ -15,3 +15,13 @@ def test_a_table_of_experts_training_is_forecast_row_by_row(rlplan, tmp_path):
     assert (summary["table"], summary["rows"], summary["skipped"]) == (table.stem, 2, 0)
     with rows.open(newline="") as stream:
         assert len(list(csv.DictReader(stream))) == 2
+
+
+def test_experts_over_aws_s_network_are_forecast_within_a_quarter(rlplan, tmp_path):
+    rows = tmp_path / "rows.csv"
+    found = rlplan("accuracy", HELD / "megatron_moe_efa_training.csv", "--rows", rows)
+    assert found.code == 0, found.err
+    with rows.open(newline="") as stream:
+        errors = [float(row["error_fraction"]) for row in csv.DictReader(stream)]
+    assert len(errors) == 2
+    assert all(-0.25 < error < 0 for error in errors), "hosts that launch slowly are not forecast"

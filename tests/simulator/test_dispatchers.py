@@ -97,6 +97,39 @@ def test_an_all_to_all_of_rows_takes_its_share_of_the_network_and_nothing_else()
     assert found == pytest.approx(rows / 2 / (0.7 * NETWORK), rel=0.02)
 
 
+def test_counts_and_probabilities_go_beside_rows_but_not_beside_copies_for_nodes():
+    """Over EFA next to nothing takes 0.256 ms between two nodes, three times for four exchanges."""
+    task = placed(by("all-to-all"))
+    task = replace(task, site=replace(task.site, network="efa"))
+    setting = setting_of(task)
+    alone = replace(setting, exchange_messages=0.0)
+    with_messages, rows = (
+        pass_seconds(each, task.model, "layer", ONE).collectives.seconds
+        for each in (setting, alone)
+    )
+    assert with_messages - rows == pytest.approx(2 * 0.75 * (2.26e-4 + 8 * 3.7e-6))
+    copies = setting_of(placed(by("hybridep")))
+    same = replace(copies, exchange_messages=0.0)
+    assert pass_seconds(copies, task.model, "layer", ONE) == pass_seconds(
+        same, task.model, "layer", ONE
+    )
+
+
+@given(tp=st.sampled_from([2, 4, 8]), tokens=st.integers(1, 2**14))
+def test_beside_products_gathers_hide_and_sums_but_for_a_part_and_never_more_than_is_computed(
+    tp, tokens
+):
+    task = placed(model="llama-2-7b", ep=1, gpus=8, engine="megatron-core-2025")
+    batch = Batch(sequences=1, tokens=tokens, sequence_tokens=tokens, head_tokens=tokens)
+    alone = replace(setting_of(task), shard=replace(setting_of(task).shard, tp=tp))
+    beside = replace(alone, overlaps_products=True)
+    whole, left = (pass_seconds(each, task.model, "layer", batch) for each in (alone, beside))
+    assert left.compute.seconds >= whole.compute.seconds
+    hidden = whole.collectives.seconds - left.collectives.seconds
+    assert hidden <= left.compute.seconds * (1 + 1e-9)
+    assert left.collectives.seconds >= whole.collectives.seconds / (2 * tp) * (1 - 1e-6)
+
+
 def test_gathering_all_tokens_depends_on_no_choice_of_experts():
     gathered = by("all-gather")
     uneven = replace(gathered, popularity_spread=1.5)

@@ -26,8 +26,10 @@ class Links(DeviceFacts):
 
     asked = (0, 0)
 
-    def collective(self, kind, num_bytes, ranks, *, ranks_per_node, inter_node_bytes_per_second):
-        del kind, num_bytes, inter_node_bytes_per_second
+    def collective(
+        self, kind, num_bytes, ranks, *, ranks_per_node, inter_node_bytes_per_second, network=None
+    ):
+        del kind, num_bytes, inter_node_bytes_per_second, network
         self.asked = ranks, ranks_per_node
         return Estimate(1.0)
 

@@ -13,6 +13,7 @@ from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.sheets import LogitTensors
+from rlplan.simulator.costs.passes import gradient_exchanges, micro_batches_of, update_parts
 from rlplan.simulator.memory.task_memory import gathers_weights
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_memory
@@ -77,6 +78,36 @@ def test_a_share_of_an_optimizer_steps_on_the_host_and_keeps_its_states_there(sh
     on_host = host_terms([(chosen, memory)]).get("actor optimizer on the host", 0)
     # Master weights, both moments, and gradients in fp32.
     assert on_host == pytest.approx(share * 16 * stepped, rel=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_what_steps_on_the_host_takes_the_process_of_a_rank_its_time(share):
+    """230 million parameters a second; Megatron's gradients stay on the GPU, DeepSpeed's go to and fro."""
+    megatron, deepspeed = (
+        placed(MEGATRON, host_optimizer=share),
+        placed(SHARDED, host_optimizer=share),
+    )
+    parts = [
+        {name: part.seconds[0] for name, part in update_parts(PlacedTasks.of(each)).items()}
+        for each in (megatron, deepspeed)
+    ]
+    at_least = share * megatron.trained_parameters / 4 / 2.3e8
+    assert at_least <= parts[0]["optimizer"] < at_least + 0.1
+    assert "gradients to host" not in parts[0]
+    assert ("gradients to host" in parts[1]) == (share > 0)
+
+
+def test_gradients_on_the_host_come_back_to_be_added_to_for_every_micro_batch_but_the_first():
+    def ways(micro_batch):
+        task = placed(replace(SHARDED, micro_batch=micro_batch), host_optimizer=1.0)
+        table = PlacedTasks.of(task)
+        found = gradient_exchanges(table, micro_batches_of(table))["gradients to host"]
+        whole = task.device.copy(4 * task.trained_parameters / task.state_ranks, "device_to_host")
+        return found.seconds[0] / whole.seconds, -(-task.local // micro_batch)
+
+    for micro_batch in (1, 2, 4):
+        moved, count = ways(micro_batch)
+        assert moved == pytest.approx(2 * count - 1, rel=1e-3)
 
 
 def test_states_that_live_on_the_host_leave_what_passes_need_on_the_gpu():

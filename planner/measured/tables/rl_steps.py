@@ -59,7 +59,7 @@ OLDER = {
 NEEDED = ("gpus", "prompts", "samples_per_prompt", "mean_response")
 # Where a step's sheet of lengths has no prompts: those of the mathematics sets that most rows train on.
 MEAN_PROMPT = 128.0
-HOST_ADAM = "Adam on the host's cores has no cost in rlplan"
+HOST_ADAM = "the optimizer steps on the hosts, which plans of this table do not say"
 NEMO = "nemo-rl"
 MICRO_BATCH = r"micro_batch: (?:train )?(\d+)"  # in a row's notes
 # verl's examples with long responses pack by tokens (use_dynamic_bsz in its scripts of one_step_off, fully_async

@@ -4,14 +4,18 @@ Sources: Hu et al. 2024, OpenRLHF, arXiv:2405.11143, section 3; Sheng et al. 202
 and section 8.1 (standalone, two copies of the actor); `train_ppo_llama_ray.sh` and its 70B variant
 among OpenRLHF's examples (micro-batches of up to 16 in rollout, 8 in training, gradient
 checkpointing, for 7B). Tuned: the GPUs of every model and of vLLM, vLLM's tensor parallelism, the
-micro-batches. An actor rank hands its rollout micro-batch to one vLLM engine and waits, so that there
+micro-batches, and whether Adam steps on the hosts (`--adam_offload`), as its scripts for 34B (branch wuxibin/benchmark,
+`train_ppo_llama_ray_34b.sh`) and 70B have it. An actor rank hands its rollout micro-batch to one vLLM engine and waits, so that there
 are no more engines than actor ranks.
 """
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from rlplan.dataflow import Task
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.planner.placements.partitions import RoleSet, placed_roles
@@ -20,6 +24,7 @@ from rlplan.planner.systems.system_plans import (
     batch_by_width,
     best_of,
     choices_of,
+    job_tasks,
     largest_group,
     local_batch,
     micro_batches,
@@ -43,7 +48,20 @@ LARGEST_SHARE_RATIO = 16
 
 def best_plan(job: Job, facts: Facts) -> SystemForecast:
     """Return its best plan, or why none fits."""
-    return best_of("openrlhf-0.2", ABOUT, job, facts, _offers(job))
+    found = [
+        best_of("openrlhf-0.2", ABOUT, each, facts, _offers(each))
+        for each in (job, _stepping_on_hosts(job))
+    ]
+    considered = sum(each.considered for each in found)
+    best = min(found, key=lambda each: math.inf if each.seconds is None else each.seconds)
+    return replace(best, considered=considered)
+
+
+def _stepping_on_hosts(job: Job) -> Job:
+    """Return a job whose trainers keep Adam's states in host memory and step there."""
+    roles = {task.role for task in job_tasks(job) if task.kind == "train"}
+    away = {role: replace(job.trainer(role), host_optimizer=1.0) for role in roles}
+    return replace(job, trainers=FrozenDict({**(job.trainers or {}), **away}))
 
 
 def _offers(job: Job) -> Iterator[SystemOption]:
