@@ -30,18 +30,21 @@ def deadline_price(job: Job, found: SearchResult, search: Search) -> DeadlinePri
     free = replace(job, objective=COST, specs=replace(job.specs, run_seconds=None))
     without = search(free)
     first, second = within.plans[0], without.plans[0]
-    own, other = _run_usd(first.plan, first.forecast), _run_usd(second.plan, second.forecast)
+    own, other = (_run(each.plan, each.forecast) for each in (first, second))
+    # What ends in time is one of those without a deadline too.
+    free_seconds, free_usd = min(own, other, key=lambda run: run[1])
     return DeadlinePrice(
         deadline_seconds=job.specs.run_seconds,
-        run_seconds=run_seconds(first.plan, first.forecast),
-        run_usd=own,
-        free_run_seconds=run_seconds(second.plan, second.forecast),
-        free_run_usd=min(own, other),
+        run_seconds=own[0],
+        run_usd=own[1],
+        free_run_seconds=free_seconds,
+        free_run_usd=free_usd,
     )
 
 
-def _run_usd(plan: Plan, forecast: Forecast) -> float:
-    """Return what a whole run costs on average; what is cheap by the iteration is dear where it is lost again."""
+def _run(plan: Plan, forecast: Forecast) -> tuple[float, float]:
+    """Return the seconds and USD of a whole run on average; what is cheap by the iteration is dear where it is lost again."""
+    seconds = run_seconds(plan, forecast)
     if forecast.spot is not None and forecast.spot.run_usd is not None:
-        return forecast.spot.run_usd
-    return forecast.cost_usd / forecast.iteration_seconds * run_seconds(plan, forecast)
+        return seconds, forecast.spot.run_usd
+    return seconds, forecast.cost_usd / forecast.iteration_seconds * seconds
