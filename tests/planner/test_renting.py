@@ -340,9 +340,12 @@ def test_each_price_is_searched_where_the_job_itself_limits_money(tmp_path):
 
 
 def test_networks_of_two_kinds_bound_nothing_of_each_other(tmp_path):
-    assert job_on(
-        request_of(tmp_path), offered([sheet_of(instance_of(network="efa"))])[0]
-    ).cluster[0].network == "efa"
+    assert (
+        job_on(request_of(tmp_path), offered([sheet_of(instance_of(network="efa"))])[0])
+        .cluster[0]
+        .network
+        == "efa"
+    )
     one = NodeGroup(gpu=H100, gpus_per_node=1, nodes=2, inter_node_gbps=400.0)
     assert searching._as_good(one, one)
     assert not searching._as_good(one, replace(one, network="efa"))
