@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from functools import partial
@@ -109,6 +110,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.results.renting import RentalLimits
 
     check_folder("--out", out)
+    if budget_usd == math.inf:
+        raise FileError("--budget-usd", "is no amount", value=budget_usd, allowed="a finite one")
     limits = RentalLimits(budget_usd=budget_usd, deadline_seconds=_seconds(deadline))
     sheets = _sheets(prices, provider or ())
     request = _request(job, steps, limits, (mode, target, seconds), (profile, site, lengths))

@@ -118,7 +118,7 @@ def test_a_deadline_costs_what_the_cheapest_run_in_time_costs_more():
         return dear if job.specs.run_seconds else cheap
 
     assert deadline_price(job, cheap, search) is None
-    price = deadline_price(asked, cheap, search)
+    price = deadline_price(asked, dear, search)
     assert price.extra_usd == pytest.approx(2 * price.free_run_usd)
     assert price.run_seconds == price.free_run_seconds
     slow = replace(

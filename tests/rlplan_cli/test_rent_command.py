@@ -81,6 +81,7 @@ def test_a_budget_that_nothing_keeps_is_an_error_that_names_the_nearest(rlplan, 
     ("options", "words"),
     [
         (("--deadline", "soon"), "--deadline: is no duration"),
+        (("--budget-usd", "inf"), "--budget-usd: is no amount"),
         (("--deadline", "0h"), "--deadline: is no duration"),
         (("--provider", "nobody"), "unknown provider 'nobody'"),
         (("--prices", "prices.yaml", "--provider", "aws"), "--provider: names providers"),
