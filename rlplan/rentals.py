@@ -24,6 +24,7 @@ class RentalInstance:
         price_date: When that was its price, `2026-11-09` or `2026-11`; None is not known.
         inter_node_gbps: Network between instances, all cards of one together, one direction; None is not known, and one
             instance alone is considered then.
+        network: Kind of that network where exchanges over it have a sheet of their own (`efa`); None is any other.
         vcpus: As the provider counts them; None is not known.
         threads_per_core: Of these, to a core.
         host_memory_bytes: Of one instance; None is not known.
@@ -38,6 +39,7 @@ class RentalInstance:
     usd_per_hour: Positive
     price_date: str | None = None
     inter_node_gbps: Positive | None = None
+    network: str | None = None
     vcpus: AtLeastOne | None = None
     threads_per_core: AtLeastOne = 2
     host_memory_bytes: AtLeastOne | None = None

@@ -37,8 +37,10 @@ from rlplan.workload import Lengths, Lognormal, longest, mean_length, with_mean
 # Steps at which a growing run is simulated: a fifth one moves a run whose responses grow fourfold by less than a part in
 # a hundred (tests/simulator/test_whole_run.py holds it).
 USUAL_POINTS = 5
-# The most of a measured curve that are kept.
-MOST_POINTS = 9
+# The most of a measured curve that are kept: nine, and the run's ends.
+MOST_POINTS = 11
+
+SPOT_NOTE = "losses of spot nodes are not counted here; what a step takes and costs with them stands under spot"
 
 # Mean response tokens by step, such as a log shows: (step, tokens), steps ascending from 1.
 Curve = Sequence[tuple[float, float]]
@@ -81,7 +83,8 @@ def run_forecast(
     work = _work_of(plan.job, steps, found, _beside(forecasts[-1]))
     paid = _usd_per_hour(forecasts[0]) if usd_per_hour is None else usd_per_hour
     run = _with_failures(work, plan, found, paid, _beside(forecasts[-1]))
-    return replace(run, infeasible_reasons=tuple(_misfits(found, forecasts)))
+    notes = (*run.notes, *([SPOT_NOTE] if forecasts[0].spot is not None else []))
+    return replace(run, notes=notes, infeasible_reasons=tuple(_misfits(found, forecasts)))
 
 
 def _misfits(points: Sequence[RunPoint], forecasts: Sequence[Forecast]) -> Iterator[str]:
@@ -142,8 +145,8 @@ def _of_curve(curve: Curve, steps: int) -> tuple[tuple[int, float], ...]:
     at, tokens = zip(*known, strict=True)
     chosen = [step for step in (1, *(round(each) for each in at), steps) if 1 <= step <= steps]
     chosen = sorted(dict.fromkeys(chosen))
-    if len(chosen) > MOST_POINTS:
-        chosen = list(_spread_over(steps, MOST_POINTS))
+    if len(chosen) > MOST_POINTS:  # of the curve's own: it may end long before the run does
+        chosen = [chosen[at - 1] for at in _spread_over(len(chosen), MOST_POINTS)]
     return tuple((step, float(np.interp(step, at, tokens))) for step in chosen)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -12,7 +13,7 @@ from rlplan.planner.measured.logs import no_steps_error
 
 # Columns of a table that is a curve.
 STEP, TOKENS = "step", "response_tokens"
-# Into which the steps of a log are put: mean lengths go up and down from step to step.
+# Into which steps are put: mean lengths go up and down from step to step.
 MOST_PARTS = 9
 
 Point = tuple[float, float]
@@ -22,7 +23,8 @@ def length_curve(path: Path) -> tuple[Point, ...]:
     """Return the mean lengths of responses over a run, in tokens, as pairs of step and tokens, in order.
 
     Args:
-        path: A CSV with the columns `step` and `response_tokens`, or a framework's log, of which steps are put together.
+        path: A CSV with the columns `step` and `response_tokens`, or a framework's log. Steps that follow one another are
+            put together where there are many.
 
     Raises:
         FileError: The file cannot be read, or says no lengths.
@@ -32,24 +34,37 @@ def length_curve(path: Path) -> tuple[Point, ...]:
         points = _of_log(path)
     if not points:
         raise FileError(str(path), "says no lengths of responses", allowed=_ALLOWED)
-    return tuple(sorted(points))
+    points.sort()
+    parts = min(len(points), MOST_PARTS)
+    ends = [len(points) * part // parts for part in range(parts + 1)]
+    return tuple(_middle(points[begin:end]) for begin, end in pairwise(ends))
 
 
 _ALLOWED = f"a CSV with the columns {STEP} and {TOKENS}, or a log that prints mean response lengths"
 
 
 def _of_table(path: Path) -> list[Point] | None:
-    """Return the points of a CSV; None where it has other columns."""
-    rows = csv.DictReader(read_text(path).splitlines(), skipinitialspace=True)
-    if not {STEP, TOKENS} <= set(rows.fieldnames or ()):
-        return None
-    return [
-        (
-            _number(path, rows.line_num, STEP, row[STEP]),
-            _number(path, rows.line_num, TOKENS, row[TOKENS]),
-        )
-        for row in rows
-    ]
+    """Return the points of a CSV; None where it has other columns.
+
+    Raises:
+        FileError: A row is no point, or a step is there twice.
+    """
+    # Spreadsheets put a byte order mark before the first column.
+    lines = read_text(path).removeprefix("\ufeff").splitlines()
+    rows = csv.DictReader(lines, skipinitialspace=True)
+    found: dict[float, float] = {}
+    try:
+        if not {STEP, TOKENS} <= set(rows.fieldnames or ()):
+            return None
+        for row in rows:
+            step = _number(path, rows.line_num, STEP, row[STEP])
+            if step in found:
+                field = f"line {rows.line_num}, {STEP}"
+                raise FileError(str(path), "is there twice", field=field, value=row[STEP])
+            found[step] = _number(path, rows.line_num, TOKENS, row[TOKENS])
+    except csv.Error as error:
+        raise FileError(str(path), f"is no table: {error}", allowed=_ALLOWED) from None
+    return list(found.items())
 
 
 def _number(path: Path, line: int, column: str, text: str | None) -> float:
@@ -65,18 +80,16 @@ def _number(path: Path, line: int, column: str, text: str | None) -> float:
 
 
 def _of_log(path: Path) -> list[Point]:
-    """Return the points of a framework's log, each the mean of steps that follow one another."""
+    """Return the points of a framework's log."""
     run = followed(path)
     if run is None:
         raise no_steps_error(path)
     key = run.sheet.response_tokens
-    known = [
+    return [
         (number, step[key])
         for number, step in zip(run.numbers, run.steps, strict=True)
         if key and key in step
     ]
-    size = -(-len(known) // MOST_PARTS) or 1
-    return [_middle(known[at : at + size]) for at in range(0, len(known), size)]
 
 
 def _middle(part: Sequence[Point]) -> Point:

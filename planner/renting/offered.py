@@ -79,6 +79,10 @@ def checked(sheet: RentalSheet, file: str) -> RentalSheet:
             raise FileError(
                 file, problem, field=f"{place}.gpu", value=each.gpu, allowed=allowed, nearest=near
             )
+        if each.network is not None and each.network not in sheet_names("networks"):
+            problem, allowed = "is no kind with a sheet", ", ".join(sheet_names("networks"))
+            field = f"{place}.network"
+            raise FileError(file, problem, field=field, value=each.network, allowed=allowed)
         if each.price_date is not None and not DATE.fullmatch(each.price_date):
             problem, allowed = "is no date", "a day (2026-11-09) or a month (2026-11)"
             field = f"{place}.price_date"

@@ -1,9 +1,10 @@
 """Search what to rent for a run: each candidate cluster as any job is searched, then the run's hours and money.
 
 A number of instances is not searched where bounds tell that it cannot be on the front. Of equally many GPUs of one kind in
-nodes of equal size, those with more network, cores and host memory are never slower: the time found on them is a bound of
-the time on nodes with less of it. Where that time, at the price of these, is beaten in time and money both by what was
-found, nothing is lost; so limits, which are asked of what was found, change nothing in what is searched.
+nodes of equal size, those with more network, cores and host memory are never slower: the time found on them is a bound of the time on nodes with less of it, up
+to the gap that the search left; where searches are ended early, that gap is taken off first. Where that time, at the price of these, is beaten in time and money both by what was
+found, nothing is lost beyond that gap; so limits, which are asked of what was found, change nothing in what is searched. Where the job itself limits
+money, what keeps that depends on the price, and each is searched.
 """
 
 import time
@@ -95,6 +96,7 @@ def job_on(request: RentRequest, each: Offered) -> Job:
         gpus_per_node=instance.gpus,
         nodes=each.count,
         inter_node_gbps=instance.inter_node_gbps,
+        network=instance.network,
         cpu_cores=instance.cores,
         host_memory_bytes=instance.host_memory_bytes,
         usd_per_gpu_hour=instance.usd_per_hour / instance.gpus,
@@ -178,13 +180,18 @@ def _notes(candidates: Sequence[Offered]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Searched:
-    """Hold what a search found on a cluster: the best plan and its run; neither where the job does not fit."""
+    """Hold what a search found on a cluster: the best plan and its run; neither where the job does not fit.
+
+    Attributes:
+        fits_nowhere: Whether no plan fits there, whatever the search's time.
+    """
 
     group: NodeGroup
     plan: Plan | None
     run: RunForecast | None
     reason: str
     gap: float
+    fits_nowhere: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -203,18 +210,18 @@ class _Found:
         """Search instances, unless what is known of others says enough."""
         job = job_on(self.request, each)
         (group,) = job.cluster
-        alike = [s for s in self.known if _as_good(s.group, group)]
+        alike = [] if _limits_money(job) else [s for s in self.known if _as_good(s.group, group)]
         same = next((s for s in alike if _as_good(group, s.group)), None)
+        bound = next((least for s in alike if (least := self._bound(each, s))), None)
         if same is not None:
             self.reused += 1
             self._keep(each, job, same)
-        elif better := next((s for s in alike if s.run is None), None):
+        elif better := next((s for s in alike if s.fits_nowhere), None):
             self.pruned += 1
             self._leave(each, f"no better than nodes on which: {better.reason}")
-        elif bound := next((s.run for s in alike if s.run and self._is_beaten(each, s.run)), None):
+        elif bound is not None:
             self.pruned += 1
-            least = _at_price(bound, each.usd_per_hour)
-            took = f"at least {show_duration(least.seconds)} and {least.usd:,.0f} USD"
+            took = f"at least {show_duration(bound.seconds)} and {bound.usd:,.0f} USD"
             self._leave(each, f"cannot beat what was found: {took}, as bounds have it")
         else:
             self.searched += 1
@@ -226,7 +233,11 @@ class _Found:
         try:
             plan, gap, run = self._best(each, job)
         except (InfeasibleError, MissingFactError) as error:
-            return _Searched(group=group, plan=None, run=None, reason=str(error), gap=0.0)
+            # A search that was ended early may have missed what fits.
+            ended = isinstance(error, InfeasibleError) and self.request.seconds is None
+            return _Searched(
+                group=group, plan=None, run=None, reason=str(error), gap=0.0, fits_nowhere=ended
+            )
         reason = "; ".join(run.infeasible_reasons)
         if reason:
             return _Searched(group=group, plan=None, run=None, reason=reason, gap=0.0)
@@ -299,16 +310,37 @@ class _Found:
         )
         self.left_out.append(left)
 
-    def _is_beaten(self, each: Offered, bound: RunForecast) -> bool:
-        """Tell whether what was found beats instances on which a run takes at least so long."""
-        least = _at_price(bound, each.usd_per_hour)
-        return any(
+    def _bound(self, each: Offered, searched: _Searched) -> RunForecast | None:
+        """Return the least that a run takes on instances no better than those searched, if what was found beats that."""
+        if searched.run is None:
+            return None
+        found = _at_price(searched.run, each.usd_per_hour)
+        bound = _faster(found, 1 - searched.gap)
+        least = found if self.request.seconds is None else bound
+        is_beaten = any(
             run.seconds <= least.seconds
             and run.usd <= least.usd
             and run.interval_seconds[1] <= least.interval_seconds[1]
             and run.interval_usd[1] <= least.interval_usd[1]
             for run in (offer.run for offer in self.offers)
         )
+        return bound if is_beaten else None
+
+
+def _limits_money(job: Job) -> bool:
+    return (job.specs.cost_usd, job.specs.usd_per_hour) != (None, None)
+
+
+def _faster(run: RunForecast, share: float) -> RunForecast:
+    """Return a run that takes a share of its time, at the same price an hour."""
+    (soon, late), (low, high) = run.interval_seconds, run.interval_usd
+    return replace(
+        run,
+        seconds=run.seconds * share,
+        interval_seconds=(soon * share, late * share),
+        usd=run.usd * share,
+        interval_usd=(low * share, high * share),
+    )
 
 
 def _at_price(run: RunForecast, usd_per_hour: float) -> RunForecast:
@@ -326,9 +358,11 @@ def _at_price(run: RunForecast, usd_per_hour: float) -> RunForecast:
 def _as_good(one: NodeGroup, other: NodeGroup) -> bool:
     """Tell whether nodes are equally many of the same GPUs, and have as much of all else.
 
-    The network between nodes says nothing where there is one alone.
+    The network between nodes says nothing where there is one alone; networks of two kinds are not compared.
     """
     if (one.gpu, one.gpus_per_node, one.nodes) != (other.gpu, other.gpus_per_node, other.nodes):
+        return False
+    if one.nodes > 1 and one.network != other.network:
         return False
     pairs: list[tuple[float | None, float | None]] = [
         (one.cpu_cores, other.cpu_cores),

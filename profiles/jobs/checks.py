@@ -346,7 +346,9 @@ def check_cluster(job: Job, place: JobPlace) -> None:
             raise place.error(
                 f"cluster.{at}.network", "is no kind with a sheet", value=kind, allowed=known
             )
-        if any(kind != each.network for each in job.cluster if each.gpu == group.gpu):
+        device = canonical_name("devices", group.gpu)
+        alike = [each for each in job.cluster if canonical_name("devices", each.gpu) == device]
+        if any(kind != each.network for each in alike):
             raise place.error(
                 f"cluster.{at}.network",
                 f"differs among nodes with {group.gpu}",

@@ -16,7 +16,7 @@ from rlplan.reports.tables.renting import (
     offers_table,
     search_words,
 )
-from rlplan.reports.tables.run import parts_table, whole_usd
+from rlplan.reports.tables.run import missing_words, parts_table, whole_usd
 from rlplan.results.renting import RentalAnswer, RentalOffer
 from rlplan.units import show_duration
 
@@ -79,6 +79,7 @@ def _run(offer: RentalOffer) -> Section:
         key="run",
         title=f"The run on {offer_words(offer)}",
         short="Run",
+        points=missing_words(offer.run),
         picture=run_picture(offer.run),
         parts=(Part(table=parts_table(offer.run), heading="What time and money go into"),),
     )

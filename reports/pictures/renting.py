@@ -22,10 +22,15 @@ from rlplan.reports.pictures.picture import (
 from rlplan.reports.tables.renting import offer_words
 from rlplan.reports.tables.run import whole_usd
 from rlplan.results.renting import RentalAnswer, RentalLimits, RentalOffer
-from rlplan.units import HOURS_OF_A_DAY, hours_from_seconds, seconds_from_hours, show_duration
+from rlplan.units import (
+    DAYS_FROM_HOURS,
+    HOURS_OF_A_DAY,
+    hours_from_seconds,
+    seconds_from_hours,
+    show_duration,
+)
 
 _SIDE, _LEFT, _RIGHT = 320.0, 70.0, 14.0
-_DAYS_FROM_HOURS = 72.0
 # Of offers that others beat, which stand behind the front; those far beyond it would press it into a corner.
 _BEHIND_TIMES = 3.0
 
@@ -39,7 +44,7 @@ def renting_picture(answer: RentalAnswer) -> Picture:
 def _figure(answer: RentalAnswer, title: str) -> Figure:
     entries = [_entry(number, offer) for number, offer in enumerate(answer.front, 1)]
     longest = max(offer.run.interval_seconds[1] for offer in answer.front)
-    in_days = hours_from_seconds(longest) >= _DAYS_FROM_HOURS
+    in_days = hours_from_seconds(longest) >= DAYS_FROM_HOURS
     unit = seconds_from_hours(HOURS_OF_A_DAY if in_days else 1)
     with drawing():
         figure, bottom = titled_canvas(title, entries, _SIDE)

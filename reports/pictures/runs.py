@@ -21,6 +21,7 @@ from rlplan.reports.pictures.picture import (
 from rlplan.reports.tables.run import duration_interval, usd_interval, whole_usd
 from rlplan.results.run import RunForecast, RunPoint
 from rlplan.units import (
+    DAYS_FROM_HOURS,
     HOURS_OF_A_DAY,
     hours_from_seconds,
     seconds_scale,
@@ -30,8 +31,6 @@ from rlplan.units import (
 
 _SIDE, _LEFT, _RIGHT = 220.0, 60.0, 14.0
 _BAND_ALPHA = 0.2
-# The hours of a run from which on its axis is in days.
-_DAYS_FROM_HOURS = 72.0
 # Steps at which what adds up is drawn: more are not told apart.
 _DRAWN_STEPS = 200
 
@@ -92,7 +91,7 @@ def _draw_whole(axes: Axes, run: RunForecast, colour: str) -> None:
     )
     so_far = np.interp(at, every, seconds.cumsum() / seconds.sum())
     hours = hours_from_seconds(run.seconds)
-    in_days = hours >= _DAYS_FROM_HOURS
+    in_days = hours >= DAYS_FROM_HOURS
     unit = hours / HOURS_OF_A_DAY if in_days else hours
     low, high = (each / run.seconds for each in run.interval_seconds)
     axes.fill_between(

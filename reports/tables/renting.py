@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rlplan.reports.tables.plans import Table, columns
-from rlplan.reports.tables.run import duration_interval, usd_interval, whole_usd
+from rlplan.reports.tables.run import duration_interval, missing_words, usd_interval, whole_usd
 from rlplan.reports.tables.wording import counted
 from rlplan.results.renting import RentalAnswer, RentalLimits, RentalOffer
 from rlplan.units import show_duration, show_usd
@@ -44,6 +44,7 @@ def answer_lines(answer: RentalAnswer) -> tuple[str, ...]:
             f"  {counted(run.steps, 'step')} in {show_duration(run.seconds)} (p10 to p90: {when})",
             f"  {whole_usd(run.usd)} (p10 to p90: {money}) at {show_usd(run.usd_per_hour)} an hour, price of {dated}",
         ]
+        lines += [f"  {words}" for words in missing_words(run)]
         if offer.assumed:
             lines.append(f"  assumed as on the GPU's usual node: {' and '.join(offer.assumed)}")
     return tuple(lines)

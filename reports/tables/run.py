@@ -53,12 +53,15 @@ def run_lines(run: RunForecast) -> tuple[str, ...]:
             f"      responses of {first.response_tokens:,.0f} tokens at first and {last.response_tokens:,.0f} at last; a step "
             f"takes {show_seconds(first.seconds)} at first and {show_seconds(last.seconds)} at last"
         )
-    lines += [
-        f"      {name} not counted: it is not known {what}" for name, what in run.unknown.items()
-    ]
-    lines += [f"      {note}" for note in run.notes]
+    lines += [f"      {words}" for words in missing_words(run)]
     lines += [f"      does not fit {reason}" for reason in run.infeasible_reasons]
     return tuple(lines)
+
+
+def missing_words(run: RunForecast) -> tuple[str, ...]:
+    """Return what of a run is not known and so not counted, and what else is to be known of it."""
+    unknown = (f"{name} not counted: it is not known {what}" for name, what in run.unknown.items())
+    return (*unknown, *run.notes)
 
 
 def part_words(run: RunForecast, name: str) -> str:

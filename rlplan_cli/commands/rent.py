@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from functools import partial
@@ -13,6 +14,7 @@ import typer
 from rlplan.errors import FileError
 from rlplan.plan import Mode
 from rlplan_cli.commands.search import ForOption, ModeOption
+from rlplan_cli.commands.simulate import MOST_STEPS
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -48,7 +50,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         Path,
         typer.Argument(help="The file (YAML) of a job; its cluster, if any, is not looked at."),
     ],
-    steps: Annotated[int, typer.Option(min=1, help="Steps of the run.")],
+    steps: Annotated[int, typer.Option(min=1, max=MOST_STEPS, help="Steps of the run.")],
     budget_usd: Annotated[
         float | None, typer.Option(min=0.0, help="The fastest run whose cost is within it at p90.")
     ] = None,
@@ -108,6 +110,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.results.renting import RentalLimits
 
     check_folder("--out", out)
+    if budget_usd == math.inf:
+        raise FileError("--budget-usd", "is no amount", value=budget_usd, allowed="a finite one")
     limits = RentalLimits(budget_usd=budget_usd, deadline_seconds=_seconds(deadline))
     sheets = _sheets(prices, provider or ())
     request = _request(job, steps, limits, (mode, target, seconds), (profile, site, lengths))
@@ -132,14 +136,16 @@ def _seconds(deadline: str | None) -> float | None:
     if deadline is None:
         return None
     text = deadline.replace(" ", "").lower()
-    if not DURATION.fullmatch(text):
+    parts = DURATION_PART.findall(text) if DURATION.fullmatch(text) else []
+    seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
+    if not seconds:
         raise FileError(
             "--deadline",
             "is no duration",
             value=deadline,
             allowed="such as 5d, 36h, 1d12h or 90min",
         )
-    return sum(float(number) * UNITS[unit] for number, unit in DURATION_PART.findall(text))
+    return seconds
 
 
 def _sheets(prices: Path | None, providers: Sequence[str]) -> tuple[RentalSheet, ...]:
@@ -224,15 +230,20 @@ def _print(answer: RentalAnswer) -> None:
 
 
 def _write(out: Path, answer: RentalAnswer) -> list[Path]:
-    """Write the page and the plans of the front; return their paths."""
+    """Write the page and the plans of the front, in place of those of an answer before; return their paths."""
     from rlplan.files.writing import write_json
     from rlplan.reports.pages.renting import write_rent_page
     from rlplan.results.stored import write_plan
 
+    was_rented = (out / "rent.json").is_file()
     written = [write_rent_page(out, answer), out / "rent.json"]
     write_json(out / "rent.json", answer)
     for number, offer in enumerate(answer.front, 1):
         path = out / f"plan-{number}.yaml"
         write_plan(path, offer.plan)
         written.append(path)
+    number = len(answer.front) + 1
+    while was_rented and (old := out / f"plan-{number}.yaml").is_file():
+        old.unlink()
+        number += 1
     return written

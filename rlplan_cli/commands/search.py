@@ -250,7 +250,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_files(files, inputs=(job,))
     check_folder("--report", report)
     _check_pages(report, plot, names)
-    _check_target(target, pareto, beyond=beyond)
+    _check_target(target, pareto, beyond=beyond, lend=lend)
     own = _standing(stands, profile, site) if stands is not None else None
     facts_of = partial(load_facts, profile=profile, site=site)
     asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own, lend)
@@ -380,8 +380,8 @@ def _check_pages(report: Path | None, plot: Path | None, names: tuple[str, ...] 
         raise FileError("--plot", "is no SVG file", value=str(plot), allowed=allowed)
 
 
-def _check_target(target: str | None, pareto: str | None, *, beyond: bool) -> None:
-    """Refuse to look beyond a framework that is named, or for a front.
+def _check_target(target: str | None, pareto: str | None, *, beyond: bool, lend: bool) -> None:
+    """Refuse to look beyond a framework that is named, or for a front, and to lend on one.
 
     Raises:
         FileError: Names the option.
@@ -390,10 +390,11 @@ def _check_target(target: str | None, pareto: str | None, *, beyond: bool) -> No
 
     if beyond and target is not None:
         raise FileError("--beyond", "looks further than --for", value=target, allowed="one of them")
-    if beyond and pareto is not None:
-        raise FileError(
-            "--beyond", "is for one objective", value=pareto, allowed="without --pareto"
-        )
+    for option, is_given in (("--beyond", beyond), ("--lend", lend)):
+        if is_given and pareto is not None:
+            raise FileError(
+                option, "is for one objective", value=pareto, allowed="without --pareto"
+            )
 
 
 def _print_target(

@@ -28,8 +28,14 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: rlplan simulate examples/ppo-7b-16xa100.plan.yaml --trace trace.json"
 
+# Of a run: each is added up.
+MOST_STEPS = 1_000_000
+
 StepsOption = Annotated[
-    int | None, typer.Option(min=1, help="Forecast a run of this many steps: its hours and USD.")
+    int | None,
+    typer.Option(
+        min=1, max=MOST_STEPS, help="Forecast a run of this many steps: its hours and USD."
+    ),
 ]
 LengthsOption = Annotated[
     Path | None,

@@ -174,18 +174,18 @@ def _slowed_seconds(
     cluster = tuple(replace(group, spot=None) for group in plan.job.cluster)
     steady = replace(plan, job=replace(plan.job, cluster=cluster))
     known = facts.calibration
-    slower = play(steady, facts.with_calibration(_slower(known, 1 / share))).iteration_seconds
+    engine = plan.tasks["actor.generate"].engine
+    slower = play(
+        steady, facts.with_calibration(_slower(known, engine, 1 / share))
+    ).iteration_seconds
     return max(slower, forecast.iteration_seconds)
 
 
-def _slower(known: Calibration, times: float) -> Calibration:
-    """Return a site at which generation takes longer."""
-    own = known.stages.get("generation", Factor())
-    stages = known.stages.with_item("generation", replace(own, value=own.value * times))
-    engines = known.engines
-    for name, factor in known.engines.items():
-        engines = engines.with_item(name, replace(factor, value=factor.value * times))
-    return replace(known, stages=stages, engines=engines)
+def _slower(known: Calibration, engine: str, times: float) -> Calibration:
+    """Return a site at which generation by an engine takes longer."""
+    own = known.factor("generation", engine) or Factor()
+    slower = replace(own, value=own.value * times)
+    return replace(known, engines=known.engines.with_item(engine, slower))
 
 
 def _goodput(

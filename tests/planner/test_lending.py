@@ -118,9 +118,25 @@ def test_a_deadline_costs_what_the_cheapest_run_in_time_costs_more():
         return dear if job.specs.run_seconds else cheap
 
     assert deadline_price(job, cheap, search) is None
-    price = deadline_price(asked, cheap, search)
+    price = deadline_price(asked, dear, search)
     assert price.extra_usd == pytest.approx(2 * price.free_run_usd)
     assert price.run_seconds == price.free_run_seconds
+    slow = replace(
+        dear,
+        plans=tuple(
+            replace(
+                each,
+                forecast=replace(
+                    each.forecast, iteration_seconds=9 * each.forecast.iteration_seconds
+                ),
+            )
+            for each in dear.plans
+        ),
+    )
+    free = deadline_price(asked, cheap, lambda job: cheap if job.specs.run_seconds else slow)
+    assert (free.extra_usd, free.free_run_seconds) == (0, free.run_seconds), (
+        "of one run, not of two"
+    )
 
 
 def test_generators_stand_on_the_nodes_that_may_be_lost_where_a_search_had_training_there():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rlplan.errors import FileError, InfeasibleError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml
+from rlplan.job import NodeGroup, Specs
 from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.renting import searching
 from rlplan.planner.renting.fronts import chosen_of, front_of, within
@@ -136,6 +137,7 @@ def test_gpus_may_be_named_and_unknown_ones_are_refused():
     ("changes", "words"),
     [
         ({"gpu": "h1000"}, r"instances\[0\].gpu: is no GPU that has a sheet"),
+        ({"network": "efb"}, r"instances\[0\].network: is no kind with a sheet"),
         ({"price_date": "yesterday"}, r"instances\[0\].price_date: is no date"),
         ({"usd_per_hour": 0}, "usd_per_hour"),
         ({"usd_an_hour": 3}, "usd_an_hour"),
@@ -311,6 +313,42 @@ def test_pruning_loses_nothing_of_the_front(tmp_path):
     together = rent(request, offered([sheet_of(*instances)]))
     apart = [rent(request, offered([sheet_of(each)])).front[0] for each in instances]
     assert [each.run for each in front_of(apart)] == [each.run for each in together.front]
+
+
+def test_what_a_search_that_was_ended_early_left_open_bounds_nothing(tmp_path, monkeypatch):
+    """The plan on the better nodes may be far from the best: lesser and cheaper ones are searched."""
+
+    def ended(*given, **options):
+        return replace(plans_of(*given, **options), gap=0.5)
+
+    monkeypatch.setattr(searching, "plans_of", ended)
+    instances = [instance_of("more", counts=(1,)), instance_of("less", vcpus=32, counts=(1,))]
+    answer = rent(request_of(tmp_path, seconds=60.0), offered([sheet_of(*instances)]))
+    assert (answer.searched, answer.pruned) == (2, 0)
+
+
+def test_each_price_is_searched_where_the_job_itself_limits_money(tmp_path):
+    request = request_of(tmp_path)
+    limited = replace(request.job, specs=Specs(usd_per_hour=7.5))
+    instances = [
+        instance_of("dear", usd_per_hour=9.0, vcpus=65, counts=(1,)),
+        instance_of("cheap", usd_per_hour=7.0, counts=(1,)),
+    ]
+    answer = rent(replace(request, job=limited), offered([sheet_of(*instances)]))
+    assert [each.name for each in answer.front] == ["cheap"]
+    assert [each.name for each in answer.left_out] == ["dear"]
+
+
+def test_networks_of_two_kinds_bound_nothing_of_each_other(tmp_path):
+    assert (
+        job_on(request_of(tmp_path), offered([sheet_of(instance_of(network="efa"))])[0])
+        .cluster[0]
+        .network
+        == "efa"
+    )
+    one = NodeGroup(gpu=H100, gpus_per_node=1, nodes=2, inter_node_gbps=400.0)
+    assert searching._as_good(one, one)
+    assert not searching._as_good(one, replace(one, network="efa"))
 
 
 def test_a_limit_changes_nothing_in_what_is_searched(tmp_path):

@@ -117,6 +117,8 @@ def test_a_network_is_of_a_kind_with_a_sheet_and_one_for_all_nodes_of_a_device()
         job_on(replace(node, network="token-ring"))
     with pytest.raises(FileError, match=r"cluster\.0\.network.*one kind"):
         job_on(replace(node, network="efa"), node)
+    with pytest.raises(FileError, match=r"cluster\.0\.network.*one kind"):
+        job_on(replace(node, network="efa"), replace(node, gpu="h100-80gb-sxm"))
     job = job_on(replace(node, network="efa"), replace(node, gpu="a100"))
     assert site_at(job, "h100-80gb-sxm", 0, 16).network == "efa"
     assert site_at(job, "a100-80gb-sxm", 0, 16).network is None

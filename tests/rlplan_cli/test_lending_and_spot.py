@@ -41,6 +41,12 @@ def test_a_way_of_lending_is_not_searched_for_by_a_partial_plan(project, rlplan)
     assert "lending: is not searched for: `rlplan search --lend` tries it" in answer.err
 
 
+def test_a_front_of_objectives_is_not_lent_for(project, rlplan):
+    answer = rlplan("search", "job.yaml", "--lend", "--pareto", "cost,throughput")
+    assert answer.code == 2
+    assert "--lend: is for one objective" in answer.err
+
+
 def test_a_deadline_needs_to_know_how_long_the_run_is(project, rlplan):
     text = Path("job.yaml").read_text()
     Path("job.yaml").write_text(text + "\nspecs: {run_seconds: 1000}\n")

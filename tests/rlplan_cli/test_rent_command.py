@@ -42,6 +42,8 @@ def test_a_folder_gets_the_page_the_document_and_plans_that_simulate(rlplan, job
         "one instance alone where no rate of the network between them is known (1 type of ours)"
         in answer.err
     )
+    (job / "rented/plan-2.yaml").write_text("of an answer before")
+    assert rlplan(*asked, "--out", "rented").code == 0
     found = {path.name for path in (job / "rented").iterdir()}
     assert found == {"rent.html", "rent.md", "rent.json", "plan-1.yaml", "pictures"}
     run = rlplan("simulate", "rented/plan-1.yaml", "--steps", "50", "--json").json["run"]
@@ -79,6 +81,8 @@ def test_a_budget_that_nothing_keeps_is_an_error_that_names_the_nearest(rlplan, 
     ("options", "words"),
     [
         (("--deadline", "soon"), "--deadline: is no duration"),
+        (("--budget-usd", "inf"), "--budget-usd: is no amount"),
+        (("--deadline", "0h"), "--deadline: is no duration"),
         (("--provider", "nobody"), "unknown provider 'nobody'"),
         (("--prices", "prices.yaml", "--provider", "aws"), "--provider: names providers"),
         (("--prices", "prices.yaml", "--gpu", "a100"), "what is offered: h100-80gb-sxm"),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlplan.calibration import Calibration, Factor
 from rlplan.errors import FileError, MissingFactError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Failures, Job, NodeGroup, Rewards, Spot
@@ -15,7 +16,7 @@ from rlplan.profiles.facts import load_facts
 from rlplan.reports.tables.plans import step_lines
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
-from rlplan.simulator.timeline.spot import lost_response_seconds
+from rlplan.simulator.timeline.spot import _slower, lost_response_seconds
 from tests.simulator.test_streaming_plans import apart
 
 HOUR = 3600.0
@@ -112,6 +113,17 @@ def test_a_report_says_what_losses_leave_and_what_that_costs():
     words = next(line for line in lines if line.startswith("spot:"))
     assert "pool g loses a node every 4.0 h" in words
     assert "USD" in words
+
+
+def test_losses_of_generators_slow_no_other_engine_that_a_site_has_a_factor_of():
+    known = Calibration(
+        stages=FrozenDict(generation=Factor(value=1.5), training=Factor(value=1.2)),
+        engines=FrozenDict(trainer=Factor(value=1.1)),
+    )
+    slower = _slower(known, "generator", 2.0)
+    assert slower.factor("generation", "generator").value == 3.0
+    assert slower.factor("training", "trainer").value == 1.1
+    assert slower.factor("training", "other").value == 1.2
 
 
 def test_nodes_lost_twice_as_often_leave_less():

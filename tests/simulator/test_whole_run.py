@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import InfeasibleError, UserError
-from rlplan.job import Checkpoints, Failures
+from rlplan.job import Checkpoints, Failures, Spot
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
-from rlplan.simulator.whole_run import grows, run_forecast
+from rlplan.simulator.whole_run import SPOT_NOTE, grows, run_forecast
 from rlplan.workload import Evaluation, Lognormal
 from tests.simulator.plans import priced_plan, split_plan
 
@@ -64,6 +64,25 @@ def test_a_curve_of_the_run_comes_before_what_the_job_says():
     assert at.seconds == pytest.approx(run.seconds), (
         "it stays before its first and behind its last point"
     )
+
+
+def test_a_curve_that_ends_long_before_its_run_stays_where_it_ends():
+    curve = [(float(step), 100.0 + 5 * step) for step in range(1, 31)]
+    at = {point.step: point.response_tokens for point in run_of(plan_of(), curve=curve).points}
+    assert at[1] == 105
+    assert at[100] == 250
+    assert len([step for step in at if step <= 30]) == len(at) - 1
+
+
+def test_a_run_says_that_losses_of_spot_nodes_are_not_in_it():
+    plan = plan_of(16)
+    (group,) = plan.job.cluster
+    spot = Spot(loss_every_seconds=1e6, replacement_seconds=60.0, start_seconds=30.0)
+    failures = Failures(node_mtbf_seconds=1e9, checkpoint_seconds=5.0, restart_seconds=60.0)
+    group = replace(group, spot=spot, usd_per_gpu_hour=1.0)
+    run = run_of(replace(plan, job=replace(plan.job, cluster=(group,), failures=failures)))
+    assert SPOT_NOTE in run.notes
+    assert run_of(plan).notes == ()
 
 
 def test_a_curve_of_longer_responses_than_the_longest_is_refused():

@@ -23,11 +23,24 @@ def test_steps_of_a_log_are_put_together(tmp_path):
     assert points[-1] == (85.5, 485.5)
 
 
+def test_many_steps_of_a_table_are_put_together_as_those_of_a_log(tmp_path):
+    file = tmp_path / "curve.csv"
+    file.write_text(
+        "\ufeffstep,response_tokens\n" + "".join(f"{at},{100 + at}\n" for at in range(1, 11))
+    )
+    points = length_curve(file)
+    assert len(points) == MOST_PARTS
+    assert points[0] == (1.0, 101.0)
+    assert points[-1] == (9.5, 109.5)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("step,response_tokens\n1,none\n", "line 2, response_tokens"),
         ("step,response_tokens\n0,300\n", "line 2, step"),
+        ("step,response_tokens\n1,300\n1,400\n", "line 3, step: is there twice"),
+        ('step,response_tokens\n1,"' + "a" * 200_000, "is no table: field larger"),
         ("step,response_tokens\n", "says no lengths of responses"),
     ],
 )
