@@ -381,7 +381,7 @@ def _check_pages(report: Path | None, plot: Path | None, names: tuple[str, ...] 
 
 
 def _check_target(target: str | None, pareto: str | None, *, beyond: bool, lend: bool) -> None:
-    """Refuse to look beyond a framework that is named, or for a front, and to lend on one.
+    """Refuse to look beyond a framework that is named, or for a front, and to lend on one or in one that lends nothing.
 
     Raises:
         FileError: Names the option.
@@ -390,6 +390,9 @@ def _check_target(target: str | None, pareto: str | None, *, beyond: bool, lend:
 
     if beyond and target is not None:
         raise FileError("--beyond", "looks further than --for", value=target, allowed="one of them")
+    if lend and target is not None:
+        problem = "finds plans that no framework's settings can say"
+        raise FileError("--lend", problem, value=target, allowed="without --for")
     for option, is_given in (("--beyond", beyond), ("--lend", lend)):
         if is_given and pareto is not None:
             raise FileError(

@@ -117,6 +117,7 @@ def test_wrong_options_are_refused_in_one_line(project, rlplan):
         (("--spec", "gpus"), "found 'gpus'; allowed: NAME=VALUE"),
         (("--max-gpus", "0"), "gpus"),
         (("--plot", "front.svg"), "with --pareto only"),
+        (("--lend", "--for", "verl"), "--lend: finds plans that no framework's settings can say"),
         (("--report", "page", "--pareto", "throughput,cost"), "is the page of one plan"),
         (("--plot", "front.png", "--pareto", "throughput,cost"), "a name ending in .svg"),
     ):
