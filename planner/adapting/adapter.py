@@ -106,9 +106,11 @@ class MoveAdapter:
         self._said: list[str] = []
 
     def begun(self, plan: Plan, done: int, seconds: float) -> None:
-        """Take note that iterations begin by a plan, which took so long to come."""
+        """Take note that iterations begin by a plan, which took so long to come; of a new run, its ledger is new."""
         if self._staleness is None:
             self._staleness = most_staleness(plan)
+            if not done:
+                self._ledger.unlink(missing_ok=True)
         self._window.clear()
         self._begun_seconds, self._asked_after = seconds, done
         self._ranges = None
