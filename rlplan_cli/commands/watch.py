@@ -25,6 +25,7 @@ from rlplan_cli.config_options import (
     VersionOption,
     framework_of,
     import_options,
+    refuse_given,
 )
 from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, say
 
@@ -199,6 +200,7 @@ def _watch(
         options = import_options(framework, rest, given)
         return Watch.of_configuration(framework, rest, options, profile=profile, site=site)
     path = Path(rest[0])
+    refuse_given(given, rest[0])
     data = load_yaml(path)
     is_plan = isinstance(data, dict) and "job" in data
     job, plan = (None, path) if is_plan else (path, None)
