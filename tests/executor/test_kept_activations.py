@@ -9,7 +9,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from transformers import AutoConfig, AutoModel
 
-from rlplan.models import KeptBatch, Shard
+from rlplan.models import KeptBatch, LayerKernels, Shard
 from rlplan.profiles.catalog import read_hf_config
 from rlplan.simulator.model import layer_activation_bytes
 from tests.cases import only
@@ -102,7 +102,7 @@ def test_a_layer_more_keeps_what_is_forecast(kind, recompute, kernels, tmp_path)
     config = {"model_type": kind, "architectures": [name], "num_hidden_layers": 2}
     file.write_text(json.dumps(config | SIZES | more))
     shard = Shard(value_bytes=4 if kernels == "fp32" else 2)
-    counted = "autocast" if kernels == "autocast" else "eager"
+    counted: LayerKernels = "autocast" if kernels == "autocast" else "eager"
     batch = KeptBatch(shard, SEQUENCES, TOKENS, fused_attention=True, kernels=counted)
     forecast = layer_activation_bytes(read_hf_config(file), batch, recompute)
     two, three = (saved_bytes(kind, layers, kernels, recompute) for layers in (2, 3))
