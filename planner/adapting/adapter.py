@@ -306,5 +306,9 @@ class MoveAdapter:
         )
 
     def _write(self, line: AdviceLine) -> None:
-        write_line(self._ledger, line)
+        """Write a line and say it; a run does not end for a ledger that cannot be written."""
+        try:
+            write_line(self._ledger, line)
+        except UserError as error:
+            self._said.append(f"not written to the ledger: {error}")
         self._said.append(self._words(line))

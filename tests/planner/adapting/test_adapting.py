@@ -185,6 +185,15 @@ def test_a_ledger_is_of_one_run_and_is_kept_until_its_next_one_begins(together, 
     assert ledger.exists()
 
 
+def test_a_run_goes_on_where_its_ledger_cannot_be_written(together, apart, facts, tmp_path):
+    (tmp_path / "adapting.jsonl").write_text("no ledger\n")
+    adapter = adapter_of(facts, tmp_path, Found(proposal(apart, 5.0)))
+    adapter.begun(together, 1, 1.0)
+    number, answer = follow(adapter, together, range(1, 12))
+    assert same_layout(answer.plan, apart)
+    assert any("not written to the ledger" in each for each in answer.said), number
+
+
 # Iterations 0 to 3 are the warm-up and three that count: what is asked then is decided on behind the fifth, with 95 left.
 DECIDED, LEFT = 4, 95
 
