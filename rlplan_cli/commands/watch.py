@@ -138,6 +138,9 @@ class Shown(NamedTuple):
     def check(self, inputs: tuple[Path, ...]) -> None:
         """Refuse what cannot be written.
 
+        Args:
+            inputs: What is read, the log first.
+
         Raises:
             UserError: Names the option.
         """
@@ -148,6 +151,14 @@ class Shown(NamedTuple):
         check_files({"--prometheus": self.prometheus}, inputs=inputs)
         check_folder("--tensorboard", self.tensorboard)
         if self.tensorboard is not None:
+            place, log = self.tensorboard.resolve(), inputs[0].resolve()
+            if log in (
+                place,
+                *place.parents,
+            ):  # all events below a log's folder are read as the log's
+                problem, allowed = "lies in the folder of the log", "a folder beside it"
+                shown = str(self.tensorboard)
+                raise FileError("--tensorboard", problem, value=shown, allowed=allowed)
             require_tensorboard()
         if self.prometheus is not None and self.prometheus.suffix != ".prom":
             problem, allowed = "is of another name than is collected", "a name ending in .prom"

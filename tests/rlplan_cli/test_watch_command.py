@@ -199,6 +199,10 @@ def test_a_folder_of_wandb_s_is_watched(script, rlplan):
             ("train.log", "run.sh", "--gpu", "h100", "--tensorboard", "run.sh"),
             "--tensorboard: cannot be written",
         ),
+        (
+            (".", "run.sh", "--gpu", "h100", "--tensorboard", "curves"),
+            "--tensorboard: lies in the folder of the log",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
