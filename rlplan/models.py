@@ -315,6 +315,11 @@ class KeptBatch(NamedTuple):
         """Return the same with every sample's own copy of a shared prompt."""
         return -(-self.sequences * self.sequence_tokens // self.shard.cp)
 
+    @property
+    def residual_bytes(self) -> int:
+        """Return the bytes of one value of the hidden states between layers."""
+        return FP32_BYTES if self.kernels == "autocast" else self.shard.value_bytes
+
 
 Head = Literal["lm", "scalar"]
 Number = TypeVar("Number", int, float)

@@ -95,15 +95,12 @@ def adapter_of(
     profile: Path | None,
     out: Path,
     where: Where = HERE,
-    *,
-    goes_on: bool,
 ) -> Iterator[MoveAdapter | None]:
     """Yield what decides on a run's moves, with a search in a process of its own; None where nothing does.
 
     Args:
         profile: Of which the facts are; None: of data sheets.
         where: The run is.
-        goes_on: Whether the run goes on from a checkpoint, and its ledger with it.
     """
     if adapt is None:
         yield None
@@ -112,14 +109,10 @@ def adapter_of(
     from rlplan.planner.adapting.background import Background
     from rlplan.reports.tables.advice import advice_lines
 
-    ledger = out / LEDGER_FILE
-    out.mkdir(parents=True, exist_ok=True)
-    if not goes_on:
-        ledger.unlink(missing_ok=True)
     with Background(profile) as searching:
         yield MoveAdapter(
             facts,
-            ledger,
+            out / LEDGER_FILE,
             AdaptOptions(dry_run=adapt == DRY_RUN),
             searching,
             partial(refusal, where=where),

@@ -206,6 +206,30 @@ class GivenOptions(NamedTuple):
     tool_seconds: float | None = None
 
 
+# Options of commands whose values have other names here.
+NAMED_OTHERWISE = {
+    "taken_as": "--as",
+    "version": "--framework-version",
+    "host_memory_bytes": "--host-memory-gb",
+}
+
+
+def refuse_given(given: GivenOptions, file: str) -> None:
+    """Refuse what is said beside a job or a plan, which say it themselves.
+
+    Raises:
+        FileError: Names the option.
+    """
+    from rlplan.errors import FileError
+
+    for name, value in given._asdict().items():
+        if value is not None and value is not False:
+            option = NAMED_OTHERWISE.get(name, f"--{name.replace('_', '-')}")
+            problem = f"is said of frameworks' configurations, and {file} is a job or a plan"
+            shown = value if isinstance(value, str | int | float) else None
+            raise FileError(option, problem, value=shown, allowed="without it")
+
+
 def import_options(
     framework: str, words: list[str], given: GivenOptions, job_path: str = "job.yaml"
 ) -> ImportOptions:

@@ -537,7 +537,7 @@ def layer_activation_bytes(model: ModelArchitecture, batch: KeptBatch, recompute
         return sum(layer_activation_bytes(model, batch, kind) for kind in ALTERNATING) // 2
     row = _row_bytes(model, batch)
     if recompute == "full":
-        return round(row * (model.streams or 1))
+        return round(_between_layers(model, batch))
     keeps_products = recompute == "none"
     parts = _part_bytes(model, batch, keeps_products=keeps_products)
     if recompute == "experts" and model.feed_forward_part == "experts":
@@ -556,9 +556,15 @@ def layer_peak_bytes(model: ModelArchitecture, batch: KeptBatch) -> int:
     gone when the next part's come.
     """
     row, parts = _row_bytes(model, batch), _part_bytes(model, batch, keeps_products=True)
-    streams = model.streams or 1
-    rows = len(parts) * (streams + 1) + GRADIENT_ROWS * streams
-    return round(rows * row + _unfused_norms(model, batch) + sum(parts) + max(parts))
+    rows = row * len(parts) * ((model.streams or 1) + 1)
+    gradients = GRADIENT_ROWS * _between_layers(model, batch)
+    return round(rows + gradients + _unfused_norms(model, batch) + sum(parts) + max(parts))
+
+
+def _between_layers(model: ModelArchitecture, batch: KeptBatch) -> float:
+    """Return the bytes of what a layer takes in, or gives to the next one."""
+    width = batch.residual_bytes / batch.shard.value_bytes
+    return _row_bytes(model, batch) * width * (model.streams or 1)
 
 
 def _row_bytes(model: ModelArchitecture, batch: KeptBatch) -> float:

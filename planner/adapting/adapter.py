@@ -106,9 +106,11 @@ class MoveAdapter:
         self._said: list[str] = []
 
     def begun(self, plan: Plan, done: int, seconds: float) -> None:
-        """Take note that iterations begin by a plan, which took so long to come."""
+        """Take note that iterations begin by a plan, which took so long to come; of a new run, its ledger is new."""
         if self._staleness is None:
             self._staleness = most_staleness(plan)
+            if not done:
+                self._ledger.unlink(missing_ok=True)
         self._window.clear()
         self._begun_seconds, self._asked_after = seconds, done
         self._ranges = None
@@ -304,5 +306,9 @@ class MoveAdapter:
         )
 
     def _write(self, line: AdviceLine) -> None:
-        write_line(self._ledger, line)
+        """Write a line and say it; a run does not end for a ledger that cannot be written."""
+        try:
+            write_line(self._ledger, line)
+        except UserError as error:
+            self._said.append(f"not written to the ledger: {error}")
         self._said.append(self._words(line))

@@ -26,9 +26,9 @@ NO_DETAILS = ExpertDetails()
 # fifth takes 30 to 40 % of the tokens of CNN DailyMail and OpenOrca (aiconfigurator 0.12, NVIDIA,
 # docs/POWER_LAW_DISTRIBUTION.md): so has a log-normal distribution whose spread is a half.
 POPULARITY_SPREAD = 0.75
-# Rows of the experts' inputs' width that each choice of a token keeps where nothing is fused: input, output and the
-# weighted output, whose sum asks for it (transformers 5.17, models/qwen3_moe; torch's derivative of index_add).
-UNFUSED_ROWS = 3
+# Rows of the experts' inputs' width that each choice of a token keeps where nothing is fused, beside the weighted output,
+# whose sum asks for it: input and output (transformers 5.17, models/qwen3_moe; torch's derivative of index_add).
+UNFUSED_ROWS = 2
 
 
 def details_of(model: ModelArchitecture) -> ExpertDetails:
@@ -149,4 +149,7 @@ def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bo
     tensors = inner_tensors(model, batch, keeps_products=keeps_products)
     shared = tokens * tensors * -(-details_of(model).shared_ffn_size // shard.tp)
     rows = 1 if batch.kernels == "fused" else UNFUSED_ROWS
-    return (routed * (tensors * width + rows * input_size(model)) + shared) * shard.value_bytes
+    kept = (routed * (tensors * width + rows * input_size(model)) + shared) * shard.value_bytes
+    # Weights of experts are of the format of hidden states, and so is what they weight.
+    weighted = 0 if batch.kernels == "fused" else batch.residual_bytes
+    return kept + routed * input_size(model) * weighted

@@ -162,15 +162,15 @@ def kept_of(
 ) -> int:
     """Return the bytes that are kept where a query sees at most so many tokens.
 
-    A norm of queries and keys that is not fused keeps its input in fp32, and what it is divided to.
+    A norm of queries and keys that is not fused keeps its input in fp32, and what it is divided to in the format of its
+    input: a product's, in autocast too.
     """
     shard, own = batch.shard, q_heads(model, batch.shard.tp)
     heads = own + kv_heads(model, shard.tp)  # queries and keys, outputs and values
     both_dims = model.head_dim + value_dim(model)
     kept = batch.spread_tokens * heads * both_dims * shard.value_bytes
     if model.qk_norm and batch.kernels != "fused":
-        between = FP32_BYTES + (FP32_BYTES if batch.kernels == "autocast" else shard.value_bytes)
-        kept += batch.tokens * heads * model.head_dim * between
+        kept += batch.tokens * heads * model.head_dim * (FP32_BYTES + shard.value_bytes)
     return kept + score_bytes(batch, own, seen_tokens, keeps_products=keeps_products)
 
 

@@ -25,6 +25,7 @@ from rlplan_cli.config_options import (
     VersionOption,
     framework_of,
     import_options,
+    refuse_given,
 )
 from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, say
 
@@ -137,6 +138,9 @@ class Shown(NamedTuple):
     def check(self, inputs: tuple[Path, ...]) -> None:
         """Refuse what cannot be written.
 
+        Args:
+            inputs: What is read, the log first.
+
         Raises:
             UserError: Names the option.
         """
@@ -147,6 +151,14 @@ class Shown(NamedTuple):
         check_files({"--prometheus": self.prometheus}, inputs=inputs)
         check_folder("--tensorboard", self.tensorboard)
         if self.tensorboard is not None:
+            place, log = self.tensorboard.resolve(), inputs[0].resolve()
+            if log in (
+                place,
+                *place.parents,
+            ):  # all events below a log's folder are read as the log's
+                problem, allowed = "lies in the folder of the log", "a folder beside it"
+                shown = str(self.tensorboard)
+                raise FileError("--tensorboard", problem, value=shown, allowed=allowed)
             require_tensorboard()
         if self.prometheus is not None and self.prometheus.suffix != ".prom":
             problem, allowed = "is of another name than is collected", "a name ending in .prom"
@@ -199,6 +211,7 @@ def _watch(
         options = import_options(framework, rest, given)
         return Watch.of_configuration(framework, rest, options, profile=profile, site=site)
     path = Path(rest[0])
+    refuse_given(given, rest[0])
     data = load_yaml(path)
     is_plan = isinstance(data, dict) and "job" in data
     job, plan = (None, path) if is_plan else (path, None)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rlplan.job import Job
     from rlplan.plan import PlanDraft
     from rlplan.planner.configs.checking import Checked
+    from rlplan_cli.config_options import GivenOptions
 
 PlanDocument = Annotated[
     dict[str, Any] | None,
@@ -66,11 +67,16 @@ class Source:
     tool_seconds: Annotated[float | None, Said("Mean seconds of a tool's call.")] = None
 
 
-def checked_of(asked: Source, file: str | None = None) -> Checked:
+# What options of commands are at least, by arguments.
+LEAST = {"host_memory_bytes": 1, "observation_tokens": 1, "tool_seconds": 0}
+
+
+def checked_of(asked: Source, file: str | None = None, *, alone: bool = True) -> Checked:
     """Return what is to be said of a source, as `rlplan check` does.
 
     Args:
         file: In place of the source's own file, read with the same options.
+        alone: Whether no other source is read with these options.
 
     Raises:
         UserError: The source is wrong, or there is none, or more than one.
@@ -78,11 +84,14 @@ def checked_of(asked: Source, file: str | None = None) -> Checked:
     from rlplan.planner.answers.completion import complete
     from rlplan.planner.configs.checking import check_config, check_plan
     from rlplan.profiles.facts import load_facts
-    from rlplan_cli.config_options import GivenOptions, framework_of, import_options
+    from rlplan_cli.config_options import framework_of, import_options, refuse_given
     from rlplan_cli.interface import check_file
 
+    given = _given(asked)
     if asked.plan is not None and file is None:
         check_alone(asked)
+        if alone:
+            refuse_given(given, "plan")
         draft, job = draft_of(asked.plan)
         facts = load_facts(job)
         return check_plan(complete(draft, job, facts, "plan", misfits=True), facts, "plan")
@@ -93,8 +102,27 @@ def checked_of(asked: Source, file: str | None = None) -> Checked:
     start = words if asked.framework is None else [asked.framework, *words]
     framework, rest = framework_of(start, asked.taken_as)
     if framework is None:
+        if alone:
+            refuse_given(given, rest[0])
         return check_file(Path(rest[0]))
-    given = GivenOptions(
+    return check_config(framework, rest, import_options(framework, rest, given))
+
+
+def _given(asked: Source) -> GivenOptions:
+    """Return what is said beside a configuration.
+
+    Raises:
+        FileError: It is less than it can be.
+    """
+    from rlplan.errors import FileError
+    from rlplan_cli.config_options import GivenOptions
+
+    for name, least in LEAST.items():
+        value = getattr(asked, name)
+        if value is not None and value < least:
+            allowed = f"{least} or more"
+            raise FileError(ARGUMENTS, "is too small", field=name, value=value, allowed=allowed)
+    return GivenOptions(
         gpu=asked.gpu,
         mean_response=asked.mean_response_tokens,
         mean_prompt=asked.mean_prompt_tokens,
@@ -107,7 +135,6 @@ def checked_of(asked: Source, file: str | None = None) -> Checked:
         observation_tokens=asked.observation_tokens,
         tool_seconds=asked.tool_seconds,
     )
-    return check_config(framework, rest, import_options(framework, rest, given))
 
 
 def draft_of(document: dict[str, Any]) -> tuple[PlanDraft, Job]:

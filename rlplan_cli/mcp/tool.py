@@ -19,6 +19,7 @@ OPTIONS = {
     "mean_prompt": "mean_prompt_tokens",
     "host_memory_gb": "host_memory_bytes",
     "for": "framework",
+    "as": "taken_as",
 }
 
 

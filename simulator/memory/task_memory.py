@@ -14,7 +14,15 @@ from functools import reduce
 import numpy as np
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.models import ALONE, PRECISIONS, Batch, KeptBatch, is_narrow, layer_kinds
+from rlplan.models import (
+    ALONE,
+    FP32_BYTES,
+    PRECISIONS,
+    Batch,
+    KeptBatch,
+    is_narrow,
+    layer_kinds,
+)
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.generation.playing import most_prompts
@@ -295,7 +303,7 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
     layout, engine = placed.layout, placed.engine
     held, recompute = kept_batch(placed), placed.recompute
     kinds, tokens = layer_kinds(model).models, held.tokens
-    rows = row = tokens * model.hidden_size * shard.value_bytes
+    rows = row = tokens * model.hidden_size * held.residual_bytes
     if placed.trains:
         rows = HEAD_ROWS * row
         kept = [layer_activation_bytes(kind, held, recompute) for kind in kinds]
@@ -331,11 +339,13 @@ def _tokens_of_logits(placed: PlacedTask, tokens: int) -> int:
 
 
 def kept_batch(placed: PlacedTask) -> KeptBatch:
-    """Return the micro-batch that has most tokens."""
+    """Return the micro-batch that has most tokens; in fp32 there is nothing to cast."""
     sequences, longest = placed.fullest_micro_batch
     shared = least_shared_tokens(placed.engine, placed.workload, sequences)
     fused = placed.engine.fused_attention
     kernels = placed.engine.memory.layers if placed.trains else "fused"
+    if kernels == "autocast" and placed.shard.value_bytes == FP32_BYTES:
+        kernels = "eager"
     return KeptBatch(placed.shard, sequences, longest, fused, shared, kernels)
 
 

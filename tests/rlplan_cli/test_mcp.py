@@ -178,6 +178,17 @@ def test_export_writes_only_where_it_is_told(project, rlplan):
             {"file": "jobb.yaml", "problem": "no such file", "hint": "did you mean 'job.yaml'?"},
         ),
         ("check", {"file": "run.sh", "framework": "verl"}, {"argument": "gpu", "file": None}),
+        ("check", {"file": "plan.yaml", "gpu": "h100"}, {"argument": "gpu", "value": "h100"}),
+        (
+            "check",
+            {"plan": {"job": "job.yaml"}, "mean_response_tokens": 9},
+            {"argument": "mean_response_tokens", "allowed": "without it"},
+        ),
+        (
+            "check",
+            {"file": "run.sh", "gpu": "h100", "host_memory_bytes": -5},
+            {"argument": "host_memory_bytes", "value": -5, "allowed": "1 or more"},
+        ),
         (
             "search",
             {"job": "job.yaml", "limits": {"gpu": 3}},

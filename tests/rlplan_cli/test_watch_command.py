@@ -185,6 +185,10 @@ def test_a_folder_of_wandb_s_is_watched(script, rlplan):
     ("words", "complaint"),
     [
         (("train.log", "run.sh", "--once"), "--gpu: is missing"),
+        (
+            ("train.log", "plan.yaml", "--mean-response", "9", "--once"),
+            "--mean-response: is said of frameworks' configurations, and plan.yaml is a job or a plan",
+        ),
         (("gone.log", "run.sh", "--gpu", "h100", "--once"), "gone.log: no such file"),
         (("run.sh", "run.sh", "--gpu", "h100", "--once"), "holds no steps of a framework"),
         (
@@ -195,11 +199,16 @@ def test_a_folder_of_wandb_s_is_watched(script, rlplan):
             ("train.log", "run.sh", "--gpu", "h100", "--tensorboard", "run.sh"),
             "--tensorboard: cannot be written",
         ),
+        (
+            (".", "run.sh", "--gpu", "h100", "--tensorboard", "curves"),
+            "--tensorboard: lies in the folder of the log",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_wrong_words_get_one_complaint(script, rlplan, words, complaint):
     Path("train.log").write_text(log_of())
+    Path("plan.yaml").write_text("job: job.yaml\n")
     answer = rlplan("watch", *words)
     assert (answer.code, len(answer.lines)) == (2, 1)
     assert complaint in answer.err

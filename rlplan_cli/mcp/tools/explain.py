@@ -70,11 +70,11 @@ def call(asked: Arguments) -> Answer:
     """Explain a step's forecast: seconds by stage, task and cause, memory by term, why it does not fit and the nearest change that does; with `against`, why it is slower or faster than another."""
     from rlplan.results.forecast import losses
 
-    checked = checked_of(asked)
+    checked = checked_of(asked, alone=asked.against is None)
     plan, forecast = _explained(checked)
     other = None
     if asked.against is not None:
-        other = _explained(checked_of(asked, asked.against))[1]
+        other = _explained(checked_of(asked, asked.against, alone=False))[1]
     return Answer(
         file=checked.file,
         placement=plan.placement,

@@ -172,6 +172,28 @@ def test_a_window_leaves_its_range_where_lengths_grow_and_not_where_they_waver(t
     assert not window.is_enough
 
 
+def test_a_ledger_is_of_one_run_and_is_kept_until_its_next_one_begins(together, facts, tmp_path):
+    ledger = tmp_path / "adapting.jsonl"
+    ledger.write_text("{}\n")
+    goes_on, anew = (adapter_of(facts, tmp_path, Found()) for _ in range(2))
+    goes_on.begun(together, 7, 1.0)
+    assert ledger.exists()
+    anew.begun(together, 0, 1.0)
+    assert not ledger.exists()
+    ledger.write_text("{}\n")
+    anew.begun(together, 0, 1.0)  # with new workers
+    assert ledger.exists()
+
+
+def test_a_run_goes_on_where_its_ledger_cannot_be_written(together, apart, facts, tmp_path):
+    (tmp_path / "adapting.jsonl").write_text("no ledger\n")
+    adapter = adapter_of(facts, tmp_path, Found(proposal(apart, 5.0)))
+    adapter.begun(together, 1, 1.0)
+    number, answer = follow(adapter, together, range(1, 12))
+    assert same_layout(answer.plan, apart)
+    assert any("not written to the ledger" in each for each in answer.said), number
+
+
 # Iterations 0 to 3 are the warm-up and three that count: what is asked then is decided on behind the fifth, with 95 left.
 DECIDED, LEFT = 4, 95
 
