@@ -147,6 +147,8 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
     path = Path(words[0])
     if path.suffix in {".yaml", ".yml", ".json"} and len(words) == 1:
         return _of_yaml(path), words
+    if path.suffix == ".sh" and not path.exists():
+        raise FileError(str(path), "no such file")
     fitting = [name for name in names if starts_of(name, words)]
     if len(fitting) > 1:
         fitting = [name for name in fitting if names_start(name, words)] or fitting

@@ -190,6 +190,8 @@ def test_a_figure_holds_within_the_bound_of_single_forecasts():
 
 
 def test_evaluations_are_known_by_name():
-    assert reproduction_names() == ("areal", "asyncflow", "hybridflow", "srl", "verl-fully-async")
+    assert reproduction_names() == (
+        "areal", "asyncflow", "hybridflow", "lending", "srl", "verl-fully-async",
+    )  # fmt: skip
     with pytest.raises(UnknownNameError, match="did you mean 'hybridflow'"):
         load_reproduction("hybridflo")

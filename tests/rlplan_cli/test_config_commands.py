@@ -149,6 +149,7 @@ def test_a_start_that_nothing_reveals_is_named(project, rlplan):
         (("import", "vrel", "run.sh", *GPU), "did you mean 'verl'"),
         (("import", "verl", "gone.sh", *GPU), "no such file"),
         (("check", "gone.yaml"), "gone.yaml"),
+        (("check", "gone.sh", *GPU), "gone.sh: no such file"),
         (("check", "some", "words", *GPU), "name it first"),
         (("import", "nemo-rl", "run.sh", *GPU), "starts no RL training"),
         (("search", "job.yaml", "--for", "vrel"), "unknown framework 'vrel'; known: "),
