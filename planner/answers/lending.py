@@ -11,16 +11,13 @@ from typing import Final
 from rlplan.errors import CapabilityError
 from rlplan.job import Job
 from rlplan.plan import Lending, Plan
+from rlplan.planner.answers.variants import beside, variant_forecast
 from rlplan.planner.objectives import load_objective
-from rlplan.planner.requests.specs import roomy, usable_fraction, violations
-from rlplan.planner.searchers.exact import lost_seconds
-from rlplan.profiles.catalog import ENGINES
+from rlplan.planner.requests.specs import roomy, usable_fraction
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Candidate, Forecast, SearchResult
-from rlplan.rules import refusals
 from rlplan.simulator.asynchronous.lent import lent_fraction
 from rlplan.simulator.placed import PlacedPlan
-from rlplan.simulator.simulate import simulate
 
 # Plans that stream of which lending is tried, the best first: each is simulated once for every way below.
 MOST_PLANS = 3
@@ -77,20 +74,5 @@ def _tried(plan: Plan, job: Job, facts: Facts) -> Iterator[tuple[Plan, Forecast]
             if fraction <= 0:
                 continue
             lends = replace(plan, lending=replace(way, memory_fraction=fraction))
-        if next(refusals(lends, lends.job, ENGINES), None) is not None:
-            continue
-        try:
-            forecast = simulate(lends, facts)
-        except CapabilityError:
-            continue
-        if forecast.feasible and not violations(lends, forecast, limits):
+        if forecast := variant_forecast(lends, facts, limits, (CapabilityError,)):
             yield lends, forecast
-
-
-def beside(each: Candidate, winner: Forecast) -> Candidate:
-    """Return a candidate with what it loses to a winner."""
-    return replace(
-        each,
-        loses_seconds=each.forecast.iteration_seconds - winner.iteration_seconds,
-        loses_to=lost_seconds(each.forecast, winner),
-    )

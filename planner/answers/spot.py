@@ -13,14 +13,11 @@ from typing import Final
 from rlplan.errors import MissingFactError
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.planner.answers.lending import beside
+from rlplan.planner.answers.variants import beside, variant_forecast
 from rlplan.planner.objectives import load_objective
-from rlplan.planner.requests.specs import roomy, violations
-from rlplan.profiles.catalog import ENGINES
+from rlplan.planner.requests.specs import roomy
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Candidate, Forecast, SearchResult
-from rlplan.rules import refusals
-from rlplan.simulator.simulate import simulate
 
 # Plans of which orders are tried, the best first, and orders of each.
 MOST_PLANS, MOST_ORDERS = 3, 6
@@ -74,11 +71,5 @@ def _tried(plan: Plan, job: Job, facts: Facts) -> Iterator[tuple[Plan, Forecast]
     """Yield a plan with its pools on other nodes, and its forecasts, as far as they are allowed, fit and keep the limits."""
     for pools in islice(permutations(plan.pools), 1, MOST_ORDERS):
         other = replace(plan, pools=pools)
-        if next(refusals(other, other.job, ENGINES), None) is not None:
-            continue
-        try:
-            forecast = simulate(other, facts)
-        except MissingFactError:
-            continue
-        if forecast.feasible and not violations(other, forecast, roomy(job)):
+        if forecast := variant_forecast(other, facts, roomy(job), (MissingFactError,)):
             yield other, forecast

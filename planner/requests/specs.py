@@ -50,8 +50,7 @@ def run_seconds(plan: Plan, forecast: Forecast) -> float:
     each, goodput = forecast.iteration_seconds, forecast.goodput
     if goodput is not None:
         each = inf if goodput.iteration_seconds is None else goodput.iteration_seconds
-    beside = forecast.beside.per_iteration_seconds.values() if forecast.beside else ()
-    return iterations * (each + sum(beside))
+    return iterations * (each + forecast.beside_seconds)
 
 
 def with_deadline(specs: Specs, job: Job) -> Specs:

@@ -310,6 +310,11 @@ class Forecast(NotebookResult):
         return min((1 - each.gpu_peak_bytes / each.capacity_bytes for each in pools), default=1.0)
 
     @property
+    def beside_seconds(self) -> float:
+        """Return what falls to an iteration of what stands beside iterations, as far as it is known."""
+        return sum(self.beside.per_iteration_seconds.values()) if self.beside else 0.0
+
+    @property
     def trace(self) -> Trace:
         """Return tasks and iterations in the form that a run answers in too."""
         return Trace(origin="simulated", spans=self.tasks, iterations=self.iterations)

@@ -118,13 +118,20 @@ def step_words(found: StepForecast) -> str:
     return f"a step takes {seconds} (p10 to p90: {low} to {high}) and {found.cost_usd:,.2f} USD"
 
 
+def fullest(found: StepForecast) -> PoolMemory | None:
+    """Return the pool that is fullest; None where memory is not known."""
+    return max(
+        found.memory, key=lambda each: each.peak_bytes / max(1, each.capacity_bytes), default=None
+    )
+
+
 def memory_words(found: StepForecast) -> str:
     """Return the fullest pool in a line: `71.5 of 79.6 GiB on pool p0, during actor.generate`."""
     from rlplan.units import show_filled
 
-    if not found.memory:
+    full = fullest(found)
+    if full is None:
         return "memory is not known"
-    full = max(found.memory, key=lambda each: each.peak_bytes / max(1, each.capacity_bytes))
     filled = show_filled(full.peak_bytes, full.capacity_bytes)
     return f"{filled} on pool {full.pool}, during {full.during}"
 

@@ -15,7 +15,6 @@ what is looked at at random (Feller 1971, An Introduction to Probability Theory 
 A loss of any other node stops the run, as failures do: it goes on from the last checkpoint (`utilisation`).
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,13 +23,13 @@ import numpy as np
 
 from rlplan.calibration import Calibration, Factor
 from rlplan.errors import MissingFactError
-from rlplan.job import Failures, NodeGroup, Spot
+from rlplan.job import NodeGroup, Spot
 from rlplan.plan import Plan, ResourcePool
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast, GoodputForecast, SpotForecast
 from rlplan.simulator.placed import PlacedPlan, first_gpus, nodes_of, pieces_at
 from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR
-from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, best_interval, goodput
+from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, left_between
 from rlplan.simulator.workload import evenly
 
 # Lengths that stand for a distribution's.
@@ -207,28 +206,13 @@ def _goodput(
     between = 1 / (losses + failing)
     away = sum(part.losses_per_second * part.away_seconds for part in stopping) * between
     there = replace(failures, restart_seconds=failures.restart_seconds + away)
-    return _left(there, between, iteration_seconds)
-
-
-def _left(
-    failures: Failures, between_seconds: float, iteration_seconds: float | None
-) -> GoodputForecast:
-    if iteration_seconds is None:
-        every = failures.checkpoint_every or 1
-        return GoodputForecast(
-            fraction=0.0,
-            failure_every_seconds=between_seconds,
-            checkpoint_every=every,
-            iteration_seconds=None,
-        )
-    every = failures.checkpoint_every or best_interval(failures, between_seconds, iteration_seconds)
-    fraction = goodput(failures, between_seconds, every * iteration_seconds)
-    fraction = 0.0 if fraction < LEAST_FRACTION else fraction
+    if iteration_seconds is not None:
+        return left_between(there, between, iteration_seconds)
     return GoodputForecast(
-        fraction=fraction,
-        failure_every_seconds=between_seconds,
-        checkpoint_every=every,
-        iteration_seconds=iteration_seconds / fraction if fraction else None,
+        fraction=0.0,
+        failure_every_seconds=between,
+        checkpoint_every=failures.checkpoint_every or 1,
+        iteration_seconds=None,
     )
 
 
@@ -260,6 +244,4 @@ def _run_seconds(forecast: Forecast, plan: Plan, seconds: float | None) -> float
     """Return what the whole run takes, with what is known of what it does beside its iterations."""
     if seconds is None or plan.job.iterations is None:
         return None
-    beside = forecast.beside
-    more = math.fsum(beside.per_iteration_seconds.values()) if beside else 0.0
-    return plan.job.iterations * (seconds + more)
+    return plan.job.iterations * (seconds + forecast.beside_seconds)

@@ -40,16 +40,22 @@ def goodput_forecast(plan: Plan, iteration_seconds: float) -> GoodputForecast | 
     failures = plan.job.failures
     if failures is None:
         return None
-    between = failures.node_mtbf_seconds / nodes_of(plan)
+    return left_between(failures, failures.node_mtbf_seconds / nodes_of(plan), iteration_seconds)
+
+
+def left_between(
+    failures: Failures, between_seconds: float, iteration_seconds: float
+) -> GoodputForecast:
+    """Return what failures leave of iterations, with so many seconds between two of them on average."""
     every = failures.checkpoint_every
     if every is None:
-        every = best_interval(failures, between, iteration_seconds)
-    fraction = goodput(failures, between, every * iteration_seconds)
+        every = best_interval(failures, between_seconds, iteration_seconds)
+    fraction = goodput(failures, between_seconds, every * iteration_seconds)
     if fraction < LEAST_FRACTION:
         fraction = 0.0
     return GoodputForecast(
         fraction=fraction,
-        failure_every_seconds=between,
+        failure_every_seconds=between_seconds,
         checkpoint_every=every,
         iteration_seconds=iteration_seconds / fraction if fraction else None,
     )

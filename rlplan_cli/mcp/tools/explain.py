@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from rlplan.files.frozen import FrozenDict
-from rlplan_cli.mcp.forecasts import StepForecast, lines, memory_words, step_forecast, step_words
+from rlplan_cli.mcp.forecasts import (
+    StepForecast,
+    fullest,
+    lines,
+    memory_words,
+    step_forecast,
+    step_words,
+)
 from rlplan_cli.mcp.sources import Source, checked_of
 from rlplan_cli.mcp.tool import ARGUMENTS, Said
 
@@ -111,9 +118,7 @@ def words(answer: Answer) -> str:
     from rlplan.units import show_bytes, show_seconds
 
     step = answer.step
-    full = max(
-        step.memory, key=lambda each: each.peak_bytes / max(1, each.capacity_bytes), default=None
-    )
+    full = fullest(step)
     terms = sorted(full.terms.items(), key=lambda item: -item[1])[:NAMED] if full else []
     return lines(
         f"{answer.placement}: {step_words(step)}",
