@@ -1,7 +1,7 @@
 """What lending a trainer's idle GPUs to generation brings: verl's dynamic scheduling and step switching, forecast.
 
-Each figure is forecast twice: from sheets alone, and with factors of generation and training that are fitted on the
-published runs without lending. No published figure of a run that lends has a part in either.
+Each figure is forecast twice: from sheets alone, and with a factor of generation that is fitted on the published
+runs without lending. No published figure of a run that lends has a part in either.
 """
 
 from collections.abc import Callable, Sequence
@@ -118,48 +118,39 @@ NOTES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Hold how many times as long generation and training take as sheets say."""
-
-    generation: float = 1.0
-    training: float = 1.0
-
-
-SHEETS = Site()
+# How many times as long generation takes as sheets say.
+SHEETS = 1.0
 
 
 @cache
-def seconds_of(run: PublishedRun, lending: Lending | None = None, site: Site = SHEETS) -> float:
-    """Return the seconds of a step, with or without lending, at a site."""
+def seconds_of(
+    run: PublishedRun, lending: Lending | None = None, generation: float = SHEETS
+) -> float:
+    """Return the seconds of a step, with or without lending, where generation takes so many times as long."""
     job = job_of(run)
     plan = replace(plan_of(run, job), lending=lending)
-    factors = {
-        "generation": Factor(value=site.generation),
-        "inference": Factor(value=site.training),
-        "training": Factor(value=site.training),
-    }
     facts = load_facts(job)
-    if site != SHEETS:
-        facts = facts.with_calibration(Calibration(site="static runs", stages=FrozenDict(factors)))
+    if generation != SHEETS:
+        stages = FrozenDict({"generation": Factor(value=generation)})
+        facts = facts.with_calibration(Calibration(site="static runs", stages=stages))
     return simulate(plan, facts).iteration_seconds * run.parts
 
 
 @cache
-def site_of_switch() -> Site:
+def factor_of_switch() -> float:
     """Return the factor of generation at which the run without the switch takes as long as it did."""
-    return Site(_root(lambda value: seconds_of(V1, None, Site(value)) - SWITCH_OFF, 0.3, 1.2))
+    return _root(lambda factor: seconds_of(V1, None, factor) - SWITCH_OFF, 0.3, 1.2)
 
 
 @cache
-def site_of_scheduling() -> Site:
+def factor_of_scheduling() -> float:
     """Return the factor of generation at which the static splits take as long beside each other as they did."""
 
-    def error(value: float) -> float:
-        site = Site(value)
-        return seconds_of(EVEN, None, site) / seconds_of(UNEVEN, None, site) - EVEN_OVER_UNEVEN
+    def error(factor: float) -> float:
+        even, uneven = (seconds_of(run, None, factor) for run in (EVEN, UNEVEN))
+        return even / uneven - EVEN_OVER_UNEVEN
 
-    return Site(_root(error, 0.5, 1.2))
+    return _root(error, 0.5, 1.2)
 
 
 def _root(error: Callable[[float], float], low: float, high: float) -> float:
@@ -174,26 +165,27 @@ class Gain:
     run: PublishedRun
     over: PublishedRun
     lending: Lending
-    site: Callable[[], Site]
+    factor: Callable[[], float]
     published: float
     where: str
 
-    def forecast(self, site: Site) -> float:
-        """Return the share of the seconds that lending saves at a site."""
-        return 1 - seconds_of(self.run, self.lending, site) / seconds_of(self.over, None, site)
+    def forecast(self, generation: float) -> float:
+        """Return the share of the seconds that lending saves where generation takes so many times as long."""
+        lent = seconds_of(self.run, self.lending, generation)
+        return 1 - lent / seconds_of(self.over, None, generation)
 
 
 GAINS = (
     Gain(
-        "16 + 8 GPUs over the same without", V1, V1, SWITCHING, site_of_switch, SWITCH_GAIN, SWITCH
+        "16 + 8 GPUs over the same without", V1, V1, SWITCHING, factor_of_switch, SWITCH_GAIN, SWITCH
     ),
     Gain(
         "16 + 16 GPUs over the same without",
-        EVEN, EVEN, DYNAMIC, site_of_scheduling, GAIN_OVER_EVEN, SCHEDULING,
+        EVEN, EVEN, DYNAMIC, factor_of_scheduling, GAIN_OVER_EVEN, SCHEDULING,
     ),
     Gain(
         "16 + 16 GPUs over 8 + 24 without",
-        EVEN, UNEVEN, DYNAMIC, site_of_scheduling, GAIN_OVER_UNEVEN, SCHEDULING,
+        EVEN, UNEVEN, DYNAMIC, factor_of_scheduling, GAIN_OVER_UNEVEN, SCHEDULING,
     ),
 )  # fmt: skip
 FROM_SHEETS, CALIBRATED = "from sheets", "calibrated on runs without lending"
@@ -217,7 +209,7 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
 
 
 def _factors() -> str:
-    switch, scheduling = site_of_switch().generation, site_of_scheduling().generation
+    switch, scheduling = factor_of_switch(), factor_of_scheduling()
     return f"Factors of generation that the runs without lending gave: {switch:.2f} on H100, {scheduling:.2f} on H20."
 
 
@@ -230,7 +222,7 @@ def _points(progress: Progress | None) -> Sequence[Point]:
     for done, (series, run, lending, published) in enumerate(runs):
         if progress:
             progress(done, len(runs), series)
-        for panel, site in ((FROM_SHEETS, SHEETS), (CALIBRATED, site_of_switch())):
+        for panel, factor in ((FROM_SHEETS, SHEETS), (CALIBRATED, factor_of_switch())):
             found.append(
                 Point(
                     figure=SWITCH,
@@ -238,7 +230,7 @@ def _points(progress: Progress | None) -> Sequence[Point]:
                     series=series,
                     gpus=run.gpus,
                     quantity="seconds",
-                    forecast=seconds_of(run, lending, site),
+                    forecast=seconds_of(run, lending, factor),
                     published=published,
                     plan="lent to generation" if lending else "nothing lent",
                 )
@@ -246,10 +238,13 @@ def _points(progress: Progress | None) -> Sequence[Point]:
     return found
 
 
+def _share(found: float) -> Measured:
+    return Measured(figures=(found,), evidence=f"{100 * found:.1f} %")
+
+
 def _size(gain: Gain, label: str) -> Stated[None]:
     def measure(_: None) -> Measured:
-        found = gain.forecast(SHEETS if label == FROM_SHEETS else gain.site())
-        return Measured(figures=(found,), evidence=f"{100 * found:.1f} %")
+        return _share(gain.forecast(SHEETS if label == FROM_SHEETS else gain.factor()))
 
     bound = Bound(least=gain.published * (1 - WITHIN), most=gain.published * (1 + WITHIN))
     return Stated(
@@ -261,22 +256,17 @@ def _size(gain: Gain, label: str) -> Stated[None]:
 
 
 def _sign(gain: Gain) -> Stated[None]:
-    def measure(_: None) -> Measured:
-        found = gain.forecast(SHEETS)
-        return Measured(figures=(found,), evidence=f"{100 * found:.1f} %")
-
     return Stated(
         where=gain.where,
         text=f"{gain.words}: lending pays ({FROM_SHEETS})",
         bounds=(Bound(least=NO_GAIN),),
-        measure=measure,
+        measure=lambda _: _share(gain.forecast(SHEETS)),
     )
 
 
 def _no_gain(_: None) -> Measured:
     """Return what lending brings where generation has GPUs enough."""
-    found = 1 - seconds_of(UNEVEN, DYNAMIC) / seconds_of(UNEVEN)
-    return Measured(figures=(found,), evidence=f"{100 * found:.1f} %")
+    return _share(1 - seconds_of(UNEVEN, DYNAMIC) / seconds_of(UNEVEN))
 
 
 CLAIMS: tuple[Stated[None], ...] = (
