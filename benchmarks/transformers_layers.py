@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,11 @@ class Timed:
     peak_bytes: int
 
 
+def alone(got: Timed) -> Timed:
+    """Return a call's time without its memory, which says nothing of it."""
+    return replace(got, peak_bytes=0)
+
+
 class Bench:
     """Write rows as they come, until the time is over."""
 
@@ -106,6 +111,12 @@ class Bench:
         """Write a row, at once."""
         self._rows.writerow([part, *(f"{v:.6g}" if isinstance(v, float) else v for v in values)])
         self._file.flush()
+
+    def took(
+        self, part: str, model: str, variant: str, shape: tuple[int, int], work: str, got: Timed
+    ) -> None:
+        """Write what a call took, and by how much memory grew."""
+        self.row(part, model, variant, *shape, work, got.seconds, got.host_seconds, got.peak_bytes)
 
     @property
     def over(self) -> bool:
@@ -218,7 +229,10 @@ def layers(
             ids = torch.randint(0, ANY_VOCABULARY, (sequences, tokens), device=bench.device)
             for work, call in passes(model, ids).items():
                 if bench.over:
-                    return
+                    print(
+                        f"{name} {variant} {sequences} x {tokens} {work}: no time", file=sys.stderr
+                    )
+                    continue
                 with bench.case(f"{name} {variant} {sequences} x {tokens} {work}"):
                     found.setdefault((sequences, tokens, work), []).append(bench.timed(call))
         del model
@@ -227,11 +241,12 @@ def layers(
         if len(both) == len((FEW, MORE)):
             few, more = both
             by = MORE - FEW
-            values = [
-                (getattr(more, key) - getattr(few, key)) / by for key in ("seconds", "host_seconds")
-            ]
-            grown = max(0, more.peak_bytes - few.peak_bytes) // by
-            bench.row("layer", name, variant, sequences, tokens, work, *values, grown)
+            layer = Timed(
+                (more.seconds - few.seconds) / by,
+                (more.host_seconds - few.host_seconds) / by,
+                max(0, more.peak_bytes - few.peak_bytes) // by,
+            )
+            bench.took("layer", name, variant, (sequences, tokens), work, layer)
 
 
 def attention(bench: Bench, tiny: bool) -> None:
@@ -269,16 +284,13 @@ def attention(bench: Bench, tiny: bool) -> None:
             for work, call in (("forward", forward), ("forward-backward", both)):
                 with bench.case(f"attention {variant} {sequences} x {tokens} {work}"):
                     got = bench.timed(call)
-                    bench.row(
+                    bench.took(
                         "attention",
                         f"{heads}/{keys}x{width}",
                         variant,
-                        sequences,
-                        tokens,
+                        (sequences, tokens),
                         work,
-                        got.seconds,
-                        got.host_seconds,
-                        got.peak_bytes,
+                        got,
                     )
 
 
@@ -296,9 +308,7 @@ def products(bench: Bench, tiny: bool) -> None:
             w = torch.randn(outer, inner, device=bench.device, dtype=torch.bfloat16)
             name = f"{inner}x{outer}"
             got = bench.timed(lambda x=x, w=w: F.linear(x, w), 10)
-            bench.row(
-                "product", name, "bf16", 1, count, "forward", got.seconds, got.host_seconds, 0
-            )
+            bench.took("product", name, "bf16", (1, count), "forward", alone(got))
             with bench.case(f"product fp8 {name}"):
                 low, high = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn)
                 one = torch.ones((), device=bench.device)
@@ -314,29 +324,9 @@ def products(bench: Bench, tiny: bool) -> None:
                         torch._scaled_mm(low, high.t(), *scales, out_dtype=torch.bfloat16)  # noqa: SLF001  # it has no public name
 
                     got = bench.timed(multiply, 10)
-                    bench.row(
-                        "product",
-                        name,
-                        variant,
-                        1,
-                        count,
-                        "forward",
-                        got.seconds,
-                        got.host_seconds,
-                        0,
-                    )
+                    bench.took("product", name, variant, (1, count), "forward", alone(got))
                 got = bench.timed(lambda x=x: (x / x.abs().amax()).to(torch.float8_e4m3fn), 10)
-                bench.row(
-                    "product",
-                    name,
-                    "to-fp8-eager",
-                    1,
-                    count,
-                    "forward",
-                    got.seconds,
-                    got.host_seconds,
-                    0,
-                )
+                bench.took("product", name, "to-fp8-eager", (1, count), "forward", alone(got))
 
 
 def logits(bench: Bench, tiny: bool) -> None:
@@ -361,17 +351,7 @@ def logits(bench: Bench, tiny: bool) -> None:
         for work, call in (("infer", infer), ("train", train)):
             with bench.case(f"logits {tokens} {work}"):
                 got = bench.timed(call)
-                bench.row(
-                    "logits",
-                    f"{width}x{vocabulary}",
-                    "log-softmax",
-                    1,
-                    tokens,
-                    work,
-                    got.seconds,
-                    got.host_seconds,
-                    got.peak_bytes,
-                )
+                bench.took("logits", f"{width}x{vocabulary}", "log-softmax", (1, tokens), work, got)
 
 
 def copies(bench: Bench, tiny: bool) -> None:
@@ -386,11 +366,11 @@ def copies(bench: Bench, tiny: bool) -> None:
             ("to-host", lambda here=here: here.copy_(there, non_blocking=True)),
         ):
             got = bench.timed(call)
-            bench.row("copy", "", variant, 1, size, work, got.seconds, got.host_seconds, 0)
+            bench.took("copy", "", variant, (1, size), work, alone(got))
     with bench.case("copy on the device"):
         other = torch.empty_like(there)
         got = bench.timed(lambda: other.copy_(there))
-        bench.row("copy", "", "device", 1, size, "on-device", got.seconds, got.host_seconds, 0)
+        bench.took("copy", "", "device", (1, size), "on-device", alone(got))
     count, tensors = (1 << 14, 8) if tiny else (1 << 25, 32)
     weights = [nn.Parameter(torch.randn(count, device=bench.device)) for _ in range(tensors)]
     for weight in weights:
@@ -404,17 +384,7 @@ def copies(bench: Bench, tiny: bool) -> None:
             }
             step = torch.optim.AdamW(weights, lr=1e-6, **ways[variant])
             got = bench.timed(step.step)
-            bench.row(
-                "adamw",
-                "",
-                variant,
-                1,
-                count * tensors,
-                "fp32",
-                got.seconds,
-                got.host_seconds,
-                got.peak_bytes,
-            )
+            bench.took("adamw", "", variant, (1, count * tensors), "fp32", got)
             del step
 
 
@@ -462,7 +432,9 @@ def main() -> None:
         ("qwen3-30b-a3b", [small[0], (1, 2048)], "fsdp2+batched_mm"),
         ("qwen2.5-0.5b", small, "alone"),
     ):
-        if not bench.over:
+        if bench.over:
+            print(f"{name} {variant}: no time", file=sys.stderr)
+        else:
             with bench.case(f"{name} {variant}"):
                 layers(bench, name, shapes, variant, given.tiny)
     dist.destroy_process_group()
