@@ -10,7 +10,7 @@ from functools import cache
 
 from scipy.optimize import brentq
 
-from rlplan.calibration import Calibration, Factor
+from rlplan.calibration import Calibration, Factor, WorkKind
 from rlplan.evals.claims import Bound, Measured, Stated, judged
 from rlplan.evals.settings.published_points import Progress
 from rlplan.files.frozen import FrozenDict
@@ -131,7 +131,7 @@ def seconds_of(
     plan = replace(plan_of(run, job), lending=lending)
     facts = load_facts(job)
     if generation != SHEETS:
-        stages = FrozenDict({"generation": Factor(value=generation)})
+        stages = FrozenDict[WorkKind, Factor]({"generation": Factor(value=generation)})
         facts = facts.with_calibration(Calibration(site="static runs", stages=stages))
     return simulate(plan, facts).iteration_seconds * run.parts
 
