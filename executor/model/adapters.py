@@ -13,8 +13,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Partial
 
+from rlplan.executor.parallel.distributed_tensors import is_distributed
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.parallel.tensor_parallel import (
     COLUMN_MODULES,
@@ -97,7 +97,9 @@ class AdaptedLinear(nn.Module):
 
     def _read(self, inputs: Tensor) -> Tensor:
         """Return inputs as a plain tensor; ranks that read all of them add up its gradients."""
-        if isinstance(inputs, DTensor):
+        if is_distributed(inputs):
+            from torch.distributed.tensor import Partial  # noqa: PLC0415  # loaded by now
+
             return inputs.to_local(grad_placements=[Partial()])
         if self._group is None or not self._column:
             return inputs

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Shard
 
 from rlplan.executor.model.adapters import FROZEN, LORA_A, LORA_B
 from rlplan.executor.model.building import HEAD
+from rlplan.executor.parallel.distributed_tensors import is_distributed
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.parallel.tensor_parallel import (
     COLUMN_MODULES,
@@ -252,8 +252,10 @@ def _cut_of(parameter: Tensor) -> Cut:
     # What is cut without DTensors notes it itself (`rlplan.executor.model.experts`).
     noted: Cut | None = getattr(parameter, "cut", None)
     shape = tuple(local_part(parameter).shape)
-    if noted is not None or not isinstance(parameter, DTensor):
+    if noted is not None or not is_distributed(parameter):
         return noted or Cut(shape)
+    from torch.distributed.tensor import Shard  # noqa: PLC0415  # loaded by now
+
     (placement,) = parameter.placements
     if not isinstance(placement, Shard):
         return Cut(shape)
@@ -265,7 +267,7 @@ def _cut_of(parameter: Tensor) -> Cut:
 def local_part(parameter: Tensor) -> Tensor:
     """Return what this rank has of a tensor, without its history."""
     detached = parameter.detach()
-    return detached.to_local() if isinstance(detached, DTensor) else detached
+    return detached.to_local() if is_distributed(detached) else detached
 
 
 def parameter_like(local: Tensor, parameter: Tensor, *, requires_grad: bool) -> nn.Parameter:
@@ -279,9 +281,9 @@ def parameter_like(local: Tensor, parameter: Tensor, *, requires_grad: bool) -> 
 
 def with_placements_of(local: Tensor, parameter: Tensor) -> Tensor:
     """Return `local` dressed as the DTensor that `parameter` is, or as it is."""
-    if not isinstance(parameter, DTensor):
+    if not is_distributed(parameter):
         return local
-    return DTensor.from_local(
+    return type(parameter).from_local(
         local,
         parameter.device_mesh,
         parameter.placements,

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from rlplan.executor.model.building import HEAD, StageModel
 from rlplan.executor.model.experts import is_expert
@@ -22,6 +21,9 @@ from rlplan.executor.weights.flat import (
     placed,
 )
 from rlplan.executor.weights.optimizers import MOMENTS, ShardOptimizer, adam_of, set_moments
+
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
 
 Found = list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]
 
@@ -41,6 +43,8 @@ def shard_fully(
         tied: Name of a parameter of which another pipeline stage has a copy; empty: none.
         groups: Tell by its name whether a parameter is one of theirs; those of no group stay as they are.
     """
+    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415  # slow import
+
     assert mesh.mesh is not None, "one rank shards nothing"
     found = distinct_parameters(stages)
     parts = [[item for item in found if keeps(item[0])] for keeps in groups]
@@ -72,8 +76,10 @@ def shard_fully(
     ]
 
 
-def _units(stages: Sequence[StageModel]) -> Iterator[FSDPModule]:
+def _units(stages: Sequence[StageModel]) -> "Iterator[FSDPModule]":
     """Return the modules whose weights are gathered together, stage by stage."""
+    from torch.distributed.fsdp import FSDPModule  # noqa: PLC0415  # slow import
+
     for stage in stages:
         yield from (unit for unit in stage.modules() if isinstance(unit, FSDPModule))
 

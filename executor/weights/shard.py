@@ -14,11 +14,7 @@ from rlplan.executor.model.building import EMBEDDING, HEAD, StageModel, build_st
 from rlplan.executor.model.experts import cut_experts, is_expert
 from rlplan.executor.model.joined import keep_heads
 from rlplan.executor.parallel.meshes import RankGroup, RankMesh, cuts_sequences
-from rlplan.executor.parallel.tensor_parallel import (
-    apply_tensor_parallelism,
-    cut_vocabulary,
-    cut_wide_norms,
-)
+from rlplan.executor.parallel.tensor_parallel import cut_vocabulary, cut_wide_norms
 from rlplan.executor.weights.adapted import AdaptedParameters
 from rlplan.executor.weights.flat import FlatParameters, distinct_parameters
 from rlplan.executor.weights.fully_sharded import (
@@ -255,6 +251,9 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
             cut_wide_norms(stage, mesh)
             keep_heads(stage, mesh.tp_size)
             cut_vocabulary(stage, mesh, cuts_tokens=cuts_tokens)
+            # Loads torch's distributed tensors: more than a second, which others start without.
+            from rlplan.executor.parallel.layer_plan import apply_tensor_parallelism  # noqa: PLC0415
+
             apply_tensor_parallelism(stage, mesh, sequence_parallel=cuts_tokens)
     if adapter is not None:
         for stage in stages:

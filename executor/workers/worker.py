@@ -34,7 +34,6 @@ from rlplan.executor.parallel.meshes import (
 )
 from rlplan.executor.probing import PassBench, loop_flops_per_second, work_a_while
 from rlplan.executor.weights.shard import ModelShard, build_shard, freeze_collector
-from rlplan.executor.weights.stored_shards import load_shard, save_shard
 from rlplan.executor.weights.transition import PoolTransition, ShardLayout, shard_layout_of
 from rlplan.executor.workers.calls import (
     GENERATOR_FOLDER,
@@ -396,6 +395,8 @@ class Worker:
         return store(call, self._write_parts)
 
     def _write_parts(self, call: StoreCall) -> None:
+        from rlplan.executor.weights.stored_shards import save_shard  # noqa: PLC0415  # slow import
+
         write_random_states(call.random_file)
         for role, shard in self._trained():
             with shard.states_on_device():
@@ -420,6 +421,8 @@ class Worker:
         Returns:
             Whether it now has the weights, an update behind, with which the next batch is generated.
         """
+        from rlplan.executor.weights.stored_shards import load_shard  # noqa: PLC0415  # slow import
+
         call = fetched(call)
         for role, shard in self._trained():
             with shard.states_on_device():
