@@ -73,14 +73,15 @@ gpu:  ## Run small jobs on this machine's GPU (else its CPU) beside their foreca
 	done; command -v $$candidate >/dev/null || { echo 'No .venv: run `make setup` first' >&2; exit 1; }; \
 	PYTHONPATH=$(CURDIR) $$candidate -c 'from rlplan_cli.main import main; main()' gpu $(ARGS)
 
+# Compiled tests and rooms are kept: else every process of a run, workers among them, compiles them anew.
 test: lint  ## Run the checks: lint, types, import contracts, some cases of every matrix of tests
 	$(say) 'tests: pytest -n $(PROCESSES)'
-	@$(BIN)/python -m pytest -n $(PROCESSES)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PROCESSES)
 
 # PART=2/8 takes the second of eight parts of what `make test` leaves out.
 test-all: lint  ## Run every check on every case: full matrices, seeds and examples, a real vLLM, verl's losses
 	$(say) 'tests: pytest -n $(PROCESSES) --full $(if $(PART),--part $(PART))'
-	@$(BIN)/python -m pytest -n $(PROCESSES) --full --durations=25 $(if $(PART),--part $(PART))
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(PROCESSES) --full --durations=25 $(if $(PART),--part $(PART))
 	@$(MAKE) --no-print-directory test-vllm test-verl test-real-model
 
 test-hard: $(STAMP)  ## Try to break everything: wrong inputs, lost processes and nodes, other surroundings (an hour)

@@ -1,6 +1,7 @@
 """Functions and classes of a user's own file, named as `path/to/file.py:name`."""
 
-import importlib.util
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +45,23 @@ def load_from_file(spec: str, folder: Path) -> Any:
     return getattr(module, name)
 
 
+class _LeavesNothing(SourceFileLoader):
+    """Load a file of Python without writing bytecode beside it: the folder is the user's."""
+
+    def set_data(self, *_: Any, **__: Any) -> None:
+        """Write nothing."""
+
+
 def _run_module(path: Path) -> Any:
-    module_spec = importlib.util.spec_from_file_location(f"rlplan_user_{path.stem}", path)
-    if module_spec is None or module_spec.loader is None:
+    if path.suffix != ".py":
         raise FileError(str(path), "is not a Python file", allowed="path/to/file.py:name")
-    module = importlib.util.module_from_spec(module_spec)
+    name = f"rlplan_user_{path.stem}"
+    loader = _LeavesNothing(name, str(path))
+    spec = spec_from_loader(name, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
     try:
-        module_spec.loader.exec_module(module)
+        loader.exec_module(module)
     except Exception as error:
         raise FileError(str(path), f"cannot be imported: {in_words(error)}") from error
     return module

@@ -1,5 +1,6 @@
 """Reward rules: what they reward, and what becomes of a user's own that is wrong."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +73,14 @@ def test_rules_are_the_files_of_their_folder():
 def test_a_function_of_a_users_file_is_found_relative_to_the_job(tmp_path):
     write(tmp_path, "def brevity(prompt, response, row):\n    return 1 / (1 + len(response))\n")
     assert load_rule("rules.py:brevity", tmp_path)("p", "abc", {}) == 0.25
+
+
+def test_nothing_is_left_beside_a_users_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    write(tmp_path, "def score(prompt, response, row):\n    return 1.0\n")
+    before = list(tmp_path.iterdir())
+    load_rule("rules.py:score", tmp_path)
+    assert list(tmp_path.iterdir()) == before
 
 
 def test_an_unknown_rule_names_the_nearest_and_how_to_name_ones_own():
