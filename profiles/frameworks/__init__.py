@@ -24,16 +24,21 @@ def data_files(part: DataPart) -> Mapping[str, Path]:
 
 def frameworks_with_data(part: DataPart) -> tuple[str, ...]:
     """Return the names of the frameworks whose folders have a part."""
-    places = (path.parent for path in data_files(part).values())
-    return tuple(
-        dict.fromkeys(each.parent.name if each.name == part else each.name for each in places)
-    )
+    return _with_data(part, tuple(__path__))
 
 
 def framework_of_sheet(part: Literal["steps", "sync"], name: str) -> str | None:
     """Return the name of the framework that has a sheet; None where none has it."""
     path = data_files(part).get(name)
     return None if path is None else path.parent.parent.name
+
+
+@cache
+def _with_data(part: DataPart, folders: tuple[str, ...]) -> tuple[str, ...]:
+    places = (path.parent for path in _files(part, folders).values())
+    return tuple(
+        dict.fromkeys(each.parent.name if each.name == part else each.name for each in places)
+    )
 
 
 @cache

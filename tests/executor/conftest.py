@@ -1,5 +1,6 @@
 """The suite's one Ray, and workers that tests share."""
 
+import logging
 import tempfile
 from contextlib import ExitStack
 
@@ -16,6 +17,17 @@ def pytest_runtest_makereport(item, call):
     if report.failed and "worker_pool" in getattr(item, "funcargs", {}):
         item.funcargs["worker_pool"].renew()
     return report
+
+
+@pytest.fixture
+def logged():
+    """Return the messages that the test's process logs."""
+    messages = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    logging.getLogger().addHandler(handler)
+    yield messages
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

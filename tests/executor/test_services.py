@@ -268,7 +268,7 @@ def test_a_run_of_the_service_that_is_gone_is_named(store, tmp_path):
         pass
 
 
-def test_a_service_that_fails_meanwhile_is_left(wandb, monkeypatch, tmp_path, caplog):
+def test_a_service_that_fails_meanwhile_is_left(wandb, monkeypatch, tmp_path, logged):
     def broken(_):
         raise ConnectionError("no route")
 
@@ -280,15 +280,15 @@ def test_a_service_that_fails_meanwhile_is_left(wandb, monkeypatch, tmp_path, ca
         begun._thread.join(30)
         to.add(1, {"kl": 1.0})
         assert not begun._rows
-    assert caplog.messages == ["wandb: no more metrics: no route"]
+    assert logged == ["wandb: no more metrics: no route"]
 
 
-def test_a_service_that_takes_too_long_is_not_waited_for(wandb, monkeypatch, tmp_path, caplog):
+def test_a_service_that_takes_too_long_is_not_waited_for(wandb, monkeypatch, tmp_path, logged):
     held = threading.Event()
     monkeypatch.setattr(tracking, "CLOSE_SECONDS", 0.01)
     with tracked(["wandb"], tmp_path, tiny_plan(), goes_on=False) as to:
         monkeypatch.setattr(to._threads[0]._service, "close", lambda **_: held.wait(30))
-    assert caplog.messages == ["wandb: did not take all metrics in time"]
+    assert logged == ["wandb: did not take all metrics in time"]
     held.set()
 
 

@@ -4,7 +4,6 @@ Where there is no GPU the kernel is a written-out one, with the signature of PyT
 """
 
 import inspect
-import logging
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -192,13 +191,12 @@ def raising(error):
     ],
 )  # fmt: skip
 def test_a_kernel_that_fails_or_says_something_else_is_not(
-    stand_in, caplog, kernel, changes, problem
+    stand_in, logged, kernel, changes, problem
 ):
     stand_in(kernel)
-    with caplog.at_level(logging.WARNING):
-        assert not takes_kernel(config_of(**changes), CPU, packed_attention)
-    (record,) = caplog.records
-    assert problem in record.getMessage()
+    assert not takes_kernel(config_of(**changes), CPU, packed_attention)
+    (message,) = logged
+    assert problem in message
 
 
 def test_a_kernel_without_windows_serves_models_without_any(stand_in):

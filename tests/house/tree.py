@@ -1,6 +1,7 @@
 """The repository as the house rules see it: rooms, tracked files and declared names."""
 
 import ast
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,6 +34,20 @@ def project_files() -> tuple[Path, ...]:
 def parsed(file: Path) -> ast.Module:
     """Return a file's syntax tree; each is read once for all rules."""
     return ast.parse((ROOT / file).read_text(encoding="utf-8"))
+
+
+@cache
+def statements(file: Path) -> tuple[ast.stmt, ...]:
+    """Return a file's statements, those inside of others as well; expressions are not looked into."""
+    found: list[ast.stmt] = []
+    left: list[ast.AST] = [parsed(file)]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.stmt):
+            found.append(node)
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left.extend(inner for inner in getattr(node, block, ()))
+    return tuple(found)
 
 
 def room_modules() -> tuple[Path, ...]:
@@ -69,12 +84,7 @@ class Declared:
     @property
     def is_number(self) -> bool:
         """Return whether the annotation speaks of numbers, alone or in a collection."""
-        words = {
-            node.id if isinstance(node, ast.Name) else node.attr
-            for node in ast.walk(ast.parse(self.annotation or "None", mode="eval"))
-            if isinstance(node, ast.Name | ast.Attribute)
-        }
-        return bool(words & NUMBER_WORDS)
+        return not NUMBER_WORDS.isdisjoint(re.findall(r"\w+", self.annotation))
 
 
 def declared_in(file: Path) -> Iterator[Declared]:

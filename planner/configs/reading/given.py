@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import yaml
@@ -41,6 +43,12 @@ NOT_THERE: Final = ", which is not at hand"
 
 def scalar(text: str) -> object:
     """Return what a word of a command line means: a number, a truth, a list, nothing, or itself."""
+    value = _scalar(text)
+    return deepcopy(value) if isinstance(value, list) else value
+
+
+@lru_cache(maxsize=65536)
+def _scalar(text: str) -> object:
     if "\n" in text or "\t" in text:
         return text
     try:

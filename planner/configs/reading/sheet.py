@@ -1,9 +1,9 @@
 """Sheets of configurations: which key of a framework means what of a job and plan. `profiles/frameworks/NAME/keys.yaml`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -210,7 +210,7 @@ class LaunchSheet:
 NO_LAUNCH = LaunchSheet()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ConfigSheet:
     """Say what a framework's keys mean.
 
@@ -322,21 +322,13 @@ class ConfigSheet:
     probes: FrozenDict[str, bool] = FrozenDict()
     sources: FrozenDict[str, str]
 
-    def every_setting(self) -> Iterator[Setting]:
-        """Yield all settings: sizes of every trainer, by the keys of every role, and then those of all."""
-        for trainer in self.trainers.values():
-            for setting in trainer.sizes.values():
-                yield from map(setting.of, self.roles.values())
-        yield from (*self.settings.values(), *self.losses.values())
+    def every_setting(self) -> Sequence[Setting]:
+        """Return all settings: sizes of every trainer, by the keys of every role, and then those of all."""
+        return _settings_of(self)
 
-    def harmless(self) -> set[str]:
+    def harmless(self) -> frozenset[str]:
         """Return the keys, and patterns of keys, that change neither time nor memory."""
-        return {
-            name
-            for keys in self.without_influence.values()
-            for key in keys
-            for name in spelled(key, self.roles)
-        }
+        return _harmless_of(self)
 
     def named(self) -> Iterator[str]:
         """Yield every key that it names, patterns of keys left out."""
@@ -355,13 +347,7 @@ class ConfigSheet:
 
     def of(self, version: str) -> "ConfigSheet":
         """Return it as one of the known versions has it."""
-        if version == self.versions[-1]:
-            return self
-        place, sheet = self.versions.index(version), replace(self, version=version)
-        for until in reversed(self.versions[place:]):
-            if until in self.earlier:
-                sheet = _changed(sheet, self.earlier[until])
-        return sheet
+        return self if version == self.versions[-1] else _as_of(self, version)
 
 
 def of_start(sheet: ConfigSheet, start: str) -> ConfigSheet:
@@ -410,6 +396,39 @@ def _changed(sheet: ConfigSheet, earlier: VersionChange) -> ConfigSheet:
     )
 
 
+# A sheet is asked the same by all that is read with it, and is itself alone equal to it.
+
+
+@cache
+def _as_of(sheet: ConfigSheet, version: str) -> ConfigSheet:
+    place, changed = sheet.versions.index(version), replace(sheet, version=version)
+    for until in reversed(sheet.versions[place:]):
+        if until in sheet.earlier:
+            changed = _changed(changed, sheet.earlier[until])
+    return changed
+
+
+@cache
+def _settings_of(sheet: ConfigSheet) -> tuple[Setting, ...]:
+    sizes = (
+        setting.of(prefix)
+        for trainer in sheet.trainers.values()
+        for setting in trainer.sizes.values()
+        for prefix in sheet.roles.values()
+    )
+    return (*sizes, *sheet.settings.values(), *sheet.losses.values())
+
+
+@cache
+def _harmless_of(sheet: ConfigSheet) -> frozenset[str]:
+    return frozenset(
+        name
+        for keys in sheet.without_influence.values()
+        for key in keys
+        for name in spelled(key, sheet.roles)
+    )
+
+
 def _sized(
     sizes: Mapping[str, Setting], defaults: Mapping[str, Scalar]
 ) -> FrozenDict[str, Setting]:
@@ -421,15 +440,21 @@ def _sized(
     )
 
 
-def spelled(key: str, roles: Mapping[str, str]) -> Iterator[str]:
-    """Yield the keys that one with alternatives in braces stands for; `{role}` is one of the roles' prefixes."""
+def spelled(key: str, roles: Mapping[str, str]) -> Sequence[str]:
+    """Return the keys that one with alternatives in braces stands for; `{role}` is one of the roles' prefixes."""
+    return _spelled(key, tuple(roles.values()))
+
+
+@lru_cache(maxsize=65536)
+def _spelled(key: str, prefixes: tuple[str, ...]) -> tuple[str, ...]:
     head, brace, rest = key.partition("{")
     if not brace:
-        yield key
-        return
+        return (key,)
     inner, _, tail = rest.partition("}")
-    for each in roles.values() if brace + inner + "}" == ROLE else inner.split(","):
-        yield from spelled(f"{head}{each}{tail}", roles)
+    alternatives = prefixes if brace + inner + "}" == ROLE else inner.split(",")
+    return tuple(
+        name for each in alternatives for name in _spelled(f"{head}{each}{tail}", prefixes)
+    )
 
 
 def own_file(sheet: ConfigSheet, named: str) -> str | None:
