@@ -428,9 +428,11 @@ def _loss(settings: Settings) -> Hyperparameters:
         for role, name in (("actor", "learning_rate"), ("critic", "critic_learning_rate"))
         if isinstance(rate := settings.of(trainer, role).value("learning_rate"), float) and rate > 0
     }
+    decay = settings.of(trainer, "actor").value("weight_decay")
     return Hyperparameters(
         **given_losses(settings, _algorithm(settings)),
         **rates,
+        weight_decay=decay if isinstance(decay, int | float) and decay >= 0 else None,
         temperature=settings.number("temperature") or 1.0,
         **kl_place(kind if _penalises(settings) else "none", settings.number("kl_weight")),
     )

@@ -65,6 +65,7 @@ ASYNC_KEYS: Final = "async_training.*"
 IN_WHOLE_BATCHES: Final = ("dapo", "entropy")
 # Whether its reward model writes judgements is for the function to know that asks it (verl, experimental/reward_loop).
 JUDGES: Final = "a function asks the reward model, which may write judgements: say how long they are under rewards.judge of the job"
+GPUS_OF_A_NODE: Final = 8
 COLOCATED_ASYNC: Final = "colocate_async"
 
 
@@ -206,6 +207,8 @@ def _async(settings: Settings, mode: Mode) -> dict[str, Any]:
 
     An iteration is an update. verl counts staleness as a share of the samples between two syncs.
     """
+    if mode == BATCH_AHEAD_MODE:
+        return {"staleness": 1.0}
     if not FLOWS[mode].is_endless:
         return {}
     if _is_fully_async(settings):
@@ -255,7 +258,19 @@ def _pools(
             raise settings.refused("reward_nodes", "leaves the reward model no GPU", "at least 1")
         pools.append(RunPool(name=REWARD_POOL, gpus=per_node * nodes, roles=("reward",)))
         groups.append((per_node, nodes))
-    return tuple(pools), tuple(groups)
+    return tuple(pools), _on_one_node(groups)
+
+
+def _on_one_node(groups: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the groups of nodes; pools that are parts of a node each stand together in one where they fit.
+
+    Ray packs each pool's GPUs of a node, and several pools into one node that has room (single_controller/ray/base.py:
+    STRICT_PACK); scripts of `one_step_off_policy/shell` that end in `2_6` share out a node of eight so.
+    """
+    gpus = sum(per_node for per_node, _ in groups)
+    if gpus > GPUS_OF_A_NODE or any(nodes > 1 for _, nodes in groups):
+        return tuple(groups)
+    return ((gpus, 1),)
 
 
 def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> TrainerSizes:
