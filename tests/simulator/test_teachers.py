@@ -10,7 +10,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Rewards, Service, Teacher
+from rlplan.job import Rewards, Role, Service, Teacher
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
@@ -36,9 +36,10 @@ def taught(teacher=None, *, tp=1, **changes):
         plan.job, algorithm="on-policy-distillation", models=FrozenDict(actor=WIDE, teacher=WIDE),
         workload=replace(plan.job.workload, prompts=32), teacher=teacher, **changes,
     )  # fmt: skip
+    owners: dict[str, Role] = {"p0": "actor", "p1": "teacher"}
     pools = tuple(
         ResourcePool(name=name, device="a100-80gb-sxm", gpus=2, roles=(role,))
-        for name, role in (("p0", "actor"), ("p1", "teacher"))
+        for name, role in owners.items()
     )
     layouts = {
         "actor.generate": TaskPlan(pool="p0", dp=2, engine="vllm"),

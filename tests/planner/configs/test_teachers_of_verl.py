@@ -39,7 +39,7 @@ def test_a_teacher_has_a_pool_and_an_engine_of_its_own():
     layout = found.draft.tasks["teacher.compute_log_prob"]
     assert (layout.tp, layout.dp) == (2, 2)
     assert found.keys.unknown == ()
-    assert not found.keys.doubtful
+    assert not found.keys.changes_work
     assert any("as soon as it has ended" in note for note in found.notes)
 
 
@@ -73,4 +73,4 @@ def test_teachers_that_share_out_prompts_are_doubtful():
     found = taught(*others)
     assert found.job.teacher is None
     assert "teacher" not in found.job.models
-    assert f"{D}.enabled" in found.keys.doubtful
+    assert f"{D}.enabled" in found.keys.changes_work
