@@ -286,11 +286,12 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
 def _packed_passes(placed: PlacedTask) -> Floats:
     batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
     recompute = placed.recompute if placed.trains else None
-    setting = setting_of(placed)
-    positions = batch.head_tokens / placed.layout.cp
-    pairs = (_padded_bytes(placed, batch), taught_bytes(placed, positions))
-    beside = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
-    gathered = candidate_bytes(placed, positions)
+    setting, beside, gathered = setting_of(placed), _padded_bytes(placed, batch), 0.0
+    if placed.job.top_tokens:
+        positions = batch.head_tokens / placed.layout.cp
+        forward, backward = taught_bytes(placed, positions)
+        beside = beside[0] + forward, beside[1] + backward
+        gathered = candidate_bytes(placed, positions)
     waits = recompute == OFFLOADED and placed.engine.copies_inputs_in_turn
     copied = _row_bytes(setting.shard, placed.model, batch) if waits else 0
     model = placed.computed_model

@@ -327,7 +327,8 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
             placed.logit_tensors,
             backward=placed.trains,
         )
-        logits += loss_tensors_bytes(placed, tokens)
+        if placed.job.top_tokens:
+            logits += loss_tensors_bytes(placed, tokens)
     return layer, rows, logits, *kept
 
 
