@@ -673,6 +673,13 @@ class Job:
         roles: dict[Role, bool] = {"reward": self.judge is not None, "teacher": served}
         return tuple(role for role, there in roles.items() if there)
 
+    def serving_engine(self, role: Role) -> str | None:
+        """Return the name of the engine that answers for a served model; None for any other."""
+        if role not in self.served_roles:
+            return None
+        said = self.judge if role == "reward" else self.teacher
+        return (said.engine if said is not None else None) or self.engines.generate
+
     @property
     def serves(self) -> bool:
         """Tell whether there are such."""

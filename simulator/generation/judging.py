@@ -29,7 +29,7 @@ def judging(placed: PlacedTask) -> PlacedTask | None:
         return None
     said = job.judge if task.role == "reward" else job.teacher
     assert said is not None, "an engine serves it"
-    engine = said.engine or job.engines.generate
+    engine = job.serving_engine(task.role)
     assert engine is not None, "job was not resolved: no engine that generates"
     usual = placed.facts.engine(engine).memory_fraction
     layout = replace(

@@ -167,3 +167,17 @@ def test_what_a_teacher_cannot_tell_is_refused(changes, field, tmp_path):
     with pytest.raises(FileError) as caught:
         resolve_job(replace(job, **changes), tmp_path)
     assert caught.value.field == field
+
+
+def test_what_serves_it_decides_how_it_may_be_cut(facts):
+    """Four ranks share two KV heads where vLLM gives each a copy; this trainer's engine copies none."""
+    plan = taught(SERVED, tp=2)
+    pools = (plan.pools[0], replace(plan.pools[1], gpus=4))
+    wide = replace(plan.tasks[TASK], tp=4, dp=1, engine="fsdp2-hf")
+    cluster = (replace(plan.job.cluster[0], gpus_per_node=8),)
+    job = replace(plan.job, cluster=cluster)
+    cut = replace(plan, job=job, pools=pools, tasks=plan.tasks.with_item(TASK, wide))
+    assert simulate(cut, facts).feasible
+    passes = replace(cut, job=replace(job, teacher=None))
+    with pytest.raises(FileError, match="copies none"):
+        simulate(passes, facts)

@@ -94,7 +94,9 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=sheet.framework,
         trainer=trainer,
-        engines=_engines(settings, sheet.engine, trains.values()),
+        engines=_engines(
+            settings, sheet.engine, (each for role, each in trains.items() if role not in SERVED)
+        ),
         algorithm=algorithm,
         models=models,
         model_keys=keys,

@@ -53,6 +53,7 @@ def teacher_of(settings: Settings) -> Teacher | None:
     """
     if not teaches(settings):
         return None
+    settings.value("teacher_top")  # its scripts give it with every loss, and one reads it
     top = settings.whole("teacher_top") if compares_likeliest(settings) else None
     if top is not None and top < 1:
         raise settings.refused("teacher_top", "is no number of tokens", "at least 1")
@@ -81,7 +82,17 @@ def teacher_sizes(settings: Settings, pool: RunPool) -> TrainerSizes:
     """Return the sizes of the teacher's engine, replicas of which fill its pool."""
     tp, pp = settings.whole("teacher_tp"), settings.whole("teacher_pp")
     dp = divided(settings, settings.key_of("teacher_tp"), pool.gpus, tp * pp)
-    return TrainerSizes(pool=pool.name, tp=tp, pp=pp, dp=dp, infer_micro_batch=1, offload=False)
+    ep = settings.whole("teacher_ep")
+    return TrainerSizes(
+        pool=pool.name,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        expert_tp=1 if ep > 1 else None,
+        infer_micro_batch=1,
+        offload=False,
+    )
 
 
 def say_doubts(settings: Settings) -> None:
