@@ -103,6 +103,8 @@ GENERATE = Task(
 OLD_LOG_PROB = _pass("actor.compute_log_prob", "log_probs")
 REFERENCE_LOG_PROB = _pass("reference.compute_log_prob", "reference_log_probs")
 TEACHER_LOG_PROB = _pass("teacher.compute_log_prob", "teacher_log_probs")
+# What it makes where it tells of its likeliest tokens.
+TOP_LOG_PROBS: Final = "teacher_top_log_probs"
 COMPUTE_VALUES = _pass("critic.compute_values", "values", scalar=True)
 MODEL_REWARD = _pass("reward.compute_reward", "scores", scalar=True)
 RULE_REWARD = replace(_pass("rule.compute_reward", "rule_scores"), kind="rule")
@@ -232,7 +234,8 @@ SHARES_AHEAD = 2
 DATASET_KEYS = ("prompts", "pretrain")
 
 # Bytes of one row's entry: per token of the sequence, or per sample. Token ids are int64 with an
-# int8 mask of the response; log-probabilities, values, rewards and costs are float32.
+# int8 mask of the response; log-probabilities, values, rewards and costs are float32. A teacher's likeliest tokens have
+# a float32 and an int64 each, as torch.topk gives them: the bytes are those of one of them.
 BYTES_PER_TOKEN: FrozenDict[str, int] = FrozenDict(
     {
         "prompts": 8,
@@ -241,6 +244,7 @@ BYTES_PER_TOKEN: FrozenDict[str, int] = FrozenDict(
         "log_probs": 4,
         "reference_log_probs": 4,
         "teacher_log_probs": 4,
+        TOP_LOG_PROBS: 12,
         "values": 4,
         "cost_values": 4,
         "baseline_sequences": 9,
@@ -274,7 +278,7 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
     job samples groups again.
     """
     rewards = job.rewards
-    return _tasks_of(
+    tasks = _tasks_of(
         algorithm,
         frozenset(job.models) - unused_roles(algorithm, job),
         _judge(job),
@@ -284,11 +288,25 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
         shares_reference=algorithm.shares_reference(job),
         recomputes=job.old_log_prob == "trainer",
     )
+    return _of_likeliest(tasks) if job.top_tokens else tasks
+
+
+@lru_cache(maxsize=256)
+def _of_likeliest(tasks: tuple[Task, ...]) -> tuple[Task, ...]:
+    """Return tasks whose teacher tells of its likeliest tokens, in place of the sampled ones."""
+    sampled = TEACHER_LOG_PROB.outputs
+
+    def told(keys: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(TOP_LOG_PROBS if key in sampled else key for key in keys)
+
+    return tuple(
+        replace(task, inputs=told(task.inputs), outputs=told(task.outputs)) for task in tasks
+    )
 
 
 def _judge(job: Job) -> Judge | None:
     """Return who gives rewards beside models: a rule, or what plays the episodes."""
-    if job.rewards is not None and job.rewards.function is not None:
+    if job.rewards is not None and job.rewards.calls:
         return "rule"
     return "environment" if job.environments else None
 

@@ -184,6 +184,44 @@ class JudgeModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Say how others' servers answer, which a job calls once for each response: a reward service, or a hosted model.
+
+    None of it has a usual value but the price: it is a provider's, or measured on one's own service.
+
+    Attributes:
+        seconds_per_call: From a call to its answer, with as many others under way.
+        concurrency: Calls that are under way at a time at most.
+        usd_per_call: Price of a call; None is not known, and not counted.
+    """
+
+    seconds_per_call: Positive
+    concurrency: AtLeastOne
+    usd_per_call: NonNegative | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teacher:
+    """Say what a teacher tells of a batch, and what serves it.
+
+    Without it a teacher's pass is a trainer's, and tells how likely it finds each token that the actor sampled.
+
+    Attributes:
+        top_tokens: Likeliest tokens of each position of which it tells the log-probabilities, in place of the sampled
+            one's, so that losses compare distributions; None tells the sampled one's.
+        engine: Engine that serves it, which takes each response as a prompt and answers with the prompt's
+            log-probabilities; None for a pass as trainers make it.
+        max_running: Responses that a replica of the engine works on at a time at most.
+        memory_fraction: Share of each GPU for the engine; None takes its usual one.
+    """
+
+    top_tokens: AtLeastOne | None = None
+    engine: str | None = None
+    max_running: AtLeastOne = 256
+    memory_fraction: Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rewards:
     """Say where rewards come from beside (or instead of) a reward model.
 
@@ -200,6 +238,8 @@ class Rewards:
             processes of their own.
         limit_bytes: Memory that a call may take, on top of its process's own; one that wants more gets 0.
         judge: How the reward model generates; None where its score is one pass over each response.
+        service: What rewards wait for beside, or instead of, a function's own seconds: a service that is called for each
+            response. Its calls need no host core each.
         streamed: Whether a function is called for each response as soon as it has ended, while others
             are still generated, or for all of them after generation; None takes the framework's way.
     """
@@ -212,7 +252,13 @@ class Rewards:
     limit_seconds: Positive | None = None
     limit_bytes: AtLeastOne | None = None
     judge: JudgeModel | None = None
+    service: Service | None = None
     streamed: bool | None = None
+
+    @property
+    def calls(self) -> bool:
+        """Tell whether a function, or a service, is called for each response."""
+        return self.function is not None or self.service is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -519,6 +565,7 @@ class Job:
         evaluation: How it looks, between iterations, at what the actor has learnt; None for not at all.
         iterations: Of the whole run, for its forecast time and cost; None where that is open. For `execute` its options say it.
         checkpoints: How often what is trained is written to disk, for forecasts; None counts none.
+        teacher: What a teacher tells, and what serves it; None for the sampled tokens' log-probabilities by a pass.
         framework: Name of a framework sheet: whose steps are forecast and searched. `rlplan execute` runs
             those of `rlplan`.
         old_log_prob: Where the log-probabilities of the policy that generated come from: its `engine`, or a
@@ -566,6 +613,7 @@ class Job:
     speculation: Speculation | None = None
     quantised_at: Literal["sender", "receiver"] = "receiver"
     rewards: Rewards | None = None
+    teacher: Teacher | None = None
     hyperparameters: Hyperparameters = Hyperparameters()
     constraint: Constraint | None = None
     pretrain: Pretrain | None = None
@@ -612,6 +660,30 @@ class Job:
     def judge(self) -> JudgeModel | None:
         """Return how the reward model generates; None where its score is a pass, or there is none."""
         return None if self.rewards is None else self.rewards.judge
+
+    @property
+    def top_tokens(self) -> int:
+        """Return of how many of its likeliest tokens a teacher tells the log-probabilities; 0 for the sampled one's alone."""
+        return 0 if self.teacher is None else self.teacher.top_tokens or 0
+
+    @property
+    def served_roles(self) -> tuple[Role, ...]:
+        """Return the models for which an engine that generates answers, in place of a pass: a judge, a served teacher."""
+        served = self.teacher is not None and self.teacher.engine is not None
+        roles: dict[Role, bool] = {"reward": self.judge is not None, "teacher": served}
+        return tuple(role for role, there in roles.items() if there)
+
+    def serving_engine(self, role: Role) -> str | None:
+        """Return the name of the engine that answers for a served model; None for any other."""
+        if role not in self.served_roles:
+            return None
+        said = self.judge if role == "reward" else self.teacher
+        return (said.engine if said is not None else None) or self.engines.generate
+
+    @property
+    def serves(self) -> bool:
+        """Tell whether there are such."""
+        return bool(self.served_roles)
 
     @property
     def environments(self) -> tuple[Environment, ...]:

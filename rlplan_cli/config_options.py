@@ -72,6 +72,8 @@ HostMemoryOption = Annotated[
 ]
 
 EPISODES = "Episodes of several turns"
+# Keys that every configuration of accelerate has, and none of a training or a job.
+OF_ACCELERATE = frozenset({"compute_environment", "distributed_type"})
 EnvironmentOption = Annotated[
     Path | None,
     typer.Option(
@@ -162,13 +164,25 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
 
 
 def _of_yaml(path: Path) -> str | None:
-    """Return the framework of a YAML file by its keys; None for a job or plan."""
+    """Return the framework of a YAML file by its keys; None for a job or plan.
+
+    Raises:
+        FileError: It is of what starts a training's processes, and says nothing of the training.
+    """
+    from rlplan.errors import FileError
     from rlplan.files.decoding import load_yaml
     from rlplan.planner.configs.reading.settings import fits_any
     from rlplan.planner.configs.reading.sheet import load_config_sheet
 
     data = load_yaml(path)
     keys = set(data) if isinstance(data, dict) else set()
+    if keys >= OF_ACCELERATE:
+        problem = "says how accelerate starts processes, and not what they train"
+        raise FileError(
+            str(path),
+            problem,
+            allowed="the training's script or file, and --config_file with this one",
+        )
     fitting = list[tuple[int, int, str]]()
     for name in frameworks_with("keys", "reading"):
         sheet = load_config_sheet(name)

@@ -57,6 +57,9 @@ OVER_PROVISIONING = Capability("more responses begun than are learnt from")
 FRAMEWORK = Capability("steps of another framework")
 TOKEN_BUDGET = Capability("micro-batches of so many tokens")
 JUDGES = Capability("reward models that generate")
+SERVICES = Capability("reward services without a function that calls them")
+SERVED_TEACHERS = Capability("teachers that an engine serves")
+TOP_TOKENS = Capability("a teacher's likeliest tokens")
 SPECULATION = Capability("guessing tokens ahead")
 LENDING = Capability("GPUs that one side lends the other")
 ADAPTERS = Capability("training by adapters")
@@ -133,6 +136,16 @@ def _lacks_for_rewards_and_guesses(plan: Plan) -> Iterator[CapabilityError]:
     if plan.job.judge is not None:
         instead = "its reward models score in one pass"
         yield JUDGES.lacked_by(HERE, "job.rewards.judge", "on", instead)
+    teacher, rewards = plan.job.teacher, plan.job.rewards
+    if teacher is not None and teacher.engine is not None:
+        instead = "a teacher's pass is a worker's"
+        yield SERVED_TEACHERS.lacked_by(HERE, "job.teacher.engine", teacher.engine, instead)
+    if teacher is not None and teacher.top_tokens is not None:
+        instead = "a teacher tells of sampled tokens"
+        yield TOP_TOKENS.lacked_by(HERE, "job.teacher.top_tokens", teacher.top_tokens, instead)
+    if rewards is not None and rewards.service is not None and rewards.function is None:
+        instead = "name the function that calls it under rewards.function"
+        yield SERVICES.lacked_by(HERE, "job.rewards.service", "on", instead)
     if plan.job.rewards and plan.job.rewards.streamed:
         instead = "it calls functions when all responses are there"
         yield STREAMED.lacked_by(HERE, "job.rewards.streamed", "true", instead)

@@ -19,6 +19,8 @@ COMPARED: Final = "grpo"
 REFERENCE: Final = "reference"
 # A limit of batches that no step reaches stands for none.
 NO_LIMIT: Final = 1_000_000
+# Where a framework has AdamW's two betas by a key each.
+MOMENTS: Final = ("beta1", "beta2")
 # A reference that is passed over with a weight of 0 takes its time all the same.
 LEAST_KL_WEIGHT: Final = 1e-9
 
@@ -132,8 +134,11 @@ def given_losses(settings: Settings, algorithm: str) -> dict[str, Any]:
         with suppress(UserError):
             value = settings.loss(name)
             if value is not None:
-                decode(Hyperparameters, {name: value}, settings.file)
-                found[name] = value
+                found[name] = getattr(decode(Hyperparameters, {name: value}, settings.file), name)
+    if MOMENTS[0] in settings.sheet.settings and all(map(settings.is_given, MOMENTS)):
+        with suppress(UserError):
+            pair = [settings.number(each) for each in MOMENTS]
+            found["betas"] = decode(Hyperparameters, {"betas": pair}, settings.file).betas
     meant = settings.sheet.algorithms.get(algorithm)
     return found if meant is None else found | dict(meant.losses)
 

@@ -10,6 +10,10 @@ from rlplan.profiles.sheets import canonical_name
 
 # Words of published names that say how a model was tuned or stored, or how large it is where its own name does not.
 TUNED: Final = ("instruct", "chat", "base", "it", "hf", "671b")
+# Words behind a name without a size that make it another model: smaller, or with other inputs.
+OTHER_MODELS: Final = frozenset(
+    {"lite", "mini", "nano", "tiny", "small", "large", "omni", "vl", "audio"}
+)
 STORED: Final = ("bf16", "fp8", "fp16", "dequantized", "sft", "mixture")
 # Folders of a checkpoint, which stand inside the one that is named after its model.
 CHECKPOINT: Final = re.compile(
@@ -76,7 +80,9 @@ def _led_by(words: list[str]) -> str | None:
     )
     if sized is None:
         wholes = (
-            canonical_name("models", "-".join(words[:end])) for end in range(len(words), 1, -1)
+            canonical_name("models", "-".join(words[:end]))
+            for end in range(len(words), 1, -1)
+            if OTHER_MODELS.isdisjoint(words[end:])
         )
         return next((whole for whole in wholes if whole in model_names()), None)
     tries = (sheet_of_model("-".join(words[:end])) for end in range(len(words), sized, -1) if sized)

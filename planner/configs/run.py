@@ -18,6 +18,7 @@ from rlplan.job import (
     Rewards,
     Role,
     Specs,
+    Teacher,
     TrainerOptions,
     WeightSync,
 )
@@ -110,6 +111,7 @@ class Run:
         usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time.
         trainers: By role, its sizes.
         options: By role, how its trainer keeps states and makes logits.
+        teacher: How its teacher answers; None without one, or where a pass tells of sampled tokens.
         loss: What the losses need; the KL coefficient is 0 where no reference is passed over.
         notes: What was assumed, in sentences.
         guesses: What was assumed of the amount of work, in sentences.
@@ -132,6 +134,7 @@ class Run:
     trainers: Mapping[Role, TrainerSizes]
     options: Mapping[Role, TrainerOptions] = field(default_factory=dict)
     loss: Hyperparameters = USUAL_LOSS
+    teacher: Teacher | None = None
     old_log_prob: OldLogProb | None = None
     weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     precision: Precision | None = None
@@ -186,6 +189,7 @@ def job_of(
             for per_node, nodes in run.groups
         ),
         rewards=None if "reward" in run.models else Rewards(function=RULE),
+        teacher=run.teacher,
         hyperparameters=run.loss,
         precision=run.precision,
         rollout_precision=run.rollout_precision,

@@ -501,7 +501,7 @@ class Space:
 
     def _least_fetch(self, key: str) -> float:
         one = [Site(device, 1, 1, np.inf) for device in self.devices]
-        num_bytes = data_bytes((key,), self.priced.workload)
+        num_bytes = data_bytes((key,), self.priced.workload, self.priced.top_tokens)
         return min(transfer_cost(num_bytes, site, site, self.facts).seconds for site in one)
 
 

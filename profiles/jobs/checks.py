@@ -161,16 +161,17 @@ def check_roles(job: Job, place: JobPlace) -> None:
 
 
 def _check_rewards(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
-    has_rule = job.rewards is not None and job.rewards.function is not None
+    has_rule = job.rewards is not None and job.rewards.calls
     if has_rule and "rule" not in (*algorithm.required_roles, *algorithm.optional_roles):
-        raise place.error("rewards.function", f"{algorithm.name} takes no reward function")
+        field = "service" if job.rewards and job.rewards.function is None else "function"
+        raise place.error(f"rewards.{field}", f"{algorithm.name} takes no reward function")
     judged = has_rule or {"reward", "teacher"} & {*job.models} or job.environments
     if not judged and "reward" in algorithm.optional_roles:
         raise place.error(
             "rewards",
             "nothing gives rewards",
             allowed="a reward model under models.reward, a teacher under models.teacher, a function under "
-            "rewards.function, or workload.environments",
+            "rewards.function, a service under rewards.service, or workload.environments",
         )
     has_cost = job.rewards is not None and job.rewards.cost_function is not None
     if has_cost and not algorithm.constrained:

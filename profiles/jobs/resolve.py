@@ -15,7 +15,16 @@ from rlplan.errors import FileError, nearest_name, unreadable
 from rlplan.files.decoding import check_regular, check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
-from rlplan.job import JOB_VERSION, Engines, Job, Pretrain, Rewards, Speculation, WeightSync
+from rlplan.job import (
+    JOB_VERSION,
+    Engines,
+    Job,
+    Pretrain,
+    Rewards,
+    Speculation,
+    Teacher,
+    WeightSync,
+)
 from rlplan.models import CONFIG_FILE, ModelArchitecture
 from rlplan.profiles.analytic.efficiencies import architecture_names
 from rlplan.profiles.jobs.checks import (
@@ -334,7 +343,10 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     check_architectures(job, place)
     check_adapters(job, place)
     job = replace(
-        job, speculation=_speculation(job, folder, place), rewards=_judge(job, folder, place)
+        job,
+        speculation=_speculation(job, folder, place),
+        rewards=_judge(job, folder, place),
+        teacher=_teacher(job, place),
     )
     job = _as_its_framework_does(job, place)
     check_importance(job, place)
@@ -579,13 +591,15 @@ def _engines(engines: Engines, sheet: DeviceSheet, place: JobPlace) -> Engines:
     )
 
 
-def _engine(role: Literal["train", "generate"], name: str | None, place: JobPlace) -> str:
+def _engine(
+    role: Literal["train", "generate"], name: str | None, place: JobPlace, field: str | None = None
+) -> str:
     assert name is not None, "every kind of device has its usual engines"
     known = canonical_name("engines", name)
     if known in engine_names() and load_engine(known).role == role:
         return known
     fitting = [each for each in engine_names() if load_engine(each).role == role]
-    raise place.unknown(f"engines.{role}", f"engine that can {role}", name, fitting)
+    raise place.unknown(field or f"engines.{role}", f"engine that can {role}", name, fitting)
 
 
 def _file(
@@ -641,6 +655,28 @@ def _judge(job: Job, folder: Path, place: JobPlace) -> Rewards | None:
     found = _resolved_lengths(field, given, work, folder, place)
     judge = replace(rewards.judge, response_tokens=found["response_tokens"])
     return replace(rewards, judge=judge)
+
+
+def _teacher(job: Job, place: JobPlace) -> Teacher | None:
+    """Return how the job's teacher answers, with the name of its engine's sheet.
+
+    Raises:
+        FileError: There is no teacher, no such engine, or its vocabulary is smaller than what it tells of.
+    """
+    said = job.teacher
+    if said is None:
+        return None
+    if "teacher" not in job.models:
+        problem = "says what a teacher tells, and there is none"
+        raise place.error("teacher", problem, allowed="with models.teacher")
+    width = job.architecture("teacher").vocab_size
+    if said.top_tokens is not None and said.top_tokens > width:
+        problem, allowed = "is more than the teacher's vocabulary", f"at most {width}"
+        raise place.error("teacher.top_tokens", problem, value=said.top_tokens, allowed=allowed)
+    if said.engine is None:
+        return said
+    engine = _engine("generate", said.engine, place, "teacher.engine")
+    return replace(said, engine=engine)
 
 
 def _function(spec: str | None, field: str, folder: Path, place: JobPlace) -> str | None:

@@ -44,10 +44,18 @@ def engine_has_a_sheet(given: ModelContext) -> Problem | None:
     return Problem("engine", "no such engine", engine_name, listed(known), nearest)
 
 
+def running_engine(given: ModelContext) -> EngineSheet | None:
+    """Return the engine that computes a task: of a served model the one that serves it; None where it is not known."""
+    serving = given.job.serving_engine(given.task.role)
+    if serving is None or given.engines is None or given.task.kind != "infer":
+        return given.engine
+    return given.engines.get(serving)
+
+
 @rule(ModelContext)
 def engine_runs_the_sizes(given: ModelContext) -> Problem | None:
     """Cut a model only in ways that its engine runs."""
-    engine = given.engine
+    engine = running_engine(given)
     if engine is None:
         return None
     for size in ("pp", "cp", "ep"):
@@ -61,7 +69,7 @@ def engine_runs_the_sizes(given: ModelContext) -> Problem | None:
 @rule(ModelContext)
 def engine_replicates_kv_heads(given: ModelContext) -> Problem | None:
     """Cut between KV heads where the engine gives no rank a copy of another's."""
-    tp, model, engine = given.tp, given.model, given.engine
+    tp, model, engine = given.tp, given.model, running_engine(given)
     if tp is None or engine is None or engine.replicates_kv_heads or divides_heads(tp, model):
         return None
     if not divides_heads(tp, model, replicated=True):
@@ -90,7 +98,7 @@ def engine_shares_out_heads(given: ModelContext) -> Problem | None:
 @rule(ModelContext)
 def engine_has_whole_experts(given: ModelContext) -> Problem | None:
     """Cut experts over fewer ranks than all else where the engine does."""
-    expert_tp, tp, engine = given.expert_tp, given.tp, given.engine
+    expert_tp, tp, engine = given.expert_tp, given.tp, running_engine(given)
     if expert_tp is None or tp is None or engine is None:
         return None
     if expert_tp == tp or engine.whole_experts:

@@ -193,7 +193,7 @@ def _queue_seconds(placed: PlacedPlan, task: PlacedTask, setting: StreamSetting)
     """Return what a call takes that writes a piece's samples to the transfer queue, or reads them."""
     plan, parts = placed.plan, MOST_PIECES if setting.ahead else len(setting.pieces)
     keys = task.task.outputs if task.task.generates else task.task.inputs
-    num_bytes = data_bytes(keys, plan.job.workload) / parts
+    num_bytes = data_bytes(keys, plan.job.workload, plan.job.top_tokens) / parts
     generates = placed.tasks["actor.generate"].device  # a host's cores have no sheet
     return generates.call(num_bytes, QUEUE_CALL).seconds
 

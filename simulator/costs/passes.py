@@ -34,6 +34,7 @@ from rlplan.simulator.costs.pricing import (
     stages_apart,
 )
 from rlplan.simulator.costs.taskcost import DRIVER, call_of, driver_of
+from rlplan.simulator.costs.teaching import candidate_bytes, taught_bytes
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
@@ -285,11 +286,16 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
 def _packed_passes(placed: PlacedTask) -> Floats:
     batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
     recompute = placed.recompute if placed.trains else None
-    setting, padded = setting_of(placed), _padded_bytes(placed, batch)
+    setting, beside, gathered = setting_of(placed), _padded_bytes(placed, batch), 0.0
+    if placed.job.top_tokens:
+        positions = batch.head_tokens / placed.layout.cp
+        forward, backward = taught_bytes(placed, positions)
+        beside = beside[0] + forward, beside[1] + backward
+        gathered = candidate_bytes(placed, positions)
     waits = recompute == OFFLOADED and placed.engine.copies_inputs_in_turn
     copied = _row_bytes(setting.shard, placed.model, batch) if waits else 0
     model = placed.computed_model
-    return _packed(setting, model, batch, placed.task.head, recompute, padded, copied)
+    return _packed(setting, model, batch, placed.task.head, recompute, beside, gathered, copied)
 
 
 def _row_bytes(shard: Shard, model: ModelArchitecture, batch: Batch) -> int:
@@ -317,13 +323,15 @@ def _packed(
     batch: Batch,
     head: Head,
     recompute: Recompute | None,
-    padded: tuple[float, float],
+    beside: tuple[float, float],
+    gathered: float,
     copied: int,
 ) -> Floats:
     """Return (layers by kind, embedding, head) x (forward, backward, repeated) x (compute, collectives).
 
     Args:
-        padded: Bytes that padded logits move forwards and backwards.
+        beside: Bytes that padded logits, and a teacher's likeliest tokens, move beside the head forwards and backwards.
+        gathered: Bytes that tensor-parallel ranks gather of those tokens.
         copied: Bytes of a layer's input that go to the host and come back while nothing is computed.
     """
     directions: tuple[Direction, ...] = ("forward",)
@@ -344,10 +352,13 @@ def _packed(
         end = pass_seconds(setting, model, "embedding", batch, direction)
         found += [end.compute, end.collectives]
     found += [ZERO] * (-len(found) % 6)
-    for direction, num_bytes in zip(directions[:2], padded, strict=False):
+    for direction, num_bytes in zip(directions[:2], beside, strict=False):
         end = pass_seconds(setting, model, "head", batch, direction, head)
         moved = setting.device.memory_bound(num_bytes) if num_bytes else ZERO
-        found += [end.compute + moved, end.collectives]
+        exchanged = ZERO
+        if direction == "forward":
+            exchanged = setting.collective("all_gather", gathered, setting.shard.tp)
+        found += [end.compute + moved, end.collectives + exchanged]
     found += [ZERO] * (-len(found) % 6)
     return pack(found)
 

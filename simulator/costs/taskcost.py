@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import hypot
 
 from rlplan.calibration import NO_CALIBRATION, Factor, WorkKind
-from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN
+from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, TOP_LOG_PROBS
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.framework import FrameworkSheet, HostTime
 from rlplan.plan import HOST_DEVICE
@@ -25,12 +25,17 @@ from rlplan.workload import Workload
 DRIVER = "host work of a step"
 
 
-def data_bytes(keys: Iterable[str], workload: Workload) -> int:
-    """Return the bytes of a global batch's data under these keys, such as `sequences`."""
+def data_bytes(keys: Iterable[str], workload: Workload, top_tokens: int = 0) -> int:
+    """Return the bytes of a global batch's data under these keys, such as `sequences`.
+
+    Args:
+        top_tokens: Of a teacher's likeliest tokens, how many it tells of at each position.
+    """
     statistics = statistics_of(workload)
     count = 0.0
     for key in keys:
         tokens = statistics.prompt_tokens if key == "prompts" else statistics.mean_tokens
+        tokens *= top_tokens if key == TOP_LOG_PROBS else 1
         each = BYTES_PER_TOKEN.get(key, 0) * tokens + BYTES_PER_SAMPLE.get(key, 0)
         count += each * workload.sequences
     return round(count)
@@ -41,7 +46,8 @@ def call_of(placed: PlacedTask) -> Estimate:
     framework = placed.framework
     if not framework.runs:
         return host_seconds(framework.call(placed.task.kind), placed)
-    num_bytes = data_bytes(placed.task.inputs, placed.workload) // placed.layout.dp
+    top = placed.job.top_tokens
+    num_bytes = data_bytes(placed.task.inputs, placed.workload, top) // placed.layout.dp
     bare = ModelPass(
         name="call",
         model=placed.model,

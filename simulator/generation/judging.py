@@ -1,7 +1,9 @@
-"""Reward models that generate: the task of a judge, which answers each response with a text of its own.
+"""Models that engines serve: reward models that write judgements, and teachers that tell how likely a text is.
 
-It stands in the dataflow where a reward model's pass does, in the same sizes; what it computes is a generation of its own
-lengths by an engine. Its prompts are the prompt and the response that it judges, and its instructions.
+Their tasks stand in the dataflow where passes do, in the same sizes; what they compute is a generation by an engine. A judge
+answers each response, which stands behind its prompt and the judge's instructions, with a text of its own. A teacher has
+each prompt and response for its prompt, writes one token, and tells the log-probabilities of the prompt's tokens (vLLM's
+`prompt_logprobs`; verl, workers/config/distillation.py, sets its engine's lengths so).
 """
 
 from dataclasses import replace
@@ -9,21 +11,25 @@ from functools import lru_cache
 
 import numpy as np
 
-from rlplan.job import JudgeModel
+from rlplan.job import JudgeModel, Teacher
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import evenly
 from rlplan.workload import Empirical, Workload
 
-# Prompts of judges are this many sums of a prompt and a response, in an order that no layout changes.
+# Prompts of judges and teachers are this many sums of a prompt and a response, in an order that no layout changes.
 SUMS, ORDER_SEED = 512, 0
+# What a teacher writes: engines answer no prompt with nothing.
+TEACHER_TOKENS = 1
 
 
 def judging(placed: PlacedTask) -> PlacedTask | None:
-    """Return what a reward model's task generates; None where it is a pass, or no reward model's."""
-    said = placed.job.judge
-    if said is None or placed.task.role != "reward" or placed.task.kind != "infer":
+    """Return what the task of a judge or of a served teacher generates; None where it is a pass, or another model's."""
+    job, task = placed.job, placed.task
+    if task.kind != "infer" or task.role not in job.served_roles:
         return None
-    engine = said.engine or placed.job.engines.generate
+    said = job.judge if task.role == "reward" else job.teacher
+    assert said is not None, "an engine serves it"
+    engine = job.serving_engine(task.role)
     assert engine is not None, "job was not resolved: no engine that generates"
     usual = placed.facts.engine(engine).memory_fraction
     layout = replace(
@@ -32,29 +38,49 @@ def judging(placed: PlacedTask) -> PlacedTask | None:
         max_running=said.max_running,
         memory_fraction=usual if said.memory_fraction is None else said.memory_fraction,
     )
-    job = replace(
-        placed.job,
-        workload=judged_workload(placed.workload, said),
+    work = placed.workload
+    served = replace(
+        job,
+        workload=taught_workload(work)
+        if isinstance(said, Teacher)
+        else judged_workload(work, said),
         speculation=None,
         rollout_precision=None,
         kv_cache=None,
     )
-    task = replace(placed.task, kind="generate", head="lm", batches=1.0)
-    return PlacedTask(task, layout, placed.site, job, placed.facts)
+    generate = replace(task, kind="generate", head="lm", batches=1.0)
+    return PlacedTask(generate, layout, placed.site, served, placed.facts)
 
 
 @lru_cache(maxsize=256)
 def judged_workload(work: Workload, said: JudgeModel) -> Workload:
     """Return the work of judging an iteration's responses, each as a prompt of its own."""
+    return Workload(
+        prompts=work.sequences,
+        samples_per_prompt=said.samples,
+        prompt_tokens=_texts(work, said.instruction_tokens),
+        response_tokens=said.response_tokens,
+    )
+
+
+@lru_cache(maxsize=256)
+def taught_workload(work: Workload) -> Workload:
+    """Return the work of telling how likely an iteration's responses are, each as a prompt of its own."""
+    return Workload(
+        prompts=work.sequences, prompt_tokens=_texts(work), response_tokens=TEACHER_TOKENS
+    )
+
+
+def _texts(work: Workload, beside: int = 0) -> Empirical:
+    """Return the lengths of prompts with their responses, in tokens.
+
+    Args:
+        beside: Tokens that each has beside them and what environments say.
+    """
     count = min(SUMS, work.sequences)
     order = np.random.default_rng(ORDER_SEED)
     sums = evenly(work.prompt_tokens, count) + order.permutation(
         evenly(work.response_tokens, count)
     )
-    beside = said.instruction_tokens + round(work.mean_observations_tokens)
-    return Workload(
-        prompts=work.sequences,
-        samples_per_prompt=said.samples,
-        prompt_tokens=Empirical(values=tuple((sums + beside).astype(int).tolist())),
-        response_tokens=said.response_tokens,
-    )
+    beside += round(work.mean_observations_tokens)
+    return Empirical(values=tuple((sums + beside).astype(int).tolist()))

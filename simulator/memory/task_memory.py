@@ -24,6 +24,7 @@ from rlplan.models import (
     layer_kinds,
 )
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.simulator.costs.teaching import loss_tensors_bytes
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.generation.playing import most_prompts
 from rlplan.simulator.generation.speculation import draft_weight_bytes
@@ -326,6 +327,8 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
             placed.logit_tensors,
             backward=placed.trains,
         )
+        if placed.job.top_tokens:
+            logits += loss_tensors_bytes(placed, tokens)
     return layer, rows, logits, *kept
 
 
@@ -453,7 +456,7 @@ def layout_memory(table: PlacedTasks) -> LayoutMemory:
     It is the first or the last, or with layers of unlike kinds the one whose layers have most parameters. A reward
     model that generates holds what its engine does, with room for one longest sequence at least.
     """
-    if table.any.job.judge is not None and judging(table.any) is not None:
+    if table.any.job.serves and judging(table.any) is not None:
         return _judged_memory(table)
     held, fits = table, np.minimum(table.columns.micro_batch, table.local)
     budgets = table.columns.token_budget
@@ -485,7 +488,7 @@ def _judged_memory(table: PlacedTasks) -> LayoutMemory:
 
 def _judged_bytes(placed: PlacedTask) -> tuple[int, ...]:
     judge = judging(placed)
-    assert judge is not None, "asked of judges"
+    assert judge is not None, "asked of what engines serve"
     terms = generation_terms(judge)
     context = terms.pop(CONTEXT)
     return generation_weight_bytes(judge), least_kv_bytes(judge), sum(terms.values()), context

@@ -1,10 +1,13 @@
-"""Forward passes over whole sequences, or a reward model's own generation about them, on a pool's GPUs."""
+"""Forward passes over whole sequences, or what an engine answers about them, on a pool's GPUs."""
 
 import numpy as np
 
+from rlplan.estimate import Estimate
+from rlplan.models import Batch
 from rlplan.results.forecast import CALL
 from rlplan.simulator.costs import layouts
 from rlplan.simulator.costs.layouts import passes_cost
+from rlplan.simulator.costs.pricing import pass_seconds, setting_of
 from rlplan.simulator.costs.taskcost import (
     ENVIRONMENT,
     TaskCost,
@@ -14,6 +17,7 @@ from rlplan.simulator.costs.taskcost import (
     times,
     with_spread,
 )
+from rlplan.simulator.costs.teaching import picked_bytes
 from rlplan.simulator.generation.generating import slowest_replica
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.memory.task_memory import JUDGED_COLUMNS
@@ -23,11 +27,14 @@ from rlplan.simulator.placed import Floats, PlacedTask, PlacedTasks
 
 __all__ = ["cost", "layout_seconds", "memory"]
 
+# The part of a served teacher's cost that makes log-probabilities of what it reads.
+PROMPT_LOG_PROBS = "prompt log-probabilities"
+
 
 def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     """Return what it costs to infer all batches, one after another."""
     assert kv_bytes is None, "nothing is generated"
-    judge = None if placed.job.judge is None else judging(placed)
+    judge = judging(placed) if placed.job.serves else None
     once = passes_cost(placed) if judge is None else _judged_cost(placed, judge)
     return times(once, placed.task.batches)
 
@@ -38,7 +45,7 @@ def layout_seconds(table: PlacedTasks) -> Floats:
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
-    if table.any.job.judge is None or judging(table.any) is None:
+    if not table.any.job.serves or judging(table.any) is None:
         return layouts.layout_seconds(table)
     return np.asarray(table.by(JUDGED_COLUMNS, _seconds)[0])
 
@@ -48,10 +55,30 @@ def _seconds(placed: PlacedTask) -> tuple[float]:
 
 
 def _judged_cost(placed: PlacedTask, judge: PlacedTask) -> TaskCost:
-    """Return what a judge's generation costs; its engine has what its share of each GPU leaves to its cache."""
+    """Return what a served model's generation costs; its engine has what its share of each GPU leaves to its cache."""
     room = generation_room(judge, None, 0.0)
     kv_bytes = float(room.cache_bytes(judge.engine, judge.layout.memory_fraction))
     slowest = slowest_replica(judge, kv_bytes)
     parts = {"prefill": slowest.prefill, "decode": slowest.decode, ENVIRONMENT: slowest.waiting}
+    if placed.task.role == "teacher":
+        parts[PROMPT_LOG_PROBS] = _told(judge)
     once = cost_of({**parts, CALL: call_of(placed)})
     return with_spread(once, judge.engine.forecast_spread)
+
+
+def _told(teacher: PlacedTask) -> Estimate:
+    """Return the seconds in which a replica of a served teacher makes the log-probabilities of its prompts.
+
+    A prefill makes logits of the last token alone; here all tokens' are made, each prompt's at once, and its likeliest
+    tokens are picked of the whole vocabulary, as every rank has it.
+    """
+    setting, statistics = setting_of(teacher), teacher.statistics
+    prompts = -(-teacher.workload.sequences // teacher.layout.dp)
+    tokens = max(1, round(statistics.prompt_tokens))
+    batch = Batch(sequences=1, tokens=tokens, sequence_tokens=tokens, head_tokens=tokens)
+    each = pass_seconds(setting, teacher.model, "sampling head", batch).total
+    top = teacher.job.top_tokens
+    if top:
+        width = teacher.model.vocab_size
+        each += teacher.device.memory_bound(picked_bytes(tokens, width, min(top, width)))
+    return each * prompts

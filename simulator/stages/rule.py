@@ -1,12 +1,13 @@
-"""Rule tasks: a reward function on CPU workers, after generation or streamed behind it."""
+"""Rule tasks: a reward function on CPU workers, or a service that is called, after generation or streamed behind it."""
 
 import math
 from dataclasses import replace
 
 import numpy as np
 
-from rlplan.estimate import ZERO, Estimate
+from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.plan import HOST_DEVICE
+from rlplan.profiles.analytic.efficiencies import load_host_costs
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.results.forecast import CALL
 from rlplan.simulator.costs.taskcost import TaskCost, cost_of, data_bytes, times
@@ -17,11 +18,12 @@ from rlplan.simulator.placed import Floats, PlacedTask
 def rule_cost(placed: PlacedTask) -> TaskCost:
     """Return what the job's functions cost: seconds per sample, samples spread over the workers.
 
-    A function sees one response at a time, so that the samples of a prompt may be on several workers.
+    A function sees one response at a time, so that the samples of a prompt may be on several workers. Where a service
+    answers, as many calls run as it takes at once, whatever the cores.
     Streamed ones cost at least the call of the response that ends last; what others are still waiting
     for is `with_backlog`'s.
     """
-    job, workers = placed.job, placed.site.gpus
+    job, workers = placed.job, _workers(placed)
     assert job.rewards is not None, "a rule task comes with rewards"
     samples = 1 if job.rewards.streamed else math.ceil(job.workload.sequences / workers)
     num_bytes = data_bytes(placed.task.inputs, job.workload) // workers
@@ -37,7 +39,7 @@ def with_backlog(cost: TaskCost, placed: PlacedTask, finish_seconds: Floats) -> 
         finish_seconds: When each response of a batch ends. Shape (sequences,).
     """
     call = _call(placed)
-    waiting = streamed_seconds(call.seconds, finish_seconds, placed.site.gpus) - call.seconds
+    waiting = streamed_seconds(call.seconds, finish_seconds, _workers(placed)) - call.seconds
     if waiting <= 0:
         return cost
     backlog = call * (placed.task.batches * waiting / call.seconds)
@@ -50,12 +52,26 @@ def _device(placed: PlacedTask) -> DeviceFacts:
     return placed.facts.device(placed.job.cluster[0].gpu if name == HOST_DEVICE else name)
 
 
+def _workers(placed: PlacedTask) -> int:
+    """Return how many calls run at a time: one on each core of the pool, or as many as a service takes at once."""
+    rewards = placed.job.rewards
+    assert rewards is not None, "a rule task comes with rewards"
+    service = rewards.service
+    return placed.site.gpus if service is None else service.concurrency
+
+
 def _call(placed: PlacedTask) -> Estimate:
+    """Return what the calls for one response take, with a service's answer."""
     rewards, device = placed.job.rewards, _device(placed)
     assert rewards is not None, "a rule task comes with rewards"
     functions = (rewards.function, rewards.cost_function)
     calls = (device.call(kind=f"rule:{name}") for name in functions if name)
-    return sum((_within(each, rewards.limit_seconds) for each in calls), ZERO)
+    service = rewards.service
+    waits = ZERO
+    if service is not None:
+        spread = service.seconds_per_call * load_host_costs().spread.value
+        waits = Estimate(service.seconds_per_call, spread, Source.DATASHEET)
+    return sum((_within(each, rewards.limit_seconds) for each in calls), waits)
 
 
 def _within(call: Estimate, limit_seconds: float | None) -> Estimate:

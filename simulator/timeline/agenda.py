@@ -148,7 +148,7 @@ def transfer_of(key: str, producer: Task, consumer: Task, placed: PlacedPlan) ->
     source = placed.tasks[producer.name].layout.pool
     target = placed.tasks[consumer.name].layout.pool
     estimate = transfer_cost(
-        data_bytes((key,), placed.plan.job.workload),
+        data_bytes((key,), placed.plan.job.workload, placed.plan.job.top_tokens),
         placed.sites[source],
         placed.sites[target],
         placed.facts,

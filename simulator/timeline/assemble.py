@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from rlplan.algorithms import load_algorithm
 from rlplan.calibration import WORK_KINDS, Calibration, Factor
-from rlplan.dataflow import unused_roles
+from rlplan.dataflow import expected_rounds, unused_roles
 from rlplan.estimate import Estimate, Source, interval_seconds
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup
+from rlplan.job import Job, NodeGroup, Service
 from rlplan.plan import Plan, ResourcePool
 from rlplan.profiles.analytic.efficiencies import load_host_costs
 from rlplan.profiles.facts import Facts
@@ -22,7 +22,7 @@ from rlplan.simulator.timeline.expenses import PoolLoad, iteration_joules, itera
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.simulator.timeline.utilisation import goodput_forecast
 from rlplan.trace import IterationSpan, Span, Trace
-from rlplan.units import show_bytes, show_seconds
+from rlplan.units import show_bytes, show_seconds, show_usd
 from rlplan.workload import Lognormal, mean_length
 
 # Allocators lose a few per cent to fragmentation; above this share of a device's memory a plan
@@ -341,6 +341,18 @@ def _of_rules(job: Job, facts: Facts) -> Iterator[str]:
                 f"rule {name} takes {show_seconds(seconds)} a sample: give "
                 f"rewards.function_seconds_per_sample, or run `rlplan profile` for this job"
             )
+    if rewards is not None and rewards.service is not None:
+        yield _of_service(job, rewards.service)
+
+
+def _of_service(job: Job, service: Service) -> str:
+    """Return what is said of the calls of a service in a step: their price is beside that of GPUs, or not known."""
+    rounds = expected_rounds(load_algorithm(job.algorithm), job)
+    calls = round(job.workload.sequences * rounds)
+    what = f"{calls:,} calls of the reward service a step, {service.concurrency:,} at a time"
+    if service.usd_per_call is None:
+        return f"{what}: their price is not known (rewards.service.usd_per_call)"
+    return f"{what}: {show_usd(calls * service.usd_per_call)} beside the cost of GPUs"
 
 
 def _of_environments(job: Job) -> Iterator[str]:

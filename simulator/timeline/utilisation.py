@@ -100,11 +100,11 @@ def mfu_fractions(plan: Plan, forecast: Forecast, facts: Facts) -> Mapping[str, 
     """
     job, seconds = plan.job, {cost.name: cost.seconds for cost in forecast.costs}
     assert job.precision is not None, "job was not resolved: no precision"
-    found = {}
+    found, served = {}, job.served_roles
     for task in tasks_of(load_algorithm(job.algorithm), job):
         if not task.has_model or task.generates or not seconds.get(task.name):
             continue
-        if job.judge is not None and task.role == "reward":
+        if task.role in served:
             continue
         pool = plan.pool_of(task.name)
         peaks = facts.device(pool.device).sheet.peak_flops_per_second

@@ -12,6 +12,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.errors import CapabilityError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.learning.experience import make_experience, teacher_advantages
+from rlplan.job import Rewards, Service, Teacher
 from tests.executor.plans import TINY, make_job, make_plan
 
 DISTILLATION = "on-policy-distillation"
@@ -76,6 +77,23 @@ def test_a_teacher_needs_the_student_s_tokens():
     job = replace(job, models=job.models.with_item("teacher", replace(TINY, vocab_size=200)))
     with pytest.raises(CapabilityError, match=r"vocab_size.*200.*tokens up to 259"):
         check_runnable(make_plan(job, {"p0": (1, ("actor", "teacher"))}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({"teacher": Teacher(top_tokens=8)}, r"job\.teacher\.top_tokens"),
+        ({"teacher": Teacher(engine="vllm")}, r"job\.teacher\.engine"),
+        (
+            {"rewards": Rewards(service=Service(seconds_per_call=1.0, concurrency=8))},
+            r"job\.rewards\.service",
+        ),
+    ],
+)
+def test_what_is_only_forecast_of_teachers_is_refused(changes, refused):
+    plan = make_plan(make_job(DISTILLATION), {"p0": (1, ("actor", "teacher"))})
+    with pytest.raises(CapabilityError, match=refused):
+        check_runnable(replace(plan, job=replace(plan.job, **changes)))
 
 
 @pytest.mark.full

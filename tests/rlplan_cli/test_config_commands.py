@@ -243,3 +243,29 @@ def test_a_host_memory_that_is_none_is_told(script, rlplan, given):
     assert answer.code == 2
     assert f"found '{given}'" in answer.err
     assert "allowed: GB, 1 or more" in answer.err
+
+
+def test_what_only_starts_processes_is_no_job(project, rlplan):
+    Path("zero3.yaml").write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n"
+    )
+    answer = rlplan("check", "zero3.yaml")
+    assert answer.code != 0
+    assert "says how accelerate starts processes" in answer.err
+    assert "--config_file" in answer.err
+
+
+def test_a_teacher_that_an_engine_serves_has_its_pool(script, rlplan):
+    teacher = "distillation.teacher_models.teacher_model"
+    words = (
+        "distillation.enabled=True", "distillation.nnodes=1", "distillation.n_gpus_per_node=8",
+        f"{teacher}.model_path=Qwen/Qwen3-32B", "distillation.distillation_loss.loss_mode=forward_kl_topk",
+        "distillation.distillation_loss.use_task_rewards=False", "actor_rollout_ref.actor.use_kl_loss=False",
+        f"{teacher}.inference.gpu_memory_utilization=0.9",
+    )  # fmt: skip
+    found = json.loads(rlplan("import", "verl", script, *words, *GPU, "--json").out)
+    assert found["job"]["algorithm"] == "on-policy-distillation"
+    assert found["job"]["teacher"] == {
+        "top_tokens": 32, "engine": "vllm-0.15-eager", "max_running": 1024, "memory_fraction": 0.9,
+    }  # fmt: skip
+    assert found["plan"]["tasks"]["teacher.compute_log_prob"]["pool"] == "teacher"

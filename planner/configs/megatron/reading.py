@@ -60,6 +60,10 @@ FULLY_ASYNC: Final = "fully_async"
 PUBLISHED_FP8: Final = frozenset(
     {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
 )
+# What a job says of a server whose answers are waited for.
+SERVICE: Final = (
+    "say how long it takes, and how many calls at a time, under rewards.service of the job"
+)
 FOUR_BITS_NOTE: Final = "the engine's weights of four bits are forecast as those of 16"
 PROMPT_GUESS: Final = "prompts of at most {:,} tokens; {} says it"
 GPUS_GUESS: Final = (
@@ -330,10 +334,10 @@ def say_doubts(settings: Settings) -> None:
     if filters(settings) and sampling_of(settings) is None:
         settings.doubt("filters", "groups that a filter drops and that are sampled again")
     if settings.on("distils") and settings.value("teacher_kind") != "megatron":
-        settings.doubt("distils", "passes of a teacher on servers of its own")
+        settings.doubt("distils", f"passes of a teacher on servers of its own; {SERVICE}")
     for name, what in (
         ("partial_rollout", "responses that are cut off and go on in a later step"),
-        ("reward_server", "rewards that a server gives"),
+        ("reward_server", f"rewards that a server gives; {SERVICE}"),
     ):
         if settings.on(name) or (name == "reward_server" and settings.is_given(name)):
             settings.doubt(name, what)
@@ -437,8 +441,11 @@ def _loss(settings: Settings) -> Hyperparameters:
     reward = settings.number("kl_reward_weight")
     kind: KlPlace = "reward" if reward else "loss" if settings.on("kl_loss") else "none"
     weight = reward or (settings.number("kl_loss_weight") if settings.on("kl_loss") else 0.0)
+    losses = given_losses(settings, algorithm(settings))
+    if "teacher" in _roles(settings) and settings.number("teacher_weight") > 0:
+        losses["teacher_coefficient"] = settings.number("teacher_weight")
     return Hyperparameters(
-        **given_losses(settings, algorithm(settings)),
+        **losses,
         temperature=settings.number("temperature") or 1.0,
         **kl_place(kind, weight),
     )

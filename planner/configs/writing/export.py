@@ -11,7 +11,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
 from rlplan.job import WHOLE_STEP, Captured, Job, KlPlace, Role, State
 from rlplan.plan import Plan, ResourcePool, TaskPlan
-from rlplan.planner.configs.losses import words_of
+from rlplan.planner.configs.losses import MOMENTS, words_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue, scalar
 from rlplan.planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, Setting
 from rlplan.planner.configs.sizes import GRAPHED
@@ -273,6 +273,10 @@ class Export:
                 value = 0.0 if self.sheet.losses[name].default else None
             if name in self.sheet.losses and value is not None and used:
                 self._write(self.sheet.losses[name], ANY, value)
+        betas = self.plan.job.hyperparameters.betas
+        if betas is not None and MOMENTS[0] in self.sheet.settings:
+            for moment, beta in zip(MOMENTS, betas, strict=True):
+                self.put(moment, beta)
 
     def put_rates(self) -> None:
         """Write the learning rates of what is trained, and the temperature."""

@@ -44,7 +44,7 @@ UNSAID: Final = frozenset({
     "checkpoints", "speculation",
 })  # fmt: skip
 # Of these, what a framework has keys for that no export writes: it is said.
-UNWRITTEN: Final = ("evaluation", "iterations", "checkpoints", "speculation")
+UNWRITTEN: Final = ("evaluation", "iterations", "checkpoints", "speculation", "teacher")
 # Fields of a layout that only some kinds of tasks have: an import leaves them out of the others.
 OPEN: Final = frozenset({
     "micro_batch", "max_running", "memory_fraction", "chunks", "recompute", "zero", "offload",
@@ -116,6 +116,8 @@ def exported(
     left = [f"job.{name}" for name in UNWRITTEN if getattr(plan.job, name) is not None]
     if plan.job.judge is not None:
         left.append("job.rewards.judge")
+    if plan.job.rewards is not None and plan.job.rewards.service is not None:
+        left.append("job.rewards.service")
     if left:
         export.notes.append(f"not written, and for you to set: {', '.join(left)}")
     if facts is not None:

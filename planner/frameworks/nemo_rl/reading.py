@@ -12,6 +12,7 @@ from rlplan.job import (
     Hyperparameters,
     KlPlace,
     Role,
+    Teacher,
     TrainerOptions,
 )
 from rlplan.models import Adapter, Precision, TrainingPrecision
@@ -29,6 +30,7 @@ from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
     EAGER,
+    ONLY_READ,
     divided,
     eager_engine,
     models_of,
@@ -52,6 +54,9 @@ UNFUSED: Final = "-unfused"
 FIRST_MEGATRON: Final = "megatron-core-2025"
 # What a file with keys of `ppo` learns by, whatever its estimator.
 PPO: Final = "ppo"
+DISTILLATION: Final = "on-policy-distillation"
+# Sections of distillation on texts that are there.
+TEXTS: Final = ("teachers", "teachers.*", "loss_fn.gold_loss")
 OVERRIDES: Final = "on_policy_distillation.non_colocated_teachers.teacher_overrides"
 TEACHERS: Final = "on_policy_distillation.teacher_model_by_agent_name"
 # Where data sets name their environments, and the one that is a reward model on GPUs of its own (data/utils.py).
@@ -99,6 +104,7 @@ def run_of(settings: Settings) -> Run:
         trainers=sizes,
         options={role: _options(settings, trainer, role) for role in models},
         loss=_loss(settings),
+        teacher=_teacher(settings),
         old_log_prob="engine" if _takes_the_engines_log_probs(settings) else None,
         precision=cast(Precision, precision),
         rollout_precision=cast(Precision | None, settings.value("vllm_precision"))
@@ -195,11 +201,12 @@ def _trainer(settings: Settings) -> str:
 
 def _keys_of(settings: Settings, role: Role) -> str:
     """Return the trainer by whose keys a role's sizes are given: a value model may have another than the policy."""
-    own = settings.value("value_megatron") if role == "critic" else None
+    name = {"critic": "value_megatron", "teacher": "teacher_megatron"}.get(role)
+    own = settings.value(name) if name else None
     policy = _trainer(settings)
-    if own is None or settings.on("value_megatron") == (policy == "megatron"):
+    if name is None or own is None or settings.on(name) == (policy == "megatron"):
         return policy
-    return "megatron" if settings.on("value_megatron") else "dtensor"
+    return "megatron" if settings.on(name) else "dtensor"
 
 
 def _trains(settings: Settings, trainer: str) -> str | None:
@@ -231,7 +238,11 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
         settings.refuse_others("a configuration that trains with RL")
     if settings.value("prompts") is None and not any(settings.has("defaults: *")):
         raise settings.refused("prompts", "is missing", "a whole number")
+    if any(any(settings.has(key)) for key in TEXTS):
+        settings.refuse_others("distillation of a student's own responses")
     names: dict[Role, str] = {"actor": "model"}
+    if distils(settings):
+        names["teacher"] = "teacher_model"
     if _penalises(settings) and not (settings.on("lora") or settings.on("peft")):
         names["reference"] = "model"
     if _algorithm(settings) == PPO:
@@ -239,7 +250,28 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     return models_of(settings, names)
 
 
+def distils(settings: Settings) -> bool:
+    """Tell whether a student learns from a teacher's likeliest tokens, and from nothing else (algorithms/distillation.py)."""
+    return settings.value("distils") is not None
+
+
+def _teacher(settings: Settings) -> Teacher | None:
+    """Return what the teacher's passes tell; None without one.
+
+    Raises:
+        FileError: It tells of no token.
+    """
+    if not distils(settings):
+        return None
+    top = settings.whole("teacher_top")
+    if top < 1:
+        raise settings.refused("teacher_top", "is no number of tokens", "at least 1")
+    return Teacher(top_tokens=top)
+
+
 def _algorithm(settings: Settings) -> str:
+    if distils(settings):
+        return DISTILLATION
     if settings.value("critic_prompts") is not None:
         return PPO
     return algorithm_of(settings, compares=_penalises(settings))
@@ -252,7 +284,7 @@ def _notes(settings: Settings, backend: str) -> Iterator[str]:
         yield VALUE_NOTE
     if _resamples(settings):
         yield REFERENCE_NOTE
-    if settings.value("critic_prompts") is None:
+    if settings.value("critic_prompts") is None and not distils(settings):
         yield from algorithm_notes(settings, _algorithm(settings))
 
 
@@ -272,6 +304,8 @@ def _say_doubts(settings: Settings) -> None:
 
 def _takes_the_engines_log_probs(settings: Settings) -> bool:
     """Tell whether the actor's own pass is left out; errors of sequences are measured by it (algorithms/grpo.py)."""
+    if distils(settings):
+        return True  # its loss has no ratio
     return settings.on("on_policy") and settings.value("error_threshold") is None
 
 
@@ -317,7 +351,8 @@ def _resamples(settings: Settings) -> bool:
 
 def _penalises(settings: Settings) -> bool:
     """Tell whether the actor is compared with a reference, if only with itself without its adapters."""
-    return not settings.on("skips_reference") and not _resamples(settings)
+    skips = settings.on("skips_reference") or distils(settings)
+    return not skips and not _resamples(settings)
 
 
 def _trained(
@@ -343,7 +378,7 @@ def _trained(
         infer_micro_batch=own.whole("infer_micro_batch", sizes.micro_batch),
         recompute=recompute if own.on("checkpoints") else "none",
         zero_stage=0 if own.value("distributed") is False else None,
-        offload=away or sizes.offload or role == "reference",
+        offload=away or sizes.offload or role in ONLY_READ,
         infer_offload=None,
     )
 
@@ -428,9 +463,11 @@ def _loss(settings: Settings) -> Hyperparameters:
         for role, name in (("actor", "learning_rate"), ("critic", "critic_learning_rate"))
         if isinstance(rate := settings.of(trainer, role).value("learning_rate"), float) and rate > 0
     }
+    decay = settings.of(trainer, "actor").value("weight_decay")
     return Hyperparameters(
         **given_losses(settings, _algorithm(settings)),
         **rates,
+        weight_decay=decay if isinstance(decay, int | float) and decay >= 0 else None,
         temperature=settings.number("temperature") or 1.0,
         **kl_place(kind if _penalises(settings) else "none", settings.number("kl_weight")),
     )

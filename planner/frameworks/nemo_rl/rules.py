@@ -6,8 +6,10 @@ from typing import Final
 
 from rlplan.job import Role
 from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
+from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
-from rlplan.planner.frameworks.nemo_rl.reading import gpus_of_policy, nodes_of_policy
+from rlplan.planner.frameworks.nemo_rl.reading import distils, gpus_of_policy, nodes_of_policy
+from rlplan.profiles.sheets import load_model, model_names
 
 
 def _of(settings: Settings, role: Role = "actor") -> RoleSettings:
@@ -38,6 +40,7 @@ def _copies(settings: Settings, role: Role) -> int:
 
 
 def _roles(settings: Settings) -> tuple[Role, ...]:
+    """Return the roles whose models are trained."""
     return ("actor", "critic") if settings.value("critic_prompts") is not None else ("actor",)
 
 
@@ -54,6 +57,35 @@ def model_ranks_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
         key = own.key_of("cp" if own.whole("tp") <= 1 < own.whole("cp") else "tp")
         problem = f"TP x PP x CP = {size} of the {role} does not divide the {gpus} GPUs that train"
         yield from unless(divides(size, gpus), key, problem, f"divisors of {gpus}")
+
+
+def teachers_pack_without_sequence_parallelism(settings: Settings) -> Iterator[Broken]:
+    """Distil with DTensor's sequence parallelism only where sequences are not packed, student's and teacher's alike."""
+    if not distils(settings):
+        return
+    roles: dict[Role, str] = {"actor": "student", "teacher": "teacher"}
+    for role, who in roles.items():
+        megatron = settings.on("megatron" if role == "actor" else "teacher_megatron")
+        packs = settings.of("dtensor", role).on("packs")
+        name = f"{who}_sequence_parallel"
+        holds = megatron or not (packs and settings.on(name))
+        problem = f"is on with sequence packing of the {who}"
+        yield from unless(holds, name, problem, "false, or sequence_packing.enabled: false")
+
+
+def students_have_their_teachers_vocabulary(settings: Settings) -> Iterator[Broken]:
+    """Compare logits of equally many tokens."""
+    student, teacher = actor_of(settings), None
+    if distils(settings) and student is not None:
+        sheet = model_of(settings.path("teacher_model"))
+        teacher = load_model(sheet) if sheet in model_names() else None
+    if student is None or teacher is None:
+        return
+    holds = student.vocab_size == teacher.vocab_size
+    problem = (
+        f"has {teacher.vocab_size:,} tokens in its vocabulary, the student {student.vocab_size:,}"
+    )
+    yield from unless(holds, "teacher_model", problem, "a teacher with the student's tokenizer")
 
 
 def expert_ranks_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
@@ -245,6 +277,11 @@ RULES: Final = (
     Rule(groups_have_samples, "nemo_rl/algorithms/grpo.py"),
     Rule(larger_rounds_are_filtered, "nemo_rl/algorithms/grpo.py: setup"),
     Rule(filters_wait_for_generation, "examples/run_grpo.py"),
+    Rule(teachers_pack_without_sequence_parallelism, "nemo_rl/algorithms/distillation.py: setup"),
+    Rule(
+        students_have_their_teachers_vocabulary,
+        "nemo_rl/algorithms/distillation.py: check_vocab_equality",
+    ),
     Rule(losses_go_together, "nemo_rl/algorithms/loss/loss_functions.py: ClippedPGLossFn"),
     Rule(sequences_fit_the_model, "vLLM, at the start of the engine"),
 )

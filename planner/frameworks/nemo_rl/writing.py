@@ -138,6 +138,9 @@ def _role(export: Export, role: Role) -> None:
     _batches(export, role, trained, passed or reference or trained)
     name = "critic_learning_rate" if role == "critic" else "learning_rate"
     export.put_size(role, "learning_rate", export.losses[name])
+    decay = export.losses["weight_decay"]
+    if role == "actor" and decay is not None:
+        export.put_size(role, "weight_decay", decay)
 
 
 def _batches(export: Export, role: Role, trained: TaskPlan, passed: TaskPlan) -> None:

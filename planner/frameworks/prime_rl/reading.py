@@ -215,9 +215,9 @@ def _recompute(settings: Settings) -> Recompute:
     """Return what backward passes compute again; inputs of layers wait in the host's memory unless that is off."""
     if not section_is_on(settings, "checkpoints"):
         return "none"
-    if settings.word("checkpoint_mode") == "selective":
+    if settings.word("recompute_mode") == "selective":
         return "selective"
-    return "full-offload" if section_is_on(settings, "checkpoint_offload") else "full"
+    return "full-offload" if section_is_on(settings, "recompute_offload") else "full"
 
 
 def _steps_on_host(settings: Settings) -> bool:
@@ -277,8 +277,8 @@ def _doubt(settings: Settings) -> None:
         )
     if settings.word("optimizer") != ADAM:
         settings.leave_out("optimizer", "states and steps of another optimizer than AdamW")
-    if settings.whole("checkpoint_every") != 1 and settings.word("checkpoint_mode") == "full":
-        settings.leave_out("checkpoint_every", "layers whose inputs are kept whole")
+    if settings.whole("recompute_every") != 1 and settings.word("recompute_mode") == "full":
+        settings.leave_out("recompute_every", "layers whose inputs are kept whole")
     if settings.word("inference_kind") == DISAGGREGATED:
         settings.leave_out(
             "inference_kind", "engines that only read prompts, beside those that write"

@@ -110,11 +110,11 @@ def offloading_is_of_one_kind(settings: Settings) -> Iterator[Broken]:
 
 def activations_wait_on_the_host_once_checkpointed(settings: Settings) -> Iterator[Broken]:
     """Let inputs of layers wait on the host only where layers are computed again."""
-    waits = settings.is_given("checkpoint_offload") or any(
+    waits = settings.is_given("recompute_offload") or any(
         settings.has("trainer.model.ac_offloading.*")
     )
     holds = not waits or section_is_on(settings, "checkpoints")
-    yield from unless(holds, "checkpoint_offload", "wants trainer.model.ac", "[trainer.model.ac]")
+    yield from unless(holds, "recompute_offload", "wants trainer.model.ac", "[trainer.model.ac]")
 
 
 def adapters_go_over_files(settings: Settings) -> Iterator[Broken]:

@@ -189,9 +189,9 @@ def _trainer(export: Export) -> None:
     if kind == "none":
         export.put("checkpoints", None)
     else:
-        export.put("checkpoint_mode", "selective" if kind == "selective" else "full")
+        export.put("recompute_mode", "selective" if kind == "selective" else "full")
     if kind != "full-offload":
-        export.put("checkpoint_offload", None)
+        export.put("recompute_offload", None)
     adapter = export.plan.job.adapter("actor")
     if adapter is not None:
         export.put("lora_rank", adapter.rank)

@@ -49,6 +49,7 @@ from rlplan.planner.configs.verl_family import (
     hyperparameters_of,
     updates_of_rows,
 )
+from rlplan.planner.frameworks.verl import teaching
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.units import MIB
 
@@ -65,6 +66,10 @@ ASYNC_KEYS: Final = "async_training.*"
 IN_WHOLE_BATCHES: Final = ("dapo", "entropy")
 # Whether its reward model writes judgements is for the function to know that asks it (verl, experimental/reward_loop).
 JUDGES: Final = "a function asks the reward model, which may write judgements: say how long they are under rewards.judge of the job"
+GPUS_OF_A_NODE: Final = 8
+# Models that engines serve, and none trains.
+SERVED: Final = ("reward", "teacher")
+PPO, DISTILLATION = "ppo", "on-policy-distillation"
 COLOCATED_ASYNC: Final = "colocate_async"
 
 
@@ -77,8 +82,8 @@ def run_of(settings: Settings) -> Run:
     gpus = settings.whole("nodes") * settings.whole("gpus_per_node")
     pools, groups = _pools(settings, tuple(models), mode, gpus)
     trains = {
-        role: _scored(settings, pools)
-        if role == "reward"
+        role: _served(settings, pools, role)
+        if role in SERVED
         else _trained(settings, trainer, role, gpus)
         for role in models
     }
@@ -89,7 +94,9 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=sheet.framework,
         trainer=trainer,
-        engines=_engines(settings, sheet.engine, trains.values()),
+        engines=_engines(
+            settings, sheet.engine, (each for role, each in trains.items() if role not in SERVED)
+        ),
         algorithm=algorithm,
         models=models,
         model_keys=keys,
@@ -98,8 +105,9 @@ def run_of(settings: Settings) -> Run:
         pools=pools,
         generate=_generation(settings, pools[1] if FLOWS[mode].overlaps else pools[0]),
         trainers=trains,
-        options={role: _options(settings, trainer, role) for role in models if role != "reward"},
+        options={role: _options(settings, trainer, role) for role in models if role not in SERVED},
         loss=_loss(settings),
+        teacher=teaching.teacher_of(settings),
         old_log_prob="engine" if settings.on("bypass") else None,
         precision=_precision(settings, trainer),
         rollout_precision=cast(Precision | None, settings.value("rollout_quantised")),
@@ -109,8 +117,9 @@ def run_of(settings: Settings) -> Run:
         bucket_bytes=settings.whole("bucket_mebibytes") * MIB,
         notes=(
             *_without_effect(settings, trainer, models),
-            *algorithm_notes(settings, algorithm),
+            *(() if algorithm == DISTILLATION else algorithm_notes(settings, algorithm)),
             *_notes(settings, mode),
+            *teaching.notes_of(settings),
         ),
         guesses=tuple(_guesses(settings, sampling)),
         mode=mode,
@@ -206,6 +215,8 @@ def _async(settings: Settings, mode: Mode) -> dict[str, Any]:
 
     An iteration is an update. verl counts staleness as a share of the samples between two syncs.
     """
+    if mode == BATCH_AHEAD_MODE:
+        return {"staleness": 1.0}
     if not FLOWS[mode].is_endless:
         return {}
     if _is_fully_async(settings):
@@ -224,6 +235,8 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     names = {role: keys[role] for role in roles_of(settings)}
     if settings.on("reward_on"):
         names["reward"] = "reward_model"
+    if teaching.teaches(settings):
+        names["teacher"] = "teacher_model"
     return models_of(settings, names)
 
 
@@ -232,6 +245,10 @@ def _compares(settings: Settings) -> bool:
 
 
 def _algorithm(settings: Settings) -> str:
+    """Return the algorithm: distillation where a teacher alone is learnt from, and no critic or reference is asked."""
+    learns = settings.word("estimator") != PPO
+    if teaching.alone(settings) and learns and not _compares(settings):
+        return DISTILLATION
     return algorithm_of(settings, compares=_compares(settings))
 
 
@@ -240,7 +257,8 @@ def _pools(
 ) -> tuple[tuple[RunPool, ...], tuple[tuple[int, int], ...]]:
     """Return the pools, and the cluster's groups of nodes."""
     apart = settings.on("reward_on") and settings.on("reward_pool")
-    trained = tuple(role for role in roles if role != "reward" or not apart)
+    elsewhere = ("teacher", "reward") if apart else ("teacher",)
+    trained = tuple(role for role in roles if role not in elsewhere)
     pools = [RunPool(name=TRAIN_POOL, gpus=gpus, roles=trained)]
     groups = [(settings.whole("gpus_per_node"), settings.whole("nodes"))]
     if FLOWS[mode].overlaps:
@@ -255,7 +273,24 @@ def _pools(
             raise settings.refused("reward_nodes", "leaves the reward model no GPU", "at least 1")
         pools.append(RunPool(name=REWARD_POOL, gpus=per_node * nodes, roles=("reward",)))
         groups.append((per_node, nodes))
-    return tuple(pools), tuple(groups)
+    if "teacher" in roles:
+        per_node, nodes = teaching.teacher_nodes(settings)
+        name = teaching.TEACHER_POOL
+        pools.append(RunPool(name=name, gpus=per_node * nodes, roles=("teacher",)))
+        groups.append((per_node, nodes))
+    return tuple(pools), _on_one_node(groups)
+
+
+def _on_one_node(groups: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the groups of nodes; pools that are parts of a node each stand together in one where they fit.
+
+    Ray packs each pool's GPUs of a node, and several pools into one node that has room (single_controller/ray/base.py:
+    STRICT_PACK); scripts of `one_step_off_policy/shell` that end in `2_6` share out a node of eight so.
+    """
+    gpus = sum(per_node for per_node, _ in groups)
+    if gpus > GPUS_OF_A_NODE or any(nodes > 1 for _, nodes in groups):
+        return tuple(groups)
+    return ((gpus, 1),)
 
 
 def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> TrainerSizes:
@@ -337,9 +372,11 @@ def _valued(own: RoleSettings, sizes: TrainerSizes) -> TrainerSizes:
     return replace(sizes, infer_micro_batch=micro_batch or sizes.micro_batch)
 
 
-def _scored(settings: Settings, pools: tuple[RunPool, ...]) -> TrainerSizes:
-    """Return the sizes of a reward model, which an engine serves."""
-    pool = next(pool for pool in pools if "reward" in pool.roles)
+def _served(settings: Settings, pools: tuple[RunPool, ...], role: Role) -> TrainerSizes:
+    """Return the sizes of a reward model or teacher, which an engine serves."""
+    pool = next(pool for pool in pools if role in pool.roles)
+    if role == "teacher":
+        return teaching.teacher_sizes(settings, pool)
     tp = settings.whole("reward_tp")
     dp = divided(settings, settings.key_of("reward_tp"), pool.gpus, tp)
     return TrainerSizes(pool=pool.name, tp=tp, dp=dp, infer_micro_batch=8, offload=False)
@@ -422,6 +459,7 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
         settings.doubt(
             "filters", "prompts that are sampled again where all rewards of a group are equal"
         )
+    teaching.say_doubts(settings)
     if "critic" not in models:
         return
     doubt_updates_of_critics(settings)
@@ -480,7 +518,11 @@ def _loss(settings: Settings) -> Hyperparameters:
     )
     weight = settings.number(f"kl_{kind}_weight") if kind != "none" else 0.0
     actor = settings.of(trainer_of(settings), "actor")
-    return hyperparameters_of(settings, actor, _algorithm(settings), kind, weight)
+    found = hyperparameters_of(settings, actor, _algorithm(settings), kind, weight)
+    coefficient = settings.number("teacher_weight") if teaching.teaches(settings) else 0.0
+    if coefficient <= 0 or teaching.alone(settings):
+        return found  # what a teacher alone says has no other weight to be weighed against
+    return replace(found, teacher_coefficient=coefficient)
 
 
 def _precision(settings: Settings, trainer: str) -> Precision | None:

@@ -12,6 +12,7 @@ from typing import Final
 from rlplan.job import Role
 from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
+from rlplan.planner.frameworks.verl import teaching
 from rlplan.planner.frameworks.verl.reading import (
     CUTS_EXPERTS,
     FULLY_ASYNC,
@@ -509,4 +510,5 @@ RULES: Final = (
     Rule(validation_samples_with_a_temperature, "utils/config.py: validate_config"),
     Rule(dynamic_context_needs_a_length, "utils/config.py: validate_config"),
     Rule(disaggregation_has_an_engine, "workers/config/rollout.py"),
+    *teaching.RULES,
 )

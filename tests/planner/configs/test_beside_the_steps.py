@@ -36,6 +36,22 @@ CASES = {
         100,
     ),
     "slime without data": ("slime", f"{SLIME} --eval-interval 20 --save-interval 40", None, None, 100),
+    "skyrl": (
+        "skyrl",
+        ("python -m skyrl.train.entrypoints.main_base trainer.policy.model.path=Qwen/Qwen3-4B data.val_data=['x.parquet'] "
+        "trainer.eval_interval=50 trainer.eval_before_train=false trainer.ckpt_interval=20 trainer.eval_batch_size=256"),
+        Evaluation(every=50, before_first=False, after_last=False, prompts_at_a_time=256),
+        Checkpoints(every=20),
+        None,
+    ),
+    "prime-rl": (
+        "prime-rl",
+        ("uv run rl --model.name Qwen/Qwen3-4B --orchestrator.batch_size 512 --trainer.model.ac.freq 2 --ckpt.interval 100 "
+        "--seq_len 4096"),
+        None,
+        Checkpoints(every=100),
+        None,
+    ),
     # TRL counts updates, of which an iteration has two here.
     "trl": (
         "trl",

@@ -35,3 +35,9 @@ from rlplan.planner.configs.models import model_of
 )
 def test_a_model_has_the_sheet_of_its_sizes(named, sheet):
     assert model_of(named) == sheet
+
+
+@pytest.mark.parametrize("named", ["LongCat-Flash-Lite", "LongCat-Flash-Omni"])
+def test_a_smaller_or_wider_model_of_a_series_is_not_taken_for_it(named):
+    assert model_of("meituan-longcat/LongCat-Flash-Thinking-2601") == "longcat-flash"
+    assert model_of(f"meituan-longcat/{named}") is None

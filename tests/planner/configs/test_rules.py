@@ -31,6 +31,11 @@ ASYNC = (
     *VERL[2:], "rollout.nnodes=1", "rollout.n_gpus_per_node=8", "actor_rollout_ref.hybrid_engine=False",
     "data.train_batch_size=0", "data.gen_batch_size=1",
 )  # fmt: skip
+D = "distillation"
+TAUGHT = (
+    f"{D}.enabled=True", f"{D}.nnodes=1", f"{D}.n_gpus_per_node=8", f"{D}.teacher_models.teacher_model.model_path=Qwen/Qwen3-32B",
+)  # fmt: skip
+SERVED, LOSS = f"{D}.teacher_models.teacher_model.inference", f"{D}.distillation_loss"
 
 BREAKS_VERL = {
     "replicas-divide-the-gpus": (f"{R}.tensor_model_parallel_size=3",),
@@ -71,6 +76,12 @@ BREAKS_VERL = {
     "validation-samples-with-a-temperature": (f"{R}.val_kwargs.do_sample=True", f"{R}.val_kwargs.temperature=0"),
     "dynamic-context-needs-a-length": (MEGATRON, f"{A}.megatron.dynamic_context_parallel=True"),
     "disaggregation-has-an-engine": (f"{R}.name=trtllm", f"{R}.disaggregation.enabled=True"),
+    "teachers-have-gpus": (*TAUGHT, f"{SERVED}.tensor_model_parallel_size=3"),
+    "teachers-have-a-path": TAUGHT[:3],
+    "teachers-read-whole-responses": (*TAUGHT, f"{SERVED}.max_model_len=5120"),
+    "likeliest-tokens-come-of-the-engine": (*TAUGHT, f"{LOSS}.loss_mode=forward_kl_topk", f"{SERVED}.name=trtllm"),
+    "divergences-have-a-gradient": (*TAUGHT, f"{LOSS}.loss_mode=k1"),
+    "teachers-have-the-plain-policy-loss": (*TAUGHT, f"{LOSS}.policy_loss_mode=gspo"),
 }  # fmt: skip
 BREAKS_ASYNC = {
     "async-keeps-no-hybrid-engine": "actor_rollout_ref.hybrid_engine=True",
