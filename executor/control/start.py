@@ -31,6 +31,8 @@ from rlplan.plan import Plan
 
 # A killed process shows at once; its neighbours' broken connections may show a little earlier.
 LOSS_SHOWS_SECONDS = 5.0
+# No token has this number: nothing that is sampled ends a response.
+NO_TOKEN = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ def prepare_groups(
             plan=plan,
             tasks=here,
             seed=seed,
-            eos_id=prompts.tokenizer.eos_id,
+            eos_id=NO_TOKEN if plan.job.workload.ignore_eos else prompts.tokenizer.eos_id,
             rows=prompts.rows
             if any(task.generates for task in here) and plan.job.environments
             else [],

@@ -10,6 +10,7 @@ from rlplan.errors import UserError
 from rlplan.executor.control.checkpoints import CheckpointFolder, find_checkpoint
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.control.run import Run, Saving
+from rlplan.executor.data.workload import response_lengths
 from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
@@ -21,6 +22,7 @@ from rlplan.planner.adapting.proposing import Proposal, Proposals
 from rlplan.planner.measured.ledger import read_ledger
 from rlplan.results.adapting import AS_IT_IS, Adaptation
 from rlplan.results.advice import Gain
+from rlplan.workload import Lognormal
 from rlplan_cli.main import run as run_cli
 from tests.cases import first
 from tests.executor.plans import make_job, make_plan
@@ -33,9 +35,15 @@ SEED, ITERATIONS = 1, 3
 TIMES = ("seconds", "tokens_per_second")
 
 
+# Responses that grow threefold over a run, and are as long as they are drawn.
+GROWING = Lognormal(mean=3.0, std=0.5, max=9, training_means=(2.0, 6.0))
+
+
 def grpo():
-    job = make_job("grpo", samples_per_prompt=2, prompts=4)
-    return replace(job, specs=replace(job.specs, staleness=1))
+    job = make_job(
+        "grpo", samples_per_prompt=2, prompts=4, response_tokens=GROWING, ignore_eos=True
+    )
+    return replace(job, specs=replace(job.specs, staleness=1), iterations=ITERATIONS)
 
 
 def together(devices, **sizes):
@@ -110,6 +118,10 @@ def ends_alike(out, other):
     assert [row["iteration"] for row in read_metrics(out)] == list(range(ITERATIONS))
 
 
+def lengths_drawn(job):
+    return [response_lengths(job, number).mean() for number in range(ITERATIONS)]
+
+
 @pytest.mark.ray
 @pytest.mark.parametrize("way", first(1, WAYS))
 def test_a_run_that_moves_ends_bit_for_bit_as_one_that_is_resumed_under_the_other_plan(
@@ -124,6 +136,8 @@ def test_a_run_that_moves_ends_bit_for_bit_as_one_that_is_resumed_under_the_othe
     carried_out(before, tmp_path / "stopped", 1)
     carried_out(after, tmp_path / "stopped", resume=tmp_path / "stopped")
     ends_alike(tmp_path / "moved", tmp_path / "stopped")
+    found = [row["response_tokens"] for row in learnt(tmp_path / "moved")]
+    assert found == lengths_drawn(before.job)
     assert [done for done, _ in adapter.begun_plans] == [0, 1]
     assert [each.left for each in adapter.iterations] == [2, 1]
     assert adapter.iterations[1].checkpoint_seconds > 0
