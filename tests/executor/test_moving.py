@@ -1,15 +1,19 @@
 """A run that goes on with another plan after an iteration: as one that was resumed under it, whatever is killed on the way."""
 
+import re
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
 
-from rlplan.errors import UserError
+from rlplan.errors import RlplanError, UserError, WorkerLostError
 from rlplan.executor.control.checkpoints import CheckpointFolder, find_checkpoint
 from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.control.moving import TRIAL_START, Moving, Trial
 from rlplan.executor.control.run import Run, Saving
+from rlplan.executor.control.start import START, started_groups
 from rlplan.executor.data.workload import response_lengths
 from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_yaml
@@ -72,6 +76,8 @@ class Forced:
     moves: dict
     begun_plans: list = field(default_factory=list)
     iterations: list = field(default_factory=list)
+    failures: list = field(default_factory=list)
+    most_seconds: float | None = None
 
     def begun(self, plan, done, seconds):
         assert seconds > 0
@@ -82,7 +88,17 @@ class Forced:
         plan = self.moves.get(iteration.span.iteration + 1)
         if plan is None:
             return AS_IT_IS
-        return Adaptation(plan=plan, reason="it was said", said=("moves",))
+        return Adaptation(
+            plan=plan, reason="it was said", most_seconds=self.most_seconds, said=("moves",)
+        )
+
+    def in_layout_of(self, plan, other):
+        return in_layout_of(plan, other)
+
+    def failed(self, plan, done, reason):
+        self.failures.append((plan, done, reason))
+        self.moves = {}
+        return ("is not tried again",)
 
 
 def carried_out(plan, out, iterations=ITERATIONS, *, adapter=None, resume=None, progress=None):
@@ -212,6 +228,108 @@ def test_a_run_that_is_killed_in_a_move_resumes_by_the_plan_that_is_named(
     assert named == (after if is_named else before)
     carried_out(named, out, adapter=Forced({} if is_named else {2: after}), resume=out)
     ends_alike(out, undisturbed[is_named or done < 2])
+
+
+def dying(plan):
+    """Return what starts workers, and loses one of those of a plan."""
+
+    @contextmanager
+    def started(now, *given):
+        with started_groups(now, *given) as groups:
+            if now == plan:
+                raise WorkerLostError("pool p0: worker 1 ended: killed, out of memory or crashed")
+            yield groups
+
+    return started
+
+
+def out_of_memory(plan):
+    """Return an iteration that has no memory for a plan."""
+    carry_out = Run._carry_out_iteration
+
+    def carried(run, *given):
+        if run.plan == plan:
+            raise RlplanError("a worker failed: OutOfMemoryError")
+        return carry_out(run, *given)
+
+    return carried
+
+
+def on_hosts(plan, workers):
+    """Return a plan whose rule runs on so many workers."""
+    pools = tuple(replace(pool, gpus=workers) if pool.is_host else pool for pool in plan.pools)
+    tasks = {
+        name: replace(layout, dp=workers) if layout.pool == "host" else layout
+        for name, layout in plan.tasks.items()
+    }
+    return replace(plan, pools=pools, tasks=FrozenDict(tasks))
+
+
+TOO_MANY = on_hosts(together(1), 8)
+FAILURES = {
+    "a worker dies at the start": (None, "worker 1 ended"),
+    "no place for its workers": (TOO_MANY, "pools want 8 workers of kind rlplan_host"),
+    "no memory in its first iteration": (None, "OutOfMemoryError"),
+}
+
+
+def let_fail(way, plan, patch):
+    if way == "a worker dies at the start":
+        patch.setattr("rlplan.executor.control.run.started_groups", dying(plan))
+    elif way == "no memory in its first iteration":
+        patch.setattr(Run, "_carry_out_iteration", out_of_memory(plan))
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("way", first(1, FAILURES))
+def test_a_run_goes_back_where_the_plan_that_it_moves_to_does_no_iteration(
+    undisturbed, tmp_path, monkeypatch, way
+):
+    before, after = WAYS["a device, then two sharded"]
+    plan, words = FAILURES[way]
+    after = plan or after
+    out, told = tmp_path / "out", []
+    let_fail(way, after, monkeypatch)
+    adapter = Forced({2: after})
+    run = carried_out(before, out, adapter=adapter, progress=lambda *said: told.append(said[-1]))
+    ends_alike(out, undisturbed[False])
+    ((failed, done, reason),) = adapter.failures
+    assert (failed, done) == (after, 2)
+    assert re.search(words, reason)
+    assert [done for done, _ in adapter.begun_plans][-1] == 2
+    assert run.plan == read_yaml(Plan, out / "plan.yaml") == before
+    assert run.replanned == ()
+    assert [each.iteration for each in run.trace.iterations] == [0, 1, 2]
+    assert not list(out.glob("plan-before-*"))
+    assert any("goes back to the plan before" in each for each in told)
+    assert "is not tried again" in told
+
+
+@pytest.mark.full
+@pytest.mark.ray
+def test_a_run_that_is_resumed_in_a_move_goes_back_too(undisturbed, tmp_path, monkeypatch):
+    before, after = WAYS["a device, then two sharded"]
+    out = tmp_path / "out"
+    adapter = KilledAfter({2: after}, lambda: killed_at("after the plan is named", monkeypatch))
+    with pytest.raises(KilledError):
+        carried_out(before, out, adapter=adapter)
+    monkeypatch.undo()
+    let_fail("a worker dies at the start", after, monkeypatch)
+    resumed = Forced({})
+    carried_out(after, out, adapter=resumed, resume=out)
+    ends_alike(out, undisturbed[False])
+    assert [(plan, done) for plan, done, _ in resumed.failures] == [(after, 2)]
+    assert read_yaml(Plan, out / "plan.yaml") == before
+
+
+def test_a_plan_on_trial_may_start_no_longer_than_it_may_gain():
+    plan = together(1)
+    moving = Moving(Forced({}))
+    assert moving.start_limit(None) == (None, START)
+    moving.trial = Trial(plan=plan, tasks=(), most_seconds=30.0)
+    assert moving.start_limit(None) == (30.0, TRIAL_START)
+    assert moving.start_limit(60.0) == (30.0, TRIAL_START)
+    assert moving.start_limit(20.0) == (20.0, START)
 
 
 class KilledAfter(Forced):

@@ -95,7 +95,10 @@ def test_responses_grow_over_the_iterations_of_a_job_whoever_draws_them():
 @pytest.mark.parametrize(
     ("job", "words"),
     [
-        (growing(30.0, 90.0, iterations=None), r"job\.iterations is none.*over how many iterations"),
+        (
+            growing(30.0, 90.0, iterations=None),
+            r"job\.iterations is none.*over how many iterations",
+        ),
         (growing(30.0, 400.0), "training_means is 400: .*from 1 to below 300"),
     ],
 )
