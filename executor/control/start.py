@@ -132,7 +132,8 @@ def _check_slots(plan: Plan) -> None:
     Raises:
         PlanError: Says what is wanted and there.
     """
-    there = ray.cluster_resources()
+    session: Any = ray
+    there = session.cluster_resources()
     for slot, on_hosts in ((DEVICE, False), (HOST, True)):
         wanted = sum(pool.gpus for pool in plan.pools if pool.is_host == on_hosts)
         if wanted > there.get(slot, 0):

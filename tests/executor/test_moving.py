@@ -1,10 +1,15 @@
 """A run that goes on with another plan after an iteration: as one that was resumed under it, whatever is killed on the way."""
 
+import os
+import random
 import re
+import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import pytest
 
@@ -447,3 +452,80 @@ def test_a_process_that_is_killed_in_a_move_resumes(undisturbed, tmp_path, point
     carried_out(named, out, adapter=rest, resume=out)
     done, is_named = POINTS[point]
     ends_alike(out, undisturbed[is_named or done < 2])
+
+
+# Audit events of Python that tell of a file that is opened, moved or removed.
+FILE_EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
+# Of files in the run's folder, from the decision to the new plan's first iteration; and within which time a move is killed
+# where that does not count them: new workers take longer to start.
+MOST_EVENTS, MOST_SECONDS = 24, 2.0
+
+
+def end_at_once():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_soon(seed, out):
+    """Let this process end at a moment that a seed draws: at a file of the run, or at some time."""
+    draw = random.Random(seed)
+    if seed % 2:
+        threading.Timer(draw.uniform(0, MOST_SECONDS), end_at_once).start()
+        return
+    left = draw.randint(1, MOST_EVENTS)
+
+    def look(event, arguments):
+        nonlocal left
+        if event in FILE_EVENTS and str(out) in str(arguments[0]):
+            left -= 1
+            if left == 0:
+                end_at_once()
+
+    sys.addaudithook(look)
+
+
+KILLED_SOON = """
+import sys
+from pathlib import Path
+from tests.executor.test_moving import WAYS, KilledAfter, carried_out, killed_soon
+
+out, way, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+before, after = WAYS[way]
+carried_out(before, out, adapter=KilledAfter({2: after}, lambda: killed_soon(seed, out)))
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed_by_way(shared_workers, ray_slots, tmp_path_factory):
+    """Return what runs a way's plans with nothing in between, once: whether it moves after the second iteration."""
+
+    @cache
+    def found(way, moves):
+        before, after = WAYS[way]
+        out = tmp_path_factory.mktemp("undisturbed")
+        carried_out(before, out, adapter=Forced({2: after} if moves else {}))
+        return out
+
+    return found
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("seed", range(20))
+def test_a_process_that_is_killed_at_any_moment_of_a_move_resumes(
+    undisturbed_by_way, tmp_path, seed
+):
+    way = list(WAYS)[seed // 2 % len(WAYS)]
+    out, (before, after) = tmp_path / "out", WAYS[way]
+    found = subprocess.run(
+        [sys.executable, "-c", KILLED_SOON, str(out), way, str(seed)],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    assert found.returncode == -signal.SIGKILL, found.stderr[-2000:]
+    named = read_yaml(Plan, out / "plan.yaml")
+    assert named in (before, after)
+    moves = named == before and find_checkpoint(out).state.iteration < 2
+    carried_out(named, out, adapter=Forced({2: after} if moves else {}), resume=out)
+    ends_alike(out, undisturbed_by_way(way, moves or named == after))
