@@ -459,6 +459,8 @@ FILE_EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil
 # Of files in the run's folder, from the decision to the new plan's first iteration; and within which time a move is killed
 # where that does not count them: new workers take longer to start.
 MOST_EVENTS, MOST_SECONDS = 24, 2.0
+# Ray does not start on a machine that has too much to do.
+ATTEMPTS = 3
 
 
 def end_at_once():
@@ -517,12 +519,15 @@ def test_a_process_that_is_killed_at_any_moment_of_a_move_resumes(
 ):
     way = list(WAYS)[seed // 2 % len(WAYS)]
     out, (before, after) = tmp_path / "out", WAYS[way]
-    found = subprocess.run(
-        [sys.executable, "-c", KILLED_SOON, str(out), way, str(seed)],
-        cwd=ROOT,
-        capture_output=True,
-        check=False,
-    )
+    for _ in range(ATTEMPTS):
+        found = subprocess.run(
+            [sys.executable, "-c", KILLED_SOON, str(out), way, str(seed)],
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
+        if b"Ray did not start" not in found.stderr:
+            break
     assert found.returncode == -signal.SIGKILL, found.stderr[-2000:]
     named = read_yaml(Plan, out / "plan.yaml")
     assert named in (before, after)
