@@ -5,16 +5,18 @@
 
 GRPO of a tiny model on two devices, a core each: long prompts, responses that are as long as they are drawn (`ignore_eos`), weights
 an update old at most. Generation of few sequences gains little from a second core, learning from them much: while responses
-are short, one pool of both cores is best; as they grow, a core that generates beside one that learns. Two cases:
+are short, one pool of both cores is best; as they grow, a core that generates beside one that learns. First the machine is
+measured for the job, as `rlplan profile --job` does it (`--profile` names a folder that is kept, and used if it is there). Forecasts on
+this profile say where the two plans cross: the run begins at the last of some mean lengths (`GRID`) at which the one is still ahead of
+the other. Two cases:
 
 - `growing`: the mean length grows threefold over the run (`mean_at_end`).
-- `steady`: it stays what it is at the start, so that the plan that is best there stays so: whatever adapting does costs time.
+- `steady`: it stays at the shortest of these lengths, far from where plans cross: whatever adapting does costs time.
 
 Ways to run a case: by the plan that a search finds at the lengths of the start (`start`); by that one of the plans found at the lengths
 of start, middle and end which is forecast to end the whole run first (`hindsight`); and by the first with what `rlplan execute
 --adapt` has (`adapts`). The ways of a seed follow each other, in an order that turns from seed to seed, so that all see the same
-machine. First the machine is measured for the job, as `rlplan profile --job` does it (`--profile` names a folder that is kept, and
-used if it is there).
+machine.
 
 Written after every run: `adapting.json` in `--out`, with seconds from the first iteration's start to the last one's end, moves included,
 lengths at both ends, and decisions and outcomes from the ledger; runs that stand there are not run again. `--page` writes a
@@ -50,15 +52,18 @@ from rlplan.profiles.facts import Facts, load_facts
 from rlplan.profiles.jobs.resolve import load_job
 from rlplan.results.advice import Barred, Decision, Outcome
 from rlplan.results.stored import read_run
+from rlplan.simulator.simulate import simulate
 from rlplan.simulator.whole_run import run_forecast
-from rlplan.workload import Logged, with_mean
+from rlplan.workload import Logged, Lognormal, mean_length, with_mean
 from rlplan_cli.adapting import refusal
 from rlplan_cli.measuring import measure_machine
 
-ITERATIONS = 120
-PROMPTS, SAMPLES, PROMPT_TOKENS = 24, 2, 256
-# Mean response tokens at the start and at the end of `growing`; the longest.
-START, END, MOST = 24.0, 72.0, 256
+ITERATIONS = 200
+PROMPTS, SAMPLES, PROMPT_TOKENS, EPOCHS = 16, 2, 256, 2
+# Mean response tokens with which a run may begin; how often longer they are at its end; how often longer than the first mean the
+# longest response may be.
+GRID = (8, 12, 16, 24, 32, 48, 64)
+GROWTH, MOST = 3, 8
 # Iterations draw lengths by the sum of the job's seed and their number: those of runs with other seeds are others.
 SEEDS_APART = 1000
 ENDS = 5
@@ -84,11 +89,15 @@ def main() -> None:
     with cores_awake(awake=options.awake), tempfile.TemporaryDirectory(prefix="rlplan-") as made:
         folder = Path(made)
         profile = options.profile or folder / "profile"
-        job = job_of("growing", 0, options.iterations, folder)
+        job = job_of("growing", 0, options.iterations, GRID[-1], folder)
         measure_machine(profile, job=job, folder=folder, device="cpu", devices=2, quick=True)
+        crossing = crossing_of(job, load_facts(job, profile))
+        print(f"plans cross behind {crossing} tokens a response", flush=True)
         for seed in options.seeds:
             for name in options.cases:
-                for each in runs_of(name, seed, options.iterations, profile, folder, found):
+                begins = crossing if name == "growing" else GRID[0]
+                job = job_of(name, seed, options.iterations, begins, folder)
+                for each in runs_of(name, job, seed, profile, folder, found):
                     found.append(each)
                     write_json(file, found)
                     print(json.dumps(each), flush=True)
@@ -96,14 +105,18 @@ def main() -> None:
         write_text(options.page, page(found, note))
 
 
-def job_of(case: str, seed: int, iterations: int, folder: Path) -> Job:
-    """Return the job of a case, resolved: the demo's model with long prompts."""
+def job_of(case: str, seed: int, iterations: int, begins: int, folder: Path) -> Job:
+    """Return the job of a case, resolved: the demo's model with long prompts.
+
+    Args:
+        begins: Mean response tokens at its start.
+    """
     demo = load_job(DEMO)
     tiny = demo.models["actor"]
     assert demo.rewards is not None
     assert isinstance(tiny, ModelArchitecture)
-    grows = case == "growing"
-    lengths = Logged(mean=START, mean_at_end=END if grows else None, max=MOST)
+    end = GROWTH * begins if case == "growing" else None
+    lengths = Logged(mean=begins, mean_at_end=end, max=MOST * begins)
     job = replace(
         demo,
         name=case,
@@ -117,6 +130,7 @@ def job_of(case: str, seed: int, iterations: int, folder: Path) -> Job:
             prompt_tokens=PROMPT_TOKENS,
             response_tokens=lengths,
             updates=1,
+            epochs=EPOCHS,
             ignore_eos=True,
         ),
         prompts_file=None,
@@ -129,6 +143,33 @@ def job_of(case: str, seed: int, iterations: int, folder: Path) -> Job:
     return load_job(file)
 
 
+def at(plan: Plan, tokens: float) -> Plan:
+    """Return a plan whose responses have a mean length."""
+    lengths = with_mean(plan.job.workload.response_tokens, tokens)
+    work = replace(plan.job.workload, response_tokens=lengths)
+    return replace(plan, job=replace(plan.job, workload=work))
+
+
+def crossing_of(job: Job, facts: Facts) -> int:
+    """Return the last mean length of the grid at which the plan that is best for the shortest one is still ahead.
+
+    Of the one that is best for the longest responses that a run may end with; a run may begin there.
+
+    Raises:
+        SystemExit: One plan is best for all of them.
+    """
+    short, long = (best_at(job, tokens, facts) for tokens in (GRID[0], GROWTH * GRID[-1]))
+    ahead = [
+        tokens
+        for tokens in GRID
+        if simulate(at(short, tokens), facts).iteration_seconds
+        < simulate(at(long, tokens), facts).iteration_seconds
+    ]
+    if same_layout(short, long) or not ahead:
+        raise SystemExit(f"on this machine one plan is best for all lengths: {words_of(long)}")
+    return ahead[-1]
+
+
 def best_at(job: Job, tokens: float, facts: Facts) -> Plan:
     """Return the plan of a job that a search finds for responses of a mean length, of those that are carried out here."""
     lengths = with_mean(job.workload.response_tokens, tokens)
@@ -137,26 +178,30 @@ def best_at(job: Job, tokens: float, facts: Facts) -> Plan:
     return next(plan for plan in plans if not refusal(plan))
 
 
-def fixed_plans(case: str, job: Job, iterations: int, facts: Facts) -> tuple[Plan, Plan]:
+def fixed_plans(case: str, job: Job, facts: Facts) -> tuple[Plan, Plan]:
     """Return the plan that is best at the start, and the one that is forecast to end the whole run first."""
-    means = (START, (START + END) / 2, END) if case == "growing" else (START,)
+    lengths = job.workload.response_tokens
+    assert isinstance(lengths, Lognormal), "logged lengths are resolved"
+    first, last = lengths.training_means or (mean_length(lengths),) * 2
+    means = (first, (first + last) / 2, last) if case == "growing" else (first,)
     plans = [best_at(job, tokens, facts) for tokens in means]
-    whole = [run_forecast(plan, facts, iterations).seconds for plan in plans]
+    assert job.iterations is not None, "the job says over how many iterations lengths grow"
+    whole = [run_forecast(plan, facts, job.iterations).seconds for plan in plans]
     return plans[0], plans[whole.index(min(whole))]
 
 
 def runs_of(
     case: str,
+    job: Job,
     seed: int,
-    iterations: int,
     profile: Path,
     folder: Path,
     found: Sequence[dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
     """Yield what the ways of a case take that have not been run, one after another."""
-    job = job_of(case, seed, iterations, folder)
-    facts = load_facts(job, profile)
-    start, hindsight = fixed_plans(case, job, iterations, facts)
+    facts, iterations = load_facts(job, profile), job.iterations
+    assert iterations is not None, "the job says over how many iterations lengths grow"
+    start, hindsight = fixed_plans(case, job, facts)
     done = {(each["case"], each["seed"], each["way"]) for each in found}
     turned = seed % len(WAYS)
     for way in (*WAYS[turned:], *WAYS[:turned]):
