@@ -23,7 +23,7 @@ from rlplan.executor.control.export import export_actor
 from rlplan.executor.control.line_file import drop_iterations
 from rlplan.executor.control.metric_names import possible_metrics
 from rlplan.executor.control.metrics import METRICS_FILE, read_metrics
-from rlplan.executor.control.moving import Adapter
+from rlplan.executor.control.moving import Adapter, drop_plans
 from rlplan.executor.control.run import Progress, Run, Saving
 from rlplan.executor.control.services import check_services
 from rlplan.executor.control.start import check_machine, gpu_names
@@ -117,6 +117,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         write_plan(out / PLAN_FILE, plan)
         drop_iterations(out / METRICS_FILE, first if goes_on else 0)
         drop_evaluations(out, first if goes_on else -1)
+        drop_plans(out, first if goes_on else -1)
         (out / MEASURED_FILE).unlink(missing_ok=True)
         made_of = (plan, tasks, prompts, out, seed, iterations, saving, start, progress)
         run = Run(*made_of, joined, adapter)

@@ -2,12 +2,13 @@
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
 from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, MinLen
 
 from rlplan.files.limits import (
     AtLeastOne,
@@ -56,8 +57,9 @@ class Lognormal:
         at_max: Share of lengths that are `max` whatever else is drawn, as those of responses that never
             end; None for none.
         assumed: What of it the job did not say, and where that is from; None where all was said.
-        training_means: Means, once cut, at the beginning and end of a training over which lengths grow evenly; None
-            where they stay. A step is one of `mean`; `rlplan.simulator.whole_run` goes through the training.
+        training_means: Means, once cut, at moments of a training that lie evenly from its beginning to its end, two or
+            more, between which lengths grow evenly; None where they stay. A step is one of `mean`;
+            `rlplan.simulator.whole_run` goes through the training, and the executor draws from it (`at_step`).
     """
 
     distribution: Literal["lognormal"] = "lognormal"
@@ -66,7 +68,7 @@ class Lognormal:
     max: AtLeastOne
     at_max: Share | None = None
     assumed: str | None = None
-    training_means: tuple[Positive, Positive] | None = None
+    training_means: Annotated[tuple[Positive, ...], MinLen(2)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,8 @@ class Logged:
         clip_ratio: Share of the lengths that reach `max`, as verl prints it; None where it is not known.
         std: Standard deviation as it would be printed, of lengths that were cut; None where it is not
             known. Without either the spread is that of published runs.
-        mean_at_end: Mean at the end of training where lengths grow, evenly, from `mean`.
+        mean_at_end: Mean at the end of training where lengths grow from `mean`, evenly unless `means_between` says how.
+        means_between: Means at evenly spaced moments between the beginning and the end of training, as they were measured.
         training_share: Of a training whose lengths grow, how much is done at the step that is meant;
             None means a step of the mean length over training.
     """
@@ -122,6 +125,7 @@ class Logged:
     clip_ratio: Share | None = None
     std: Positive | None = None
     mean_at_end: Positive | None = None
+    means_between: tuple[Positive, ...] = ()
     training_share: Share | None = None
 
 
@@ -179,6 +183,44 @@ def mean_length(lengths: Lengths) -> float:
 
 def _unresolved(lengths: Logged | TraceFile) -> AssertionError:
     return AssertionError(f"the job was not resolved: {lengths}")
+
+
+def mean_in_training(means: Sequence[float], share: float) -> float:
+    """Return the mean length in tokens where so much of a training is done.
+
+    Args:
+        means: At moments that lie evenly from its beginning to its end; between two of them it changes evenly.
+        share: Of the training, from 0 to 1.
+    """
+    place = min(max(share, 0.0), 1.0) * (len(means) - 1)
+    at = min(int(place), len(means) - 2)
+    return means[at] + (means[at + 1] - means[at]) * (place - at)
+
+
+def mean_at_step(means: Sequence[float], step: int, steps: int) -> float:
+    """Return the mean length in tokens at a step of a training, counted from 1.
+
+    It is that at the middle of the step, so that the mean over a training that grows evenly is that of its beginning and
+    end. Steps beyond the last are as the end is.
+    """
+    return mean_in_training(means, (step - 0.5) / steps)
+
+
+def at_step(lengths: Lengths, step: int, steps: int | None) -> Lengths:
+    """Return lengths as a step of a training has them, counted from 1; the same ones where they do not grow.
+
+    Args:
+        steps: Of the training; needed where lengths grow.
+    """
+    if not isinstance(lengths, Lognormal) or lengths.training_means is None:
+        return lengths
+    assert steps is not None, "over how many steps lengths grow is checked"
+    return with_mean(lengths, mean_at_step(lengths.training_means, step, steps))
+
+
+def can_have_mean(lengths: Lengths, mean: float) -> bool:
+    """Tell whether lengths of this kind, cut at the same maximum, can have a mean of so many tokens."""
+    return 1 <= mean < longest(lengths) if isinstance(lengths, Lognormal) else mean >= 1
 
 
 def with_mean(lengths: Lengths, mean: float) -> Lengths:
@@ -444,6 +486,8 @@ class Workload:
         updates: Optimizer steps in one pass over the global batch.
         epochs: Passes over the global batch.
         environments: What answers the model between its turns; none where a response is one turn.
+        ignore_eos: For `execute`: whether responses go on past the token that ends one, so that each is as long as it was
+            drawn. For random weights, which end responses by chance; forecasts take lengths as they are drawn anyway.
     """
 
     prompts: AtLeastOne
@@ -456,6 +500,7 @@ class Workload:
     updates: AtLeastOne = 1
     epochs: AtLeastOne = 1
     environments: tuple[Environment, ...] = ()
+    ignore_eos: bool = False
 
     @property
     def begun_beyond(self) -> dict[str, float]:

@@ -32,7 +32,15 @@ from rlplan.simulator.placed import nodes_of
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR
 from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, best_interval, goodput
-from rlplan.workload import Lengths, Lognormal, longest, mean_length, with_mean
+from rlplan.workload import (
+    Lengths,
+    Lognormal,
+    can_have_mean,
+    longest,
+    mean_at_step,
+    mean_length,
+    with_mean,
+)
 
 # Steps at which a growing run is simulated: a fifth one moves a run whose responses grow fourfold by less than a part in
 # a hundred (tests/simulator/test_whole_run.py holds it).
@@ -106,10 +114,10 @@ def _means(job: Job, steps: int, curve: Curve | None, points: int) -> tuple[tupl
     if curve is not None:
         means = _of_curve(curve, steps)
     elif isinstance(lengths, Lognormal) and lengths.training_means is not None:
-        first, last = lengths.training_means
-        chosen = _spread_over(steps, points)
-        # The middle of a step of the run, so that the run's mean is that of beginning and end.
-        means = tuple((at, first + (last - first) * (at - 0.5) / steps) for at in chosen)
+        training = lengths.training_means
+        between = len(training) - 1  # as many points again wherever the growth may bend
+        chosen = _spread_over(steps, between * math.ceil((points - 1) / between) + 1)
+        means = tuple((at, mean_at_step(training, at, steps)) for at in chosen)
     else:
         return ((1, mean_length(lengths)),)
     for step, mean in means:
@@ -123,11 +131,10 @@ def _check_mean(lengths: Lengths, step: int, mean: float) -> None:
     Raises:
         UserError: Names the step.
     """
-    most = longest(lengths)
-    is_known = 1 <= mean < most if isinstance(lengths, Lognormal) else mean >= 1
-    if not is_known:
+    if not can_have_mean(lengths, mean):
         raise UserError(
-            f"responses of {mean:,.0f} tokens on average at step {step:,} are none of this job, whose longest has {most:,}"
+            f"responses of {mean:,.0f} tokens on average at step {step:,} are none of this job, whose longest has "
+            f"{longest(lengths):,}"
         )
 
 

@@ -19,6 +19,7 @@ from rlplan.rules.batches import unequal_parts
 from rlplan.rules.layouts import cut_heads, divides_heads, divides_layers, divisors
 from rlplan.rules.rule import Capability, listed, refuse_first
 from rlplan.transfers import TRANSFERS
+from rlplan.workload import Lognormal, can_have_mean, longest
 
 HERE = "this executor"
 EXPERT_FAMILIES = ("mixtral", "qwen3_moe")
@@ -47,6 +48,7 @@ PRECISIONS = ("fp32", "bf16")
 CPU = "cpu"
 OWN = "rlplan"
 
+GROWTH = Capability("responses that grow over a training")
 ENVIRONMENTS = Capability("episodes in environments")
 RESAMPLED = Capability("groups that are sampled again among responses that go on one by one")
 BASELINES = Capability("greedy baselines beside responses that go on one by one")
@@ -105,6 +107,7 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     if plan.job.framework != OWN:
         instead = f"plan with `framework: {OWN}`, or run the plan with {plan.job.framework} itself"
         yield FRAMEWORK.lacked_by(HERE, "job.framework", plan.job.framework, instead)
+    yield from _lacks_for_growth(plan)
     if plan.lending is not None:
         instead = "leave `lending` out: its forecast then has none either"
         yield LENDING.lacked_by(HERE, "lending.to", listed(plan.lending.to), instead)
@@ -127,6 +130,20 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
             if task.trains and plan.job.adapter(task.role) is not None:
                 yield from _lacks_for_adapters(plan, task)
     yield from lacks_of_vllm(plan, on_cpu=plan.pool_of("actor.generate").device == CPU)
+
+
+def _lacks_for_growth(plan: Plan) -> Iterator[CapabilityError]:
+    """Yield why no lengths can be drawn for some iterations of a job whose responses grow."""
+    lengths = plan.job.workload.response_tokens
+    if not isinstance(lengths, Lognormal) or lengths.training_means is None:
+        return
+    if plan.job.iterations is None:
+        instead = "say over how many iterations they grow"
+        yield GROWTH.lacked_by(HERE, "job.iterations", "none", instead)
+    for mean in lengths.training_means:
+        if not can_have_mean(lengths, mean):
+            field, most = "job.workload.response_tokens.training_means", longest(lengths)
+            yield GROWTH.lacked_by(HERE, field, f"{mean:,g}", f"means lie from 1 to below {most:,}")
 
 
 def _lacks_for_rewards_and_guesses(plan: Plan) -> Iterator[CapabilityError]:

@@ -1,16 +1,29 @@
 """A run that may go on with another plan after an iteration: through a checkpoint, with new workers, in the same Ray.
 
 Until the other plan is named in the run's folder, the run goes on with the one before, from the same checkpoint: whatever is
-killed on the way resumes, and no sample is lost or learnt from twice.
+killed on the way resumes, and no sample is lost or learnt from twice. Until the other plan has done an iteration it is on
+trial: where it fails, the run goes back to the plan before.
 """
 
 import time
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
 
+from rlplan.dataflow import Task
+from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.controller import MeasuredIteration
+from rlplan.executor.control.start import START, TimeLimit
+from rlplan.files.decoding import read_yaml
 from rlplan.plan import Plan
 from rlplan.results.adapting import AS_IT_IS, Adaptation, DoneIteration
+from rlplan.results.measurement import Replanned
+
+# A plan that another one followed, after so many iterations.
+PLAN_BEFORE: Final = "plan-before-{:06d}.yaml"
+# What says how long a plan on trial may take to start, where no option says less.
+TRIAL_START = TimeLimit("the start of workers and their models", "all that the move may gain")
 
 
 class Adapter(Protocol):
@@ -27,6 +40,37 @@ class Adapter(Protocol):
     def after(self, iteration: DoneIteration) -> Adaptation:
         """Return what the run does after an iteration."""
 
+    def in_layout_of(self, plan: Plan, other: Plan) -> Plan:
+        """Return a plan's job in another plan's layout."""
+
+    def failed(self, plan: Plan, done: int, reason: str) -> Sequence[str]:
+        """Take note that a plan could not go on after so many iterations, and is not to be tried again; return what is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Hold what a run goes back to where the plan that it moved to does no iteration.
+
+    Attributes:
+        plan: The one before, with its tasks.
+        finished: What its last iterations measured.
+        replanned: Where plans followed each other, before this move.
+        most_seconds: What workers of the plan on trial may take to start; None: there is no limit.
+    """
+
+    plan: Plan
+    tasks: tuple[Task, ...]
+    finished: tuple[MeasuredIteration, ...] = ()
+    replanned: tuple[Replanned, ...] = ()
+    most_seconds: float | None = None
+
+
+def drop_plans(folder: Path, done: int) -> None:
+    """Remove the plans that others followed later than after so many iterations."""
+    for file in folder.glob(PLAN_BEFORE.replace("{:06d}", "*")):
+        if file.name > PLAN_BEFORE.format(done):
+            file.unlink()
+
 
 class Moving:
     """Keep what a run knows of its moves from plan to plan.
@@ -37,6 +81,7 @@ class Moving:
     Attributes:
         next: What was decided and is not done yet; without a plan where the run goes on as it is.
         checkpoint_seconds: What the last checkpoint took; None without any.
+        trial: What the run goes back to where its plan fails; None where that has done an iteration.
     """
 
     def __init__(self, adapter: Adapter | None) -> None:
@@ -44,6 +89,7 @@ class Moving:
         self._left_seconds = 0.0
         self.next = AS_IT_IS
         self.checkpoint_seconds: float | None = None
+        self.trial: Trial | None = None
 
     @property
     def may_come(self) -> bool:
@@ -58,7 +104,32 @@ class Moving:
 
     def forget(self) -> None:
         """Go on as it is: workers were lost on the way."""
-        self.next = AS_IT_IS
+        self.next, self.trial = AS_IT_IS, None
+
+    def resume(self, plan: Plan, folder: Path, done: int) -> None:
+        """Put a plan on trial that the run's folder says another one came before, after as many iterations as are done.
+
+        Raises:
+            UserError: The file of the plan before cannot be read, or is none that the executor carries out.
+        """
+        file = folder / PLAN_BEFORE.format(done)
+        if self._adapter is not None and file.exists():
+            before = self._adapter.in_layout_of(plan, read_yaml(Plan, file))
+            if before != plan:  # else it has gone back already
+                self.trial = Trial(plan=before, tasks=check_runnable(before, str(file)))
+
+    def start_limit(self, given_seconds: float | None) -> tuple[float | None, TimeLimit]:
+        """Return how long workers may take to start, and who says so: of a plan on trial no longer than it may gain."""
+        most = None if self.trial is None else self.trial.most_seconds
+        if most is None or (given_seconds is not None and given_seconds <= most):
+            return given_seconds, START
+        return most, TRIAL_START
+
+    def failed(self, plan: Plan, done: int, reason: str) -> Sequence[str]:
+        """Tell that a plan on trial has failed after so many iterations; return what is said of it."""
+        assert self._adapter is not None, "who moves has somebody who decides"
+        self.next, self.trial = AS_IT_IS, None
+        return self._adapter.failed(plan, done, reason)
 
     def begin(self, plan: Plan, done: int) -> None:
         """Tell that the first iteration of a plan begins."""

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ray.exceptions import RayError
+
 from rlplan.dataflow import Task
-from rlplan.errors import NodesMissingError, UserError, WorkerLostError
+from rlplan.errors import NodesMissingError, RlplanError, UserError, WorkerLostError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.checkpoints import (
     CHECKPOINTS_FOLDER,
@@ -31,7 +33,7 @@ from rlplan.executor.control.evaluations import (
 from rlplan.executor.control.line_file import drop_iterations
 from rlplan.executor.control.metric_names import NOT_IN_EVERY_ITERATION
 from rlplan.executor.control.metrics import METRICS_FILE, MetricsWriter
-from rlplan.executor.control.moving import Adapter, Moving
+from rlplan.executor.control.moving import PLAN_BEFORE, Adapter, Moving, Trial
 from rlplan.executor.control.start import ITERATION, slowest_loop, started_groups, within
 from rlplan.executor.control.stopping import StopCheck, Stopping, rows_before
 from rlplan.executor.control.summary import iteration_metrics, progress_line
@@ -51,8 +53,6 @@ Progress = Callable[[int, int, str], None]
 # Of so many iterations a run keeps every span, for its trace: what is compared are their medians, which
 # more do not change. A run of any length takes the same memory, and writes a trace of a few megabytes.
 KEPT_ITERATIONS = 1000
-# A plan that another one followed, after so many iterations.
-PLAN_BEFORE = "plan-before-{:06d}.yaml"
 
 _log = logging.getLogger(__name__)
 
@@ -162,11 +162,18 @@ class Run:
         """
         self._stopping, self._tracking = stopping, tracking
         self._tell_passed_over()
+        start = self.checkpoint
+        if start is not None and start.run_folder.resolve() == self._out.resolve():
+            self._moving.resume(self.plan, self._out, self.done)
         retries = 0
         while True:
             try:
                 self._attempt()
-            except WorkerLostError as error:
+            except (RlplanError, RayError) as error:
+                if self._gone_back(error):  # no retry: that plan is not tried again
+                    continue
+                if not isinstance(error, WorkerLostError):
+                    raise
                 self._moving.forget()
                 can_go_on = self._saving.every is not None or not self.finished
                 is_last = retries == self._saving.retries
@@ -255,18 +262,50 @@ class Run:
         tasks = check_runnable(plan)
         if self._joined is not None:
             self._joined.take(plan)
+        trial = Trial(
+            plan=self.plan,
+            tasks=self._tasks,
+            finished=tuple(self.finished),
+            replanned=self.replanned,
+            most_seconds=self._moving.next.most_seconds,
+        )
         self._note_plan(plan, tasks, reason)
+        self._moving.trial = trial
         self._tell(f"after {self.done} iterations goes on with another plan ({plan.placement})")
+
+    def _gone_back(self, error: RlplanError | RayError) -> bool:
+        """Go back to the plan before where a plan on trial has failed; tell whether it was one.
+
+        Nodes that a cluster has lost are no matter of the plan.
+        """
+        trial, failed = self._moving.trial, self.plan
+        if trial is None or (isinstance(error, WorkerLostError) and self._replans(error)):
+            return False
+        self._go_back()
+        said = self._moving.failed(failed, self.done, str(error))
+        if self._joined is not None:
+            self._joined.take(trial.plan)
+        write_plan(self._out / PLAN_FILE, trial.plan)
+        (self._out / PLAN_BEFORE.format(self.done)).unlink(missing_ok=True)
+        self.plan, self._tasks, self.replanned = trial.plan, trial.tasks, trial.replanned
+        self.finished.extend(trial.finished)
+        placement = trial.plan.placement
+        self._tell(
+            f"{error}; goes back to the plan before ({placement}) after {self.done} iterations"
+        )
+        for words in said:
+            self._tell(words)
+        return True
 
     def _carry_out_plan(self) -> None:
         """Start workers, and run what is left of the plan's part."""
         self._moving.start()
         begin = time.monotonic()
-        limit_seconds = self._saving.start_seconds
+        limit_seconds, limited = self._moving.start_limit(self._saving.start_seconds)
         with (
             places_of(self.plan, self._joined, self._tell) as placed,
             started_groups(
-                self.plan, self._tasks, self._prompts, self._seed, limit_seconds, placed
+                self.plan, self._tasks, self._prompts, self._seed, limit_seconds, placed, limited
             ) as groups,
         ):
             seconds = time.monotonic() - begin
@@ -354,6 +393,7 @@ class Run:
             record = controller.finish(running)
         self.finished.append(record)
         self.done = iteration + 1
+        self._moving.trial = None
         unwritten.append(record)
         return record
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import ray
 import torch
 from ray.exceptions import RayError
 
@@ -31,6 +32,8 @@ from rlplan.plan import Plan
 
 # A killed process shows at once; its neighbours' broken connections may show a little earlier.
 LOSS_SHOWS_SECONDS = 5.0
+# No token has this number: nothing that is sampled ends a response.
+NO_TOKEN = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +83,23 @@ def started_groups(
     seed: int,
     limit_seconds: float | None = None,
     placed: Placed | None = None,
+    limited: TimeLimit = START,
 ) -> Iterator[Mapping[str, WorkerGroup]]:
     """Start the workers of all pools with their models; end them afterwards.
 
     Args:
         limit_seconds: Of the start; None: there is none.
         placed: Where they start in a cluster that was joined; None: on slots of a Ray of the run's own.
+        limited: Who says how long the start may take.
 
     Raises:
         WorkerLostError: Names the workers that have ended where something failed, at the start or later.
     """
     groups: dict[str, WorkerGroup] = {}
     try:
-        with within(limit_seconds, START):
+        if placed is None:
+            _check_slots(plan)
+        with within(limit_seconds, limited):
             for pool in plan.pools:
                 worker = HostWorker if pool.is_host else Worker
                 if placed is not None:
@@ -117,6 +124,23 @@ def started_groups(
         raise
     else:  # an interruption ends Ray and all workers with it, or Ray has ended and would not answer
         _stop(groups)
+
+
+def _check_slots(plan: Plan) -> None:
+    """Refuse pools that a Ray of this machine has too few slots for: their workers would wait for ever.
+
+    Raises:
+        PlanError: Says what is wanted and there.
+    """
+    session: Any = ray
+    there = session.cluster_resources()
+    for slot, on_hosts in ((DEVICE, False), (HOST, True)):
+        wanted = sum(pool.gpus for pool in plan.pools if pool.is_host == on_hosts)
+        if wanted > there.get(slot, 0):
+            have = f"{there.get(slot, 0):g}"
+            raise PlanError(
+                f"pools want {wanted} workers of kind {slot}, this Ray has places for {have}"
+            )
 
 
 @contextmanager
@@ -202,7 +226,7 @@ def prepare_groups(
             plan=plan,
             tasks=here,
             seed=seed,
-            eos_id=prompts.tokenizer.eos_id,
+            eos_id=NO_TOKEN if plan.job.workload.ignore_eos else prompts.tokenizer.eos_id,
             rows=prompts.rows
             if any(task.generates for task in here) and plan.job.environments
             else [],

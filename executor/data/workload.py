@@ -34,7 +34,7 @@ from rlplan.executor.data.prompts import (
 )
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.workload import Environment, longest, sample_lengths
+from rlplan.workload import Environment, at_step, longest, sample_lengths
 
 # Made-up texts of a job without a file of them: enough that batches differ.
 MADE_UP_TEXTS = 64
@@ -104,10 +104,12 @@ def job_of_batches(plan: Plan) -> Job:
 def response_lengths(job: Job, iteration: int) -> npt.NDArray[np.int64]:
     """Return the most tokens of each response of an iteration. Shape (sequences,).
 
-    The simulator samples the same distribution, so both mean the same work.
+    The simulator samples the same distribution, so both mean the same work. Where lengths grow over a training, they are
+    those of this iteration among the job's `iterations`.
     """
     work = job.workload
-    sampled = sample_lengths(work.response_tokens, work.sequences, job.seed + iteration)
+    lengths = at_step(work.response_tokens, iteration + 1, job.iterations)
+    sampled = sample_lengths(lengths, work.sequences, job.seed + iteration)
     return np.array(sampled, dtype=np.int64)
 
 

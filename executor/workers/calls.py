@@ -220,7 +220,7 @@ class PoolSetup:
     Attributes:
         tasks: The pool's tasks, in the dataflow's order.
         seed: Of weights and samples.
-        eos_id: Token that ends a response.
+        eos_id: Token that ends a response; -1 where none does.
         rows: The prompts that the job uses, as texts, where environments read them.
         folder: What relative paths in the job are relative to.
         clock_offsets: By node's id, the seconds that its clock is ahead of the controller's; others share it.

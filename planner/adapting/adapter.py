@@ -11,24 +11,33 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rlplan.errors import UserError
+from rlplan.files.decoding import read_yaml
 from rlplan.plan import Plan
-from rlplan.planner.adapting.layouts import most_staleness, plan_changes, same_layout
+from rlplan.planner.adapting.layouts import (
+    in_layout_of,
+    most_staleness,
+    plan_changes,
+    same_layout,
+)
 from rlplan.planner.adapting.proposing import Proposal, Proposals, Request
 from rlplan.planner.adapting.window import Range, Window
 from rlplan.planner.answers.best_plans import SEARCH_SECONDS
 from rlplan.planner.measured.gains import answer_of
-from rlplan.planner.measured.ledger import write_line
+from rlplan.planner.measured.ledger import read_ledger, write_line
 from rlplan.planner.measured.measured_lengths import at_run_lengths
 from rlplan.profiles.facts import Facts
 from rlplan.results.adapting import AS_IT_IS, Adaptation, DoneIteration
-from rlplan.results.advice import AdviceLine, Decision, Departure, Outcome
+from rlplan.results.advice import AdviceLine, Barred, Decision, Departure, Outcome
 from rlplan.results.measurement import MeasuredRun
+from rlplan.results.stored import write_plan
 from rlplan.simulator.simulate import simulate
 from rlplan.units import show_seconds
 
 LEDGER_FILE: Final = "adapting.jsonl"
 # What the ledger says of logs and frameworks, where advice on other runs names theirs.
 LOG, FRAMEWORK = "metrics.jsonl", "rlplan"
+# Beside the ledger: the plans that a run does not try again, numbered from 1.
+BARRED_PLAN: Final = "plan-barred-{:06d}.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +106,7 @@ class MoveAdapter:
         self._ranges: dict[str, Range] | None = None
         self._departures: tuple[Departure, ...] = ()  # of the search that was asked for last
         self._staleness: float | None = None
-        self._barred: list[Plan] = []
+        self._barred: list[Plan] | None = None  # not read yet
         self._decided: Move | None = None  # and not judged yet
         self._is_asked = False
         self._asked_after = 0
@@ -111,6 +120,7 @@ class MoveAdapter:
             self._staleness = most_staleness(plan)
             if not done:
                 self._ledger.unlink(missing_ok=True)
+                self._barred = []
         self._window.clear()
         self._begun_seconds, self._asked_after = seconds, done
         self._ranges = None
@@ -121,7 +131,6 @@ class MoveAdapter:
 
     def after(self, iteration: DoneIteration) -> Adaptation:
         """Return what the run does after an iteration."""
-        self._said = []
         self._window.note(iteration)
         if iteration.checkpoint_seconds is not None:
             self._checkpoint_seconds = iteration.checkpoint_seconds
@@ -136,7 +145,45 @@ class MoveAdapter:
                 answer = self._decide(found, iteration)
             if answer.plan is None:
                 self._ask(iteration)
-        return replace(answer, said=tuple(self._said))
+        return replace(answer, said=self._told())
+
+    def in_layout_of(self, plan: Plan, other: Plan) -> Plan:
+        """Return a plan's job in another plan's layout."""
+        return in_layout_of(plan, other)
+
+    def failed(self, plan: Plan, done: int, reason: str) -> tuple[str, ...]:
+        """Take note that a plan did no iteration after so many, and is not to be tried again; return what is said."""
+        self._decided = None
+        self._bar(plan, max(0, done - 1), f"it did no iteration: {reason}")
+        return self._told()
+
+    def _told(self) -> tuple[str, ...]:
+        """Return what is to be said, once."""
+        said, self._said = tuple(self._said), []
+        return said
+
+    @property
+    def barred(self) -> list[Plan]:
+        """Return the plans that this run does not try again, those that its ledger names included."""
+        if self._barred is None:
+            self._barred = []
+            try:
+                lines = [each for each in read_ledger(self._ledger) if isinstance(each, Barred)]
+                self._barred += [read_yaml(Plan, self._ledger.parent / each.plan) for each in lines]
+            except UserError as error:
+                self._said.append(f"what this run does not try again is not known: {error}")
+        return self._barred
+
+    def _bar(self, plan: Plan, step: int, reason: str) -> None:
+        """Do not try a plan again in this run, nor where it is resumed."""
+        self.barred.append(plan)
+        name = BARRED_PLAN.format(len(self.barred))
+        try:
+            write_plan(self._ledger.parent / name, plan)
+        except UserError as error:
+            self._said.append(f"not kept for a resumed run: {error}")
+            return
+        self._write(Barred(step=step, reason=reason, plan=name))
 
     @property
     def move_seconds(self) -> float:
@@ -167,7 +214,7 @@ class MoveAdapter:
                 measured=self._window.measured(),
                 step_seconds=self._window.step_seconds,
                 staleness=self._staleness,
-                barred=tuple(self._barred),
+                barred=tuple(self.barred),
                 search_seconds=self._options.search_seconds,
             )
         )
@@ -214,13 +261,17 @@ class MoveAdapter:
         )
         low, high = show_seconds(gain.p10_seconds), show_seconds(gain.p90_seconds)
         return Adaptation(
-            plan=best.plan, reason=f"an iteration is forecast to be {low} to {high} shorter"
+            plan=best.plan,
+            reason=f"an iteration is forecast to be {low} to {high} shorter",
+            most_seconds=gain.p90_seconds * left,
         )
 
     def _best(self, found: Proposals) -> tuple[Proposal | None, list[str]]:
         """Return the first plan that the executor carries out, and what is said of the others."""
         notes = list(found.notes)
         for each in found.plans:
+            if any(same_layout(each.plan, other) for other in self.barred):
+                continue  # since the search began
             why = self._refuses(each.plan)
             if not why:
                 return each, notes
@@ -275,7 +326,7 @@ class MoveAdapter:
         self._write(outcome)
         if not goes_back:
             return AS_IT_IS
-        self._barred.append(move.plan)
+        self._bar(move.plan, iteration.span.iteration, notes[-1])
         back = replace(move, plan=move.before.plan, is_back=True)
         self._decided = back
         return Adaptation(plan=back.plan, reason=notes[-1])

@@ -14,6 +14,8 @@ never end: they are a share of their own at M, and the others are spread as publ
 import math
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
+from statistics import fmean
 from typing import Literal
 
 from rlplan.files.decoding import read_yaml
@@ -28,6 +30,7 @@ from rlplan.workload import (
     Workload,
     cut_mean,
     log_moments,
+    mean_in_training,
     mean_length,
     normal_share,
 )
@@ -168,19 +171,28 @@ def _of_log(
         assumed = ", ".join(filter(None, (source, assumed)))
     others = (mean - at_max * most) / (1 - at_max)
     lengths = _lognormal(others, log_std, most, at_max or None, assumed or None)
+    means = _training_means(logged)
+    return lengths if means is None else replace(lengths, training_means=means)
+
+
+def _training_means(logged: Logged) -> tuple[float, ...] | None:
+    """Return the means at evenly spaced moments of a training; None where lengths do not grow."""
     if logged.mean_at_end is None:
-        return lengths
-    return replace(lengths, training_means=(logged.mean, logged.mean_at_end))
+        return None
+    return (logged.mean, *logged.means_between, logged.mean_at_end)
 
 
 def _mean(logged: Logged, at: str, place: JobPlace) -> tuple[float, str]:
     """Return the mean at the step that is meant, and what is assumed about it."""
-    if logged.mean_at_end is None:
-        if logged.training_share is not None:
+    means = _training_means(logged)
+    if means is None:
+        if logged.training_share is not None or logged.means_between:
             raise place.error(f"{at}.mean_at_end", "is missing: lengths of one mean do not grow")
         return logged.mean, ""
-    share = 0.5 if logged.training_share is None else logged.training_share
-    mean = logged.mean + share * (logged.mean_at_end - logged.mean)
+    if logged.training_share is None:
+        mean = fmean(fmean(pair) for pair in pairwise(means))
+    else:
+        mean = mean_in_training(means, logged.training_share)
     grown = f"{mean:,.0f} tokens, the mean over a training that leads from {logged.mean:,g} to {logged.mean_at_end:,g}"
     return mean, grown if logged.training_share is None else ""
 

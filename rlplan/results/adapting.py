@@ -38,11 +38,14 @@ class Adaptation:
     Attributes:
         plan: With which it goes on; None: as it is.
         reason: Why, where there is a plan.
+        most_seconds: What the plan's workers may take to start, by when all that it gains would be lost; None: there is
+            no limit.
         said: What people are told.
     """
 
     plan: Plan | None = None
     reason: str = ""
+    most_seconds: float | None = None
     said: tuple[str, ...] = ()
 
 

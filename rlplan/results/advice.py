@@ -146,4 +146,21 @@ class Outcome:
         return self.gain.p10_seconds <= self.gained_seconds <= self.gain.p90_seconds
 
 
-AdviceLine = Decision | Outcome
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barred:
+    """Hold a plan that a run does not try again. A line of the ledger.
+
+    Attributes:
+        step: Number of the last step before the run went back.
+        reason: Why.
+        plan: File of the plan, in the ledger's folder.
+    """
+
+    version: Literal[1] = ADVICE_VERSION
+    kind: Literal["barred"] = "barred"
+    step: NonNegativeInt
+    reason: str
+    plan: str
+
+
+AdviceLine = Decision | Outcome | Barred

@@ -1,15 +1,25 @@
 """A run that goes on with another plan after an iteration: as one that was resumed under it, whatever is killed on the way."""
 
+import os
+import random
+import re
+import signal
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import pytest
 
-from rlplan.errors import UserError
+from rlplan.errors import RlplanError, UserError, WorkerLostError
 from rlplan.executor.control.checkpoints import CheckpointFolder, find_checkpoint
 from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.control.moving import TRIAL_START, Moving, Trial
 from rlplan.executor.control.run import Run, Saving
+from rlplan.executor.control.start import START, started_groups
+from rlplan.executor.data.workload import response_lengths
 from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
@@ -21,6 +31,7 @@ from rlplan.planner.adapting.proposing import Proposal, Proposals
 from rlplan.planner.measured.ledger import read_ledger
 from rlplan.results.adapting import AS_IT_IS, Adaptation
 from rlplan.results.advice import Gain
+from rlplan.workload import Lognormal
 from rlplan_cli.main import run as run_cli
 from tests.cases import first
 from tests.executor.plans import make_job, make_plan
@@ -33,9 +44,15 @@ SEED, ITERATIONS = 1, 3
 TIMES = ("seconds", "tokens_per_second")
 
 
+# Responses that grow threefold over a run, and are as long as they are drawn.
+GROWING = Lognormal(mean=3.0, std=0.5, max=9, training_means=(2.0, 6.0))
+
+
 def grpo():
-    job = make_job("grpo", samples_per_prompt=2, prompts=4)
-    return replace(job, specs=replace(job.specs, staleness=1))
+    job = make_job(
+        "grpo", samples_per_prompt=2, prompts=4, response_tokens=GROWING, ignore_eos=True
+    )
+    return replace(job, specs=replace(job.specs, staleness=1), iterations=ITERATIONS)
 
 
 def together(devices, **sizes):
@@ -64,6 +81,8 @@ class Forced:
     moves: dict
     begun_plans: list = field(default_factory=list)
     iterations: list = field(default_factory=list)
+    failures: list = field(default_factory=list)
+    most_seconds: float | None = None
 
     def begun(self, plan, done, seconds):
         assert seconds > 0
@@ -74,7 +93,17 @@ class Forced:
         plan = self.moves.get(iteration.span.iteration + 1)
         if plan is None:
             return AS_IT_IS
-        return Adaptation(plan=plan, reason="it was said", said=("moves",))
+        return Adaptation(
+            plan=plan, reason="it was said", most_seconds=self.most_seconds, said=("moves",)
+        )
+
+    def in_layout_of(self, plan, other):
+        return in_layout_of(plan, other)
+
+    def failed(self, plan, done, reason):
+        self.failures.append((plan, done, reason))
+        self.moves = {}
+        return ("is not tried again",)
 
 
 def carried_out(plan, out, iterations=ITERATIONS, *, adapter=None, resume=None, progress=None):
@@ -110,6 +139,10 @@ def ends_alike(out, other):
     assert [row["iteration"] for row in read_metrics(out)] == list(range(ITERATIONS))
 
 
+def lengths_drawn(job):
+    return [response_lengths(job, number).mean() for number in range(ITERATIONS)]
+
+
 @pytest.mark.ray
 @pytest.mark.parametrize("way", first(1, WAYS))
 def test_a_run_that_moves_ends_bit_for_bit_as_one_that_is_resumed_under_the_other_plan(
@@ -124,6 +157,8 @@ def test_a_run_that_moves_ends_bit_for_bit_as_one_that_is_resumed_under_the_othe
     carried_out(before, tmp_path / "stopped", 1)
     carried_out(after, tmp_path / "stopped", resume=tmp_path / "stopped")
     ends_alike(tmp_path / "moved", tmp_path / "stopped")
+    found = [row["response_tokens"] for row in learnt(tmp_path / "moved")]
+    assert found == lengths_drawn(before.job)
     assert [done for done, _ in adapter.begun_plans] == [0, 1]
     assert [each.left for each in adapter.iterations] == [2, 1]
     assert adapter.iterations[1].checkpoint_seconds > 0
@@ -198,6 +233,108 @@ def test_a_run_that_is_killed_in_a_move_resumes_by_the_plan_that_is_named(
     assert named == (after if is_named else before)
     carried_out(named, out, adapter=Forced({} if is_named else {2: after}), resume=out)
     ends_alike(out, undisturbed[is_named or done < 2])
+
+
+def dying(plan):
+    """Return what starts workers, and loses one of those of a plan."""
+
+    @contextmanager
+    def started(now, *given):
+        with started_groups(now, *given) as groups:
+            if now == plan:
+                raise WorkerLostError("pool p0: worker 1 ended: killed, out of memory or crashed")
+            yield groups
+
+    return started
+
+
+def out_of_memory(plan):
+    """Return an iteration that has no memory for a plan."""
+    carry_out = Run._carry_out_iteration
+
+    def carried(run, *given):
+        if run.plan == plan:
+            raise RlplanError("a worker failed: OutOfMemoryError")
+        return carry_out(run, *given)
+
+    return carried
+
+
+def on_hosts(plan, workers):
+    """Return a plan whose rule runs on so many workers."""
+    pools = tuple(replace(pool, gpus=workers) if pool.is_host else pool for pool in plan.pools)
+    tasks = {
+        name: replace(layout, dp=workers) if layout.pool == "host" else layout
+        for name, layout in plan.tasks.items()
+    }
+    return replace(plan, pools=pools, tasks=FrozenDict(tasks))
+
+
+TOO_MANY = on_hosts(together(1), 8)
+FAILURES = {
+    "a worker dies at the start": (None, "worker 1 ended"),
+    "no place for its workers": (TOO_MANY, "pools want 8 workers of kind rlplan_host"),
+    "no memory in its first iteration": (None, "OutOfMemoryError"),
+}
+
+
+def let_fail(way, plan, patch):
+    if way == "a worker dies at the start":
+        patch.setattr("rlplan.executor.control.run.started_groups", dying(plan))
+    elif way == "no memory in its first iteration":
+        patch.setattr(Run, "_carry_out_iteration", out_of_memory(plan))
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("way", first(1, FAILURES))
+def test_a_run_goes_back_where_the_plan_that_it_moves_to_does_no_iteration(
+    undisturbed, tmp_path, monkeypatch, way
+):
+    before, after = WAYS["a device, then two sharded"]
+    plan, words = FAILURES[way]
+    after = plan or after
+    out, told = tmp_path / "out", []
+    let_fail(way, after, monkeypatch)
+    adapter = Forced({2: after})
+    run = carried_out(before, out, adapter=adapter, progress=lambda *said: told.append(said[-1]))
+    ends_alike(out, undisturbed[False])
+    ((failed, done, reason),) = adapter.failures
+    assert (failed, done) == (after, 2)
+    assert re.search(words, reason)
+    assert [done for done, _ in adapter.begun_plans][-1] == 2
+    assert run.plan == read_yaml(Plan, out / "plan.yaml") == before
+    assert run.replanned == ()
+    assert [each.iteration for each in run.trace.iterations] == [0, 1, 2]
+    assert not list(out.glob("plan-before-*"))
+    assert any("goes back to the plan before" in each for each in told)
+    assert "is not tried again" in told
+
+
+@pytest.mark.full
+@pytest.mark.ray
+def test_a_run_that_is_resumed_in_a_move_goes_back_too(undisturbed, tmp_path, monkeypatch):
+    before, after = WAYS["a device, then two sharded"]
+    out = tmp_path / "out"
+    adapter = KilledAfter({2: after}, lambda: killed_at("after the plan is named", monkeypatch))
+    with pytest.raises(KilledError):
+        carried_out(before, out, adapter=adapter)
+    monkeypatch.undo()
+    let_fail("a worker dies at the start", after, monkeypatch)
+    resumed = Forced({})
+    carried_out(after, out, adapter=resumed, resume=out)
+    ends_alike(out, undisturbed[False])
+    assert [(plan, done) for plan, done, _ in resumed.failures] == [(after, 2)]
+    assert read_yaml(Plan, out / "plan.yaml") == before
+
+
+def test_a_plan_on_trial_may_start_no_longer_than_it_may_gain():
+    plan = together(1)
+    moving = Moving(Forced({}))
+    assert moving.start_limit(None) == (None, START)
+    moving.trial = Trial(plan=plan, tasks=(), most_seconds=30.0)
+    assert moving.start_limit(None) == (30.0, TRIAL_START)
+    assert moving.start_limit(60.0) == (30.0, TRIAL_START)
+    assert moving.start_limit(20.0) == (20.0, START)
 
 
 class KilledAfter(Forced):
@@ -315,3 +452,85 @@ def test_a_process_that_is_killed_in_a_move_resumes(undisturbed, tmp_path, point
     carried_out(named, out, adapter=rest, resume=out)
     done, is_named = POINTS[point]
     ends_alike(out, undisturbed[is_named or done < 2])
+
+
+# Audit events of Python that tell of a file that is opened, moved or removed.
+FILE_EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
+# Of files in the run's folder, from the decision to the new plan's first iteration; and within which time a move is killed
+# where that does not count them: new workers take longer to start.
+MOST_EVENTS, MOST_SECONDS = 24, 2.0
+# Ray does not start on a machine that has too much to do.
+ATTEMPTS = 3
+
+
+def end_at_once():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_soon(seed, out):
+    """Let this process end at a moment that a seed draws: at a file of the run, or at some time."""
+    draw = random.Random(seed)
+    if seed % 2:
+        threading.Timer(draw.uniform(0, MOST_SECONDS), end_at_once).start()
+        return
+    left = draw.randint(1, MOST_EVENTS)
+
+    def look(event, arguments):
+        nonlocal left
+        if event in FILE_EVENTS and str(out) in str(arguments[0]):
+            left -= 1
+            if left == 0:
+                end_at_once()
+
+    sys.addaudithook(look)
+
+
+KILLED_SOON = """
+import sys
+from pathlib import Path
+from tests.executor.test_moving import WAYS, KilledAfter, carried_out, killed_soon
+
+out, way, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+before, after = WAYS[way]
+carried_out(before, out, adapter=KilledAfter({2: after}, lambda: killed_soon(seed, out)))
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed_by_way(shared_workers, ray_slots, tmp_path_factory):
+    """Return what runs a way's plans with nothing in between, once: whether it moves after the second iteration."""
+
+    @cache
+    def found(way, moves):
+        before, after = WAYS[way]
+        out = tmp_path_factory.mktemp("undisturbed")
+        carried_out(before, out, adapter=Forced({2: after} if moves else {}))
+        return out
+
+    return found
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("seed", range(20))
+def test_a_process_that_is_killed_at_any_moment_of_a_move_resumes(
+    undisturbed_by_way, tmp_path, seed
+):
+    way = list(WAYS)[seed // 2 % len(WAYS)]
+    out, (before, after) = tmp_path / "out", WAYS[way]
+    for _ in range(ATTEMPTS):
+        found = subprocess.run(
+            [sys.executable, "-c", KILLED_SOON, str(out), way, str(seed)],
+            cwd=ROOT,
+            capture_output=True,
+            check=False,
+        )
+        if b"Ray did not start" not in found.stderr:
+            break
+    assert found.returncode == -signal.SIGKILL, found.stderr[-2000:]
+    named = read_yaml(Plan, out / "plan.yaml")
+    assert named in (before, after)
+    moves = named == before and find_checkpoint(out).state.iteration < 2
+    carried_out(named, out, adapter=Forced({2: after} if moves else {}), resume=out)
+    ends_alike(out, undisturbed_by_way(way, moves or named == after))

@@ -8,11 +8,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from rlplan.errors import PlanError
+from rlplan.errors import CapabilityError, PlanError
+from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.prompt_batches import ROUND_STRIDE
-from rlplan.executor.data.workload import PromptBatches, first_rows
+from rlplan.executor.data.workload import PromptBatches, first_rows, response_lengths
 from rlplan.job import Pretrain, PromptData
-from tests.executor.plans import make_job
+from rlplan.workload import Lognormal
+from tests.executor.plans import make_job, make_plan
 from tests.executor.test_tokenizer import write_tokenizer
 
 TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"
@@ -76,3 +78,31 @@ def test_a_tokenizer_with_more_tokens_than_the_actor_is_refused(tmp_path):
     models = dict.fromkeys(job.models, small)
     with pytest.raises(PlanError, match="tokenizer bytes has 260 tokens: the actor's vocabulary"):
         PromptBatches(replace(job, models=type(job.models)(models)), tmp_path)
+
+
+def growing(*means, iterations=100):
+    lengths = Lognormal(mean=60, std=20, max=300, training_means=means)
+    return replace(make_job("grpo", prompts=400, response_tokens=lengths), iterations=iterations)
+
+
+def test_responses_grow_over_the_iterations_of_a_job_whoever_draws_them():
+    job = growing(30.0, 90.0)
+    means = [response_lengths(job, number).mean() for number in (0, 49, 99, 500)]
+    assert means == pytest.approx([30.3, 59.7, 89.7, 90.0], rel=0.05)
+    assert (response_lengths(job, 49) == response_lengths(growing(30.0, 90.0), 49)).all()
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (
+            growing(30.0, 90.0, iterations=None),
+            r"job\.iterations is none.*over how many iterations",
+        ),
+        (growing(30.0, 400.0), "training_means is 400: .*from 1 to below 300"),
+    ],
+)
+def test_growth_that_no_iteration_can_be_drawn_from_is_refused(job, words):
+    plan = make_plan(job, {"p0": (1, ("actor", "reference"))})
+    with pytest.raises(CapabilityError, match=words):
+        check_runnable(plan)

@@ -126,6 +126,13 @@ def test_lengths_that_grow_are_taken_at_a_share_of_training():
     assert "2,500 tokens, the mean over a training" in str(resolved(grown).assumed)
 
 
+def test_growth_that_was_measured_is_taken_as_it_bends():
+    grown = Logged(mean=1000, mean_at_end=4000, means_between=(3000,), max=16_384)
+    assert resolved(grown).training_means == (1000, 3000, 4000)
+    assert mean_length(resolved(grown)) == pytest.approx(2750)  # of two halves, 2000 and 3500
+    assert mean_length(resolved(replace(grown, training_share=0.25))) == pytest.approx(2000)
+
+
 @pytest.mark.parametrize(
     ("logged", "words"),
     [
@@ -137,6 +144,7 @@ def test_lengths_that_grow_are_taken_at_a_share_of_training():
         (Logged(mean=1000, max=4096, std=5000), "are spread so; found 5000.*below 1,625"),
         (Logged(mean=1000, max=4096, std=0.5, clip_ratio=0.1), "one of clip_ratio and std"),
         (Logged(mean=1000, max=4096, training_share=0.5), "mean_at_end: is missing"),
+        (Logged(mean=1000, max=4096, means_between=(1500,)), "mean_at_end: is missing"),
     ],
 )  # fmt: skip
 def test_figures_that_no_lengths_have_are_refused_by_field(logged, words):

@@ -312,7 +312,7 @@ def _options(job: Job, role: Role, *, moves: bool) -> TrainerOptions:
 
 def _of_work(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
     before, after = plan.workload, job.workload
-    for name in ("prompts", "samples_per_prompt", "updates", "epochs", "over_provisioning", "over_sampling", "environments",
+    for name in ("prompts", "samples_per_prompt", "updates", "epochs", "over_provisioning", "over_sampling", "environments", "ignore_eos",
                  "longest_sequence_tokens"):  # fmt: skip
         wanted, found = getattr(before, name), getattr(after, name)
         if wanted != found:

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml
 from rlplan.job import NodeGroup
+from rlplan.plan import Plan
 from rlplan.planner.adapting.adapter import AdaptOptions, MoveAdapter
 from rlplan.planner.adapting.background import AtOnce, Background
 from rlplan.planner.adapting.layouts import (
@@ -318,7 +320,10 @@ def test_a_move_that_lengthens_iterations_is_taken_back_where_that_repays_the_wa
     searching = Found(proposal(apart, 5.0))
     adapter, start = moved(facts, together, apart, tmp_path, searching)
     found = follow(adapter, apart, range(start, start + 8), after_seconds)
-    decision, outcome = read_ledger(tmp_path / "adapting.jsonl")
+    decision, outcome, *barred = read_ledger(tmp_path / "adapting.jsonl")
+    assert [(each.step, each.reason) for each in barred] == [
+        (outcome.step, outcome.notes[-1]) for _ in range(back)
+    ]
     assert isinstance(decision, Decision)
     assert isinstance(outcome, Outcome)
     assert (outcome.decision_step, outcome.restart_seconds) == (decision.step, 20.0)
@@ -340,6 +345,49 @@ def test_a_move_that_lengthens_iterations_is_taken_back_where_that_repays_the_wa
     assert searching.asked[-1].barred == (apart,)
     kinds = [each.kind for each in read_ledger(tmp_path / "adapting.jsonl")]
     assert kinds.count("outcome") == 1
+
+
+def test_a_plan_that_failed_is_proposed_neither_again_nor_after_a_resume(
+    facts, together, apart, tmp_path
+):
+    adapter = adapter_of(facts, tmp_path, Found(proposal(apart, 5.0), proposal(apart, 5.0)))
+    adapter.begun(together, 0, START)
+    number, answer = follow(adapter, together, range(9))
+    assert answer.most_seconds == answer_limit(tmp_path)
+    assert adapter.failed(apart, number + 1, "worker 1 ended") == ("barred",)
+    _, barred = read_ledger(tmp_path / "adapting.jsonl")
+    assert (barred.step, barred.reason) == (number, "it did no iteration: worker 1 ended")
+    assert read_yaml(Plan, tmp_path / barred.plan) == apart
+    adapter.begun(together, number + 1, START)
+    assert follow(adapter, together, range(number + 1, 20)) is None
+    # Whoever resumes the run knows it from the ledger.
+    searching = Found(proposal(apart, 5.0))
+    resumed = adapter_of(facts, tmp_path, searching)
+    resumed.begun(together, 10, START)
+    assert follow(resumed, together, range(10, 20)) is None
+    assert searching.asked[0].barred == (apart,)
+    # A new run in the same folder does not.
+    anew = adapter_of(facts, tmp_path, Found(proposal(apart, 5.0)))
+    anew.begun(together, 0, START)
+    assert follow(anew, together, range(9))[1].plan == apart
+
+
+def answer_limit(folder):
+    """Return the most that the decision of a ledger says its move may gain."""
+    (decision,) = read_ledger(folder / "adapting.jsonl")
+    return decision.gain.p90_seconds * decision.steps_left
+
+
+def test_a_ledger_whose_plans_are_gone_is_said_and_does_not_end_the_run(
+    facts, together, apart, tmp_path
+):
+    first = adapter_of(facts, tmp_path, Found())
+    first.failed(apart, 4, "worker 1 ended")
+    (tmp_path / "plan-barred-000001.yaml").unlink()
+    resumed = adapter_of(facts, tmp_path, Found())
+    resumed.begun(together, 10, START)
+    said = [resumed.after(done(together, number)).said for number in range(10, 16)]
+    assert any("is not known" in words for each in said for words in each)
 
 
 def test_a_move_is_judged_at_the_lengths_that_it_had(facts, together, apart, tmp_path):
