@@ -2,7 +2,7 @@
 
 Both checkouts take turns, so that both see the same machine, each case in a process of its own, which remembers
 nothing. Seconds are CPU seconds of the user's side, the least of the repeats: what others on the machine do changes
-them least. Cases of commands run the command, `--version` to `search`; those that begin with `search of` call the search in one
+them least. Cases of commands run the command, `version` to `search`; those that begin with `search of` call the search in one
 process: first, then for what is said to be changed. What both checkouts answer is compared: the seconds of the best plan of
 searches, what commands print.
 
@@ -34,8 +34,8 @@ CONFIG = "skills/rlplan/examples/run.sh"
 JOB = "examples/ppo-7b-16xa100.yaml"
 PLAN = "{plan}"
 COMMANDS = {
-    "--version": ("--version",),
-    "fit --help": ("fit", "--help"),
+    "version": ("--version",),
+    "help of fit": ("fit", "--help"),
     "schema job": ("schema", "job"),
     "simulate a complete plan": ("simulate", PLAN),
     "check verl, a script": (

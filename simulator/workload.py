@@ -514,7 +514,7 @@ def _sum_quantile(statistics: LengthStatistics, sequences: int, passes: int) -> 
         spread = largest_normal(passes) * math.sqrt(sequences) * float(lengths.std())
         return math.ceil(sequences * float(lengths.mean()) + spread)
     width = max(1.0, float(lengths.max()) / LENGTH_BINS)
-    if lengths[0] == lengths[-1]:  # all are alike, and so are their sums: the next bin is beyond them
+    if lengths[0] == lengths[-1]:  # sums are as alike as they are: the bin behind theirs is beyond
         return math.ceil(float(sequences * round(float(lengths[0]) / width) + 1) * width)
     counts = np.bincount(np.rint(lengths / width).astype(np.int64))
     size = 1 << math.ceil(math.log2(sequences * len(counts)))

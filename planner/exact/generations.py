@@ -479,9 +479,7 @@ class FreeGenerations(GenerationTable):
         return 0.0 if alike else math.inf
 
     def _priced(self, brought: UnpricedMove) -> WeightMove:
-        return WeightMove(
-            brought.transition.name, 0.0, brought.extra_bytes, brought.peak_bytes
-        )
+        return WeightMove(brought.transition.name, 0.0, brought.extra_bytes, brought.peak_bytes)
 
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
         """Return no seconds, of any cache. Shape as `cache_bytes`."""
