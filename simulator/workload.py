@@ -519,12 +519,12 @@ def _sum_quantile(statistics: LengthStatistics, sequences: int, passes: int) -> 
     counts = np.bincount(np.rint(lengths / width).astype(np.int64))
     size = 1 << math.ceil(math.log2(sequences * len(counts)))
     one = np.fft.rfft(counts / len(lengths), size)
-    sums = np.clip(np.fft.irfft(_to_the_power(one, sequences), size), 0.0, None)
+    sums = np.clip(np.fft.irfft(to_the_power(one, sequences), size), 0.0, None)
     beyond = np.cumsum(sums[::-1])[::-1]
     return math.ceil(float(np.argmax(beyond <= 1 / passes)) * width)
 
 
-def _to_the_power(values: Complexes, power: int) -> Complexes:
+def to_the_power(values: Complexes, power: int) -> Complexes:
     """Return values to a whole power, by squaring: numpy takes logarithms of powers from 100 on. Shape as `values`."""
     found: Complexes | None = None
     while power:
