@@ -9,7 +9,7 @@ from rlplan.errors import InfeasibleError
 from rlplan.job import NO_SPECS, Job, Specs
 from rlplan.plan import Plan
 from rlplan.planner.answers.explain import least_misfit
-from rlplan.planner.exact.first_plans import fits_somewhere, plan_on_all_gpus
+from rlplan.planner.exact.first_plans import fits_somewhere, lean_plan, plan_on_all_gpus
 from rlplan.planner.requests.specs import USUAL_HEADROOM
 from rlplan.planner.requests.starter import starter_job
 from rlplan.planner.search import search
@@ -85,7 +85,7 @@ class Fit:
 
 
 def fit(asked: FitRequest) -> Fit:
-    """Return whether a job fits, by searches that stop at the first good plan.
+    """Return whether a job fits, which memory alone says, with a good plan: that of a search which stops at its first.
 
     Raises:
         UserError: What is asked for is wrong.
@@ -93,8 +93,10 @@ def fit(asked: FitRequest) -> Fit:
     """
     job = asked.job()
     facts = load_facts(job)
-    roomy = Specs(memory_headroom_fraction=USUAL_HEADROOM)
-    plan = _plan_that_fits(job, facts, roomy) or _plan_that_fits(job, facts, NO_SPECS)
+    plan = lean_plan(job, facts)
+    if plan is not None:  # a good one is shown, if one is found as soon
+        roomy = Specs(memory_headroom_fraction=USUAL_HEADROOM)
+        plan = _good_plan(job, facts, roomy) or _good_plan(job, facts, NO_SPECS) or plan
     shown = plan or _misfit(job, facts)
     return Fit(
         job=job,
@@ -105,8 +107,11 @@ def fit(asked: FitRequest) -> Fit:
     )
 
 
-def _plan_that_fits(job: Job, facts: Facts, specs: Specs) -> Plan | None:
-    """Return a good plan that fits: of all roles together if there is one, else the first of a search."""
+def _good_plan(job: Job, facts: Facts, specs: Specs) -> Plan | None:
+    """Return a good plan that fits: of all roles together if there is one, else the first of a search.
+
+    None where neither comes upon one; that none fits is said by memory alone.
+    """
     plan = plan_on_all_gpus(job, facts, specs)
     if plan is not None:
         return plan
@@ -118,13 +123,15 @@ def _plan_that_fits(job: Job, facts: Facts, specs: Specs) -> Plan | None:
 
 
 def _misfit(job: Job, facts: Facts) -> Plan:
-    def choose(larger: Facts) -> Plan:
-        found = search(
-            job, larger, objective="throughput", specs=NO_SPECS, seconds=FIRST_PLAN_SECONDS
-        )
-        return found.plans[0].plan
+    none = InfeasibleError(f"no plan of job {job.name!r} fits")
 
-    return least_misfit(choose, facts, InfeasibleError(f"no plan of job {job.name!r} fits"))
+    def choose(larger: Facts) -> Plan:
+        plan = _good_plan(job, larger, NO_SPECS) or lean_plan(job, larger)
+        if plan is None:
+            raise none
+        return plan
+
+    return least_misfit(choose, facts, none)
 
 
 def _can_fit(asked: FitRequest, facts: Facts) -> bool:

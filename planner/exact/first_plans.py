@@ -37,7 +37,12 @@ class MemorySearch(PlacementSearch):
 
 
 def fits_somewhere(job: Job, facts: Facts) -> bool:
-    """Tell whether any synchronous plan of a job fits, as a search of all of them would find.
+    """Tell whether any synchronous plan of a job fits."""
+    return lean_plan(job, facts) is not None
+
+
+def lean_plan(job: Job, facts: Facts) -> Plan | None:
+    """Return some synchronous plan of a job that fits, whatever it takes; None where none does.
 
     Layouts that take less memory than others fit wherever those do: seconds, which only say which plan is better,
     are left out, and nothing is played.
@@ -47,12 +52,12 @@ def fits_somewhere(job: Job, facts: Facts) -> bool:
     for search in itertools.chain(_on_the_whole_cluster(space, MemorySearch), _each(space, every)):
         search.quick()
         if search.found.plan is not None:
-            return True
+            return search.found.plan
     for search in every:
         search.exact(math.inf, SearchBudget())
         if search.found.plan is not None:
-            return True
-    return False
+            return search.found.plan
+    return None
 
 
 def _each(space: Space, every: list[MemorySearch]) -> Iterator[MemorySearch]:

@@ -20,9 +20,9 @@ few = settings(max_examples=settings().max_examples // 8, suppress_health_check=
 
 
 def finds_some(job, facts):
-    """Tell whether a search that stops at its first plan has one."""
+    """Tell whether a search, to its end, has a plan."""
     try:
-        return bool(search(job, facts, specs=NO_SPECS, seconds=0.0).plans)
+        return bool(search(job, facts, specs=NO_SPECS).plans)
     except InfeasibleError:
         return False
 
