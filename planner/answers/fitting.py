@@ -93,10 +93,8 @@ def fit(asked: FitRequest) -> Fit:
     """
     job = asked.job()
     facts = load_facts(job)
-    plan = lean_plan(job, facts)
-    if plan is not None:  # a good one is shown, if one is found as soon
-        roomy = Specs(memory_headroom_fraction=USUAL_HEADROOM)
-        plan = _good_plan(job, facts, roomy) or _good_plan(job, facts, NO_SPECS) or plan
+    roomy = Specs(memory_headroom_fraction=USUAL_HEADROOM)
+    plan = _plan_that_fits(job, facts, roomy) or _plan_that_fits(job, facts, NO_SPECS)
     shown = plan or _misfit(job, facts)
     return Fit(
         job=job,
@@ -107,18 +105,18 @@ def fit(asked: FitRequest) -> Fit:
     )
 
 
-def _good_plan(job: Job, facts: Facts, specs: Specs) -> Plan | None:
-    """Return a good plan that fits: of all roles together if there is one, else the first of a search.
-
-    None where neither comes upon one; that none fits is said by memory alone.
-    """
+def _plan_that_fits(job: Job, facts: Facts, specs: Specs) -> Plan | None:
+    """Return a good plan that fits, if any does: of all roles together, or the first of a search, or just a lean one."""
+    lean = lean_plan(job, facts, specs)
+    if lean is None:
+        return None
     plan = plan_on_all_gpus(job, facts, specs)
     if plan is not None:
         return plan
     try:
         found = search(job, facts, objective="throughput", specs=specs, seconds=FIRST_PLAN_SECONDS)
     except InfeasibleError:
-        return None
+        return lean  # which a search comes upon once it has more time
     return found.plans[0].plan
 
 
@@ -126,7 +124,7 @@ def _misfit(job: Job, facts: Facts) -> Plan:
     none = InfeasibleError(f"no plan of job {job.name!r} fits")
 
     def choose(larger: Facts) -> Plan:
-        plan = _good_plan(job, larger, NO_SPECS) or lean_plan(job, larger)
+        plan = _plan_that_fits(job, larger, NO_SPECS)
         if plan is None:
             raise none
         return plan

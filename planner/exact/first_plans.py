@@ -12,6 +12,7 @@ from rlplan.planner.exact.space import Space
 from rlplan.planner.placements.partitions import all_placements
 from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share
 from rlplan.planner.requests.schedules import SYNC
+from rlplan.planner.requests.specs import ROUNDING, usable_fraction
 from rlplan.profiles.facts import Facts
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.assemble import device_pools
@@ -27,11 +28,14 @@ class MemorySearch(PlacementSearch):
 
     def simulated(self, choice: Choice) -> float:
         """Look at the memory of a choice's plan; return no seconds where it fits, else infinitely many."""
-        space = self.space
-        plan = with_largest_share(plan_of(choice, space.job, MADE_BY, space.pinned), space.facts)
+        space, usable = self.space, usable_fraction(self.space.specs)
+        plan = plan_of(choice, space.job, MADE_BY, space.pinned)
+        plan = with_largest_share(plan, space.facts, usable)
         placed = PlacedPlan(plan, space.facts)
-        if not all(pool_memory(placed, pool).fits for pool in device_pools(plan)):
-            return math.inf
+        for memory in (pool_memory(placed, pool) for pool in device_pools(plan)):
+            filled = memory.gpu_peak_bytes / memory.capacity_bytes
+            if not memory.fits or filled > usable + ROUNDING:
+                return math.inf
         self.found.choice, self.found.plan, self.found.value = choice, plan, 0.0
         return 0.0
 
@@ -41,13 +45,17 @@ def fits_somewhere(job: Job, facts: Facts) -> bool:
     return lean_plan(job, facts) is not None
 
 
-def lean_plan(job: Job, facts: Facts) -> Plan | None:
+def lean_plan(job: Job, facts: Facts, specs: Specs = NO_SPECS) -> Plan | None:
     """Return some synchronous plan of a job that fits, whatever it takes; None where none does.
 
     Layouts that take less memory than others fit wherever those do: seconds, which only say which plan is better,
     are left out, and nothing is played.
+
+    Args:
+        specs: The share of memory that it leaves free; limits of other kinds are not looked at.
     """
-    space = Space(job, facts, {}, OBJECTIVE, NO_SPECS, is_priced=False)
+    room = Specs(memory_headroom_fraction=specs.memory_headroom_fraction)
+    space = Space(job, facts, {}, OBJECTIVE, room, is_priced=False)
     every: list[MemorySearch] = []
     for search in itertools.chain(_on_the_whole_cluster(space, MemorySearch), _each(space, every)):
         search.quick()
