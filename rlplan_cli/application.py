@@ -104,8 +104,11 @@ def _register(named: str) -> None:
     """Add files of `rlplan_cli/commands/`: a Typer group `app`, or a function `command`.
 
     Args:
-        named: The one command that is called; where there is none of that name, all are added.
+        named: The one command that is called; where there is none of that name, all are added, but for the version,
+            which no command has a part in.
     """
+    if named == "--version":
+        return
     known = {each.name for each in app.registered_commands}
     known |= {each.name for each in app.registered_groups}
     names = command_names()

@@ -557,6 +557,21 @@ class PlacedTask:
         return replace(self, task=replace(self.task, batches=1.0), job=job)
 
 
+# Tasks of plans that were placed last: plans that are compared differ in few of theirs, and what was found out of a
+# placed task (`rlplan.simulator.stages`) serves all plans that have it.
+_TASKS: Recent[tuple[Task, TaskPlan, Site, Job, Facts], PlacedTask] = Recent(512)
+
+
+def placed_task(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> PlacedTask:
+    """Return a task of a plan where it stands: the same one for equal arguments, as far as it is remembered."""
+    key = (task, layout, site, job, facts)
+    found = _TASKS.get(key)
+    if found is None:
+        found = PlacedTask(*key)
+        _TASKS.keep(key, found)
+    return found
+
+
 def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Shard:
     """Return how a layout cuts a model."""
     return Shard(
@@ -766,7 +781,7 @@ class PlacedPlan:
         """Return the tasks that have a layout by their names, in the dataflow's order."""
         plan = self.plan
         return {
-            task.name: PlacedTask(
+            task.name: placed_task(
                 task,
                 packed_layout(plan.tasks[task.name], plan.job.workload),
                 self.sites[plan.tasks[task.name].pool],

@@ -35,6 +35,7 @@ from rlplan.workload import (
 )
 
 Floats = npt.NDArray[np.float64]
+Complexes = npt.NDArray[np.complex128]
 
 
 def evenly(lengths: Lengths, count: int) -> Floats:
@@ -513,12 +514,25 @@ def _sum_quantile(statistics: LengthStatistics, sequences: int, passes: int) -> 
         spread = largest_normal(passes) * math.sqrt(sequences) * float(lengths.std())
         return math.ceil(sequences * float(lengths.mean()) + spread)
     width = max(1.0, float(lengths.max()) / LENGTH_BINS)
+    if lengths[0] == lengths[-1]:  # sums are as alike as they are: the bin behind theirs is beyond
+        return math.ceil(float(sequences * round(float(lengths[0]) / width) + 1) * width)
     counts = np.bincount(np.rint(lengths / width).astype(np.int64))
     size = 1 << math.ceil(math.log2(sequences * len(counts)))
     one = np.fft.rfft(counts / len(lengths), size)
-    sums = np.clip(np.fft.irfft(one**sequences, size), 0.0, None)
+    sums = np.clip(np.fft.irfft(to_the_power(one, sequences), size), 0.0, None)
     beyond = np.cumsum(sums[::-1])[::-1]
     return math.ceil(float(np.argmax(beyond <= 1 / passes)) * width)
+
+
+def to_the_power(values: Complexes, power: int) -> Complexes:
+    """Return values to a whole power, by squaring: numpy takes logarithms of powers from 100 on. Shape as `values`."""
+    found: Complexes | None = None
+    while power:
+        if power % 2:
+            found = values if found is None else found * values
+        values, power = values * values, power // 2
+    assert found is not None, "the power is one at least"
+    return found
 
 
 def _grown(statistics: LengthStatistics) -> Floats:

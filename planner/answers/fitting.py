@@ -9,6 +9,7 @@ from rlplan.errors import InfeasibleError
 from rlplan.job import NO_SPECS, Job, Specs
 from rlplan.plan import Plan
 from rlplan.planner.answers.explain import least_misfit
+from rlplan.planner.exact.first_plans import fits_somewhere, lean_plan, plan_on_all_gpus
 from rlplan.planner.requests.specs import USUAL_HEADROOM
 from rlplan.planner.requests.starter import starter_job
 from rlplan.planner.search import search
@@ -18,8 +19,8 @@ from rlplan.results.forecast import Forecast
 from rlplan.simulator.simulate import simulate
 from rlplan.workload import longest
 
-# Of each search, which only has to find some plan that fits.
-SEARCH_SECONDS = 0.5
+# Of each search, which ends with the first plan that fits: the answer is the same on every machine.
+FIRST_PLAN_SECONDS = 0.0
 # Responses are told in multiples of it, and no nearer than this share of them.
 STEP_TOKENS, NEAR_FRACTION = 1024, 0.1
 # The largest cluster that is tried where a job does not fit.
@@ -84,7 +85,7 @@ class Fit:
 
 
 def fit(asked: FitRequest) -> Fit:
-    """Return whether a job fits, by searches that stop at the first good plan.
+    """Return whether a job fits, which memory alone says, with a good plan: that of a search which stops at its first.
 
     Raises:
         UserError: What is asked for is wrong.
@@ -93,7 +94,7 @@ def fit(asked: FitRequest) -> Fit:
     job = asked.job()
     facts = load_facts(job)
     roomy = Specs(memory_headroom_fraction=USUAL_HEADROOM)
-    plan = _plan_that_fits(job, facts, roomy) or _plan_that_fits(job, facts)
+    plan = _plan_that_fits(job, facts, roomy) or _plan_that_fits(job, facts, NO_SPECS)
     shown = plan or _misfit(job, facts)
     return Fit(
         job=job,
@@ -104,25 +105,36 @@ def fit(asked: FitRequest) -> Fit:
     )
 
 
-def _plan_that_fits(job: Job, facts: Facts, specs: Specs = NO_SPECS) -> Plan | None:
-    try:
-        found = search(job, facts, objective="throughput", specs=specs, seconds=SEARCH_SECONDS)
-    except InfeasibleError:
+def _plan_that_fits(job: Job, facts: Facts, specs: Specs) -> Plan | None:
+    """Return a good plan that fits, if any does: of all roles together, or the first of a search, or just a lean one."""
+    lean = lean_plan(job, facts, specs)
+    if lean is None:
         return None
+    plan = plan_on_all_gpus(job, facts, specs)
+    if plan is not None:
+        return plan
+    try:
+        found = search(job, facts, objective="throughput", specs=specs, seconds=FIRST_PLAN_SECONDS)
+    except InfeasibleError:
+        return lean  # which a search comes upon once it has more time
     return found.plans[0].plan
 
 
 def _misfit(job: Job, facts: Facts) -> Plan:
-    def choose(larger: Facts) -> Plan:
-        found = search(job, larger, objective="throughput", specs=NO_SPECS, seconds=SEARCH_SECONDS)
-        return found.plans[0].plan
+    none = InfeasibleError(f"no plan of job {job.name!r} fits")
 
-    return least_misfit(choose, facts, InfeasibleError(f"no plan of job {job.name!r} fits"))
+    def choose(larger: Facts) -> Plan:
+        plan = _plan_that_fits(job, larger, NO_SPECS)
+        if plan is None:
+            raise none
+        return plan
+
+    return least_misfit(choose, facts, none)
 
 
 def _can_fit(asked: FitRequest, facts: Facts) -> bool:
-    """Tell whether some plan fits; facts of the same device remember what other searches asked of it."""
-    return _plan_that_fits(asked.job(), facts) is not None
+    """Tell whether some plan fits; facts of the same device remember what others asked of it."""
+    return fits_somewhere(asked.job(), facts)
 
 
 def _longest_response(asked: FitRequest, job: Job, facts: Facts, *, fits: bool) -> int | None:

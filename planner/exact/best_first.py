@@ -218,7 +218,7 @@ class BestFirst:
             return self.search.straddling(choice.allocation, sites, cutoff)
         value = self.search.simulated(choice)
         # Pieces of an iteration are taken as they come: no order of tasks makes up for what bounds leave out.
-        tries_orders = tries_orders and not choice.schedule.streams
+        tries_orders = tries_orders and not choice.schedule.streams and space.is_priced
         if tries_orders and leaf_bound * (1 + ROUNDING) < min(
             value, cutoff, self.search.found.value
         ):
@@ -438,7 +438,7 @@ class PlacementSearch:
         """Search an allocation some of whose pools straddle nodes; return what it cannot beat."""
         if allocation not in self._straddling:
             places = tuple(zip(allocation, sites, strict=True))
-            search = PlacementSearch(self.space, self.placement, self.schedule, places)
+            search = type(self)(self.space, self.placement, self.schedule, places)
             self._straddling[allocation] = search
             search.exact(cutoff, SearchBudget())
             if search.found.value < self.found.value:

@@ -235,6 +235,8 @@ class CandidateTable:
 
         More ranks may send faster than fewer, and slower. Of iterations that sync now and then, each has its share.
         """
+        if not self.space.is_priced:
+            return 0.0
         layout = replicas.layout
         key = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp, site)
         if key not in self.space.syncs:

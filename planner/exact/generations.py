@@ -245,11 +245,14 @@ class GenerationTable:
             return []
         asked = (*key, tuple(each.transition.name for each in fitting))
         if asked not in self._moves:
-            found = [each.priced() for each in fitting]
+            found = [self._priced(each) for each in fitting]
             keys = [(each.seconds, each.extra_bytes, each.peak_bytes) for each in found]
             kept = front_rows(np.array(keys).reshape(len(keys), 3))
             self._moves[asked] = [found[place] for place in kept]
         return self._moves[asked]
+
+    def _priced(self, brought: UnpricedMove) -> WeightMove:
+        return brought.priced()
 
     def _leaves_room(
         self, brought: UnpricedMove, replicas: Replicas, resident_bytes: float
@@ -467,6 +470,31 @@ class GenerationTable:
         """Return the sequences of which each takes a token of a step's budget."""
         limited = self.engine.batching == "mixed"
         return self.engine.max_batched_tokens if limited else self.job.workload.sequences
+
+
+class FreeGenerations(GenerationTable):
+    """Say which generations have room on sites: none takes a second, and nothing is played."""
+
+    def _least_of(self, alike: list[Replicas]) -> float:
+        return 0.0 if alike else math.inf
+
+    def _priced(self, brought: UnpricedMove) -> WeightMove:
+        return WeightMove(brought.transition.name, 0.0, brought.extra_bytes, brought.peak_bytes)
+
+    def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
+        """Return no seconds, of any cache. Shape as `cache_bytes`."""
+        del replicas
+        return np.zeros(len(cache_bytes))
+
+    def seconds(self, replicas: Replicas, cache_bytes: float) -> float:
+        """Return no seconds."""
+        del replicas, cache_bytes
+        return 0.0
+
+    def tighter(self, replicas: Replicas, cache_bytes: float) -> tuple[float, bool]:
+        """Return no seconds, which are exact."""
+        del replicas, cache_bytes
+        return 0.0, True
 
 
 class WeightMoves:

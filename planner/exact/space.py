@@ -20,6 +20,7 @@ from rlplan.planner.exact.generation_bounds import (
     load_of,
 )
 from rlplan.planner.exact.generations import (
+    FreeGenerations,
     GenerationTable,
     OptionRows,
     Replicas,
@@ -241,7 +242,7 @@ class BegunTable(GenerationTable):
         return cost_until_enough(cost, placed, cache_bytes).total.seconds
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Tables:
     """Hold what roles, sets and generations of a job cost; the facts are kept, so is their identity."""
 
@@ -249,7 +250,12 @@ class Tables:
     options: OptionTable
     pools: PoolTable
     generations: GenerationTable
-    streams: StreamTable
+    transition: TransitionName | None
+
+    @cached_property
+    def streams(self) -> StreamTable:
+        """Return what generations cost whose responses stream, which most searches do not ask for."""
+        return StreamTable(self.options, self.transition)
 
 
 # Fronts over several objectives and limits search one job again and again, a framework's in each of its ways.
@@ -269,6 +275,7 @@ class Space:
         syncs: What is remembered of bringing weights to copies, by sizes and site.
         least_generations: The least seconds of generation known, by where weights train and by schedule.
         ways: What is remembered of ways to generate on a share with the rest of a pool.
+        is_priced: Whether plans have seconds; else they are told apart by memory alone.
     """
 
     job: Job
@@ -281,6 +288,7 @@ class Space:
     syncs: dict[tuple[int, int, int, int, int | None, Site], float] = field(default_factory=dict)
     least_generations: dict[Hashable, float] = field(default_factory=dict)
     ways: dict[Hashable, list[OptionRows]] = field(default_factory=dict)
+    is_priced: bool = True
     _sites: dict[Share, Site] = field(default_factory=dict)
     _set_shares: dict[ColocatedSet, tuple[Share, ...]] = field(default_factory=dict)
     _fetches: dict[str, float] = field(default_factory=dict)
@@ -303,7 +311,7 @@ class Space:
         job = replace(self.job, objective="throughput", specs=NO_SPECS)
         arranged = self.pinned.arranged
         asked = (FrozenDict(self.drafts), self.transition, self.pinned.pool_gpus, arranged)
-        key = (id(self.facts), job, usable, asked)
+        key = (id(self.facts), job, usable, asked, self.is_priced)
         if key not in _remembered:
             algorithm = load_algorithm(job.algorithm)
             layouts = LayoutSpace(
@@ -316,14 +324,14 @@ class Space:
                 usable,
                 self.pinned.pool_gpus,
                 arranged,
+                self.is_priced,
             )
             options = OptionTable(layouts)
-            drops = job.workload.drops_responses
-            table = BegunTable if drops else GenerationTable
+            table = BegunTable if job.workload.drops_responses else GenerationTable
+            table = table if self.is_priced else FreeGenerations
             generations = table(options, self.transition)
-            streams = StreamTable(options, self.transition)
             pools = PoolTable(options)
-            _remembered[key] = Tables(self.facts, options, pools, generations, streams)
+            _remembered[key] = Tables(self.facts, options, pools, generations, self.transition)
             if len(_remembered) > REMEMBERED_JOBS:
                 _remembered.popitem(last=False)
         return _remembered[key]

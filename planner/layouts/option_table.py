@@ -209,6 +209,7 @@ class LayoutSpace:
         usable_fraction: Share of every GPU's memory that plans may fill.
         pinned_pools: GPUs of pools that the user pinned.
         arranged: How a framework arranges its roles, where plans are for one.
+        is_priced: Whether layouts have seconds; else all take none, and only memory tells them apart.
     """
 
     job: Job
@@ -220,6 +221,7 @@ class LayoutSpace:
     usable_fraction: float = 1.0
     pinned_pools: frozenset[int] = frozenset()
     arranged: Arranged | None = None
+    is_priced: bool = True
 
     def capacity_bytes(self, site: Site) -> int:
         """Return the bytes of one GPU of a site that a plan may fill.
@@ -441,8 +443,9 @@ class RoleFront:
         tally.prune("a task alone does not fit", int(np.sum(~fits)))
         places = np.flatnonzero(fits)
         columns, cut = columns.rows(places), cut[places]
-        priced = replace(first, job=space.priced)
-        seconds = layout_seconds(PlacedTasks(columns, priced)) if len(columns) else np.zeros(0)
+        seconds = np.zeros(len(columns))
+        if len(columns) and space.is_priced:
+            seconds = layout_seconds(PlacedTasks(columns, replace(first, job=space.priced)))
         resident, met = resident[places], met[places]
         transient = transient[places] - met
         group = 2 * cut + columns.offload if self._moves_alike else cut

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlplan.collecting import resting_collector
 from rlplan.planner.configs.frameworks import steps_in_words
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
 
@@ -18,6 +19,7 @@ EXAMPLE = "Example: rlplan fit --model qwen2.5-32b --gpus 8xh100 --algorithm grp
 FORECAST = steps_in_words()
 
 
+@resting_collector()  # imports, and an answer that the process ends with
 def command(
     model: Annotated[
         str, typer.Option(help="Preset, path of a Hugging Face config, or id in its cache.")

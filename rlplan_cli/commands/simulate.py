@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlplan.collecting import resting_collector
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -45,6 +46,7 @@ LengthsOption = Annotated[
 ]
 
 
+@resting_collector()  # imports, and an answer that the process ends with
 def command(  # noqa: PLR0917 -- one parameter an option
     plan: Annotated[Path, typer.Argument(help="A plan's file, or a run's folder.")],
     profile: ProfileOption = None,

@@ -23,6 +23,7 @@ class StageKind(Protocol):
 
 
 _memories: WeakKeyDictionary[PlacedTask, TaskMemory] = WeakKeyDictionary()
+_costs: WeakKeyDictionary[PlacedTask, dict[float | None, TaskCost]] = WeakKeyDictionary()
 STAGES: Final = PlugIns[StageKind](__name__, __path__, kind="kind of task", dashes=False)
 
 
@@ -30,7 +31,7 @@ def task_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     """Return what a task costs on its pool, in seconds by cause, with the factors of its site.
 
     Batches of a task that generates or infers pass through it one after another; those of an update
-    are one larger batch.
+    are one larger batch. What is asked of one placed task again is looked up.
 
     Args:
         kv_bytes: Bytes free for the KV cache on each GPU (generate); None for all that it can use.
@@ -38,7 +39,10 @@ def task_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
-    return task_at_site(STAGES.load(placed.task.kind).cost(placed, kv_bytes), placed)
+    known = _costs.setdefault(placed, {})
+    if kv_bytes not in known:
+        known[kv_bytes] = task_at_site(STAGES.load(placed.task.kind).cost(placed, kv_bytes), placed)
+    return known[kv_bytes]
 
 
 def task_memory(placed: PlacedTask) -> TaskMemory:

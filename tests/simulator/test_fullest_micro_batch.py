@@ -11,6 +11,7 @@ from rlplan.simulator.workload import (
     RUN_STEPS,
     fullest_tokens,
     statistics_of,
+    to_the_power,
 )
 from rlplan.workload import Lognormal, Uniform, Workload
 
@@ -84,3 +85,10 @@ def test_it_is_far_below_the_longest_ones_where_lengths_spread():
     )
     found = fullest_tokens(statistics_of(work), 40)
     assert 40 * 325 < found < 0.4 * 40 * 1536
+
+
+@given(st.integers(1, 9000), st.integers(2, MOST_CONVOLVED))
+def test_powers_by_squaring_are_powers(seed, power):
+    generator = np.random.default_rng(seed)
+    values = np.exp(2j * np.pi * generator.random(8)) * (1 - 1e-3 * generator.random(8))
+    assert np.allclose(to_the_power(values, power), values**power, rtol=1e-11, atol=0)

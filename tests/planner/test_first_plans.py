@@ -1,0 +1,48 @@
+"""Whether any plan fits is told without seconds, and told as a search of all plans does."""
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlplan.errors import InfeasibleError
+from rlplan.job import NO_SPECS, Specs
+from rlplan.planner.answers.fitting import FitRequest
+from rlplan.planner.exact.first_plans import fits_somewhere, plan_on_all_gpus
+from rlplan.planner.search import search
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
+from tests.cases import draws
+from tests.planner.brute_force import facts_with, random_space, small_jobs
+
+few = settings(max_examples=settings().max_examples // 8, suppress_health_check=list(HealthCheck))
+
+
+def finds_some(job, facts):
+    """Tell whether a search, to its end, has a plan."""
+    try:
+        return bool(search(job, facts, specs=NO_SPECS).plans)
+    except InfeasibleError:
+        return False
+
+
+@few
+@given(small_jobs(), st.floats(26, 34))
+def test_what_fits_without_seconds_is_what_a_search_finds(job, size):
+    facts = facts_with(job, round(2**size))
+    assert fits_somewhere(job, facts) == finds_some(job, facts)
+
+
+@pytest.mark.parametrize("seed", range(draws(1, 12)))
+def test_where_few_of_all_plans_fit_one_is_found(seed):
+    job, plans, facts = random_space(random.Random(seed), 200)
+    assert fits_somewhere(job, facts) == any(simulate(plan, facts).feasible for plan in plans)
+
+
+def test_a_first_plan_is_on_all_gpus_and_leaves_the_memory_free_that_it_has_to():
+    job = FitRequest(algorithm="grpo", model="tiny", gpu="cpu", gpus=2).job()
+    facts = load_facts(job)
+    plan = plan_on_all_gpus(job, facts, Specs(memory_headroom_fraction=0.1))
+    assert [pool.gpus for pool in plan.pools if not pool.is_host] == [2]
+    assert simulate(plan, facts).free_fraction >= 0.1 - 1e-9
