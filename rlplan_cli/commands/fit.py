@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlplan.planner.configs.frameworks import steps_in_words
+from rlplan_cli.amounts import gpus_of, whole_tokens_of
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
 
 if TYPE_CHECKING:
@@ -17,23 +17,46 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: rlplan fit --model qwen2.5-32b --gpus 8xh100 --algorithm grpo"
 FORECAST = steps_in_words()
 
+PromptTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="TOKENS",
+        parser=whole_tokens_of,
+        help="Longest prompt, such as 2k.  [default: 1,024]",
+    ),
+]
+ResponseTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="TOKENS",
+        parser=whole_tokens_of,
+        help="Longest response, such as 8k.  [default: 1,024]",
+    ),
+]
+BatchOption = Annotated[
+    int | None, typer.Option(min=1, help="Prompts of a step.  [default: those of a first job]")
+]
+SamplesOption = Annotated[
+    int | None, typer.Option(min=1, help="Responses to a prompt.  [default: those of a first job]")
+]
 
-def command(
+
+def command(  # noqa: PLR0917 -- one parameter an option
     model: Annotated[
         str, typer.Option(help="Preset, path of a Hugging Face config, or id in its cache.")
     ],
-    gpus: Annotated[str, typer.Option(help="How many of which, such as 8xh100.")],
+    gpus: Annotated[
+        str, typer.Option(help="How many of which, such as 8xh100, 2x8xh100 or h100:16.")
+    ],
     algorithm: Annotated[str, typer.Option(help="RL algorithm, such as grpo or ppo.")] = "grpo",
     framework: Annotated[
         str | None,
         typer.Option(help=f"Whose step: {FORECAST}.  [default: rlplan, this project's executor]"),
     ] = None,
-    prompt: Annotated[
-        int | None, typer.Option(min=1, help="Longest prompt.  [default: 1,024]")
-    ] = None,
-    response: Annotated[
-        int | None, typer.Option(min=1, help="Longest response.  [default: 1,024]")
-    ] = None,
+    prompt: PromptTokensOption = None,
+    response: ResponseTokensOption = None,
+    batch: BatchOption = None,
+    samples: SamplesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say whether a model fits, by term, with the longest response and the smallest cluster that do.
@@ -44,12 +67,15 @@ def command(
     from rlplan.files.writing import plain
     from rlplan.planner.answers.fitting import FitRequest, fit
 
-    number, device = _gpus(gpus)
+    given = gpus_of(gpus)
     asked = FitRequest(
         algorithm=algorithm,
         model=model,
-        gpu=device,
-        gpus=number,
+        gpu=given.device,
+        gpus=given.number,
+        gpus_per_node=given.per_node,
+        prompts=batch,
+        samples=samples,
         prompt_tokens=prompt,
         response_tokens=response,
         framework=framework,
@@ -92,12 +118,3 @@ def _print(found: Fit, model: str) -> None:
         say(f"does not fit: {reason}")
     for assumption in found.forecast.assumptions:
         say(f"assumed: {assumption}")
-
-
-def _gpus(text: str) -> tuple[int, str]:
-    from rlplan.errors import FileError
-
-    found = re.fullmatch(r"(\d{1,5})\s*[xX*]\s*(\S+)", text.strip())
-    if found is None or int(found[1]) == 0:
-        raise FileError("--gpus", "is no number of GPUs", value=text, allowed="such as 8xh100")
-    return int(found[1]), found[2]

@@ -12,6 +12,7 @@ import typer
 from rlplan.plan import Mode
 from rlplan.planner.configs.frameworks import names_in_words
 from rlplan.planner.objectives import objectives_words
+from rlplan_cli.amounts import number_of_gpus
 from rlplan_cli.config_options import complete_written
 from rlplan_cli.interface import mode_staleness, named_modes
 from rlplan_cli.terminal import (
@@ -107,7 +108,12 @@ SpecOption = Annotated[
         rich_help_panel=LIMITS,
     ),
 ]
-MaxGpusOption = Annotated[int | None, typer.Option(help="Most GPUs.", rich_help_panel=LIMITS)]
+MaxGpusOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", parser=number_of_gpus, help="Most GPUs: 16, or 2x8.", rich_help_panel=LIMITS
+    ),
+]
 MaxSecondsOption = Annotated[
     float | None, typer.Option(help="Longest iteration.", rich_help_panel=LIMITS)
 ]
