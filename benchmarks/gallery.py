@@ -10,6 +10,7 @@ import argparse
 import csv
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rlplan.errors import UserError
 from rlplan.evals.reading import HELD, HELD_CASES, read_table
@@ -148,7 +149,7 @@ def _refused(case: FitCase, why: str) -> Recipe:
     )
 
 
-def _named(case: FitCase) -> dict[str, object]:
+def _named(case: FitCase) -> dict[str, Any]:
     """Return what a case says itself."""
     return {
         "name": f"{case.case}/{case.file}",

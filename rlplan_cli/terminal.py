@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
 
     from rlplan.plan import Plan
+    from rlplan.planner.answers.run_limits import AskedRun
     from rlplan.profiles.facts import Facts
     from rlplan.reports.tables.plans import Table
     from rlplan.results.forecast import Forecast
@@ -232,11 +233,18 @@ def progress_bar(what: str, *, lines: bool = False) -> Iterator[Progress]:
             bar.stop()
 
 
-def print_answer(plan: Plan, forecast: Forecast, facts: Facts, verdict: str | None = None) -> None:
-    """Print on stdout whether a plan fits, what a step takes, and a row for each of its tasks.
+def print_answer(
+    plan: Plan,
+    forecast: Forecast,
+    facts: Facts,
+    verdict: str | None = None,
+    run: AskedRun | None = None,
+) -> None:
+    """Print on stdout whether a plan fits, what a step and its run take, and a row for each of its tasks.
 
     Args:
         verdict: Whether it fits, where more is known than the forecast.
+        run: What was asked of the run that the forecast has.
     """
     from rlplan.reports.tables.plans import SPARE_COLUMNS, answer_table, fit_words, step_lines
     from rlplan.simulator.timeline.utilisation import mfu_fractions
@@ -252,6 +260,11 @@ def print_answer(plan: Plan, forecast: Forecast, facts: Facts, verdict: str | No
     if first is not None and first.during not in {each.peak_task for each in forecast.memory}:
         filled = show_filled(first.needed_bytes, first.capacity_bytes)
         lines.insert(1, f"runs out first during {first.during} on pool {first.pool}: {filled}")
+    if forecast.run is not None:
+        from rlplan.reports.tables.run import limit_lines, run_lines
+
+        lines += run_lines(forecast.run)
+        lines += () if run is None else limit_lines(forecast.run, run.limits)
     sys.stdout.write("\n".join(lines) + "\n\n")
     print_table("How each task runs", answer_table(plan, forecast, mfu), spare=SPARE_COLUMNS)
     if forecast.environments:

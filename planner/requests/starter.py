@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import PlanError
@@ -76,7 +76,7 @@ class StarterWork:
 
     def on(self, job: Job) -> Job:
         """Return a job with this work, to be resolved."""
-        given = {
+        given: dict[str, Any] = {
             "prompts": self.prompts,
             "samples_per_prompt": self.samples,
             "prompt_tokens": self.prompt_tokens,

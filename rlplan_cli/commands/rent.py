@@ -15,7 +15,7 @@ from rlplan.errors import FileError
 from rlplan.plan import Mode
 from rlplan_cli.amounts import number_of_gpus
 from rlplan_cli.commands.search import ForOption, ModeOption
-from rlplan_cli.commands.simulate import MOST_STEPS
+from rlplan_cli.run_options import MOST_STEPS
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,

@@ -15,6 +15,7 @@ from rlplan.planner.objectives import objectives_words
 from rlplan_cli.amounts import number_of_gpus
 from rlplan_cli.config_options import complete_written
 from rlplan_cli.interface import mode_staleness, named_modes
+from rlplan_cli.run_options import BudgetOption, DaysOption, RunStepsOption, asked_run
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from rlplan.job import Job, Specs
     from rlplan.plan import Plan
+    from rlplan.planner.answers.run_limits import AskedRun
     from rlplan.planner.configs.searching import UnrestrictedPlans
     from rlplan.planner.requests.pinned import Pinned
     from rlplan.profiles.facts import Facts
@@ -186,6 +188,9 @@ def objectives_of(pareto: str) -> tuple[str, ...]:
     return names
 
 
+# Of a search under limits that a run has put on its steps: to prove that nothing is better just within one takes minutes.
+LIMITED_SECONDS = 30.0
+
 # Of placements, where `--all` does not ask for every one.
 SHOWN_PLACEMENTS = 5
 
@@ -209,6 +214,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
         Path | None, typer.Option(help="Write the whole result (JSON) to this file.")
     ] = None,
     objective: ObjectiveOption = None,
+    steps: RunStepsOption = None,
+    budget_usd: BudgetOption = None,
+    max_days: DaysOption = None,
     pareto: ParetoOption = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the front of --pareto into this file (SVG).")
@@ -257,9 +265,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_folder("--report", report)
     _check_pages(report, plot, names)
     _check_target(target, pareto, beyond=beyond, lend=lend)
+    run = asked_run(steps, budget_usd, max_days)
+    _check_run(run, pareto, beyond=beyond)
     own = _standing(stands, profile, site) if stands is not None else None
     facts_of = partial(load_facts, profile=profile, site=site)
-    asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own, lend)
+    asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own, lend, run)
     if names is not None:
         with progress_bar("front") as progress:
             front = front_of(
@@ -289,6 +299,7 @@ class SearchRequest(NamedTuple):
     facts_of: Callable[[Job], Facts]
     own: Plan | None
     lends: bool = False
+    run: AskedRun | None = None
 
 
 def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
@@ -319,23 +330,55 @@ def _tell_best(
         }
         further = plans_beyond(job, facts_of, **options) if beyond else None
         wide = None if further is None else further.result
-        found = wide or plans_of(
-            job, facts_of, target=asked.target, as_it_stands=asked.own, **options
-        )
+
+        def search(job: Job) -> SearchResult:
+            is_limited = asked.seconds is None and job.specs != asked.job.specs
+            limit = {"seconds": LIMITED_SECONDS} if is_limited else {}
+            given = {**options, **limit}
+            return plans_of(job, facts_of, target=asked.target, as_it_stands=asked.own, **given)
+
+        found = wide or _within(asked, search) or search(job)
     found = _with_answers(found, asked)
     _write(found, files)
     if as_json:
         echo_json(search_document(found))
     else:
-        _print(found, facts_of(found.plans[0].plan.job), all_placements=shows_all)
+        _print(found, facts_of(found.plans[0].plan.job), asked.run, all_placements=shows_all)
         _print_target(found, asked, further)
     return found
+
+
+def _within(asked: SearchRequest, search: Callable[[Job], SearchResult]) -> SearchResult | None:
+    """Return the plans whose best keeps what its whole run may take; None where nothing limits a run."""
+    from rlplan.planner.answers.run_limits import plans_within
+
+    if asked.run is None or not asked.run.has_limits:
+        return None
+    return plans_within(asked.job, asked.facts_of(asked.job), asked.run, search)
+
+
+def _check_run(run: AskedRun | None, pareto: str | None, *, beyond: bool) -> None:
+    """Refuse a run of many plans, and limits of a run where a framework's own plans are looked beyond.
+
+    Raises:
+        FileError: Names the option.
+    """
+    from rlplan.errors import FileError
+
+    if run is not None and pareto is not None:
+        raise FileError(
+            "--steps", "is of one plan's run", value=run.steps, allowed="without --pareto"
+        )
+    if run is not None and run.has_limits and beyond:
+        problem = "looks at all plans, whatever their runs take"
+        raise FileError("--beyond", problem, allowed="without --budget-usd and --max-days")
 
 
 def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
     """Return what was found with what lending brings, where that was asked for, and what the job's deadline costs."""
     from rlplan.planner.answers.deadlines import deadline_price
     from rlplan.planner.answers.lending import with_lending
+    from rlplan.planner.answers.run_limits import with_run
     from rlplan.planner.answers.spot import on_spot_nodes
     from rlplan.planner.configs.searching import plans_of
 
@@ -343,6 +386,8 @@ def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
     if asked.lends:
         found = with_lending(found, job, facts)
     found = on_spot_nodes(found, job, facts)
+    if asked.run is not None and found.plans[0].forecast.run is None:
+        found = with_run(found, facts, asked.run)
     if job.specs.run_seconds is None:
         return found
     with progress_bar("deadline") as progress:
@@ -479,7 +524,9 @@ def _shown_as(found: Frontier) -> dict[str, ShownAs]:
     return {name: load_objective(name).shown_as for name in found.objectives}
 
 
-def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
+def _print(
+    found: SearchResult, facts: Facts, run: AskedRun | None, *, all_placements: bool
+) -> None:
     from rlplan.reports.tables.searches import (
         best_of_placements,
         deadline_words,
@@ -490,7 +537,7 @@ def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
 
     best = found.plans[0]
     job = best.plan.job
-    print_answer(best.plan, best.forecast, facts)
+    print_answer(best.plan, best.forecast, facts, run=run)
     number, misfits = len(best_of_placements(found)), len(found.infeasible)
     most = None if all_placements else SHOWN_PLACEMENTS
     title = "Best plan of every placement"

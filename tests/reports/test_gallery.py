@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.gallery import HELD, case_of, recipe_cases, step_of
-from rlplan.evals.reading import all_tables
+from benchmarks.gallery import case_of, recipe_cases, step_of
+from rlplan.evals.reading import HELD, all_tables
 from rlplan.files.decoding import read_json
 from rlplan.planner.measured.reading import load_table
 from rlplan.reports.pages.gallery import gallery_html, gallery_markdown, measured
