@@ -29,7 +29,7 @@ def runners_up_table(search: SearchResult) -> Table:
     winner = best[0].forecast.iteration_seconds if best else 0.0
     return Table(
         columns=columns(
-            "##", "Placement", "#Devices", "#Iteration", "#Slower by", "#Slower by, %", "Mainly in"
+            "##", "Placement", "#Devices", "#Step", "#Slower by", "#Slower by, %", "Mainly in"
         ),
         rows=tuple(
             (
@@ -192,7 +192,7 @@ def frontier_table(frontier: Frontier, shown_as: Mapping[str, ShownAs]) -> Table
     """
     headings = [f"#{shown_as[name].heading}" for name in frontier.objectives]
     return Table(
-        columns=columns("##", "Pools", "#Iteration", *headings, "Best in", "#Gap"),
+        columns=columns("##", "Pools", "#Step", *headings, "Best in", "#Gap"),
         rows=tuple(
             _row(number, point, shown_as) for number, point in enumerate(frontier.points, 1)
         ),
@@ -210,7 +210,7 @@ def worth_table(search: SearchResult, shown_as: ShownAs, values: Sequence[float]
     """
     heading = f"#{shown_as.heading}"
     return Table(
-        columns=columns("##", "Pools", "#Iteration", heading, "#Above the best"),
+        columns=columns("##", "Pools", "#Step", heading, "#Above the best"),
         rows=tuple(
             (
                 str(number),

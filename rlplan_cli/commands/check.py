@@ -35,7 +35,7 @@ from rlplan_cli.run_options import (
     asked_run,
     keeps_run,
 )
-from rlplan_cli.terminal import JsonOption, echo_json, print_table, say, say_written
+from rlplan_cli.terminal import JsonOption, WhyOption, echo_json, print_table, say, say_written
 
 if TYPE_CHECKING:
     from rlplan.planner.answers.run_limits import AskedRun
@@ -92,6 +92,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
             help="github prints annotations at the script's lines, for a workflow's log.",
         ),
     ] = Format.TEXT,
+    why: WhyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check a configuration, job or plan before it is started: rules, memory, time, cost, better settings.
@@ -118,7 +119,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
             observation_tokens,
             tool_seconds,
         )
-        asked = CheckRequest(given, shown_as, out, steps, budget_usd, max_days)
+        asked = CheckRequest(given, shown_as, out, steps, budget_usd, max_days, why)
         will_run = _each(words, asked) if each else _told(words, asked)
     if not will_run:
         raise typer.Exit(WILL_NOT_RUN)
@@ -133,6 +134,7 @@ class CheckRequest(NamedTuple):
     steps: int | None = None
     budget_usd: float | None = None
     max_days: float | None = None
+    why: bool = False
 
     def run_of(self, checked: Checked) -> AskedRun | None:
         """Return what is asked of the whole run of a configuration; None where nothing is, or it has no forecast.
@@ -210,7 +212,7 @@ def _told(words: list[str], asked: CheckRequest) -> bool:
     elif shown_as is Format.JSON:
         echo_json(checked.document())
     else:
-        _print(checked, run)
+        _print(checked, run, why=asked.why)
     if checked.imported is not None:
         say_written(out)
     elif out is not None:
@@ -260,7 +262,7 @@ def _print_work(checked: Checked) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-def _print(checked: Checked, run: AskedRun | None) -> None:
+def _print(checked: Checked, run: AskedRun | None, *, why: bool) -> None:
     from rlplan.reports.tables.plans import host_terms_table, memory_terms_table
     from rlplan.units import show_seconds
     from rlplan_cli.terminal import print_answer, print_remarks
@@ -288,22 +290,25 @@ def _print(checked: Checked, run: AskedRun | None) -> None:
                 cost = steps * checked.forecast.cost_usd
                 sys.stdout.write(f"{what}: {whole} and {cost:,.0f} USD in {steps:,} steps\n")
         _print_better(checked, checked.forecast)
-        print_remarks(checked.forecast, checked.verdict)
+        print_remarks(checked.forecast, checked.verdict, _notes(checked), why=why)
     if checked.imported is not None:
         _print_keys(checked.imported)
 
 
 def _print_keys(found: Imported) -> None:
-    """Print on stderr what became of a configuration's keys, and what was assumed beside its work."""
+    """Print on stderr what became of a configuration's keys."""
     keys = found.keys
     say(
         f"keys: {len(keys.mapped)} mapped, {len(keys.without_influence)} without influence, "
         f"{len(keys.not_modelled)} not counted, {len(keys.changes_work)} doubtful, "
         f"{len(keys.unknown)} not understood; `rlplan import` lists them"
     )
-    for note in found.notes:
-        if note not in found.guesses:
-            say(f"assumed: {note}")
+
+
+def _notes(checked: Checked) -> list[str]:
+    """Return what was assumed of a configuration beside its work."""
+    found = checked.imported
+    return [] if found is None else [note for note in found.notes if note not in found.guesses]
 
 
 def _print_better(checked: Checked, forecast: Forecast) -> None:

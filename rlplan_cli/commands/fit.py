@@ -9,7 +9,7 @@ import typer
 
 from rlplan.planner.configs.frameworks import steps_in_words
 from rlplan_cli.amounts import gpus_of, whole_tokens_of
-from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+from rlplan_cli.terminal import JsonOption, WhyOption, echo_json, print_table, say, say_assumed
 
 if TYPE_CHECKING:
     from rlplan.planner.answers.fitting import Fit
@@ -57,6 +57,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     response: ResponseTokensOption = None,
     batch: BatchOption = None,
     samples: SamplesOption = None,
+    why: WhyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say whether a model fits, by term, with the longest response and the smallest cluster that do.
@@ -87,12 +88,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
             {"fits": found.fits, **told, "plan": found.plan, "forecast": plain(found.forecast)}
         )
     else:
-        _print(found, model)
+        _print(found, model, why=why)
     if not found.fits:
         raise typer.Exit(InfeasibleError.exit_code)
 
 
-def _print(found: Fit, model: str) -> None:
+def _print(found: Fit, model: str, *, why: bool) -> None:
     from rlplan.reports.tables.plans import (
         SPARE_COLUMNS,
         answer_table,
@@ -116,5 +117,4 @@ def _print(found: Fit, model: str) -> None:
     print_table("How each task runs", table, spare=SPARE_COLUMNS)
     for reason in found.forecast.infeasible_reasons:
         say(f"does not fit: {reason}")
-    for assumption in found.forecast.assumptions:
-        say(f"assumed: {assumption}")
+    say_assumed(found.forecast.assumptions, why=why)

@@ -21,6 +21,7 @@ from rlplan_cli.terminal import (
     ProfileOption,
     ReportOption,
     SiteOption,
+    WhyOption,
     echo_json,
     print_table,
     progress_bar,
@@ -104,9 +105,9 @@ SpecOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="A limit that every plan keeps: iteration_seconds, gpus, cost_usd (of an iteration), "
-        "usd_per_hour, energy_joules (of an iteration), memory_headroom_fraction (at least), "
-        "staleness, run_seconds (of the job's iterations). Comes before the job's own; may be given several times.",
+        help="A limit that every plan keeps: iteration_seconds (of a step), gpus, cost_usd (of a step), "
+        "usd_per_hour, energy_joules (of a step), memory_headroom_fraction (at least), "
+        "staleness, run_seconds (of the job's steps). Comes before the job's own; may be given several times.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -117,10 +118,10 @@ MaxGpusOption = Annotated[
     ),
 ]
 MaxSecondsOption = Annotated[
-    float | None, typer.Option(help="Longest iteration.", rich_help_panel=LIMITS)
+    float | None, typer.Option(help="Longest step, in seconds.", rich_help_panel=LIMITS)
 ]
 MaxCostOption = Annotated[
-    float | None, typer.Option(help="Most money for an iteration.", rich_help_panel=LIMITS)
+    float | None, typer.Option(help="Most money for a step.", rich_help_panel=LIMITS)
 ]
 MaxHourOption = Annotated[
     float | None,
@@ -236,6 +237,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     all_placements: Annotated[
         bool, typer.Option("--all", help="Show every placement, not only the five best.")
     ] = False,
+    why: WhyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
@@ -269,7 +271,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     _check_run(run, pareto, beyond=beyond)
     own = _standing(stands, profile, site) if stands is not None else None
     facts_of = partial(load_facts, profile=profile, site=site)
-    asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own, lend, run)
+    asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own, lend, run, why)
     if names is not None:
         with progress_bar("front") as progress:
             front = front_of(
@@ -300,6 +302,7 @@ class SearchRequest(NamedTuple):
     own: Plan | None
     lends: bool = False
     run: AskedRun | None = None
+    why: bool = False
 
 
 def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
@@ -343,7 +346,7 @@ def _tell_best(
     if as_json:
         echo_json(search_document(found))
     else:
-        _print(found, facts_of(found.plans[0].plan.job), asked.run, all_placements=shows_all)
+        _print(found, facts_of(found.plans[0].plan.job), asked, all_placements=shows_all)
         _print_target(found, asked, further)
     return found
 
@@ -525,7 +528,7 @@ def _shown_as(found: Frontier) -> dict[str, ShownAs]:
 
 
 def _print(
-    found: SearchResult, facts: Facts, run: AskedRun | None, *, all_placements: bool
+    found: SearchResult, facts: Facts, asked: SearchRequest, *, all_placements: bool
 ) -> None:
     from rlplan.reports.tables.searches import (
         best_of_placements,
@@ -537,7 +540,7 @@ def _print(
 
     best = found.plans[0]
     job = best.plan.job
-    print_answer(best.plan, best.forecast, facts, run=run)
+    print_answer(best.plan, best.forecast, facts, run=asked.run)
     number, misfits = len(best_of_placements(found)), len(found.infeasible)
     most = None if all_placements else SHOWN_PLACEMENTS
     title = "Best plan of every placement"
@@ -551,9 +554,7 @@ def _print(
         say(f"{misfits} placements have no plan that fits (--all says why)")
     if found.deadline is not None:
         say(deadline_words(found.deadline))
-    for assumption in _asked_by_default(job):
-        say(f"assumed: {assumption}")
-    print_remarks(best.forecast)
+    print_remarks(best.forecast, also=_asked_by_default(job), why=asked.why)
 
 
 def _asked_by_default(job: Job) -> list[str]:
@@ -562,7 +563,7 @@ def _asked_by_default(job: Job) -> list[str]:
 
     found = []
     if not job.specs.staleness:
-        found.append("iterations follow one another; --mode lets generation run ahead")
+        found.append("steps follow one another; --mode lets generation run ahead")
     if job.specs.memory_headroom_fraction is None:
         found.append(
             f"{USUAL_HEADROOM:.0%} of every GPU's memory stays free; --spec memory_headroom_fraction=... says otherwise"

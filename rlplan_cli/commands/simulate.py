@@ -20,6 +20,7 @@ from rlplan_cli.terminal import (
     ProfileOption,
     ReportOption,
     SiteOption,
+    WhyOption,
     echo_json,
     print_table,
     say,
@@ -61,6 +62,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         typer.Option(help="Write the plan here, with all that its file leaves open chosen."),
     ] = None,
     report: ReportOption = None,
+    why: WhyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Forecast a plan: seconds by task, memory by term, cost, energy and warnings.
@@ -99,7 +101,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         print_table("Memory of the fullest GPU", memory_terms_table(forecast))
         if any(memory.host_terms for memory in forecast.memory):
             print_table("Host memory for each GPU", host_terms_table(forecast))
-        print_remarks(forecast)
+        print_remarks(forecast, why=why)
     broken = broken_words(complete, forecast)
     if broken:
         say("\n".join(broken))

@@ -17,12 +17,15 @@ PPO = ROOT / "examples" / "ppo-7b-16xa100.plan.yaml"
 
 def test_simulate_begins_with_the_verdict_and_the_figures_of_a_step(rlplan):
     answer = rlplan("simulate", PPO)
-    fits, step, rate, mfu, cost = answer.out.splitlines()[:5]
+    fits, training, step, rate, mfu, cost = answer.out.splitlines()[:6]
     assert re.fullmatch(
         r"fits: \d+\.\d of 80\.0 GiB \(\d\d %\), during actor\.(generate|update)", fits
     )
+    assert re.fullmatch(
+        r" {6}training at most: .+ GiB \(\d\d %\), during (actor|critic)\.update", training
+    )
     assert re.fullmatch(r"step: .+ \(p10 to p90: .+ to .+\)", step)
-    assert re.fullmatch(r"rate: [\d,]+ tokens/s/GPU on 16 GPUs", rate)
+    assert re.fullmatch(r"rate: [\d,]+ tokens/s/GPU on 16 \u00d7 a100-80gb-sxm", rate)
     assert re.fullmatch(r"MFU:  \d\d % in actor\.update and \d\d % in critic\.update", mfu)
     assert re.fullmatch(r"cost: \d+\.\d\d USD and \d+ kJ a step", cost)
     assert "assumed: 8 x a100-80gb-sxm a node" in answer.err
