@@ -265,7 +265,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))
     check_folder("--report", report)
-    _check_pages(report, plot, names)
+    _check_plot(plot, names)
     _check_target(target, pareto, beyond=beyond, lend=lend)
     run = asked_run(steps, budget_usd, max_days)
     _check_run(run, pareto, beyond=beyond)
@@ -283,7 +283,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
                 seconds=seconds,
                 progress=progress,
             )
-        _tell_front(front, files, as_json=as_json)
+        if run is not None:
+            front = _with_runs(front, asked.facts_of, run)
+        _tell_front(front, files, report, as_json=as_json)
     else:
         best = _tell_best(asked, files, beyond=beyond, shows_all=all_placements, as_json=as_json)
         if report is not None:
@@ -368,9 +370,10 @@ def _check_run(run: AskedRun | None, pareto: str | None, *, beyond: bool) -> Non
     """
     from rlplan.errors import FileError
 
-    if run is not None and pareto is not None:
+    if run is not None and run.has_limits and pareto is not None:
+        problem = "shows what every run takes, and keeps no limit of it"
         raise FileError(
-            "--steps", "is of one plan's run", value=run.steps, allowed="without --pareto"
+            "--pareto", problem, value=pareto, allowed="without --budget-usd and --max-days"
         )
     if run is not None and run.has_limits and beyond:
         problem = "looks at all plans, whatever their runs take"
@@ -416,17 +419,14 @@ def _report(found: SearchResult, folder: Path, asked: SearchRequest) -> Path:
     return report_run(folder, best.plan, best.forecast, None, found, facts)
 
 
-def _check_pages(report: Path | None, plot: Path | None, names: tuple[str, ...] | None) -> None:
-    """Refuse a report of a front, and a plot of one plan.
+def _check_plot(plot: Path | None, names: tuple[str, ...] | None) -> None:
+    """Refuse a plot of one plan.
 
     Raises:
         FileError: Names the option.
     """
     from rlplan.errors import FileError
 
-    if report is not None and names is not None:
-        allowed = "without --pareto, or with --plot in its place"
-        raise FileError("--report", "is the page of one plan", value=str(report), allowed=allowed)
     if plot is not None and names is None:
         raise FileError("--plot", "draws a front", value=str(plot), allowed="with --pareto only")
     if plot is not None and plot.suffix != ".svg":
@@ -490,7 +490,22 @@ def _write(found: SearchResult, files: dict[str, Path | None]) -> None:
         write_json(result, search_document(found))
 
 
-def _tell_front(found: Frontier, files: dict[str, Path | None], *, as_json: bool) -> None:
+def _with_runs(found: Frontier, facts_of: Callable[[Job], Facts], asked: AskedRun) -> Frontier:
+    """Return a front, each plan with the forecast of its whole run."""
+    from rlplan.simulator.whole_run import run_forecast
+
+    points = []
+    for point in found.points:
+        plan, forecast = point.candidate.plan, point.candidate.forecast
+        run = run_forecast(plan, facts_of(plan.job), asked.steps)
+        shown = replace(point.candidate, forecast=replace(forecast, run=run))
+        points.append(replace(point, candidate=shown))
+    return replace(found, points=tuple(points))
+
+
+def _tell_front(
+    found: Frontier, files: dict[str, Path | None], report: Path | None, *, as_json: bool
+) -> None:
     from rlplan.files.writing import write_json, write_text
     from rlplan.reports.pictures.frontier import frontier_picture
     from rlplan.results.stored import write_plan
@@ -501,6 +516,10 @@ def _tell_front(found: Frontier, files: dict[str, Path | None], *, as_json: bool
         write_json(result, found)
     if (plot := files["--plot"]) is not None:
         write_text(plot, frontier_picture(found, _shown_as(found)).file_text)
+    if report is not None:
+        from rlplan.reports.pages.front import write_front_page
+
+        files["--report"] = write_front_page(report, found, _shown_as(found))
     if as_json:
         echo_json(found)
     else:
@@ -508,11 +527,14 @@ def _tell_front(found: Frontier, files: dict[str, Path | None], *, as_json: bool
 
 
 def _print_front(found: Frontier) -> None:
+    from rlplan.reports.pages.front import runs_table
     from rlplan.reports.tables.searches import frontier_table
     from rlplan.units import show_seconds
 
     named = " and ".join(found.objectives)
     print_table(f"Plans that no other beats in {named}", frontier_table(found, _shown_as(found)))
+    if (runs := runs_table(found)).rows:
+        print_table("Whole runs", runs, spare=("Cost, p10 to p90", "p10 to p90"))
     say(
         f"{len(found.points)} plans of the front, from {found.searches} searches in "
         f"{show_seconds(found.search_seconds)}"
@@ -534,6 +556,7 @@ def _print(
         best_of_placements,
         deadline_words,
         infeasible_table,
+        mode_words,
         short_runners_up_table,
     )
     from rlplan_cli.terminal import print_answer, print_remarks
@@ -550,6 +573,8 @@ def _print(
     if misfits and all_placements:
         print_table("Placements without a plan that fits", infeasible_table(found))
     say(_certificate(found, job))
+    if words := mode_words(found):
+        say(words)
     if misfits and not all_placements:
         say(f"{misfits} placements have no plan that fits (--all says why)")
     if found.deadline is not None:

@@ -133,3 +133,19 @@ def test_a_forward_pass_has_two_flops_for_each_weight_and_token():
     attention = 4 * model.num_layers * tokens * model.hidden_size / 2
     expected = plan.job.workload.sequences * tokens * (2 * weights + attention)
     assert forward_flops(model, plan.job, "lm") == pytest.approx(expected, rel=0.002)
+
+
+@pytest.mark.full
+def test_plans_whose_steps_overlap_say_their_mode_and_age_and_why_they_win_or_lose(
+    project, rlplan, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    answer = rlplan("search", "job.yaml", "--mode", "one-step-off", "--all")
+    assert answer.code == 0, answer.err
+    (row, *_) = (line for line in answer.out.splitlines() if "one-step-off" in line)
+    assert re.search(r"} one-step-off, weights up to 1 update old, .+ to .+", row)
+    assert re.search(
+        r"^one-step-off (wins|loses): the best plan .+, \{.+\}, takes .+, [+\u2212]\d+\.\d %",
+        answer.err,
+        re.MULTILINE,
+    )

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlplan.errors import FileError, InfeasibleError
+from rlplan.files.frozen import FrozenDict
 from rlplan.planner.answers import run_limits
 from rlplan.planner.answers.run_limits import AskedRun, plans_within
 from rlplan.results.renting import RentalLimits
@@ -51,7 +52,7 @@ def plans(monkeypatch):
         seconds, usd = plan
         return RunForecast(
             steps=steps, points=(), seconds=seconds * steps, interval_seconds=(0.0, 1.2 * seconds * steps),
-            parts={}, usd_per_hour=1.0, usd=usd * steps, interval_usd=(0.0, 1.2 * usd * steps),
+            parts=FrozenDict(), usd_per_hour=1.0, usd=usd * steps, interval_usd=(0.0, 1.2 * usd * steps),
         )  # fmt: skip
 
     monkeypatch.setattr(run_limits, "run_forecast", run)
