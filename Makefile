@@ -50,7 +50,7 @@ ROOMS := rlplan rlplan_cli planner simulator executor profiles reports
 say    = @printf '\033[1m==>\033[0m %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo docs gpu test test-all test-hard pythons test-vllm test-verl test-real-model real-model-folder real-model bench-trl audit lint format clean
+.PHONY: help setup demo docs gallery gpu test test-all test-hard pythons test-vllm test-verl test-real-model real-model-folder real-model bench-trl audit lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) \
@@ -65,6 +65,9 @@ docs: $(STAMP) requirements/docs.txt  ## Build the documentation as a site, in s
 	@$(BIN)/python -c 'import material' 2>/dev/null || $(PIP) -r requirements/docs.txt
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'site/index.html'
+
+gallery: $(STAMP)  ## Forecast every published recipe of a checkout again, and publish them (minutes)
+	@$(BIN)/python -m benchmarks.gallery $(ARGS)
 
 # Without a network there is no setting up: a Python that has a torch with CUDA runs it as it stands.
 gpu:  ## Run small jobs on this machine's GPU (else its CPU) beside their forecasts; nine minutes, resumes

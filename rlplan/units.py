@@ -69,6 +69,11 @@ def seconds_from_hours(hours: float) -> float:
     return hours * 3600.0
 
 
+def seconds_from_days(days: float) -> float:
+    """Return the seconds of so many days."""
+    return seconds_from_hours(days * HOURS_OF_A_DAY)
+
+
 def hours_from_seconds(seconds: float) -> float:
     """Return hours from seconds."""
     return seconds / 3600.0

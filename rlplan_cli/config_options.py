@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from rlplan.planner.configs.frameworks import check_parts, frameworks_with, names_in_words
+from rlplan_cli.amounts import tokens_of
 
 if TYPE_CHECKING:
     from rlplan.planner.configs.importing import ImportOptions
@@ -19,9 +20,17 @@ READ = names_in_words("keys", "reading")
 GpuOption = Annotated[
     str | None, typer.Option(help="Type of the GPUs: a device sheet's name or file.")
 ]
-ResponseOption = Annotated[float | None, typer.Option(help="Mean response in tokens.")]
+ResponseOption = Annotated[
+    float | None,
+    typer.Option(metavar="TOKENS", parser=tokens_of, help="Mean response in tokens: 600, or 2k."),
+]
 PromptOption = Annotated[
-    float | None, typer.Option(help="Mean prompt in tokens, 256 unless they are limited to less.")
+    float | None,
+    typer.Option(
+        metavar="TOKENS",
+        parser=tokens_of,
+        help="Mean prompt in tokens, 256 unless they are limited to less.",
+    ),
 ]
 ModelOption = Annotated[
     list[str] | None,

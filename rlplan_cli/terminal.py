@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
 
     from rlplan.plan import Plan
+    from rlplan.planner.answers.run_limits import AskedRun
     from rlplan.profiles.facts import Facts
     from rlplan.reports.tables.plans import Table
     from rlplan.results.forecast import Forecast
 
 
 GAP = 2  # blanks between two columns
+LEAST_WORDS = 12  # characters of a line of words, before figures are broken too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,10 @@ def _column(title: str, cells: list[str], *, is_figure: bool) -> GridColumn:
 def _widths(columns: Sequence[GridColumn], width: int) -> list[int]:
     """Give every column what it needs, and share what is left among the words, by their lengths."""
     sizes = [column.least for column in columns]
+    # Words are broken before figures are.
+    words = [index for index, column in enumerate(columns) if not column.is_figure]
+    while words and _total(sizes) > width and max(sizes[index] for index in words) > LEAST_WORDS:
+        sizes[max(words, key=lambda index: sizes[index])] -= 1
     free = width - _total(sizes)
     while free > 0:
         short = [index for index, column in enumerate(columns) if sizes[index] < column.full]
@@ -178,7 +184,7 @@ def print_table(title: str, table: Table, *, spare: Sequence[str] = ()) -> None:
     """Print a table of `reports` on stdout, figures right-aligned and outstanding rows bold.
 
     Args:
-        spare: Titles of columns that may be left out where the terminal is narrow, the last first.
+        spare: Titles of columns that stand below the others where the terminal is narrow, the last first.
     """
     from rich.console import Console
 
@@ -187,7 +193,42 @@ def print_table(title: str, table: Table, *, spare: Sequence[str] = ()) -> None:
         console.width = WIDTH_OF_FILES
     console.print(printable(title), style="bold italic", markup=False, soft_wrap=True)
     console.print(grid_of(table, console.width, spare))
+    for block in left_out(table, console.width, spare):
+        console.print()
+        console.print(grid_of(block, console.width))
     console.print()
+
+
+def left_out(table: Table, width: int, spare: Sequence[str]) -> list[Table]:
+    """Return the columns that a width has no room for, behind the first one, as tables that fit it; none where all have room."""
+    shown = {column.title for column in _fitting(table, width, spare)}
+    blocks: list[list[int]] = []
+    room = first = 0
+    for at, column in enumerate(_fitting(table, width, ())):
+        if column.title in shown:
+            if at == 0:
+                first = column.least
+            continue
+        needed = column.least + GAP
+        if not blocks or needed > room:
+            blocks.append([0])
+            room = width - first
+        blocks[-1].append(at)
+        room -= needed
+    return [_part(table, kept) for kept in blocks]
+
+
+def _part(table: Table, kept: Sequence[int]) -> Table:
+    """Return some columns of a table, without rows that have nothing in any but the first."""
+    from dataclasses import replace
+
+    told = [index for index, row in enumerate(table.rows) if any(row[at] for at in kept if at)]
+    return replace(
+        table,
+        columns=tuple(table.columns[at] for at in kept),
+        rows=tuple(tuple(table.rows[index][at] for at in kept) for index in told),
+        strong_rows=frozenset(at for at, index in enumerate(told) if index in table.strong_rows),
+    )
 
 
 @contextmanager
@@ -232,13 +273,26 @@ def progress_bar(what: str, *, lines: bool = False) -> Iterator[Progress]:
             bar.stop()
 
 
-def print_answer(plan: Plan, forecast: Forecast, facts: Facts, verdict: str | None = None) -> None:
-    """Print on stdout whether a plan fits, what a step takes, and a row for each of its tasks.
+def print_answer(
+    plan: Plan,
+    forecast: Forecast,
+    facts: Facts,
+    verdict: str | None = None,
+    run: AskedRun | None = None,
+) -> None:
+    """Print on stdout whether a plan fits, what a step and its run take, and a row for each of its tasks.
 
     Args:
         verdict: Whether it fits, where more is known than the forecast.
+        run: What was asked of the run that the forecast has.
     """
-    from rlplan.reports.tables.plans import SPARE_COLUMNS, answer_table, fit_words, step_lines
+    from rlplan.reports.tables.plans import (
+        SPARE_COLUMNS,
+        answer_table,
+        fit_words,
+        step_lines,
+        training_words,
+    )
     from rlplan.simulator.timeline.utilisation import mfu_fractions
     from rlplan.units import show_filled
 
@@ -249,9 +303,20 @@ def print_answer(plan: Plan, forecast: Forecast, facts: Facts, verdict: str | No
 
         first = first_shortage(plan, facts)
     lines = [fit_words(forecast, verdict), *step_lines(plan, forecast, mfu)]
+    if forecast.memory:
+        from rlplan.planner.answers.training_memory import fullest_training
+
+        training = fullest_training(plan, facts)
+        if training is not None and (words := training_words(forecast, training)):
+            lines.insert(1, words)
     if first is not None and first.during not in {each.peak_task for each in forecast.memory}:
         filled = show_filled(first.needed_bytes, first.capacity_bytes)
         lines.insert(1, f"runs out first during {first.during} on pool {first.pool}: {filled}")
+    if forecast.run is not None:
+        from rlplan.reports.tables.run import limit_lines, run_lines
+
+        lines += run_lines(forecast.run)
+        lines += () if run is None else limit_lines(forecast.run, run.limits)
     sys.stdout.write("\n".join(lines) + "\n\n")
     print_table("How each task runs", answer_table(plan, forecast, mfu), spare=SPARE_COLUMNS)
     if forecast.environments:
@@ -260,16 +325,41 @@ def print_answer(plan: Plan, forecast: Forecast, facts: Facts, verdict: str | No
         print_table("What environments need", needs_table(forecast.environments))
 
 
-def print_remarks(forecast: Forecast, verdict: str = "does not fit") -> None:
+WhyOption = Annotated[
+    bool, typer.Option("--why", help="Say all that was assumed, not the first three lines.")
+]
+# Lines of what was assumed, where `--why` does not ask for all.
+MOST_ASSUMED = 3
+
+
+def say_assumed(assumptions: Sequence[str], *, why: bool) -> None:
+    """Say on stderr what was assumed, in a few lines unless all are asked for."""
+    shown = (
+        assumptions if why or len(assumptions) == MOST_ASSUMED + 1 else assumptions[:MOST_ASSUMED]
+    )
+    for assumption in shown:
+        say(f"assumed: {assumption}")
+    if left := len(assumptions) - len(shown):
+        say(f"assumed: {left} more; --why says them")
+
+
+def print_remarks(
+    forecast: Forecast,
+    verdict: str = "does not fit",
+    also: Sequence[str] = (),
+    *,
+    why: bool = True,
+) -> None:
     """Print on stderr what was assumed, where the forecast may be off, and why a plan does not fit.
 
     Args:
         verdict: What is said of a forecast that does not fit.
+        also: What was assumed beside the forecast, which comes first.
+        why: Whether all that was assumed is said.
     """
     from rlplan.reports.tables.plans import least_certain_words
 
-    for assumption in forecast.assumptions:
-        say(f"assumed: {assumption}")
+    say_assumed((*also, *forecast.assumptions), why=why)
     for warning in (*forecast.warnings, least_certain_words(forecast)):
         if warning:
             say(f"may be off: {warning}")

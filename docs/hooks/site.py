@@ -11,6 +11,8 @@ from mkdocs.structure.files import File, Files  # noqa: E402
 from tables import filled  # noqa: E402
 
 PUBLISHED = ROOT / "reports" / "published"
+# Its page stands beside its Markdown, as it is.
+GALLERY = "gallery"
 # Pages link to these as they lie in the repository.
 OUTSIDE = {"../reports/published/": "published/", "../CHANGELOG.md": "changelog.md"}
 
@@ -20,7 +22,7 @@ def on_files(files: Files, config: Any, **_given: Any) -> Files:
     added = {f"published/{path.relative_to(PUBLISHED)}": path for path in PUBLISHED.rglob("*.*")}
     added["changelog.md"] = ROOT / "CHANGELOG.md"
     for name, path in added.items():
-        if path.suffix in (".md", ".svg", ".png"):
+        if path.suffix in (".md", ".svg", ".png") or path.parent.name == GALLERY:
             files.append(File.generated(config, name, abs_src_path=str(path)))
     return files
 

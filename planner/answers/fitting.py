@@ -11,7 +11,7 @@ from rlplan.plan import Plan
 from rlplan.planner.answers.explain import least_misfit
 from rlplan.planner.exact.first_plans import fits_somewhere, lean_plan, plan_on_all_gpus
 from rlplan.planner.requests.specs import USUAL_HEADROOM
-from rlplan.planner.requests.starter import starter_job
+from rlplan.planner.requests.starter import StarterWork, starter_job
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_device, resolve_job
 from rlplan.profiles.facts import Facts, load_facts
@@ -35,6 +35,8 @@ class FitRequest:
         gpu: A device sheet's name.
         prompt_tokens, response_tokens: The longest; None takes those of a first job.
         framework: Whose step it is; None takes this project's executor.
+        prompts, samples: Prompts of a step, and responses to each; None takes those of a first job.
+        gpus_per_node: None takes the usual node of such GPUs.
     """
 
     algorithm: str
@@ -44,6 +46,9 @@ class FitRequest:
     prompt_tokens: int | None = None
     response_tokens: int | None = None
     framework: str | None = None
+    prompts: int | None = None
+    samples: int | None = None
+    gpus_per_node: int | None = None
 
     def job(self) -> Job:
         """Return the job, resolved.
@@ -51,14 +56,16 @@ class FitRequest:
         Raises:
             UserError: A name is not known, or a number not allowed.
         """
-        job = starter_job(self.algorithm, self.model, self.gpu, self.gpus, Path())
-        work = replace(
-            job.workload,
-            prompt_tokens=self.prompt_tokens or job.workload.prompt_tokens,
-            response_tokens=self.response_tokens or job.workload.response_tokens,
+        work = StarterWork(
+            framework=self.framework,
+            prompts=self.prompts,
+            samples=self.samples,
+            prompt_tokens=self.prompt_tokens,
+            response_tokens=self.response_tokens,
+            gpus_per_node=self.gpus_per_node,
         )
-        framework = self.framework or job.framework
-        return resolve_job(replace(job, workload=work, framework=framework), Path())
+        job = starter_job(self.algorithm, self.model, self.gpu, self.gpus, Path(), work=work)
+        return resolve_job(job, Path())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +182,7 @@ def _between(low: int, high: int, can: Callable[[int], bool]) -> int:
 
 def _fewest_gpus(asked: FitRequest, facts: Facts, *, fits: bool) -> int | None:
     """Return the smallest cluster that fits: parts of a node, then whole nodes."""
-    node = load_device(asked.gpu).gpus_per_node
+    node = asked.gpus_per_node or load_device(asked.gpu).gpus_per_node
     parts = [size for size in (1, 2, 4) if size < node]
     sizes = parts + [node * nodes for nodes in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST_NODES)]
     tried = [size for size in sizes if (size < asked.gpus if fits else size > asked.gpus)]

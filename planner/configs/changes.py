@@ -22,13 +22,15 @@ from rlplan.planner.configs.importing import (
 )
 from rlplan.planner.configs.reading.configuration import laid_over
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
-from rlplan.planner.configs.run import draft_of
+from rlplan.planner.configs.run import Run, draft_of
 from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.profiles.sheets import load_framework
 from rlplan.rules.layouts import FULLY_SHARDED, divisors
 
 Assignment = tuple[str, object]
+# Keys that are left out together at first, to see which of them change nothing.
+AT_ONCE: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -575,3 +577,27 @@ def _ranks(size: str, layout: TaskPlan, own: RoleSettings) -> int:
     if layout.token_budget and isinstance(value, int) and layout.token_budget % value == 0:
         return layout.token_budget // value
     return layout.cp
+
+
+def needed_assignments(
+    said: tuple[Assignment, ...], typed: RetypedConfiguration
+) -> tuple[Assignment, ...]:
+    """Return assignments without those that leave the run as it is."""
+    wanted, kept = _run_with(said, typed), said
+    for size in (AT_ONCE, 1):
+        for at in range(0, len(said), size):
+            part = said[at : at + size]
+            fewer = tuple(each for each in kept if each not in part)
+            if fewer != kept and wanted is not None and _run_with(fewer, typed) == wanted:
+                kept = fewer
+        said = kept
+    return kept
+
+
+def _run_with(said: tuple[Assignment, ...], typed: RetypedConfiguration) -> Run | None:
+    """Return what a configuration runs with more assignments; None where that is nothing."""
+    try:
+        found = run_of(laid_over(typed.found.settings, typed.arguments(said) or ()))
+    except UserError:
+        return None
+    return replace(found, notes=(), guesses=())

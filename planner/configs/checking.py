@@ -31,6 +31,7 @@ from rlplan.planner.configs.sizes import nearest_divisor
 from rlplan.planner.requests.specs import USUAL_HEADROOM
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast, MemoryForecast
+from rlplan.results.run import RunForecast
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import check_played, simulate
 from rlplan.simulator.timeline.pool_memory import TRANSITION, memory_moments, peak_at_limits_bytes
@@ -155,6 +156,7 @@ class Checked:
         first: Where memory runs out first; None where it does not.
         steps: Steps of the whole training; None where it does not say.
         epoch_steps: Steps of one pass over the data; None where it does not say.
+        run: The whole run, where somebody asked for it.
     """
 
     file: str
@@ -170,6 +172,7 @@ class Checked:
     first: Shortage | None = None
     steps: int | None = None
     epoch_steps: int | None = None
+    run: RunForecast | None = None
 
     def document(self) -> dict[str, Any]:
         """Return all of it as plain values, for JSON."""
@@ -189,6 +192,7 @@ class Checked:
             "step_seconds_interval": None
             if forecast is None
             else plain(forecast.iteration_seconds_interval),
+            "run": None if self.run is None else plain(self.run),
             "step_cost_usd": None if forecast is None else forecast.cost_usd,
             "forecast": None
             if forecast is None

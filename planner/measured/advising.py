@@ -8,7 +8,13 @@ from rlplan.calibration import Calibration
 from rlplan.errors import FileError, UserError
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs.changes import Assignment, RetypedConfiguration, argument, typed_value
+from rlplan.planner.configs.changes import (
+    Assignment,
+    RetypedConfiguration,
+    argument,
+    needed_assignments,
+    typed_value,
+)
 from rlplan.planner.configs.checking import Verdict, check_plan, training_steps
 from rlplan.planner.configs.frameworks import absent, has
 from rlplan.planner.configs.importing import ImportOptions, imported_run, run_of, settings_of
@@ -39,8 +45,6 @@ from rlplan.units import show_seconds
 SITE: Final = "this run"
 # Plans of a search that are typed as the configuration would have them, the best first.
 MOST_PLANS: Final = 3
-# Keys that are left out together at first, to see which of them change nothing.
-AT_ONCE: Final = 6
 # Fields of a job that say how its step is done, not what is learnt in it.
 OF_HOW: Final = ("framework", "engines", "weight_sync", "trainers", "devices")
 
@@ -303,7 +307,7 @@ class Advisor:
             for key, value in wanted.values.items()
             if value is not None and settings.given(key) != value and argument(settings, key, value)
         )
-        return _needed(said, now.typed)
+        return needed_assignments(said, now.typed)
 
     def _typed(
         self, now: CurrentRun, said: tuple[Assignment, ...], words: tuple[str, ...]
@@ -424,28 +428,6 @@ def _assigned(words: Sequence[str], typed: RetypedConfiguration) -> tuple[Assign
     """Return what words behind a configuration say, by its keys."""
     flat = laid_over(replace(typed.found.settings, flat={}), words).flat
     return tuple((key, given.value) for key, given in flat.items())
-
-
-def _needed(said: tuple[Assignment, ...], typed: RetypedConfiguration) -> tuple[Assignment, ...]:
-    """Return assignments without those that leave the run as it is."""
-    wanted, kept = _run_with(said, typed), said
-    for size in (AT_ONCE, 1):
-        for at in range(0, len(said), size):
-            part = said[at : at + size]
-            fewer = tuple(each for each in kept if each not in part)
-            if fewer != kept and wanted is not None and _run_with(fewer, typed) == wanted:
-                kept = fewer
-        said = kept
-    return kept
-
-
-def _run_with(said: tuple[Assignment, ...], typed: RetypedConfiguration) -> Run | None:
-    """Return what a configuration runs with more assignments; None where that is nothing."""
-    try:
-        found = run_of(laid_over(typed.found.settings, typed.arguments(said) or ()))
-    except UserError:
-        return None
-    return replace(found, notes=(), guesses=())
 
 
 def _furthest(steps: LoggedSteps, plan: Plan, forecast: Forecast) -> str:

@@ -93,7 +93,7 @@ def check_cases(
 def checked_row(case: FitCase, folder: Path) -> FitRow:
     """Return what is said of a case whose files lie in a folder."""
     try:
-        checked = _checked(case, folder)
+        checked = checked_case(case, folder)
     except UserError as error:
         return FitRow(case=case, said="no answer", why=str(error))
     if checked.forecast is None:
@@ -134,7 +134,12 @@ def _host_row(case: FitCase, checked: Checked) -> FitRow:
     )
 
 
-def _checked(case: FitCase, folder: Path) -> Checked:
+def checked_case(case: FitCase, folder: Path) -> Checked:
+    """Return what `rlplan check` says of a case whose files lie in a folder.
+
+    Raises:
+        UserError: Something of it is wrong.
+    """
     path = folder / case.file
     if case.framework == PLAN:
         draft, job = read_draft(load_yaml(path), path)

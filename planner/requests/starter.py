@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Final
 
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import PlanError
@@ -55,6 +56,39 @@ class StarterPrompts:
     held_out_count: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StarterWork:
+    """Say what of a first job is other than usual; None takes what is usual.
+
+    Attributes:
+        framework: Whose step it is.
+        prompts, samples: Prompts of a step, and responses to each.
+        prompt_tokens, response_tokens: The longest.
+        gpus_per_node: Of its cluster.
+    """
+
+    framework: str | None = None
+    prompts: int | None = None
+    samples: int | None = None
+    prompt_tokens: int | None = None
+    response_tokens: int | None = None
+    gpus_per_node: int | None = None
+
+    def on(self, job: Job) -> Job:
+        """Return a job with this work, to be resolved."""
+        given: dict[str, Any] = {
+            "prompts": self.prompts,
+            "samples_per_prompt": self.samples,
+            "prompt_tokens": self.prompt_tokens,
+            "response_tokens": self.response_tokens,
+        }
+        work = replace(job.workload, **{name: each for name, each in given.items() if each})
+        return replace(job, workload=work, framework=self.framework or job.framework)
+
+
+USUAL_WORK: Final = StarterWork()
+
+
 def starter_job(
     algorithm: str,
     model: str,
@@ -62,6 +96,7 @@ def starter_job(
     gpus: int,
     folder: Path,
     prompts: StarterPrompts | None = None,
+    work: StarterWork = USUAL_WORK,
 ) -> Job:
     """Return a job that resolves: `model` in every role, on `gpus` devices of one kind.
 
@@ -72,6 +107,7 @@ def starter_job(
     Args:
         folder: Of the job's file, to which a model's path is relative.
         prompts: What it trains on; None leaves that to the user.
+        work: What is other than usual; lengths of prompts that it trains on come before its own.
 
     Raises:
         UserError: The model or device is unknown.
@@ -94,12 +130,13 @@ def starter_job(
             response_tokens=16 if small else 1024,
             updates=2 if small else 4,
         ),
-        cluster=(_nodes(gpu, gpus, sheet.gpus_per_node),),
+        cluster=(_nodes(gpu, gpus, work.gpus_per_node or sheet.gpus_per_node),),
         rewards=Rewards(function="digits", function_seconds_per_sample=RULE_SECONDS),
         hyperparameters=SMALL_MODEL if small and not pretrained else Hyperparameters(),
         weights=None if pretrained or on_the_hub else "random",
         tokenizer=tokenizer_of(model, folder),
     )
+    job = work.on(job)
     if prompts is not None:
         job = _on_prompts(job, prompts)
     resolve_job(job, folder)

@@ -151,7 +151,7 @@ def write_content(out: Path, content: Content, name: str) -> Path:
 
 def html(content: Content) -> str:
     """Return the page; all text of the user's is escaped, and no other script runs in it than its own."""
-    environment = _environment()
+    environment = page_environment()
     # The pictures are our own SVG, whose texts matplotlib escaped.
     environment.filters["inline"] = lambda picture: Markup(themed(picture.svg))  # noqa: S704
     script = files("rlplan.reports").joinpath("templates", SCRIPT_FILE).read_text(encoding="utf-8")
@@ -164,7 +164,8 @@ def html(content: Content) -> str:
     )
 
 
-def _environment(**settings: Any) -> Environment:  # noqa: ANN401 -- as jinja2 has them
+def page_environment(**settings: Any) -> Environment:  # noqa: ANN401 -- as jinja2 has them
+    """Return the templates of pages; what they are given is escaped."""
     return Environment(
         loader=PackageLoader("rlplan.reports"),
         autoescape=True,
@@ -195,7 +196,7 @@ def themed(svg: str) -> str:
 
 def markdown(content: Content) -> str:
     """Return the Markdown version; all text is escaped so that it shows as it is."""
-    environment = _environment(finalize=as_markdown, keep_trailing_newline=True)
+    environment = page_environment(finalize=as_markdown, keep_trailing_newline=True)
     return environment.get_template("report.md.j2").render(content=content, pictures=PICTURE_FOLDER)
 
 

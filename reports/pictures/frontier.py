@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from rlplan.reports.pictures.picture import (
@@ -25,6 +27,8 @@ from rlplan.units import ShownAs
 
 _SIDE, _LEFT, _RIGHT = 300.0, 60.0, 14.0
 _MARGIN_FRACTION = 0.08
+# Of the colour scale: its ends are too dark or too bright beside text on dark and light pages.
+_SCALE_FROM, _SCALE_TO = 0.15, 0.85
 
 
 def frontier_picture(frontier: Frontier, shown_as: Mapping[str, ShownAs]) -> Picture:
@@ -39,7 +43,10 @@ def frontier_picture(frontier: Frontier, shown_as: Mapping[str, ShownAs]) -> Pic
 
 def _figure(frontier: Frontier, shown_as: Mapping[str, ShownAs], title: str) -> Figure:
     first, *others = frontier.objectives
-    entries = [_entry(number, point, shown_as) for number, point in enumerate(frontier.points, 1)]
+    points = len(frontier.points)
+    entries = [
+        _entry(number, point, shown_as, points) for number, point in enumerate(frontier.points, 1)
+    ]
     with drawing():
         figure, bottom = titled_canvas(title, entries, _SIDE)
         width = PAGE_WIDTH / len(others)
@@ -56,23 +63,31 @@ def _figure(frontier: Frontier, shown_as: Mapping[str, ShownAs], title: str) -> 
     return figure
 
 
-def _entry(number: int, point: FrontierPoint, shown_as: Mapping[str, ShownAs]) -> LegendEntry:
+def _entry(
+    number: int, point: FrontierPoint, shown_as: Mapping[str, ShownAs], points: int
+) -> LegendEntry:
     worth = ", ".join(
         f"{each.words(point.values[name])} {each.heading}" for name, each in shown_as.items()
     )
     name = f"{number}  {pools_words(point.candidate.plan)}"
-    return LegendEntry(name, FillStyle(_colour(number)), worth)
+    return LegendEntry(name, FillStyle(_colour(number, points)), worth)
 
 
-def _colour(number: int) -> str:
-    return SERIES_COLOURS[(number - 1) % len(SERIES_COLOURS)]
+def _colour(number: int, points: int) -> str:
+    """Return the colour of a point: of a few, those that are told apart best; of many, steps of one scale."""
+    if points <= len(SERIES_COLOURS):
+        return SERIES_COLOURS[number - 1]
+    share = (number - 1) / (points - 1)
+    return to_hex(colormaps["viridis"](_SCALE_FROM + (_SCALE_TO - _SCALE_FROM) * share))
 
 
 def _draw(axes: Axes, across: Sequence[float], up: Sequence[float], *, joined: bool) -> None:
     if joined:
         axes.plot(across, up, color=MUTED, linewidth=0.8)
     for number, (x, y) in enumerate(zip(across, up, strict=True), 1):
-        axes.plot([x], [y], linestyle="none", marker="o", markersize=5, color=_colour(number))
+        axes.plot(
+            [x], [y], linestyle="none", marker="o", markersize=5, color=_colour(number, len(across))
+        )
         axes.annotate(
             str(number), (x, y), xytext=(4, 4), textcoords="offset points", size=SMALL_SIZE
         )

@@ -11,6 +11,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan, TaskPlan
 from rlplan.reports.tables.wording import (
+    TIMES,
     counted,
     interval,
     layout_words,
@@ -20,7 +21,13 @@ from rlplan.reports.tables.wording import (
     pool_words,
     signed_percent,
 )
-from rlplan.results.forecast import CHECKPOINTS, BesideForecast, Forecast, MemoryForecast
+from rlplan.results.forecast import (
+    CHECKPOINTS,
+    BesideForecast,
+    Forecast,
+    MemoryForecast,
+    MemoryMoment,
+)
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.stages import STAGE_KINDS
 from rlplan.units import show_bytes, show_filled, show_joules, show_seconds, show_usd
@@ -342,7 +349,7 @@ def step_lines(plan: Plan, forecast: Forecast, mfu: Mapping[str, float]) -> tupl
     each = forecast.tokens_per_second / gpus
     lines = (
         f"step: {seconds} (p10 to p90: {interval(forecast.iteration_seconds_interval)})",
-        f"rate: {each:,.0f} tokens/s/GPU on {counted(gpus, 'GPU')}",
+        f"rate: {each:,.0f} tokens/s/GPU on {devices_words(plan)}",
         f"MFU:  {utilised}" if utilised else "",
         f"cost: {show_usd(forecast.cost_usd)} and {show_joules(forecast.energy_joules)} a step",
         _goodput_line(forecast),
@@ -462,6 +469,25 @@ def spot_lines(forecast: Forecast) -> tuple[str, ...]:
             f"      the whole run: {show_seconds(left.run_seconds)} and {left.run_usd:,.0f} USD"
         )
     return tuple(lines)
+
+
+def devices_words(plan: Plan) -> str:
+    """Return a plan's devices by kind, each with its number."""
+    numbers: dict[str, int] = {}
+    for pool in plan.pools:
+        if not pool.is_host:
+            numbers[pool.device] = numbers.get(pool.device, 0) + pool.gpus
+    return " + ".join(f"{number} {TIMES} {device}" for device, number in numbers.items())
+
+
+def training_words(forecast: Forecast, training: MemoryMoment) -> str:
+    """Return how full the fullest training stage is, where generation fills more; empty where training is the peak."""
+    peaks = {memory.peak_task for memory in forecast.memory}
+    if training.during in peaks:
+        return ""
+    needed = sum(training.terms.values())
+    filled = show_filled(needed, training.capacity_bytes)
+    return f"      training at most: {filled} ({percent(needed / training.capacity_bytes)}), during {training.during}"
 
 
 def gpus_of(plan: Plan) -> int:

@@ -3,6 +3,7 @@
 from rlplan.reports.tables.plans import Table, columns
 from rlplan.reports.tables.wording import counted, interval, percent
 from rlplan.results.forecast import CHECKPOINTS, VALIDATION
+from rlplan.results.renting import RentalLimits
 from rlplan.results.run import FAILURES, STEPS, RunForecast
 from rlplan.units import (
     DAYS_FROM_HOURS,
@@ -56,6 +57,24 @@ def run_lines(run: RunForecast) -> tuple[str, ...]:
     lines += [f"      {words}" for words in missing_words(run)]
     lines += [f"      does not fit {reason}" for reason in run.infeasible_reasons]
     return tuple(lines)
+
+
+def limit_lines(run: RunForecast, limits: RentalLimits) -> tuple[str, ...]:
+    """Return for each limit of a run whether its p90 keeps it."""
+    lines = []
+    if limits.budget_usd is not None:
+        usd = run.interval_usd[1]
+        word = "within" if usd <= limits.budget_usd else "over"
+        lines.append(
+            f"{word} the budget: {whole_usd(usd)} at p90 of {whole_usd(limits.budget_usd)}"
+        )
+    if limits.deadline_seconds is not None:
+        seconds = run.interval_seconds[1]
+        word = "in time" if seconds <= limits.deadline_seconds else "too late"
+        lines.append(
+            f"{word}: {show_duration(seconds)} at p90 of {show_duration(limits.deadline_seconds)}"
+        )
+    return tuple(f"      {line}" for line in lines)
 
 
 def missing_words(run: RunForecast) -> tuple[str, ...]:

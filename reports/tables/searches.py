@@ -6,6 +6,7 @@ from rlplan.plan import Plan
 from rlplan.reports.tables.plans import Table, columns
 from rlplan.reports.tables.wording import (
     counted,
+    interval,
     percent,
     pool_sizes,
     signed_percent,
@@ -29,7 +30,7 @@ def runners_up_table(search: SearchResult) -> Table:
     winner = best[0].forecast.iteration_seconds if best else 0.0
     return Table(
         columns=columns(
-            "##", "Placement", "#Devices", "#Iteration", "#Slower by", "#Slower by, %", "Mainly in"
+            "##", "Placement", "#Devices", "#Step", "#Slower by", "#Slower by, %", "Mainly in"
         ),
         rows=tuple(
             (
@@ -67,9 +68,42 @@ def short_runners_up_table(search: SearchResult, most: int | None = None) -> Tab
 
 
 def _candidate_cells(number: int, candidate: Candidate) -> tuple[str, ...]:
-    """Return a candidate's number, placement, devices and iteration."""
-    seconds = show_seconds(candidate.forecast.iteration_seconds)
-    return str(number), candidate.plan.placement, pool_sizes(candidate.plan), seconds
+    """Return a candidate's number, placement (with mode and age where steps overlap), devices and step."""
+    plan, forecast = candidate.plan, candidate.forecast
+    seconds = show_seconds(forecast.iteration_seconds)
+    placement = plan.placement
+    if plan.flow.overlaps:
+        placement = (
+            f"{placement} {schedule_words(plan)}, {interval(forecast.iteration_seconds_interval)}"
+        )
+    return str(number), placement, pool_sizes(plan), seconds
+
+
+def schedule_words(plan: Plan) -> str:
+    """Return a plan's mode and how old its weights may be, such as `async, weights up to 2 updates old`."""
+    if not plan.staleness:
+        return plan.mode
+    age = f"{plan.staleness:g} update{'' if plan.staleness == 1 else 's'}"
+    return f"{plan.mode}, weights up to {age} old"
+
+
+def mode_words(search: SearchResult) -> str:
+    """Return a sentence on why plans whose steps overlap win, or lose, against those whose steps follow one another; empty where only one kind was found."""
+    best = search.plans[0]
+    overlaps = best.plan.flow.overlaps
+    other = next((each for each in search.plans if each.plan.flow.overlaps != overlaps), None)
+    if other is None:
+        return ""
+    ours, theirs = (each.forecast.iteration_seconds for each in (best, other))
+    verb = "wins" if overlaps else "loses"
+    mode = best.plan.mode if overlaps else other.plan.mode
+    kind = "plan whose steps follow one another" if overlaps else f"plan in mode {mode}"
+    lost = main_loss_words(other, best)
+    mainly = "" if lost == NOTHING else f"; mainly in {lost}"
+    return (
+        f"{mode} {verb}: the best {kind}, {other.plan.placement}, takes {show_seconds(theirs)}, "
+        f"{signed_percent(theirs / ours - 1)}{mainly}"
+    )
 
 
 def why_table(search: SearchResult) -> Table:
@@ -108,6 +142,8 @@ def cause_words(loss: StageLoss, most: int = 3) -> str:
     return ", ".join(told) or "many small parts"
 
 
+NOTHING = "nothing"
+
 # Parts of forecasts whose names say too little where they stand alone.
 _CAUSES = {"software": "overhead of the sync"}
 
@@ -116,7 +152,7 @@ def main_loss_words(candidate: Candidate, winner: Candidate) -> str:
     """Return the stage that a plan loses most in and the largest cause of it, in few words."""
     found = losses(candidate.forecast, winner.forecast)
     if not found or found[0].seconds <= 0:
-        return "nothing"
+        return NOTHING
     worst = found[0]
     cause = worst.main_causes[0][0] if worst.main_causes else ""
     cause = _CAUSES.get(cause, cause)
@@ -192,7 +228,7 @@ def frontier_table(frontier: Frontier, shown_as: Mapping[str, ShownAs]) -> Table
     """
     headings = [f"#{shown_as[name].heading}" for name in frontier.objectives]
     return Table(
-        columns=columns("##", "Pools", "#Iteration", *headings, "Best in", "#Gap"),
+        columns=columns("##", "Pools", "#Step", *headings, "Best in", "#Gap"),
         rows=tuple(
             _row(number, point, shown_as) for number, point in enumerate(frontier.points, 1)
         ),
@@ -210,7 +246,7 @@ def worth_table(search: SearchResult, shown_as: ShownAs, values: Sequence[float]
     """
     heading = f"#{shown_as.heading}"
     return Table(
-        columns=columns("##", "Pools", "#Iteration", heading, "#Above the best"),
+        columns=columns("##", "Pools", "#Step", heading, "#Above the best"),
         rows=tuple(
             (
                 str(number),

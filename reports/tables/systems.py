@@ -11,9 +11,7 @@ _NOTHING = "-"
 def throughput_table(comparison: SystemsComparison) -> Table:
     """Return iteration, throughput and our speed-up over every system, ours first."""
     return Table(
-        columns=columns(
-            "System", "Placement", "#Devices", "#Iteration", "#Tokens/s", "#Our speed-up"
-        ),
+        columns=columns("System", "Placement", "#Devices", "#Step", "#Tokens/s", "#Our speed-up"),
         rows=tuple(_throughput_row(comparison, system) for system in _all(comparison)),
         strong_rows=frozenset({0}),
     )
@@ -39,7 +37,7 @@ def stages_table(comparison: SystemsComparison) -> Table:
     """Return what every stage occupies of an iteration, system by system."""
     stages = stage_names(comparison)
     return Table(
-        columns=columns("System", *(f"#{stage.capitalize()}" for stage in stages), "#Iteration"),
+        columns=columns("System", *(f"#{stage.capitalize()}" for stage in stages), "#Step"),
         rows=tuple(
             (
                 system.name,

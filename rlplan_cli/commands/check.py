@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -27,9 +28,17 @@ from rlplan_cli.config_options import (
     framework_of,
     import_options,
 )
-from rlplan_cli.terminal import JsonOption, echo_json, print_table, say, say_written
+from rlplan_cli.run_options import (
+    BudgetOption,
+    DaysOption,
+    RunStepsOption,
+    asked_run,
+    keeps_run,
+)
+from rlplan_cli.terminal import JsonOption, WhyOption, echo_json, print_table, say, say_written
 
 if TYPE_CHECKING:
+    from rlplan.planner.answers.run_limits import AskedRun
     from rlplan.planner.configs.checking import Checked
     from rlplan.planner.configs.importing import Imported
     from rlplan.results.forecast import Forecast
@@ -68,6 +77,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     turns: TurnsOption = None,
     observation_tokens: ObservationOption = None,
     tool_seconds: ToolOption = None,
+    steps: RunStepsOption = None,
+    budget_usd: BudgetOption = None,
+    max_days: DaysOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the job here, for rlplan search.")] = None,
     each: Annotated[
         bool,
@@ -80,11 +92,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
             help="github prints annotations at the script's lines, for a workflow's log.",
         ),
     ] = Format.TEXT,
+    why: WhyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check a configuration, job or plan before it is started: rules, memory, time, cost, better settings.
 
-    The exit code is 1 where it will not run.
+    The exit code is 1 where it will not run, or its whole run breaks --budget-usd or --max-days.
     """
     from rlplan.collecting import resting_collector
     from rlplan.files.writing import check_files
@@ -106,12 +119,34 @@ def command(  # noqa: PLR0917 -- one parameter an option
             observation_tokens,
             tool_seconds,
         )
-        checked = None if each else _told(words, given, shown_as)
-        will_run = _each(words, given, shown_as) if checked is None else checked.will_run
-    if out is not None and checked is not None:
-        _write_job(checked, out)
+        asked = CheckRequest(given, shown_as, out, steps, budget_usd, max_days, why)
+        will_run = _each(words, asked) if each else _told(words, asked)
     if not will_run:
         raise typer.Exit(WILL_NOT_RUN)
+
+
+class CheckRequest(NamedTuple):
+    """Hold what is said beside a configuration, and what is asked of it."""
+
+    given: GivenOptions
+    shown_as: Format
+    out: Path | None = None
+    steps: int | None = None
+    budget_usd: float | None = None
+    max_days: float | None = None
+    why: bool = False
+
+    def run_of(self, checked: Checked) -> AskedRun | None:
+        """Return what is asked of the whole run of a configuration; None where nothing is, or it has no forecast.
+
+        Raises:
+            FileError: A limit has no steps, or is none.
+        """
+        known = checked.steps
+        if known is None and checked.plan is not None:
+            known = checked.plan.job.iterations
+        asked = asked_run(self.steps, self.budget_usd, self.max_days, known)
+        return None if checked.forecast is None else asked
 
 
 def _format(shown_as: Format, out: Path | None, *, each: bool, as_json: bool) -> Format:
@@ -133,7 +168,7 @@ def _format(shown_as: Format, out: Path | None, *, each: bool, as_json: bool) ->
     return shown_as
 
 
-def _each(files: list[str], given: GivenOptions, shown_as: Format) -> bool:
+def _each(files: list[str], asked: CheckRequest) -> bool:
     """Check files one by one and return whether all will run.
 
     Raises:
@@ -144,15 +179,15 @@ def _each(files: list[str], given: GivenOptions, shown_as: Format) -> bool:
     will_run, errors = list[bool](), list[UserError]()
     for file in files:
         try:
-            will_run.append(_told([file], given, shown_as).will_run)
+            will_run.append(_told([file], asked))
         except UserError as error:
             errors.append(error)
     refuse(errors)
     return all(will_run)
 
 
-def _told(words: list[str], given: GivenOptions, shown_as: Format) -> Checked:
-    """Check what words name, and print the answer.
+def _told(words: list[str], asked: CheckRequest) -> bool:
+    """Check what words name, write its job, print the answer, and return whether it will run as is asked.
 
     Raises:
         UserError: They are wrong; in GitHub's format that is an annotation as well.
@@ -160,30 +195,48 @@ def _told(words: list[str], given: GivenOptions, shown_as: Format) -> Checked:
     from rlplan.errors import UserError
     from rlplan_cli.annotations import annotations_of, annotations_of_error
 
+    shown_as, out = asked.shown_as, asked.out
     try:
-        checked = _checked(words, given)
+        checked = _checked(words, asked.given)
     except UserError as error:
         if shown_as is Format.GITHUB:
             sys.stdout.write("".join(f"{each}\n" for each in annotations_of_error(error)))
         raise
+    run = asked.run_of(checked)
+    if run is not None:
+        checked = _with_run(checked, run)
+    if out is not None:
+        _write_job(checked, out)
     if shown_as is Format.GITHUB:
         sys.stdout.write("".join(f"{each}\n" for each in annotations_of(checked)))
     elif shown_as is Format.JSON:
         echo_json(checked.document())
     else:
-        _print(checked)
-    return checked
+        _print(checked, run, why=asked.why)
+    if checked.imported is not None:
+        say_written(out)
+    elif out is not None:
+        say(f"not written: {out}: {checked.file} is no framework's configuration that is a job")
+    return checked.will_run and keeps_run(run, checked.run)
+
+
+def _with_run(checked: Checked, asked: AskedRun) -> Checked:
+    """Return what was checked with the forecast of its whole run."""
+    from rlplan.simulator.whole_run import run_forecast
+
+    assert checked.plan is not None, "it has a forecast"
+    assert checked.facts is not None, "it has a forecast"
+    assert checked.forecast is not None, "a run is asked of forecasts alone"
+    run = run_forecast(checked.plan, checked.facts, asked.steps)
+    return replace(checked, run=run, forecast=replace(checked.forecast, run=run))
 
 
 def _write_job(checked: Checked, out: Path) -> None:
     """Write the job of a framework's configuration, as far as it could be read as one."""
     from rlplan.files.writing import plain, write_yaml
 
-    if checked.imported is None:
-        say(f"not written: {out}: {checked.file} is no framework's configuration that is a job")
-        return
-    write_yaml(out, plain(checked.imported.job, drop_defaults=True))
-    say_written(out)
+    if checked.imported is not None:
+        write_yaml(out, plain(checked.imported.job, drop_defaults=True))
 
 
 def _checked(words: list[str], given: GivenOptions) -> Checked:
@@ -209,7 +262,7 @@ def _print_work(checked: Checked) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-def _print(checked: Checked) -> None:
+def _print(checked: Checked, run: AskedRun | None, *, why: bool) -> None:
     from rlplan.reports.tables.plans import host_terms_table, memory_terms_table
     from rlplan.units import show_seconds
     from rlplan_cli.terminal import print_answer, print_remarks
@@ -225,34 +278,37 @@ def _print(checked: Checked) -> None:
         sys.stdout.write(f"memory: {remark}\n")
     if checked.plan is not None and checked.forecast is not None and checked.facts is not None:
         sys.stdout.write("\n")
-        print_answer(checked.plan, checked.forecast, checked.facts, checked.verdict)
+        print_answer(checked.plan, checked.forecast, checked.facts, checked.verdict, run)
         if not checked.forecast.feasible:
             print_table("Memory of the fullest GPU", memory_terms_table(checked.forecast))
         if not all(memory.fits_host for memory in checked.forecast.memory):
             print_table("Host memory for each GPU", host_terms_table(checked.forecast))
         for what, steps in (("training", checked.steps), ("epoch", checked.epoch_steps)):
             beside = checked.forecast.beside if what == "training" else None
-            if steps is not None and (beside is None or beside.run_seconds is None):
+            if steps is not None and run is None and (beside is None or beside.run_seconds is None):
                 whole = show_seconds(steps * checked.forecast.iteration_seconds)
                 cost = steps * checked.forecast.cost_usd
                 sys.stdout.write(f"{what}: {whole} and {cost:,.0f} USD in {steps:,} steps\n")
         _print_better(checked, checked.forecast)
-        print_remarks(checked.forecast, checked.verdict)
+        print_remarks(checked.forecast, checked.verdict, _notes(checked), why=why)
     if checked.imported is not None:
         _print_keys(checked.imported)
 
 
 def _print_keys(found: Imported) -> None:
-    """Print on stderr what became of a configuration's keys, and what was assumed beside its work."""
+    """Print on stderr what became of a configuration's keys."""
     keys = found.keys
     say(
         f"keys: {len(keys.mapped)} mapped, {len(keys.without_influence)} without influence, "
         f"{len(keys.not_modelled)} not counted, {len(keys.changes_work)} doubtful, "
         f"{len(keys.unknown)} not understood; `rlplan import` lists them"
     )
-    for note in found.notes:
-        if note not in found.guesses:
-            say(f"assumed: {note}")
+
+
+def _notes(checked: Checked) -> list[str]:
+    """Return what was assumed of a configuration beside its work."""
+    found = checked.imported
+    return [] if found is None else [note for note in found.notes if note not in found.guesses]
 
 
 def _print_better(checked: Checked, forecast: Forecast) -> None:

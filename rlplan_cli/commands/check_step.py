@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.frameworks import absent, has, names_in_words
+from rlplan_cli.config_options import (
+    READ,
+    GivenOptions,
+    GpuOption,
+    ModelOption,
+    PromptOption,
+    ResponseOption,
+    VersionOption,
+    framework_of,
+    import_options,
+    refuse_given,
+)
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -21,11 +33,14 @@ from rlplan_cli.terminal import (
     say_written,
 )
 
+if TYPE_CHECKING:
+    from rlplan.planner.measured.checking import RunContext
+
 EXAMPLE = "Example: rlplan check-step train.log --job job.yaml --plan plan.yaml"
 LOGGED = names_in_words("log")
 
 
-def command(
+def command(  # noqa: PLR0917 -- one parameter an option
     log: Annotated[
         Path,
         typer.Argument(
@@ -35,8 +50,15 @@ def command(
     job: Annotated[Path | None, typer.Option(help="The job that ran.")] = None,
     plan: Annotated[
         Path | None,
-        typer.Option(help="The plan that ran; without it the job's best plan is compared with."),
+        typer.Option(
+            help=f"What ran: a plan, or the script or recipe itself ({READ}); without it the job's best plan is compared with."
+        ),
     ] = None,
+    gpu: GpuOption = None,
+    mean_response: ResponseOption = None,
+    mean_prompt: PromptOption = None,
+    model: ModelOption = None,
+    framework_version: VersionOption = None,
     profile: ProfileOption = None,
     site: SiteOption = None,
     warmup: Annotated[int, typer.Option(min=0, help="First steps that are left out of a log.")] = 1,
@@ -54,7 +76,13 @@ def command(
     from rlplan.simulator.simulate import simulate
 
     check_folder("--report", report)
-    ran = what_ran(log, job, plan, profile=profile, site=site)
+    given = GivenOptions(gpu, mean_response, mean_prompt, model, version=framework_version)
+    configured = (
+        None if plan is None else _of_configuration(log, plan, given, warmup, (profile, site))
+    )
+    if configured is not None and job is not None:
+        raise FileError("--job", "is said by the script", value=str(job), allowed="without it")
+    ran = configured or what_ran(log, job, plan, profile=profile, site=site)
     try:
         found = check_steps(log, ran, warmup=warmup)
     except FileError as error:
@@ -70,6 +98,36 @@ def command(
     sys.stdout.write("\n".join(verdict_lines(found)) + "\n")
     for note in found.notes:
         say(note)
+
+
+def _of_configuration(
+    log: Path,
+    path: Path,
+    given: GivenOptions,
+    warmup: int,
+    known: tuple[Path | None, Path | None],
+) -> RunContext | None:
+    """Return what ran where a framework's own script or recipe says it, at the mean lengths of its log; None for a plan.
+
+    Args:
+        known: Files: a profile, a site's factors.
+
+    Raises:
+        UserError: The configuration or the log cannot be read.
+    """
+    from rlplan.planner.measured.checking import RunContext
+    from rlplan.planner.measured.logs import read_log
+    from rlplan.planner.measured.watching import Watch
+
+    framework, words = framework_of([str(path)])
+    if framework is None:
+        refuse_given(given, str(path))
+        return None
+    options = import_options(framework, words, given)
+    profile, site = known
+    watch = Watch.of_configuration(framework, words, options, profile=profile, site=site)
+    plan, facts = watch.plan_at(read_log(log, warmup=warmup, updates=watch.updates))
+    return RunContext(plan=plan, facts=facts)
 
 
 def _with_framework(error: FileError, framework: str) -> FileError:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rlplan.planner.configs.frameworks import names_in_words
 from rlplan_cli.config_options import complete_written
 from rlplan_cli.terminal import JsonOption, echo_json, say, say_written
+
+if TYPE_CHECKING:
+    from rlplan.plan import Plan
+    from rlplan.planner.configs.writing.exporting import Exported
 
 EXAMPLE = "Example: rlplan export plan.yaml --to verl --out run.sh"
 WRITTEN = names_in_words("keys", "writing")
@@ -20,6 +25,12 @@ def command(
     to: Annotated[str, typer.Option(help=f"{WRITTEN}.", autocompletion=complete_written)],
     out: Annotated[
         Path | None, typer.Option(help="Write it to this file, instead of the terminal.")
+    ] = None,
+    patch: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take this launch script and change only what the plan has otherwise; it is not written to."
+        ),
     ] = None,
     version: Annotated[
         str | None,
@@ -41,9 +52,11 @@ def command(
     from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.configs.writing.exporting import exported
 
-    check_files({"--out": out}, inputs=[plan])
+    check_files({"--out": out}, inputs=[plan, *([patch] if patch else [])])
     loaded, facts = load_plan(plan)
     found = exported(loaded, to, file=str(plan), facts=facts, version=version, defaults=defaults)
+    if patch is not None:
+        found = _patched(patch, found, loaded)
     if out is not None:
         write_text(out, found.text)
     if as_json:
@@ -56,3 +69,22 @@ def command(
         if default is None:
             say(f"to be set: {name}")
     say_written(out)
+
+
+def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
+    """Return an export whose text is the user's own script with the plan's keys; what has changed is said.
+
+    Raises:
+        UserError: The script cannot be read or changed.
+    """
+    from rlplan.files.decoding import check_regular
+    from rlplan.planner.configs.writing.patching import patched
+
+    check_regular(script)
+    new = patched(script, found.framework, plan, found.values)
+    for each in new.changes:
+        before = "was not said" if each.before is None else f"was {each.before}"
+        say(f"changed: {each.key}={each.after} ({before})")
+    if not new.changes:
+        say(f"{script} runs this plan as it is")
+    return replace(found, text=new.text, variables={})

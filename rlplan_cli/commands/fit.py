@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,8 @@ import typer
 
 from rlplan.collecting import resting_collector
 from rlplan.planner.configs.frameworks import steps_in_words
-from rlplan_cli.terminal import JsonOption, echo_json, print_table, say
+from rlplan_cli.amounts import gpus_of, whole_tokens_of
+from rlplan_cli.terminal import JsonOption, WhyOption, echo_json, print_table, say, say_assumed
 
 if TYPE_CHECKING:
     from rlplan.planner.answers.fitting import Fit
@@ -18,24 +18,48 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: rlplan fit --model qwen2.5-32b --gpus 8xh100 --algorithm grpo"
 FORECAST = steps_in_words()
 
+PromptTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="TOKENS",
+        parser=whole_tokens_of,
+        help="Longest prompt, such as 2k.  [default: 1,024]",
+    ),
+]
+ResponseTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="TOKENS",
+        parser=whole_tokens_of,
+        help="Longest response, such as 8k.  [default: 1,024]",
+    ),
+]
+BatchOption = Annotated[
+    int | None, typer.Option(min=1, help="Prompts of a step.  [default: those of a first job]")
+]
+SamplesOption = Annotated[
+    int | None, typer.Option(min=1, help="Responses to a prompt.  [default: those of a first job]")
+]
+
 
 @resting_collector()  # imports, and an answer that the process ends with
-def command(
+def command(  # noqa: PLR0917 -- one parameter an option
     model: Annotated[
         str, typer.Option(help="Preset, path of a Hugging Face config, or id in its cache.")
     ],
-    gpus: Annotated[str, typer.Option(help="How many of which, such as 8xh100.")],
+    gpus: Annotated[
+        str, typer.Option(help="How many of which, such as 8xh100, 2x8xh100 or h100:16.")
+    ],
     algorithm: Annotated[str, typer.Option(help="RL algorithm, such as grpo or ppo.")] = "grpo",
     framework: Annotated[
         str | None,
         typer.Option(help=f"Whose step: {FORECAST}.  [default: rlplan, this project's executor]"),
     ] = None,
-    prompt: Annotated[
-        int | None, typer.Option(min=1, help="Longest prompt.  [default: 1,024]")
-    ] = None,
-    response: Annotated[
-        int | None, typer.Option(min=1, help="Longest response.  [default: 1,024]")
-    ] = None,
+    prompt: PromptTokensOption = None,
+    response: ResponseTokensOption = None,
+    batch: BatchOption = None,
+    samples: SamplesOption = None,
+    why: WhyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Say whether a model fits, by term, with the longest response and the smallest cluster that do.
@@ -46,12 +70,15 @@ def command(
     from rlplan.files.writing import plain
     from rlplan.planner.answers.fitting import FitRequest, fit
 
-    number, device = _gpus(gpus)
+    given = gpus_of(gpus)
     asked = FitRequest(
         algorithm=algorithm,
         model=model,
-        gpu=device,
-        gpus=number,
+        gpu=given.device,
+        gpus=given.number,
+        gpus_per_node=given.per_node,
+        prompts=batch,
+        samples=samples,
         prompt_tokens=prompt,
         response_tokens=response,
         framework=framework,
@@ -63,12 +90,12 @@ def command(
             {"fits": found.fits, **told, "plan": found.plan, "forecast": plain(found.forecast)}
         )
     else:
-        _print(found, model)
+        _print(found, model, why=why)
     if not found.fits:
         raise typer.Exit(InfeasibleError.exit_code)
 
 
-def _print(found: Fit, model: str) -> None:
+def _print(found: Fit, model: str, *, why: bool) -> None:
     from rlplan.reports.tables.plans import (
         SPARE_COLUMNS,
         answer_table,
@@ -92,14 +119,4 @@ def _print(found: Fit, model: str) -> None:
     print_table("How each task runs", table, spare=SPARE_COLUMNS)
     for reason in found.forecast.infeasible_reasons:
         say(f"does not fit: {reason}")
-    for assumption in found.forecast.assumptions:
-        say(f"assumed: {assumption}")
-
-
-def _gpus(text: str) -> tuple[int, str]:
-    from rlplan.errors import FileError
-
-    found = re.fullmatch(r"(\d{1,5})\s*[xX*]\s*(\S+)", text.strip())
-    if found is None or int(found[1]) == 0:
-        raise FileError("--gpus", "is no number of GPUs", value=text, allowed="such as 8xh100")
-    return int(found[1]), found[2]
+    say_assumed(found.forecast.assumptions, why=why)

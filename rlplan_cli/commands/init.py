@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlplan_cli.amounts import GPUS_ALLOWED, gpus_of
+from rlplan_cli.commands.fit import (
+    BatchOption,
+    PromptTokensOption,
+    ResponseTokensOption,
+    SamplesOption,
+)
 from rlplan_cli.terminal import JsonOption, echo_json, say
 
 if TYPE_CHECKING:
@@ -29,8 +36,17 @@ def command(  # noqa: PLR0917 -- one parameter an option
             help="Preset, path of a Hugging Face config, or folder with a model's weights, which training starts from."
         ),
     ] = "tiny",
-    gpu: Annotated[str, typer.Option(help="Device of the cluster.")] = "cpu",
-    gpus: Annotated[int, typer.Option(min=1, help="GPUs of the cluster.")] = 2,
+    gpu: Annotated[str | None, typer.Option(help="Device of the cluster.  [default: cpu]")] = None,
+    gpus: Annotated[
+        str, typer.Option(help=f"GPUs of the cluster: 16, or with their type {GPUS_ALLOWED}.")
+    ] = "2",
+    framework: Annotated[
+        str | None, typer.Option(help="Whose step it is, such as verl.  [default: rlplan]")
+    ] = None,
+    prompt: PromptTokensOption = None,
+    response: ResponseTokensOption = None,
+    batch: BatchOption = None,
+    samples: SamplesOption = None,
     prompts: Annotated[
         Path | None,
         typer.Option(help="File of prompts to train on, whose lengths the job takes."),
@@ -46,7 +62,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.algorithms import algorithm_names
     from rlplan.errors import FileError, nearest_name
     from rlplan.files.writing import check_files, write_text
-    from rlplan.planner.requests.starter import starter_job, starter_text
+    from rlplan.planner.requests.starter import StarterWork, starter_job, starter_text
 
     if algorithm not in algorithm_names():
         raise FileError(
@@ -63,7 +79,20 @@ def command(  # noqa: PLR0917 -- one parameter an option
         problem = "is for an actor that learns from prompts"
         raise FileError("--held-out", problem, allowed="together with --prompts")
     measured = None if prompts is None else _measured(prompts, held_out, model, path.parent)
-    job = starter_job(algorithm, model, gpu, gpus, path.parent, measured)
+    given = gpus_of(gpus, alone=True)
+    if given.device and gpu:
+        problem = "names a type beside that of --gpus"
+        raise FileError("--gpu", problem, value=gpu, allowed="one of them")
+    work = StarterWork(
+        framework=framework,
+        prompts=batch,
+        samples=samples,
+        prompt_tokens=prompt,
+        response_tokens=response,
+        gpus_per_node=given.per_node,
+    )
+    device = given.device or gpu or "cpu"
+    job = starter_job(algorithm, model, device, given.number, path.parent, measured, work)
     write_text(path, starter_text(job))
     if as_json:
         echo_json(job)

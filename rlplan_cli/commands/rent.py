@@ -13,8 +13,9 @@ import typer
 
 from rlplan.errors import FileError
 from rlplan.plan import Mode
+from rlplan_cli.amounts import number_of_gpus
 from rlplan_cli.commands.search import ForOption, ModeOption
-from rlplan_cli.commands.simulate import MOST_STEPS
+from rlplan_cli.run_options import MOST_STEPS
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -72,7 +73,13 @@ def command(  # noqa: PLR0917 -- one parameter an option
         ),
     ] = None,
     max_gpus: Annotated[
-        int, typer.Option(min=1, help="Most GPUs, of all instances.", rich_help_panel=OFFERED)
+        int,
+        typer.Option(
+            metavar="N",
+            parser=number_of_gpus,
+            help="Most GPUs, of all instances: 64, or 8x8.",
+            rich_help_panel=OFFERED,
+        ),
     ] = 64,
     prices: Annotated[
         Path | None,

@@ -12,13 +12,16 @@ import typer
 from rlplan.plan import Mode
 from rlplan.planner.configs.frameworks import names_in_words
 from rlplan.planner.objectives import objectives_words
+from rlplan_cli.amounts import number_of_gpus
 from rlplan_cli.config_options import complete_written
 from rlplan_cli.interface import mode_staleness, named_modes
+from rlplan_cli.run_options import BudgetOption, DaysOption, RunStepsOption, asked_run
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
     ReportOption,
     SiteOption,
+    WhyOption,
     echo_json,
     print_table,
     progress_bar,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from rlplan.job import Job, Specs
     from rlplan.plan import Plan
+    from rlplan.planner.answers.run_limits import AskedRun
     from rlplan.planner.configs.searching import UnrestrictedPlans
     from rlplan.planner.requests.pinned import Pinned
     from rlplan.profiles.facts import Facts
@@ -101,18 +105,23 @@ SpecOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="A limit that every plan keeps: iteration_seconds, gpus, cost_usd (of an iteration), "
-        "usd_per_hour, energy_joules (of an iteration), memory_headroom_fraction (at least), "
-        "staleness, run_seconds (of the job's iterations). Comes before the job's own; may be given several times.",
+        help="A limit that every plan keeps: iteration_seconds (of a step), gpus, cost_usd (of a step), "
+        "usd_per_hour, energy_joules (of a step), memory_headroom_fraction (at least), "
+        "staleness, run_seconds (of the job's steps). Comes before the job's own; may be given several times.",
         rich_help_panel=LIMITS,
     ),
 ]
-MaxGpusOption = Annotated[int | None, typer.Option(help="Most GPUs.", rich_help_panel=LIMITS)]
+MaxGpusOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", parser=number_of_gpus, help="Most GPUs: 16, or 2x8.", rich_help_panel=LIMITS
+    ),
+]
 MaxSecondsOption = Annotated[
-    float | None, typer.Option(help="Longest iteration.", rich_help_panel=LIMITS)
+    float | None, typer.Option(help="Longest step, in seconds.", rich_help_panel=LIMITS)
 ]
 MaxCostOption = Annotated[
-    float | None, typer.Option(help="Most money for an iteration.", rich_help_panel=LIMITS)
+    float | None, typer.Option(help="Most money for a step.", rich_help_panel=LIMITS)
 ]
 MaxHourOption = Annotated[
     float | None,
@@ -180,6 +189,9 @@ def objectives_of(pareto: str) -> tuple[str, ...]:
     return names
 
 
+# Of a search under limits that a run has put on its steps: to prove that nothing is better just within one takes minutes.
+LIMITED_SECONDS = 30.0
+
 # Of placements, where `--all` does not ask for every one.
 SHOWN_PLACEMENTS = 5
 
@@ -203,6 +215,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
         Path | None, typer.Option(help="Write the whole result (JSON) to this file.")
     ] = None,
     objective: ObjectiveOption = None,
+    steps: RunStepsOption = None,
+    budget_usd: BudgetOption = None,
+    max_days: DaysOption = None,
     pareto: ParetoOption = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the front of --pareto into this file (SVG).")
@@ -222,6 +237,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     all_placements: Annotated[
         bool, typer.Option("--all", help="Show every placement, not only the five best.")
     ] = False,
+    why: WhyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
@@ -249,11 +265,13 @@ def command(  # noqa: PLR0917 -- one parameter an option
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))
     check_folder("--report", report)
-    _check_pages(report, plot, names)
+    _check_plot(plot, names)
     _check_target(target, pareto, beyond=beyond, lend=lend)
+    run = asked_run(steps, budget_usd, max_days)
+    _check_run(run, pareto, beyond=beyond)
     own = _standing(stands, profile, site) if stands is not None else None
     facts_of = partial(load_facts, profile=profile, site=site)
-    asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own, lend)
+    asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own, lend, run, why)
     if names is not None:
         with progress_bar("front") as progress:
             front = front_of(
@@ -265,7 +283,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
                 seconds=seconds,
                 progress=progress,
             )
-        _tell_front(front, files, as_json=as_json)
+        if run is not None:
+            front = _with_runs(front, asked.facts_of, run)
+        _tell_front(front, files, report, as_json=as_json)
     else:
         best = _tell_best(asked, files, beyond=beyond, shows_all=all_placements, as_json=as_json)
         if report is not None:
@@ -283,6 +303,8 @@ class SearchRequest(NamedTuple):
     facts_of: Callable[[Job], Facts]
     own: Plan | None
     lends: bool = False
+    run: AskedRun | None = None
+    why: bool = False
 
 
 def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
@@ -313,23 +335,56 @@ def _tell_best(
         }
         further = plans_beyond(job, facts_of, **options) if beyond else None
         wide = None if further is None else further.result
-        found = wide or plans_of(
-            job, facts_of, target=asked.target, as_it_stands=asked.own, **options
-        )
+
+        def search(job: Job) -> SearchResult:
+            is_limited = asked.seconds is None and job.specs != asked.job.specs
+            limit = {"seconds": LIMITED_SECONDS} if is_limited else {}
+            given = {**options, **limit}
+            return plans_of(job, facts_of, target=asked.target, as_it_stands=asked.own, **given)
+
+        found = wide or _within(asked, search) or search(job)
     found = _with_answers(found, asked)
     _write(found, files)
     if as_json:
         echo_json(search_document(found))
     else:
-        _print(found, facts_of(found.plans[0].plan.job), all_placements=shows_all)
+        _print(found, facts_of(found.plans[0].plan.job), asked, all_placements=shows_all)
         _print_target(found, asked, further)
     return found
+
+
+def _within(asked: SearchRequest, search: Callable[[Job], SearchResult]) -> SearchResult | None:
+    """Return the plans whose best keeps what its whole run may take; None where nothing limits a run."""
+    from rlplan.planner.answers.run_limits import plans_within
+
+    if asked.run is None or not asked.run.has_limits:
+        return None
+    return plans_within(asked.job, asked.facts_of(asked.job), asked.run, search)
+
+
+def _check_run(run: AskedRun | None, pareto: str | None, *, beyond: bool) -> None:
+    """Refuse a run of many plans, and limits of a run where a framework's own plans are looked beyond.
+
+    Raises:
+        FileError: Names the option.
+    """
+    from rlplan.errors import FileError
+
+    if run is not None and run.has_limits and pareto is not None:
+        problem = "shows what every run takes, and keeps no limit of it"
+        raise FileError(
+            "--pareto", problem, value=pareto, allowed="without --budget-usd and --max-days"
+        )
+    if run is not None and run.has_limits and beyond:
+        problem = "looks at all plans, whatever their runs take"
+        raise FileError("--beyond", problem, allowed="without --budget-usd and --max-days")
 
 
 def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
     """Return what was found with what lending brings, where that was asked for, and what the job's deadline costs."""
     from rlplan.planner.answers.deadlines import deadline_price
     from rlplan.planner.answers.lending import with_lending
+    from rlplan.planner.answers.run_limits import with_run
     from rlplan.planner.answers.spot import on_spot_nodes
     from rlplan.planner.configs.searching import plans_of
 
@@ -337,6 +392,8 @@ def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
     if asked.lends:
         found = with_lending(found, job, facts)
     found = on_spot_nodes(found, job, facts)
+    if asked.run is not None and found.plans[0].forecast.run is None:
+        found = with_run(found, facts, asked.run)
     if job.specs.run_seconds is None:
         return found
     with progress_bar("deadline") as progress:
@@ -362,17 +419,14 @@ def _report(found: SearchResult, folder: Path, asked: SearchRequest) -> Path:
     return report_run(folder, best.plan, best.forecast, None, found, facts)
 
 
-def _check_pages(report: Path | None, plot: Path | None, names: tuple[str, ...] | None) -> None:
-    """Refuse a report of a front, and a plot of one plan.
+def _check_plot(plot: Path | None, names: tuple[str, ...] | None) -> None:
+    """Refuse a plot of one plan.
 
     Raises:
         FileError: Names the option.
     """
     from rlplan.errors import FileError
 
-    if report is not None and names is not None:
-        allowed = "without --pareto, or with --plot in its place"
-        raise FileError("--report", "is the page of one plan", value=str(report), allowed=allowed)
     if plot is not None and names is None:
         raise FileError("--plot", "draws a front", value=str(plot), allowed="with --pareto only")
     if plot is not None and plot.suffix != ".svg":
@@ -436,7 +490,22 @@ def _write(found: SearchResult, files: dict[str, Path | None]) -> None:
         write_json(result, search_document(found))
 
 
-def _tell_front(found: Frontier, files: dict[str, Path | None], *, as_json: bool) -> None:
+def _with_runs(found: Frontier, facts_of: Callable[[Job], Facts], asked: AskedRun) -> Frontier:
+    """Return a front, each plan with the forecast of its whole run."""
+    from rlplan.simulator.whole_run import run_forecast
+
+    points = []
+    for point in found.points:
+        plan, forecast = point.candidate.plan, point.candidate.forecast
+        run = run_forecast(plan, facts_of(plan.job), asked.steps)
+        shown = replace(point.candidate, forecast=replace(forecast, run=run))
+        points.append(replace(point, candidate=shown))
+    return replace(found, points=tuple(points))
+
+
+def _tell_front(
+    found: Frontier, files: dict[str, Path | None], report: Path | None, *, as_json: bool
+) -> None:
     from rlplan.files.writing import write_json, write_text
     from rlplan.reports.pictures.frontier import frontier_picture
     from rlplan.results.stored import write_plan
@@ -447,6 +516,10 @@ def _tell_front(found: Frontier, files: dict[str, Path | None], *, as_json: bool
         write_json(result, found)
     if (plot := files["--plot"]) is not None:
         write_text(plot, frontier_picture(found, _shown_as(found)).file_text)
+    if report is not None:
+        from rlplan.reports.pages.front import write_front_page
+
+        files["--report"] = write_front_page(report, found, _shown_as(found))
     if as_json:
         echo_json(found)
     else:
@@ -454,11 +527,14 @@ def _tell_front(found: Frontier, files: dict[str, Path | None], *, as_json: bool
 
 
 def _print_front(found: Frontier) -> None:
+    from rlplan.reports.pages.front import runs_table
     from rlplan.reports.tables.searches import frontier_table
     from rlplan.units import show_seconds
 
     named = " and ".join(found.objectives)
     print_table(f"Plans that no other beats in {named}", frontier_table(found, _shown_as(found)))
+    if (runs := runs_table(found)).rows:
+        print_table("Whole runs", runs, spare=("Cost, p10 to p90", "p10 to p90"))
     say(
         f"{len(found.points)} plans of the front, from {found.searches} searches in "
         f"{show_seconds(found.search_seconds)}"
@@ -473,18 +549,21 @@ def _shown_as(found: Frontier) -> dict[str, ShownAs]:
     return {name: load_objective(name).shown_as for name in found.objectives}
 
 
-def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
+def _print(
+    found: SearchResult, facts: Facts, asked: SearchRequest, *, all_placements: bool
+) -> None:
     from rlplan.reports.tables.searches import (
         best_of_placements,
         deadline_words,
         infeasible_table,
+        mode_words,
         short_runners_up_table,
     )
     from rlplan_cli.terminal import print_answer, print_remarks
 
     best = found.plans[0]
     job = best.plan.job
-    print_answer(best.plan, best.forecast, facts)
+    print_answer(best.plan, best.forecast, facts, run=asked.run)
     number, misfits = len(best_of_placements(found)), len(found.infeasible)
     most = None if all_placements else SHOWN_PLACEMENTS
     title = "Best plan of every placement"
@@ -494,13 +573,13 @@ def _print(found: SearchResult, facts: Facts, *, all_placements: bool) -> None:
     if misfits and all_placements:
         print_table("Placements without a plan that fits", infeasible_table(found))
     say(_certificate(found, job))
+    if words := mode_words(found):
+        say(words)
     if misfits and not all_placements:
         say(f"{misfits} placements have no plan that fits (--all says why)")
     if found.deadline is not None:
         say(deadline_words(found.deadline))
-    for assumption in _asked_by_default(job):
-        say(f"assumed: {assumption}")
-    print_remarks(best.forecast)
+    print_remarks(best.forecast, also=_asked_by_default(job), why=asked.why)
 
 
 def _asked_by_default(job: Job) -> list[str]:
@@ -509,7 +588,7 @@ def _asked_by_default(job: Job) -> list[str]:
 
     found = []
     if not job.specs.staleness:
-        found.append("iterations follow one another; --mode lets generation run ahead")
+        found.append("steps follow one another; --mode lets generation run ahead")
     if job.specs.memory_headroom_fraction is None:
         found.append(
             f"{USUAL_HEADROOM:.0%} of every GPU's memory stays free; --spec memory_headroom_fraction=... says otherwise"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlplan.collecting import resting_collector
+from rlplan_cli.run_options import (
+    BudgetOption,
+    DaysOption,
+    RunStepsOption,
+    asked_run,
+    keeps_run,
+)
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
     ReportOption,
     SiteOption,
+    WhyOption,
     echo_json,
     print_table,
     say,
@@ -23,21 +30,13 @@ from rlplan_cli.terminal import (
 
 if TYPE_CHECKING:
     from rlplan.plan import Plan
+    from rlplan.planner.answers.run_limits import AskedRun
     from rlplan.profiles.facts import Facts
     from rlplan.results.forecast import Forecast
     from rlplan.simulator.whole_run import Curve
 
 EXAMPLE = "Example: rlplan simulate examples/ppo-7b-16xa100.plan.yaml --trace trace.json"
 
-# Of a run: each is added up.
-MOST_STEPS = 1_000_000
-
-StepsOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=MOST_STEPS, help="Forecast a run of this many steps: its hours and USD."
-    ),
-]
 LengthsOption = Annotated[
     Path | None,
     typer.Option(
@@ -52,7 +51,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     profile: ProfileOption = None,
     site: SiteOption = None,
     iterations: Annotated[int, typer.Option(min=1, max=1000, help="Iterations to play.")] = 1,
-    steps: StepsOption = None,
+    steps: RunStepsOption = None,
+    budget_usd: BudgetOption = None,
+    max_days: DaysOption = None,
     lengths: LengthsOption = None,
     trace: Annotated[
         Path | None, typer.Option(help="Write the timeline here, for Perfetto or chrome://tracing.")
@@ -63,11 +64,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
         typer.Option(help="Write the plan here, with all that its file leaves open chosen."),
     ] = None,
     report: ReportOption = None,
+    why: WhyOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Forecast a plan: seconds by task, memory by term, cost, energy and warnings.
 
-    The exit code is 2 where it does not fit, breaks a limit of its job's `specs`, or nothing fits that
+    The exit code is 2 where it does not fit, breaks a limit of its job's `specs` or of the run, or nothing fits that
     keeps what is pinned.
     """
     from rlplan.errors import InfeasibleError
@@ -86,27 +88,27 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_rule_names(complete.job, file)
     check_files({"--trace": trace, "--out": out, "--out-plan": out_plan}, inputs=(file,))
     check_folder("--report", report)
-    curve = _curve(lengths, steps)
+    asked = asked_run(steps, budget_usd, max_days, complete.job.iterations)
+    curve = _curve(lengths, asked)
     forecast = simulate(complete, facts, iterations=iterations)
-    if steps is not None:
-        forecast = _with_run(forecast, complete, facts, steps, curve)
+    if asked is not None:
+        forecast = _with_run(forecast, complete, facts, asked.steps, curve)
     if not forecast.feasible:
         forecast = _nearest_fit(forecast, complete, facts, file)
     _write(trace, out, out_plan, complete, forecast)
     if as_json:
         echo_json(forecast)
     else:
-        print_answer(complete, forecast, facts)
-        _print_run(forecast)
+        print_answer(complete, forecast, facts, run=asked)
         print_table("Memory of the fullest GPU", memory_terms_table(forecast))
         if any(memory.host_terms for memory in forecast.memory):
             print_table("Host memory for each GPU", host_terms_table(forecast))
-        print_remarks(forecast)
+        print_remarks(forecast, why=why)
     broken = broken_words(complete, forecast)
     if broken:
         say("\n".join(broken))
     say_written(trace, out, out_plan, _report(report, complete, forecast, facts))
-    if broken or not forecast.feasible:
+    if broken or not forecast.feasible or not keeps_run(asked, forecast.run):
         raise typer.Exit(InfeasibleError.exit_code)
 
 
@@ -124,7 +126,7 @@ def _with_run(
     return replace(forecast, run=run_forecast(plan, facts, steps, curve=curve))
 
 
-def _curve(lengths: Path | None, steps: int | None) -> Curve | None:
+def _curve(lengths: Path | None, run: AskedRun | None) -> Curve | None:
     """Return the lengths over a run that a file holds.
 
     Raises:
@@ -134,19 +136,12 @@ def _curve(lengths: Path | None, steps: int | None) -> Curve | None:
 
     if lengths is None:
         return None
-    if steps is None:
+    if run is None:
         problem, allowed = "are those of a whole run", "with --steps"
         raise FileError("--lengths", problem, value=str(lengths), allowed=allowed)
     from rlplan.planner.measured.length_curves import length_curve
 
     return length_curve(lengths)
-
-
-def _print_run(forecast: Forecast) -> None:
-    from rlplan.reports.tables.run import run_lines
-
-    if forecast.run is not None:
-        sys.stdout.write("\n".join(run_lines(forecast.run)) + "\n\n")
 
 
 def _nearest_fit(forecast: Forecast, plan: Plan, facts: Facts, file: Path) -> Forecast:

@@ -17,12 +17,15 @@ PPO = ROOT / "examples" / "ppo-7b-16xa100.plan.yaml"
 
 def test_simulate_begins_with_the_verdict_and_the_figures_of_a_step(rlplan):
     answer = rlplan("simulate", PPO)
-    fits, step, rate, mfu, cost = answer.out.splitlines()[:5]
+    fits, training, step, rate, mfu, cost = answer.out.splitlines()[:6]
     assert re.fullmatch(
         r"fits: \d+\.\d of 80\.0 GiB \(\d\d %\), during actor\.(generate|update)", fits
     )
+    assert re.fullmatch(
+        r" {6}training at most: .+ GiB \(\d\d %\), during (actor|critic)\.update", training
+    )
     assert re.fullmatch(r"step: .+ \(p10 to p90: .+ to .+\)", step)
-    assert re.fullmatch(r"rate: [\d,]+ tokens/s/GPU on 16 GPUs", rate)
+    assert re.fullmatch(r"rate: [\d,]+ tokens/s/GPU on 16 \u00d7 a100-80gb-sxm", rate)
     assert re.fullmatch(r"MFU:  \d\d % in actor\.update and \d\d % in critic\.update", mfu)
     assert re.fullmatch(r"cost: \d+\.\d\d USD and \d+ kJ a step", cost)
     assert "assumed: 8 x a100-80gb-sxm a node" in answer.err
@@ -130,3 +133,19 @@ def test_a_forward_pass_has_two_flops_for_each_weight_and_token():
     attention = 4 * model.num_layers * tokens * model.hidden_size / 2
     expected = plan.job.workload.sequences * tokens * (2 * weights + attention)
     assert forward_flops(model, plan.job, "lm") == pytest.approx(expected, rel=0.002)
+
+
+@pytest.mark.full
+def test_plans_whose_steps_overlap_say_their_mode_and_age_and_why_they_win_or_lose(
+    project, rlplan, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "200")
+    answer = rlplan("search", "job.yaml", "--mode", "one-step-off", "--all")
+    assert answer.code == 0, answer.err
+    (row, *_) = (line for line in answer.out.splitlines() if "one-step-off" in line)
+    assert re.search(r"} one-step-off, weights up to 1 update old, .+ to .+", row)
+    assert re.search(
+        r"^one-step-off (wins|loses): the best plan .+, \{.+\}, takes .+, [+\u2212]\d+\.\d %",
+        answer.err,
+        re.MULTILINE,
+    )

@@ -1,11 +1,13 @@
 """`rlplan check-step`: logs and runs beside their forecast, in text and JSON."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from rlplan.planner.answers.completion import load_plan
 from rlplan.simulator.simulate import simulate
+from tests.planner.configs.test_importing import VERL
 from tests.rlplan_cli.conftest import change
 
 
@@ -53,6 +55,21 @@ def test_a_page_shows_stages_on_their_normal_range(project, rlplan):
     page = Path("page/check-step.html").read_text()
     assert '<strong class="verdict-slow">slow</strong>' in page
     assert "What is not normal, likely causes, and what to try" in page
+
+
+def test_the_script_that_ran_stands_in_place_of_a_plan(project, rlplan):
+    Path("run.sh").write_text(f'python3 {shlex.join(VERL)} "$@"\n')
+    times = (
+        "timing_s/step:90.0 - timing_s/gen:60.0 - response_length/mean:800 - prompt_length/mean:300"
+    )
+    Path("train.log").write_text("".join(f"step:{step} - {times}\n" for step in range(1, 4)))
+    answer = rlplan("check-step", "train.log", "--plan", "run.sh", "--gpu", "h100")
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith("2 steps of verl: 300 prompt and 800 response tokens on average")
+    untold = rlplan("check-step", "train.log", "--plan", "run.sh")
+    assert (untold.code, "--gpu" in untold.err) == (2, True)
+    twice = rlplan("check-step", "train.log", "--plan", "plan.yaml", "--gpu", "h100")
+    assert (twice.code, "is a job or a plan" in twice.err) == (2, True)
 
 
 @pytest.mark.full

@@ -191,6 +191,9 @@ def bring_trajectories(path, _finished):
 
 
 SEEDS = {
+    "examples/grpo-qwen3-8b-verl.sh": lambda path, _: shutil.copyfile(
+        ROOT / "examples" / path.name, path
+    ),
     "rollouts/": bring_trajectories,
     "recipe.yaml": bring_text(RECIPE),
     "zero2.yaml": bring_text(ACCELERATE),

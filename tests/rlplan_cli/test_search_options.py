@@ -75,10 +75,14 @@ def test_a_front_is_printed_stored_and_drawn_and_its_ends_are_the_single_optima(
     widened(project)
     answer = rlplan(
         "search", "job.yaml", "--pareto", "throughput,cost", "--plot", "front.svg",
-        "--result", "front.json", "--json",
+        "--result", "front.json", "--report", "page", "--steps", "50", "--json",
     )  # fmt: skip
     assert answer.code == 0, answer.err
     front = answer.json
+    assert all(point["candidate"]["forecast"]["run"]["steps"] == 50 for point in front["points"])
+    page = (project / "page" / "front.html").read_text()
+    assert "Whole runs" in page
+    assert len(list((project / "page").glob("plan-*.yaml"))) == len(front["points"])
     assert front["objectives"] == ["throughput", "cost"]
     assert (project / "front.svg").read_text().count("<svg") == 1
     assert (project / "front.json").exists()
@@ -118,7 +122,6 @@ def test_wrong_options_are_refused_in_one_line(project, rlplan):
         (("--max-gpus", "0"), "gpus"),
         (("--plot", "front.svg"), "with --pareto only"),
         (("--lend", "--for", "verl"), "--lend: finds plans that no framework's settings can say"),
-        (("--report", "page", "--pareto", "throughput,cost"), "is the page of one plan"),
         (("--plot", "front.png", "--pareto", "throughput,cost"), "a name ending in .svg"),
     ):
         answer = rlplan("search", "job.yaml", *arguments)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rlplan.reports.tables.plans import Table, columns
 from rlplan.units import show_seconds
-from rlplan_cli.terminal import grid_of
+from rlplan_cli.terminal import grid_of, left_out, say_assumed
 
 WORDS = Table(
     columns=columns("Task", "#Measured median", "#Error", "Source of the forecast"),
@@ -87,3 +87,35 @@ def test_results_go_to_stdout_and_remarks_to_stderr(project, rlplan):
     answer = rlplan("simulate", "plan.yaml", "--json", "--out", "f.json")
     assert json.loads(answer.out)["feasible"] is True
     assert answer.err == "written: f.json\n"
+
+
+def test_columns_without_room_stand_below_with_the_first_one():
+    table = Table(
+        columns=columns("Task", "Batch", "#Time", "#p10 to p90", "#MFU"),
+        rows=(
+            ("actor.generate", "256 seqs", "15.36 s", "11.43 to 19.30 s", ""),
+            ("actor.update", "16 seqs", "11.99 s", "9.84 to 14.15 s", "52 %"),
+        ),
+        strong_rows=frozenset({1}),
+    )
+    assert left_out(table, 120, ("Batch", "MFU")) == []
+    (below,) = left_out(table, 44, ("Batch", "MFU"))
+    assert [column.title for column in below.columns] == ["Task", "Batch", "MFU"]
+    assert below.rows == (
+        ("actor.generate", "256 seqs", ""),
+        ("actor.update", "16 seqs", "52 %"),
+    )
+    assert below.strong_rows == {1}
+
+
+def test_no_more_than_three_assumptions_are_said_unless_all_are_asked_for(capsys):
+    said = [f"number {each}" for each in range(6)]
+    say_assumed(said, why=False)
+    assert capsys.readouterr().err.splitlines() == [
+        *(f"assumed: number {each}" for each in range(3)),
+        "assumed: 3 more; --why says them",
+    ]
+    say_assumed(said, why=True)
+    assert len(capsys.readouterr().err.splitlines()) == 6
+    say_assumed(said[:4], why=False)
+    assert "more" not in capsys.readouterr().err

@@ -1,0 +1,131 @@
+"""The best plan whose whole run keeps a budget and a number of days, judged at p90.
+
+A search keeps limits of one step. So the run of what it found is forecast; where its p90 is over a limit, the limit becomes one
+of a step, by what this plan's p90 is beyond its own step, and the search is made again. A plan of another shape may have
+another spread: it is judged anew by its own run.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from rlplan.errors import InfeasibleError
+from rlplan.job import Job
+from rlplan.profiles.facts import Facts
+from rlplan.results.forecast import Candidate, SearchResult
+from rlplan.results.renting import RentalLimits
+from rlplan.results.run import RunForecast
+from rlplan.simulator.whole_run import run_forecast
+from rlplan.units import show_duration
+
+Search = Callable[[Job], SearchResult]
+# Searches until a plan keeps the limits; the second one does, unless plans of unlike spread follow each other.
+MOST_SEARCHES = 5
+# Below the limit, so that rounding decides nothing.
+JUST_BELOW = 1 - 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedRun:
+    """Say how many steps a run has, and what it may take.
+
+    Attributes:
+        steps: Of the run.
+        limits: That its p90 keeps.
+    """
+
+    steps: int
+    limits: RentalLimits
+
+    @property
+    def has_limits(self) -> bool:
+        """Tell whether anything limits the run."""
+        return self.limits != RentalLimits()
+
+
+def with_run(found: SearchResult, facts: Facts, asked: AskedRun) -> SearchResult:
+    """Return what was found, the best plan with the forecast of its run."""
+    best = found.plans[0]
+    run = run_forecast(best.plan, facts, asked.steps)
+    shown: Candidate = replace(best, forecast=replace(best.forecast, run=run))
+    return replace(found, plans=(shown, *found.plans[1:]))
+
+
+def plans_within(job: Job, facts: Facts, asked: AskedRun, search: Search) -> SearchResult:
+    """Return what a search finds by the job's objective whose best plan's run keeps the limits at p90, with its run.
+
+    Args:
+        search: Returns the plans of a job, best first.
+
+    Raises:
+        InfeasibleError: Nothing fits, or no plan's run was found that keeps the limits; it says what the cheapest and the fastest take.
+    """
+    found = with_run(search(job), facts, asked)
+    extremes: dict[str, SearchResult] = {}
+    for _ in range(MOST_SEARCHES):
+        run = _run_of(found)
+        if asked.limits.keeps(run):
+            return found
+        # A search that proves that nothing keeps a limit takes long; whether anything can, the extremes say at once.
+        extremes = extremes or _extremes(job, facts, asked, search)
+        job = _tightened(job, found.plans[0], run, asked.limits)
+        try:
+            found = with_run(search(job), facts, asked)
+        except InfeasibleError:
+            break
+    kept = [each for each in extremes.values() if asked.limits.keeps(_run_of(each))]
+    if not kept:
+        raise _nearest(asked, extremes)
+    return kept[0]
+
+
+def _run_of(found: SearchResult) -> RunForecast:
+    run = found.plans[0].forecast.run
+    assert run is not None, "it was forecast"
+    return run
+
+
+def _extremes(job: Job, facts: Facts, asked: AskedRun, search: Search) -> dict[str, SearchResult]:
+    """Return the cheapest and the fastest plans, by these words.
+
+    Raises:
+        InfeasibleError: The cheapest is over the budget, or the fastest too late; it says what both take.
+    """
+    found = {
+        word: with_run(search(replace(job, objective=objective)), facts, asked)
+        for word, objective in (("cheapest", "cost"), ("fastest", "throughput"))
+    }
+    limits = asked.limits
+    only = {
+        "cheapest": RentalLimits(budget_usd=limits.budget_usd),
+        "fastest": RentalLimits(deadline_seconds=limits.deadline_seconds),
+    }
+    if not all(only[word].keeps(_run_of(each)) for word, each in found.items()):
+        raise _nearest(asked, found)
+    return found
+
+
+def _tightened(job: Job, best: Candidate, run: RunForecast, limits: RentalLimits) -> Job:
+    """Return the job whose steps are limited so that a run with this plan's spread would keep the limits."""
+    specs, forecast = job.specs, best.forecast
+    if limits.budget_usd is not None and run.interval_usd[1] > limits.budget_usd:
+        share = limits.budget_usd / run.interval_usd[1]
+        specs = replace(specs, cost_usd=forecast.cost_usd * share * JUST_BELOW)
+    late = limits.deadline_seconds
+    if late is not None and run.interval_seconds[1] > late:
+        share = late / run.interval_seconds[1]
+        specs = replace(specs, iteration_seconds=forecast.iteration_seconds * share * JUST_BELOW)
+    return replace(job, specs=specs)
+
+
+def _nearest(asked: AskedRun, told: dict[str, SearchResult]) -> InfeasibleError:
+    """Return why no plan was found that keeps the limits: what the cheapest and the fastest run take."""
+    limits = asked.limits
+    words = [
+        f"the {word} run takes {run.interval_usd[1]:,.0f} USD and {show_duration(run.interval_seconds[1])} at p90"
+        for word, run in ((word, _run_of(each)) for word, each in told.items())
+    ]
+    allowed = [] if limits.budget_usd is None else [f"{limits.budget_usd:,.0f} USD"]
+    allowed += [] if limits.deadline_seconds is None else [show_duration(limits.deadline_seconds)]
+    return InfeasibleError(
+        f"no plan was found that does {asked.steps:,} steps within {' and '.join(allowed)} at p90; {'; '.join(words)}"
+    )

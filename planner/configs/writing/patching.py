@@ -1,0 +1,165 @@
+"""A user's own launch script with the keys of a plan: what the plan changes is changed in place, all else stays as it is."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rlplan.errors import FileError
+from rlplan.files.writing import write_text
+from rlplan.plan import Plan
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.changes import (
+    Assignment,
+    RetypedConfiguration,
+    argument,
+    needed_assignments,
+    typed_value,
+)
+from rlplan.planner.configs.importing import (
+    Imported,
+    ImportOptions,
+    imported_run,
+    run_of,
+    settings_of,
+)
+from rlplan.profiles.facts import load_facts
+from rlplan.workload import mean_length
+
+# A value as shells have it: quoted, or up to a blank.
+VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s\\"']+)"""
+# What hands a script's own arguments on, behind which nothing else is said.
+HANDED_ON = re.compile(r'^(?P<indent>[ \t]*)(?P<words>"?\$(?:@|\{@[^}\n]*\})"?)', re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchedKey:
+    """Hold one key that was changed or added; `before` is None where the script did not say it."""
+
+    key: str
+    before: object
+    after: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patched:
+    """Hold a script with a plan's keys, and what of it is new."""
+
+    text: str
+    changes: tuple[PatchedKey, ...]
+
+
+def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any]) -> Patched:
+    """Return a script whose framework runs a plan, changed in as few keys as do.
+
+    Args:
+        values: What the plan's export says by the framework's keys; None is left to the user.
+
+    Raises:
+        UserError: The script cannot be read as the framework's, or a change cannot be made in its text: what it says would
+            not be what the plan does.
+    """
+    text = script.read_text(encoding="utf-8")
+    typed = _typed(script, framework, plan)
+    said = tuple((key, value) for key, value in values.items() if value is not None)
+    settings = typed.found.settings
+    differs = tuple(
+        (key, value)
+        for key, value in said
+        if not _says(typed.found, (key, value))
+        and (settings.given(key) is not None or argument(settings, key, value))
+    )
+    wanted = needed_assignments(differs, typed)
+    changes = []
+    for assignment in wanted:
+        before = typed.found.settings.given(assignment[0])
+        text = _with(text, script, typed.found, assignment)
+        changes.append(PatchedKey(key=assignment[0], before=before, after=assignment[1]))
+    _check(script, text, framework, plan, wanted)
+    return Patched(text=text, changes=tuple(changes))
+
+
+def _options(plan: Plan) -> ImportOptions:
+    """Return what no script says of a plan's job."""
+    work = plan.job.workload
+    device = next(pool.device for pool in plan.pools if not pool.is_host)
+    return ImportOptions(
+        gpu=device,
+        mean_response=mean_length(work.response_tokens),
+        mean_prompt=mean_length(work.prompt_tokens),
+    )
+
+
+def _imported(path: Path, framework: str, plan: Plan) -> Imported:
+    options = _options(plan)
+    settings = settings_of(framework, (str(path),), options)
+    return imported_run(settings, run_of(settings), options)
+
+
+def _typed(script: Path, framework: str, plan: Plan) -> RetypedConfiguration:
+    found = _imported(script, framework, plan)
+    facts = load_facts(found.resolved)
+    own = complete(found.draft, found.resolved, facts, str(script), misfits=True)
+    return RetypedConfiguration.of((str(script),), _options(plan), found, own, facts)
+
+
+def _says(found: Imported, assignment: Assignment) -> bool:
+    key, value = assignment
+    given = found.settings.given(key)
+    return given is not None and typed_value(given) == typed_value(value)
+
+
+def _with(text: str, script: Path, found: Imported, assignment: Assignment) -> str:
+    """Return a script with one key's value in place of its own, else added before the arguments that it hands on.
+
+    Raises:
+        FileError: Its text has no place for it.
+    """
+    key, value = assignment
+    words = argument(found.settings, key, value)
+    if words is None:
+        allowed = "without it; or --out without --patch, a script of its own"
+        raise FileError(
+            str(script), "says a switch that has no word for off", field=key, allowed=allowed
+        )
+    name, joint = (words[0].partition("=")[0], "=") if len(words) == 1 else (words[0], None)
+    bare = re.escape(name.lstrip("+"))
+    if joint is not None:
+        place = re.compile(rf"(?<![\w.\-])(?P<name>\+{{0,2}}{bare}=){VALUE}")
+    else:
+        place = re.compile(rf"(?<![\w.\-])(?P<name>{bare}(?:[ \t]+|=)){VALUE}")
+    given = " ".join(words)
+    shown = _quoted(words[0].partition("=")[2] if joint else words[-1])
+    if len(place.findall(text)) == 1:
+        return place.sub(lambda match: f"{match['name']}{shown}", text)
+    handed = HANDED_ON.search(text)
+    if handed is None:
+        problem = "has no single place for it, and hands no arguments on"
+        raise FileError(str(script), problem, field=given, allowed='a last line "$@"')
+    line = f"{handed['indent']}{name}{joint or ' '}{shown} \\\n"
+    return text[: handed.start()] + line + text[handed.start() :]
+
+
+def _quoted(value: str) -> str:
+    return value if re.fullmatch(r"[\w./:+-]*", value) else "'" + value.replace("'", "'\\''") + "'"
+
+
+def _check(
+    script: Path, text: str, framework: str, plan: Plan, wanted: tuple[Assignment, ...]
+) -> None:
+    """Read the new script and hold what it says against the plan.
+
+    Raises:
+        FileError: It says something else.
+    """
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / script.name
+        write_text(path, text)
+        found = _imported(path, framework, plan)
+    for assignment in wanted:
+        if not _says(found, assignment):
+            key, value = assignment
+            problem = f"still says {found.settings.given(key)} where the plan has {value}"
+            raise FileError(str(script), problem, field=key, allowed="export without --patch")
