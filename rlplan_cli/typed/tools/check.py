@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlplan_cli.mcp.forecasts import StepForecast, lines, memory_words, step_forecast, step_words
-from rlplan_cli.mcp.sources import Source, checked_of
+from rlplan_cli.typed.forecasts import StepForecast, lines, memory_words, step_forecast, step_words
+from rlplan_cli.typed.sources import Source, checked_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
