@@ -96,17 +96,35 @@ class Page:
         self.near: OrderedDict[str, Plan] = OrderedDict()
         self._warms = warms
         self._warming: list[asyncio.Task[Any]] = []
+        self._catalog: dict[str, Any] | None = None
 
     def start(self) -> None:
         """Warm the lanes up, beside whatever is asked meanwhile."""
         if self._warms:
             self._warming = [
-                asyncio.ensure_future(self._warm(lane)) for lane in (self.quick, self.whole)
+                asyncio.ensure_future(each) for each in (self._warm(), self._ready_catalog())
             ]
 
-    async def _warm(self, lane: Lane) -> None:
+    async def _warm(self) -> None:
         with suppress(Dropped, LaneFailedError):
-            await lane.ask(LaneRequest("warm", None))
+            await self.whole.ask(LaneRequest("warm", None))
+
+    async def _ready_catalog(self) -> None:
+        with suppress(Dropped, LaneFailedError):
+            await self.catalog()
+
+    async def catalog(self) -> dict[str, Any]:
+        """Return the names that controls offer; they are looked up once.
+
+        Raises:
+            Dropped: The lane was stopped.
+            LaneFailedError: It failed by a mistake of ours.
+        """
+        if self._catalog is None:
+            found = await self.quick.ask(LaneRequest("catalog", None))
+            assert isinstance(found, Found), "the catalog has no mistakes"
+            self._catalog = found.answer
+        return self._catalog
 
     def stop(self) -> None:
         """End all lanes."""
@@ -206,7 +224,7 @@ def make_app(token: str, page: Page | None = None) -> Starlette:
         return _asset(request.path_params["name"])
 
     async def catalog(_request: Request) -> Response:
-        return await _told(lambda: served.whole.ask(LaneRequest("catalog", None)), _catalog_reply)
+        return await _told(served.catalog)
 
     async def question(request: Request) -> Response:
         work = request.path_params["work"]
@@ -215,7 +233,7 @@ def make_app(token: str, page: Page | None = None) -> Starlette:
             return asked
         if work == "search":
             return StreamingResponse(_lines(served, asked), media_type="application/x-ndjson")
-        return await _told(lambda: served.answer(work, asked), lambda found: found)
+        return await _told(lambda: served.answer(work, asked))
 
     guarded = _Guard(token)
     routes = [
@@ -291,21 +309,14 @@ async def _question(request: Request) -> dict[str, Any] | Response:
     return asked if isinstance(asked, dict) else Response("the question is no mapping\n", BAD)
 
 
-async def _told(
-    ask: Callable[[], Awaitable[Any]], shown: Callable[[Any], dict[str, Any]]
-) -> Response:
+async def _told(ask: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
     """Return an answer, or that it was dropped or failed."""
     try:
-        return JSONResponse(shown(await ask()))
+        return JSONResponse(await ask())
     except Dropped:
         return Response("a newer question came\n", DROPPED)
     except LaneFailedError as error:
         return Response(f"{_failure(error)}\n", FAILED)
-
-
-def _catalog_reply(found: Any) -> dict[str, Any]:  # noqa: ANN401 -- what a lane answers
-    assert isinstance(found, Found), "the catalog has no mistakes"
-    return found.answer
 
 
 def _failure(error: LaneFailedError) -> str:

@@ -52,7 +52,7 @@ class Lane:
         self._process: Any = None
         self._guard = threading.Lock()
 
-    async def ask(self, request: Request, progress: Progress | None = None) -> Any:
+    async def ask(self, request: Request, progress: Progress | None = None) -> object:
         """Return what the work answers: `Found`, or `Refused` with mistakes.
 
         Args:
@@ -103,7 +103,7 @@ class Lane:
             return False
         return self._newest.get((request.page, request.work), -1) > request.sequence
 
-    def _talk(self, request: Request, progress: Progress | None) -> Any:
+    def _talk(self, request: Request, progress: Progress | None) -> object:
         here = self._started()
         try:
             here.send((request.work, request.asked))
@@ -151,7 +151,7 @@ def work_through(there: Connection) -> None:
     def progress(done: int, total: int, what: str) -> None:
         there.send(("progress", (done, total, what)))
 
-    def answer(work: str, asked: Any) -> Any:
+    def answer(work: str, asked: object) -> object:
         with resting_collector():
             return tried(lambda: WORKS[work](asked, progress))
 

@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 JOB_FILE, PLAN_FILE = "job.yaml", "plan.yaml"
+# What most answers need.
+LOADED_FIRST = (
+    "rlplan.planner.configs.checking",
+    "rlplan.planner.configs.searching",
+    "rlplan.planner.answers.open_parts",
+    "rlplan_cli.serve.views",
+)
 # Placements that a search lists.
 MOST_PLACEMENTS = 8
 
@@ -431,8 +438,12 @@ def _precisions() -> list[str]:
 
 
 def warm(_asked: None, _progress: Progress) -> Found:
-    """Answer the usual question once, so that the next one finds all that is loaded for it."""
-    return answer(Asked(), _progress)
+    """Load what answers need, so that the first one does not wait for it."""
+    from importlib import import_module
+
+    for name in LOADED_FIRST:
+        import_module(name)
+    return Found({})
 
 
 def _plain(value: Any, *, drop_none: bool = False) -> Any:  # noqa: ANN401 -- plain values of any answer
