@@ -143,17 +143,16 @@ MOST_PAGES = 256
 def work_through(there: Connection) -> None:
     """Answer requests until nobody is at the other end; Ctrl-C is for the process that started this one."""
     from rlplan.collecting import resting_collector
-    from rlplan_cli.serve.work import WORKS
-    from rlplan_cli.typed.tool import tried
+    from rlplan_cli.serve.work import done
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def progress(done: int, total: int, what: str) -> None:
-        there.send(("progress", (done, total, what)))
+    def progress(so_far: int, total: int, what: str) -> None:
+        there.send(("progress", (so_far, total, what)))
 
     def answer(work: str, asked: object) -> object:
         with resting_collector():
-            return tried(lambda: WORKS[work](asked, progress))
+            return done(work, asked, progress)
 
     with suppress(EOFError, OSError):
         while True:

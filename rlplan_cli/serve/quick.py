@@ -117,6 +117,7 @@ def usual_drafts(draft: PlanDraft, job: Job) -> Iterator[PlanDraft]:
     """
     from rlplan.plan import FLOWS
     from rlplan.planner.placements.partitions import placed_roles
+    from rlplan.planner.requests.drafts import with_generation
 
     group, mode = job.cluster[0], draft.mode or "sync"
     apart = FLOWS[mode].ahead != 0 or FLOWS[mode].by_sample
@@ -133,7 +134,8 @@ def usual_drafts(draft: PlanDraft, job: Job) -> Iterator[PlanDraft]:
             continue
         for trained_tp in dict.fromkeys((1, tp)) if pp == 1 else (tp,):
             tasks = _tasks(job, pools, tp, (trained_tp, pp))
-            yield replace(draft, pools=tuple(pools), tasks=FrozenDict(tasks), made_by=MADE_BY)
+            usual = replace(draft, pools=tuple(pools), tasks=FrozenDict(tasks), made_by=MADE_BY)
+            yield with_generation(usual, "plan")
 
 
 def _tasks(
@@ -164,8 +166,12 @@ def _tasks(
 
 def _whole(draft: PlanDraft, job: Job, facts: Facts) -> Plan | None:
     from rlplan.planner.answers.completion import complete
+    from rlplan.planner.plans.assembly import with_largest_share
+    from rlplan.planner.requests.specs import roomy, usable_fraction
 
     try:
-        return complete(draft, job, facts)
+        # Written plans are completed to the brim; what searches leave free is left free here too.
+        plan = complete(draft, job, facts)
+        return with_largest_share(plan, facts, usable_fraction(roomy(job)))
     except UserError:
         return None

@@ -31,6 +31,8 @@ GPUS_PER_NODE = "gpus_per_node"
 # Endings by which readers tell what a file is; others are taken for shell scripts.
 ENDINGS = frozenset({".sh", ".bash", ".yaml", ".yml", ".json", ".toml", ".py"})
 LONGEST_NAME = 80
+PREFIX = "rlplan-page-"
+IN_FOLDER = re.compile(rf"[^\s'\"=:]*{PREFIX}\w+[\\/]")
 
 
 class Written(NamedTuple):
@@ -42,7 +44,6 @@ class Written(NamedTuple):
     """
 
     source: Source
-    folder: str
     text: str
     words: tuple[str, ...]
 
@@ -59,7 +60,7 @@ def file_name(given: GivenFile) -> str:
 @contextmanager
 def private_folder() -> Iterator[Path]:
     """Yield a folder that nobody else may read, and remove it with all in it."""
-    with TemporaryDirectory(prefix="rlplan-page-") as folder:
+    with TemporaryDirectory(prefix=PREFIX) as folder:
         yield Path(folder)
 
 
@@ -82,7 +83,7 @@ def written(asked: Asked) -> Iterator[Written]:
             mean_prompt_tokens=asked.mean_prompt_tokens,
         )
         source, words = _changed(source, path, asked) if asked.changes else (source, ())
-        yield Written(source, str(folder), path.read_text(encoding="utf-8"), words)
+        yield Written(source, path.read_text(encoding="utf-8"), words)
 
 
 def settings_read(source: Source) -> tuple[Settings, ImportOptions]:
@@ -129,8 +130,14 @@ def changeable(settings: Settings) -> dict[str, str]:
         name = next((each for each in names if each in known), None)
         if name is None or (control == "gpus" and GPUS_PER_NODE not in known):
             continue
-        found[control] = settings.key_of(name)
+        found[control] = key_for(settings, name)
     return found
+
+
+def key_for(settings: Settings, name: str) -> str:
+    """Return the key that gives a setting, or that an export gives it by."""
+    key, setting = settings.key_of(name), settings.sheet.settings[name]
+    return key if key in settings.flat else setting.written.get("any", key)
 
 
 def assignments_of(settings: Settings, asked: Asked) -> list[tuple[str, int]]:
@@ -158,7 +165,7 @@ def assignments_of(settings: Settings, asked: Asked) -> list[tuple[str, int]]:
                 PAGE, "do not fill whole nodes", field="gpus", value=value, allowed=allowed
             )
         found.append((keys[control], max(1, value // node)))
-        found.append((settings.key_of(GPUS_PER_NODE), min(value, node)))
+        found.append((key_for(settings, GPUS_PER_NODE), min(value, node)))
     return found
 
 
@@ -191,7 +198,13 @@ def file_name_of(path: Path) -> str:
 
 
 def _has(source: Source, wanted: list[tuple[str, int]]) -> bool:
-    settings, _ = settings_read(source)
+    """Tell whether keys have their values; a script that hands no words on refuses them."""
+    from rlplan.errors import UserError
+
+    try:
+        settings, _ = settings_read(source)
+    except UserError:
+        return False
     return all(settings.given(key) == value for key, value in wanted)
 
 
@@ -223,12 +236,12 @@ def _in_text(text: str, settings: Settings, key: str, value: int) -> str:
     return text
 
 
-def without_folder(value: Any, folder: str) -> Any:  # noqa: ANN401 -- a document of plain values
-    """Return a document in which files of a private folder have their names alone."""
+def without_folders(value: Any) -> Any:  # noqa: ANN401 -- a document of plain values
+    """Return a document in which files of private folders have their names alone."""
     if isinstance(value, str):
-        return value.replace(f"{folder}/", "").replace(f"{folder}\\", "")
+        return IN_FOLDER.sub("", value)
     if isinstance(value, dict):
-        return {key: without_folder(each, folder) for key, each in value.items()}
+        return {key: without_folders(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [without_folder(each, folder) for each in value]
+        return [without_folders(each) for each in value]
     return value

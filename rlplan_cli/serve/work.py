@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,9 +25,10 @@ from rlplan_cli.serve.scripts import (
     import_of,
     private_folder,
     settings_read,
-    without_folder,
+    without_folders,
     written,
 )
+from rlplan_cli.typed.tool import Mistake, Refused, tried
 
 if TYPE_CHECKING:
     from rlplan.plan import Plan
@@ -77,11 +78,11 @@ def quick(asked: QuickAsked, _progress: Progress) -> Found:
 
     began = time.perf_counter()
     if asked.asked.script is not None:
-        checked, more, folder = _quick_of_script(asked.asked)
+        checked, more = _quick_of_script(asked.asked)
     else:
-        checked, more, folder = _quick_of_job(asked.asked, asked.near), {}, ""
-    answer = answered("quick", checked, seconds=time.perf_counter() - began, **more)
-    return Found(without_folder(_plain(answer), folder))
+        checked, more = _quick_of_job(asked.asked, asked.near), {"framework": asked.asked.framework}
+    shown = answered("quick", checked, seconds=time.perf_counter() - began, **more)
+    return Found(_plain(shown))
 
 
 def _quick_of_job(asked: Asked, near: Plan | None) -> Checked:
@@ -99,7 +100,7 @@ def _quick_of_job(asked: Asked, near: Plan | None) -> Checked:
     return check_plan(plan, facts, "plan", improves=False)
 
 
-def _quick_of_script(asked: Asked) -> tuple[Checked, dict[str, Any], str]:
+def _quick_of_script(asked: Asked) -> tuple[Checked, dict[str, Any]]:
     from dataclasses import replace
 
     from rlplan.planner.answers.completion import complete
@@ -113,7 +114,7 @@ def _quick_of_script(asked: Asked) -> tuple[Checked, dict[str, Any], str]:
         facts = load_facts(found.resolved)
         plan = complete(found.draft, found.resolved, facts, found.settings.file)
         checked = check_plan(plan, facts, found.settings.file, improves=False)
-        return replace(checked, imported=found), {"framework": framework}, script.folder
+        return replace(checked, imported=found), {"framework": framework}
 
 
 def answer(asked: Asked, _progress: Progress) -> Found:
@@ -128,11 +129,11 @@ def answer(asked: Asked, _progress: Progress) -> Found:
     began = time.perf_counter()
     if asked.script is None:
         document = document_of(asked)
-        checked, folder = checked_of(Source(plan=document)), ""
+        checked = checked_of(Source(plan=document))
         more = _of_job(document, asked)
     else:
         with written(asked) as script:
-            checked, folder = checked_of(script.source), script.folder
+            checked = checked_of(script.source)
             more = _of_script(checked, script, asked)
     plan = checked.plan
     shown = answered(
@@ -142,7 +143,7 @@ def answer(asked: Asked, _progress: Progress) -> Found:
         seconds=time.perf_counter() - began,
         **more,
     )
-    return Found(without_folder(_plain(shown), folder), plan)
+    return Found(_plain(shown), plan)
 
 
 def _plan_values(plan: Plan) -> dict[str, Any]:
@@ -218,41 +219,43 @@ def search(asked: SearchAsked, progress: Progress) -> Found:
     Raises:
         UserError: What is asked for is wrong, or nothing fits.
     """
-    from functools import partial
-
     from rlplan.planner.configs.searching import plans_of
     from rlplan.planner.requests.drafts import pinned_parts
+    from rlplan.planner.requests.pinned import NOTHING_PINNED
     from rlplan.planner.search import check_searched
     from rlplan.profiles.facts import load_facts
     from rlplan_cli.typed.sources import draft_of
 
-    own = None
     if asked.script is None:
         draft, job = draft_of(document_of(asked))
         pinned = pinned_parts(draft, job, "plan")
-        check_searched(job, "plan", pinned.asked.modes)
-        found = plans_of(
-            job,
-            partial(load_facts),
-            pinned=pinned,
-            seconds=asked.seconds,
-            progress=progress,
-        )
+        own = None if asked.plan is None else _whole_plan(asked.plan)
     else:
-        own = _own_plan(asked)
-        job = own.job
-        check_searched(job, "job")
-        found = plans_of(
-            job,
-            partial(load_facts),
-            seconds=asked.seconds,
-            progress=progress,
-            as_it_stands=own,
-        )
+        own = _plan_of_script(asked)
+        job, pinned = own.job, NOTHING_PINNED
+    check_searched(job, "job", pinned.asked.modes)
+    found = plans_of(
+        job,
+        load_facts,
+        pinned=pinned,
+        seconds=asked.seconds,
+        progress=progress,
+        as_it_stands=own,
+    )
     return Found(_placements(found, own))
 
 
-def _own_plan(asked: Asked) -> Plan:
+def _whole_plan(document: dict[str, Any]) -> Plan:
+    """Return a plan that an answer gave."""
+    from rlplan.planner.answers.completion import complete
+    from rlplan.profiles.facts import load_facts
+    from rlplan_cli.typed.sources import draft_of
+
+    draft, job = draft_of(document)
+    return complete(draft, job, load_facts(job), "plan", misfits=True)
+
+
+def _plan_of_script(asked: Asked) -> Plan:
     """Return the plan that a script says."""
     from rlplan.planner.answers.completion import complete
     from rlplan.planner.configs.importing import imported
@@ -262,7 +265,7 @@ def _own_plan(asked: Asked) -> Plan:
         framework, words, options = import_of(script.source)
         found = imported(framework, words, options)
         facts = load_facts(found.resolved)
-        return complete(found.draft, found.resolved, facts, "job.yaml", misfits=True)
+        return complete(found.draft, found.resolved, facts, JOB_FILE, misfits=True)
 
 
 def _placements(found: SearchResult, own: Plan | None) -> dict[str, Any]:
@@ -343,14 +346,10 @@ def _plan_text(document: dict[str, Any]) -> str:
 
 def _differing(asked: ExportAsked) -> tuple[str, ...]:
     """Return what to type behind the user's script for a plan: keys that a plan decides, of which the script says another value."""
-    from rlplan.planner.answers.completion import complete
     from rlplan.planner.configs.changes import argument
     from rlplan.planner.configs.writing.exporting import exported
-    from rlplan.profiles.facts import load_facts
-    from rlplan_cli.typed.sources import draft_of
 
-    draft, job = draft_of(asked.plan)
-    values = exported(complete(draft, job, load_facts(job)), asked.to).values
+    values = exported(_whole_plan(asked.plan), asked.to).values
     words: list[str] = []
     with written(asked) as script:
         settings, _ = settings_read(script.source)
@@ -379,7 +378,7 @@ def check_step(asked: LogAsked, _progress: Progress) -> Found:
         log.write_text(asked.log.text, encoding="utf-8")
         write_text(plan, _plan_text(asked.plan))
         found = tool.call(tool.Arguments(log=str(log), plan=str(plan)))
-        return Found(without_folder(_plain(found), str(folder)))
+        return Found(_plain(found))
 
 
 def _log_name(given: GivenFile) -> str:
@@ -462,3 +461,12 @@ WORKS: Mapping[str, Callable[[Any, Progress], Found]] = {
     "search": search,
     "warm": warm,
 }
+
+
+def done(work: str, asked: Any, progress: Progress) -> Found | Refused:  # noqa: ANN401 -- each work has its own
+    """Return what a work answers, or what is wrong with what was asked; files of private folders have their names alone."""
+    found = tried(lambda: WORKS[work](asked, progress))
+    if isinstance(found, Found):
+        return found._replace(answer=without_folders(found.answer))
+    plain = (asdict(each) for each in found.mistakes)
+    return Refused(mistakes=tuple(Mistake(**without_folders(each)) for each in plain))

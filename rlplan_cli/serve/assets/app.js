@@ -213,7 +213,7 @@ async function search() {
   toggleSearch(true);
   byId("search-told").textContent = "searching";
   const limit = Math.max(1, Number(byId("search-seconds").value) || 30);
-  const found = await askSearch({ ...asked(state, script), seconds: limit }, ({ done, total, what }) => {
+  const found = await askSearch({ ...asked(state, script), seconds: limit, plan: state.script ? null : whole_?.plan ?? null }, ({ done, total, what }) => {
     byId("search-progress").max = total;
     byId("search-progress").value = done;
     byId("search-told").textContent = what;
@@ -246,7 +246,7 @@ function placements(found) {
     use.addEventListener("click", () => choose(each));
     rows.push({ cells: row(each.placement + (each.is_own ? " (yours)" : ""), each.step, each.view, mine, use) });
   }
-  byId("placements").replaceChildren(table(["Placement", "#GPUs", "Layouts (TP·PP·DP)", "#A step", "#Against yours", "#Memory", "#USD a step", ""], rows));
+  byId("placements").replaceChildren(table(["Placement", "#GPUs", "#A step", "#Against yours", "#Memory", "#USD a step", ""], rows));
 }
 
 function row(name, step, view, mine, use) {
@@ -254,7 +254,7 @@ function row(name, step, view, mine, use) {
   const layouts = view.layouts.map((each) => `${each.task.split(".").pop()} ${each.tp}·${each.pp}·${each.dp}`);
   const share = mine ? step.step_seconds / mine.step_seconds - 1 : 0;
   const against = !mine || step === mine ? "" : Math.abs(share) < 0.0005 ? "same" : `${share > 0 ? "+" : "−"}${percent(Math.abs(share), 1)}`;
-  return [name, whole(view.gpus), el("span", { class: "muted" }, layouts.join(", ")), seconds(step.step_seconds), against, percent(full), usd(step.cost_usd), use];
+  return [el("div", { class: "placed" }, name, el("small", {}, `TP·PP·DP: ${layouts.join(", ")}`)), whole(view.gpus), seconds(step.step_seconds), against, percent(full), usd(step.cost_usd), use];
 }
 
 function choose(found) {
@@ -340,7 +340,7 @@ function wire() {
     history.replaceState(null, "", fragment ? `#${fragment}` : location.pathname);
     copy(location.href, button);
   });
-  window.addEventListener("hashchange", () => { start().then(() => askAll(0)); });
+  window.addEventListener("hashchange", () => { if (!byId(location.hash.slice(1))) start().then(() => askAll(0)); });
   drops();
 }
 

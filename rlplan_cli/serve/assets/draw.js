@@ -1,6 +1,6 @@
 // The answer, drawn from numbers: tiles, memory by term, the step's timeline, a row for each task, what to know of it.
 
-import { byId, copy, el, figures, gib, percent, seconds, table, usd, whole } from "./words.js";
+import { byId, copy, el, figures, gib, interval, percent, seconds, table, usd, whole } from "./words.js";
 
 const MANY_SPANS = 80;
 let colours = [];
@@ -62,6 +62,9 @@ function drawVerdict(check, stage) {
   const verdict = byId("verdict");
   verdict.className = `verdict ${stops || (check.memory === "does not fit" && stage !== "quick") ? "bad" : check.memory === "fits" ? "good" : "doubt"}`;
   verdict.textContent = `${words}${filled}`;
+  const mini = byId("mini");
+  mini.className = `mini ${verdict.className.replace("verdict", "")}`;
+  mini.textContent = [words, full ? percent(full.peak_bytes / full.capacity_bytes) : "", check.step ? seconds(check.step.step_seconds) : "", check.step ? usd(check.step.cost_usd) : ""].filter(Boolean).join(" · ");
 }
 
 function tile(name, value, note, kind) {
@@ -76,7 +79,7 @@ function tiles({ check, view }, state) {
   const runSeconds = steps * step.step_seconds;
   const runUsd = steps * step.cost_usd;
   const found = [
-    tile("A step", seconds(step.step_seconds), `p10 to p90: ${seconds(low)} to ${seconds(high)}`),
+    tile("A step", seconds(step.step_seconds), `p10 to p90: ${interval([low, high])}`),
     tile("Rate", whole(view.tokens_per_second_per_gpu), "tokens/s/GPU"),
     tile("Price of a step", usd(step.cost_usd), `${usd(view.usd_per_hour)} an hour, ${whole(view.gpus)} GPUs`),
     tile(`Run of ${whole(steps)} steps`, seconds(runSeconds), `${usd(runUsd)}${check.steps ? ", steps as the script says" : ""}`),
@@ -139,22 +142,23 @@ function timeline(view) {
     tracks.append(el("p", { class: "track-name" }, pool), track);
   }
   const axis = el("div", { class: "axis", "aria-hidden": "true" });
-  for (let part = 0; part <= 4; part += 1) axis.append(el("span", { style: { left: `${25 * part}%` } }, seconds((whole * part) / 4)));
+  for (let part = 0; part <= 4; part += 1) axis.append(el("span", { style: { left: `${25 * part}%` } }, part ? seconds((whole * part) / 4) : "0 s"));
   tracks.append(axis);
   return [tracks, said];
 }
 
 function tasks(step, view) {
   const layouts = new Map(view.layouts.map((each) => [each.task, each]));
-  const rows = step.tasks.filter((each) => each.seconds > 0).map((each) => {
+  // Sizes that are 1 everywhere, and what nothing says, have no column.
+  const sizes = ["tp", "pp", "dp", "cp", "ep"].filter((name) => ["tp", "pp", "dp"].includes(name) || view.layouts.some((each) => each[name] > 1));
+  const again = view.layouts.some((each) => each.recompute && each.recompute !== "none");
+  const rows = step.tasks.filter((each) => each.seconds > 0 && !each.name.startsWith("transfer:")).map((each) => {
     const layout = layouts.get(each.name);
-    const size = (name) => (layout ? String(layout[name]) : "");
-    const [low, high] = each.interval_seconds;
-    return [each.name, layout ? String(layout.gpus) : "", size("tp"), size("pp"), size("dp"), size("cp"), size("ep"), layout?.batch ?? "",
-      layout?.recompute && layout.recompute !== "none" ? layout.recompute : "", seconds(each.seconds), `${seconds(low)} to ${seconds(high)}`,
+    return [each.name, layout ? String(layout.gpus) : "", ...sizes.map((name) => (layout ? String(layout[name]) : "")), layout?.batch ?? "",
+      ...(again ? [layout?.recompute && layout.recompute !== "none" ? layout.recompute : ""] : []), seconds(each.seconds), interval(each.interval_seconds),
       layout?.mfu_fraction ? percent(layout.mfu_fraction) : "", el("span", { class: `source ${each.source}` }, each.source)];
   });
-  return table(["Task", "#GPUs", "#TP", "#PP", "#DP", "#CP", "#EP", "#Batch", "Recompute", "#Time", "#p10 to p90", "#MFU", "Known by"], rows);
+  return table(["Task", "#GPUs", ...sizes.map((name) => `#${name.toUpperCase()}`), "#Batch", ...(again ? ["Recompute"] : []), "#Time", "#p10 to p90", "#MFU", "Known by"], rows);
 }
 
 function notes(answer) {

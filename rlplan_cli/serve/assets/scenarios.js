@@ -48,7 +48,8 @@ export function drawScenarios(pins, now, restore, remove) {
   const rows = ROWS.map(([title, words, name]) => [el("b", {}, title), ...columns.map((each) => {
     const differs = name && each !== first ? change(each.figures[name], first.figures[name]) : "";
     const less = differs.startsWith("−") !== MORE.has(name);
-    return [words(each.figures), el("small", { class: differs === "" || differs === "same" || name === "gpus" ? null : less ? "less" : "more" }, differs || "\u00a0")];
+    const shown = differs && differs !== "same" ? el("small", { class: name === "gpus" ? null : less ? "less" : "more" }, differs) : null;
+    return [words(each.figures), shown].filter(Boolean);
   })]);
   rows.push([el("b", {}, ""), ...columns.map((each, place) => (place < pins.length
     ? [button("Restore", `Restore ${each.name}`, () => restore(each)), button("Remove", `Remove ${each.name}`, () => remove(each))]

@@ -24,6 +24,13 @@ export function seconds(value) {
   return `${figures(value * 1e6)} µs`;
 }
 
+// Two times whose unit stands once, where it is the same.
+export function interval([low, high]) {
+  const [one, other] = [seconds(low), seconds(high)];
+  const unit = other.slice(other.indexOf(" "));
+  return `${one.endsWith(unit) ? one.slice(0, -unit.length) : one} to ${other}`;
+}
+
 export function gib(bytes) {
   return `${(bytes / 2 ** 30).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} GiB`;
 }
