@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import AtLeastOne, NonNegative, Positive, Updates
+from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, Positive, Updates
 from rlplan.models import Precision
 from rlplan.plan import USUAL_MODE, Mode
 
@@ -43,6 +43,7 @@ class Asked:
         prompt_tokens: Longest prompt.
         response_tokens: Longest response.
         mean_response_tokens: Mean response; None where all are as long as the longest. Of a script it has to be said.
+        mean_response_share: In its place, of a script: as a share of the longest response.
         mean_prompt_tokens: Mean prompt of a script; None takes the usual.
         prompts: Of a step.
         staleness: Updates that generating weights may be old (mode async).
@@ -58,6 +59,7 @@ class Asked:
     prompt_tokens: AtLeastOne = 1024
     response_tokens: AtLeastOne = 2048
     mean_response_tokens: Positive | None = None
+    mean_response_share: Fraction | None = None
     mean_prompt_tokens: Positive | None = None
     prompts: AtLeastOne = 256
     samples_per_prompt: AtLeastOne = 8

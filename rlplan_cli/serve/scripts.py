@@ -83,7 +83,19 @@ def written(asked: Asked) -> Iterator[Written]:
             mean_prompt_tokens=asked.mean_prompt_tokens,
         )
         source, words = _changed(source, path, asked) if asked.changes else (source, ())
+        if asked.mean_response_tokens is None and asked.mean_response_share is not None:
+            source = replace(source, mean_response_tokens=_mean(source, asked.mean_response_share))
         yield Written(source, path.read_text(encoding="utf-8"), words)
+
+
+def _mean(source: Source, share: float) -> float | None:
+    """Return a share of the longest response that a script allows, in whole tokens; None where it says none."""
+    from rlplan.planner.configs.importing import run_of
+
+    settings, _ = settings_read(source)
+    work = run_of(settings).work
+    longest = work.max_response or work.turn_response or work.max_total
+    return None if longest is None else float(max(1, round(share * longest)))
 
 
 def settings_read(source: Source) -> tuple[Settings, ImportOptions]:

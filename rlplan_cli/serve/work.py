@@ -176,7 +176,7 @@ def _of_script(checked: Checked, script: Written, asked: Asked) -> dict[str, Any
     if found is not None:
         framework = found.settings.sheet.name
         more |= {
-            "controls": FrozenDict(_controls(found)),
+            "controls": FrozenDict(_controls(found, source.mean_response_tokens)),
             "keys": FrozenDict(changeable(found.settings)),
         }
     if script.text != asked.script.text:
@@ -199,7 +199,7 @@ def _of_script(checked: Checked, script: Written, asked: Asked) -> dict[str, Any
     return more | {"framework": framework, "command": " ".join([*words, *typed])}
 
 
-def _controls(found: Imported) -> dict[str, float]:
+def _controls(found: Imported, mean_tokens: float | None) -> dict[str, float]:
     """Return what a script says where controls stand for it."""
     from rlplan.workload import longest
 
@@ -210,6 +210,7 @@ def _controls(found: Imported) -> dict[str, float]:
         "samples_per_prompt": work.samples_per_prompt,
         "prompt_tokens": longest(work.prompt_tokens),
         "response_tokens": longest(work.response_tokens),
+        "mean_response_tokens": mean_tokens or 0.0,
     }
 
 

@@ -76,7 +76,7 @@ async function quick(number) {
   while (waiting) {
     const current = waiting;
     waiting = 0;
-    const found = await ask("quick", asked(state, script), current);
+    const found = await ask("quick", asked(state), current);
     if (found?.answer && current >= shown.number && !(current === shown.number && shown.whole)) draw(found.answer, current, false);
   }
   isQuick = false;
@@ -85,7 +85,7 @@ async function quick(number) {
 async function wholeAnswer(number) {
   leaving.abort();
   leaving = new AbortController();
-  const found = await ask("answer", asked(state, script), number, leaving.signal);
+  const found = await ask("answer", asked(state), number, leaving.signal);
   if (!found || number < shown.number) return;
   if (found.answer) {
     complain([]);
@@ -137,7 +137,7 @@ function complain(mistakes) {
 }
 
 function short(each) {
-  return [`${each.problem}`, each.allowed ? `allowed: ${each.allowed}` : "", each.hint ?? ""].filter(Boolean).join("; ");
+  return [each.problem, each.value === null || each.value === undefined ? "" : `found ${String(each.value).slice(0, 80)}`, each.allowed ? `allowed: ${each.allowed}` : "", each.hint ?? ""].filter(Boolean).join("; ");
 }
 
 function scenarios() {
@@ -213,7 +213,7 @@ async function search() {
   toggleSearch(true);
   byId("search-told").textContent = "searching";
   const limit = Math.max(1, Number(byId("search-seconds").value) || 30);
-  const found = await askSearch({ ...asked(state, script), seconds: limit, plan: state.script ? null : whole_?.plan ?? null }, ({ done, total, what }) => {
+  const found = await askSearch({ ...asked(state), seconds: limit, plan: state.script ? null : whole_?.plan ?? null }, ({ done, total, what }) => {
     byId("search-progress").max = total;
     byId("search-progress").value = done;
     byId("search-told").textContent = what;
@@ -270,7 +270,7 @@ async function exportPlan() {
   byId("export-text").textContent = "";
   byId("export-notes").replaceChildren();
   byId("export-keys").hidden = true;
-  const found = await ask("export", { ...asked(state, script), plan: chosen.plan, to });
+  const found = await ask("export", { ...asked(state), plan: chosen.plan, to });
   if (!found) return;
   if (!found.answer) return say("export", found.mistakes.map((each) => each.message).join("\n"));
   chosen.exported = found.answer;
@@ -284,7 +284,7 @@ async function fit() {
   say("fit", "");
   byId("fit").disabled = true;
   byId("fit-told").textContent = "looking, it takes some seconds";
-  const found = await ask("fit", asked(state, script));
+  const found = await ask("fit", asked(state));
   byId("fit").disabled = false;
   byId("fit-told").textContent = "";
   if (!found) return;

@@ -30,16 +30,9 @@ export function meanTokens(state, longest) {
 }
 
 // What the server is asked. Of a script the controls say only what beside it is said, and what is changed.
-export function asked(state, script) {
+export function asked(state) {
   if (state.script) {
-    const longest = state.changes.response_tokens ?? script?.controls?.response_tokens ?? USUAL.response_tokens;
-    return {
-      script: state.script,
-      framework: state.script_framework || null,
-      gpu: state.gpu,
-      mean_response_tokens: meanTokens(state, longest) ?? longest,
-      changes: state.changes,
-    };
+    return { script: state.script, framework: state.script_framework || null, gpu: state.gpu, mean_response_share: state.mean_share, changes: state.changes };
   }
   const { model, gpu, gpus, algorithm, prompt_tokens, response_tokens, prompts, samples_per_prompt, mode } = state;
   return {
