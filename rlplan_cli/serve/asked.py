@@ -76,11 +76,9 @@ class SearchAsked(Asked):
 
     Attributes:
         seconds: When the search stops with the best plan so far; None searches to the end.
-        plan: A plan of the job that is one of the candidates, as `rlplan search --plan` has it. Of a script it is the script's.
     """
 
     seconds: NonNegative | None = 30.0
-    plan: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

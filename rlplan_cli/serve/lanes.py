@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -51,6 +52,7 @@ class Lane:
         self._here: Connection | None = None
         self._process: Any = None
         self._guard = threading.Lock()
+        self._running: tuple[Request, float] | None = None
 
     async def ask(self, request: Request, progress: Progress | None = None) -> object:
         """Return what the work answers: `Found`, or `Refused` with mistakes.
@@ -63,9 +65,11 @@ class Lane:
             LaneFailedError: It failed by a mistake of ours.
         """
         self._take_turn(request)
+        self._end_stale(request)
         async with self._turn:
             if self._is_stale(request):
                 raise Dropped
+            self._running = request, time.monotonic()
             talk = asyncio.ensure_future(asyncio.to_thread(self._talk, request, progress))
             try:
                 return await asyncio.shield(talk)
@@ -75,6 +79,8 @@ class Lane:
                 with suppress(Dropped, LaneFailedError):
                     await talk
                 raise
+            finally:
+                self._running = None
 
     def stop(self) -> None:
         """End the process with what it does; the next request starts another."""
@@ -97,6 +103,15 @@ class Lane:
         self._newest[key] = request.sequence
         while len(self._newest) > MOST_PAGES:
             del self._newest[next(iter(self._newest))]
+
+    def _end_stale(self, request: Request) -> None:
+        """End what is done for an older request of the same page, where it takes longer than another start would."""
+        if self._running is None or request.page is None:
+            return
+        running, began = self._running
+        same = (running.page, running.work) == (request.page, request.work)
+        if same and time.monotonic() - began > LONGEST_STALE_SECONDS:
+            self.stop()
 
     def _is_stale(self, request: Request) -> bool:
         if request.page is None:
@@ -136,6 +151,8 @@ class Lane:
             return self._here
 
 
+# For which work goes on that nobody waits for any more: about what the start of another process takes.
+LONGEST_STALE_SECONDS = 3.0
 # Of pages, whose newest request is remembered.
 MOST_PAGES = 256
 

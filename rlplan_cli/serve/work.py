@@ -230,7 +230,7 @@ def search(asked: SearchAsked, progress: Progress) -> Found:
     if asked.script is None:
         draft, job = draft_of(document_of(asked))
         pinned = pinned_parts(draft, job, "plan")
-        own = None if asked.plan is None else _whole_plan(asked.plan)
+        own = None
     else:
         own = _plan_of_script(asked)
         job, pinned = own.job, NOTHING_PINNED

@@ -5,7 +5,7 @@ import { makeControls } from "./controls.js";
 import { drawAnswer, setColours } from "./draw.js";
 import { drawScenarios, figuresOf, nameOf } from "./scenarios.js";
 import { USUAL, asked, fromFragment, toFragment } from "./state.js";
-import { byId, copy, download, el, gib, percent, seconds, table, usd, whole } from "./words.js";
+import { byId, copy, download, el, percent, seconds, table, usd, whole } from "./words.js";
 
 // A pause after which the whole answer is asked for; quick ones come while a slider moves.
 const PAUSE = 200;
@@ -49,6 +49,7 @@ function show() {
   byId("script-none").hidden = Boolean(state.script);
   byId("script-some").hidden = !state.script;
   if (!state.script) return;
+  byId("script-as").value = state.script_framework;
   byId("script-name").textContent = state.script.name;
   byId("script-framework").textContent = script?.framework ? `read as ${script.framework}` : "";
   const changed = Object.keys(state.changes).length > 0;
@@ -62,6 +63,10 @@ function show() {
 function askAll(delay = PAUSE) {
   const number = nextSequence();
   document.body.classList.add("busy");
+  if (byId("placements").firstChild) {
+    byId("placements").classList.add("outdated");
+    byId("search-told").textContent = "found for other settings than these";
+  }
   quick(number);
   clearTimeout(timer);
   timer = setTimeout(() => wholeAnswer(number), delay);
@@ -167,7 +172,7 @@ function say(where, words) {
 function takeScript(given) {
   say("script", given.text.trim() ? "" : "it is empty");
   if (!given.text.trim()) return;
-  state = { ...state, script: given, script_framework: null, changes: {} };
+  state = { ...state, script: given, script_framework: "", changes: {} };
   script = null;
   byId("placements").replaceChildren();
   byId("export").hidden = true;
@@ -213,7 +218,7 @@ async function search() {
   toggleSearch(true);
   byId("search-told").textContent = "searching";
   const limit = Math.max(1, Number(byId("search-seconds").value) || 30);
-  const found = await askSearch({ ...asked(state), seconds: limit, plan: state.script ? null : whole_?.plan ?? null }, ({ done, total, what }) => {
+  const found = await askSearch({ ...asked(state), seconds: limit }, ({ done, total, what }) => {
     byId("search-progress").max = total;
     byId("search-progress").value = done;
     byId("search-told").textContent = what;
@@ -236,11 +241,12 @@ function toggleSearch(on) {
 }
 
 function placements(found) {
+  byId("placements").classList.remove("outdated");
   const proof = found.gap <= 0 ? "proven best under the cost model" : `at most ${percent(found.gap, 2)} from the best`;
   byId("search-told").textContent = `${proof}; best of ${found.space}; ${seconds(found.search_seconds)}`;
   const mine = whole_?.check.step;
   const rows = [];
-  if (mine) rows.push({ strong: true, cells: row(`yours: ${whole_.view.placement}`, mine, whole_.view, mine, "") });
+  if (mine && !found.plans.some((each) => each.is_own)) rows.push({ strong: true, cells: row(`yours: ${whole_.view.placement}`, mine, whole_.view, mine, "") });
   for (const each of found.plans) {
     const use = el("button", { type: "button", class: "quiet", "aria-label": `Use ${each.placement}` }, "Use this");
     use.addEventListener("click", () => choose(each));
@@ -315,6 +321,7 @@ function wire() {
     }, "change");
   }
   on("script-remove", leaveScript);
+  on("script-as", (event) => { state = { ...state, script_framework: event.target.value }; askAll(0); }, "input");
   on("script-undo", () => { state.changes = {}; show(); askAll(0); });
   on("script-copy", (event) => copy(script.words.join(" "), event.currentTarget));
   on("script-download", () => download(state.script.name, script.script_text));
@@ -390,6 +397,7 @@ async function main() {
   setColours(names);
   byId("export-to").replaceChildren(...names.written.map((each) => el("option", { value: each }, each)));
   byId("export-to").value = "verl";
+  byId("script-as").replaceChildren(el("option", { value: "" }, "told by its words"), ...names.read.map((each) => el("option", { value: each }, each)));
   controls = makeControls(names, change);
   wire();
   await start();

@@ -2,6 +2,7 @@
 
 export const USUAL = {
   script: null,
+  script_framework: "",
   framework: "verl-fsdp",
   model: "qwen2.5-7b",
   gpu: "h100-80gb-sxm",
