@@ -18,6 +18,7 @@ ORDER = (
     "init",
     "import",
     "check",
+    "serve",
     "profile",
     "search",
     "rent",

@@ -36,13 +36,18 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 def plan_text(plan: Plan) -> str:
     """Return what a plan's file holds; reading it gives the same plan."""
+    return to_yaml(plan_values(plan), flat=True)
+
+
+def plan_values(plan: Plan) -> dict[str, Any]:
+    """Return the same as plain values: what was decided first, the job last, defaults left out."""
     every = plain(plan, drop_defaults=True)
     every["tasks"] = {name: _layout_of(layout) for name, layout in plan.tasks.items()}
     every["job"] = {"version": plan.job.version, **every["job"]}
     always = (*_FIRST, *(_OF_OVERLAPPING if plan.flow.overlaps else ()))
     first = {name: getattr(plan, name) for name in always}
     last = {name: every.pop(name) for name in ("pools", "tasks", "order", "job")}
-    return to_yaml({**first, **every, **last}, flat=True)
+    return {**first, **every, **last}
 
 
 def _layout_of(layout: TaskPlan) -> dict[str, object]:

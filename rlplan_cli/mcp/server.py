@@ -15,12 +15,12 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
 from rlplan import __version__
-from rlplan.errors import RlplanError, UserError, printable
+from rlplan.errors import printable
 from rlplan.files.decoding import adapter, decode
 from rlplan.files.writing import plain
-from rlplan_cli.mcp.tool import ARGUMENTS, Mistake, ToolModule, mistakes_of
-from rlplan_cli.mcp.tools import TOOLS
 from rlplan_cli.terminal import say
+from rlplan_cli.typed.tool import ARGUMENTS, Mistake, Refused, ToolModule, tried
+from rlplan_cli.typed.tools import TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,26 +125,19 @@ def reply_of(name: str) -> type[Any]:
 
 def answer(name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
     """Return what a tool answers, or what is wrong with what it was given."""
-    try:
+
+    def called() -> tuple[ToolModule, Any]:
         tool = TOOLS.load(name)
         asked = decode(tool.Arguments, dict(arguments), ARGUMENTS)
         say(f"{name}: {_shown(asked)}")
-        found = _called(tool, asked)
-    except UserError as error:
-        return refusal(name, mistakes_of(error))
-    except RlplanError as error:
-        text = str(error)
-        return refusal(name, (Mistake(kind=type(error).__name__, message=text, problem=text),))
-    except OSError as error:
-        if error.filename is None:
-            raise
-        problem = error.strerror or "cannot be read"
-        message = f"{error.filename}: {problem}"
-        kind = type(error).__name__
-        file = str(error.filename)
-        return refusal(name, (Mistake(kind=kind, message=message, problem=problem, file=file),))
-    content = {"answer": plain(found, drop_none=False), "mistakes": []}
-    return _result(tool.words(found), content)
+        return tool, _called(tool, asked)
+
+    found = tried(called)
+    if isinstance(found, Refused):
+        return refusal(name, found.mistakes)
+    tool, answered = found
+    content = {"answer": plain(answered, drop_none=False), "mistakes": []}
+    return _result(tool.words(answered), content)
 
 
 def _called(tool: ToolModule, asked: Any) -> Any:  # noqa: ANN401 -- each tool has types of its own

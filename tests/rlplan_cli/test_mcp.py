@@ -14,8 +14,8 @@ from mcp import Client, StdioServerParameters
 from rlplan.errors import FileError, SeveralMistakesError, UnknownNameError
 from rlplan_cli.interface import simulate
 from rlplan_cli.mcp.server import make_server
-from rlplan_cli.mcp.tool import mistakes_of
-from rlplan_cli.mcp.tools import TOOLS
+from rlplan_cli.typed.tool import mistakes_of
+from rlplan_cli.typed.tools import TOOLS
 from tests.house.tree import ROOT
 from tests.rlplan_cli.conftest import change
 from tests.rlplan_cli.test_check_step_command import write_log

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from rlplan_cli.mcp.forecasts import StepForecast, lines, memory_words, step_forecast, step_words
-from rlplan_cli.mcp.tool import Said
+from rlplan_cli.typed.forecasts import StepForecast, lines, memory_words, step_forecast, step_words
+from rlplan_cli.typed.tool import Said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ def call(asked: Arguments) -> Answer:
     """Say whether a model can be trained by RL on so many GPUs, with the longest response and the smallest cluster that fit."""
     from rlplan.errors import FileError
     from rlplan.planner.answers.fitting import FitRequest, fit
-    from rlplan_cli.mcp.tool import ARGUMENTS
+    from rlplan_cli.typed.tool import ARGUMENTS
 
     for name in ("gpus", "prompt_tokens", "response_tokens"):
         value = getattr(asked, name)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from rlplan.files.frozen import FrozenDict
-from rlplan_cli.mcp.forecasts import lines
-from rlplan_cli.mcp.tool import Said
+from rlplan_cli.typed.forecasts import lines
+from rlplan_cli.typed.tool import Said
 
 if TYPE_CHECKING:
     from rlplan.results.measurement import StageCheck
@@ -78,7 +78,7 @@ def call(asked: Arguments) -> Answer:
 
     from rlplan.errors import FileError
     from rlplan.planner.measured.checking import check_steps, what_ran
-    from rlplan_cli.mcp.tool import ARGUMENTS
+    from rlplan_cli.typed.tool import ARGUMENTS
 
     if asked.warmup < 0:
         problem, allowed = "is below zero", "0 or more"

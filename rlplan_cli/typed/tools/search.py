@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Mode
-from rlplan_cli.mcp.forecasts import (
+from rlplan_cli.typed.forecasts import (
     StepForecast,
     lines,
     memory_words,
@@ -15,7 +15,7 @@ from rlplan_cli.mcp.forecasts import (
     step_forecast,
     step_words,
 )
-from rlplan_cli.mcp.tool import Said
+from rlplan_cli.typed.tool import Said
 
 if TYPE_CHECKING:
     from rlplan.results.forecast import Candidate
@@ -94,7 +94,7 @@ def call(asked: Arguments) -> Answer:
     from rlplan.planner.requests.drafts import load_request
     from rlplan_cli.data import check_data
     from rlplan_cli.interface import search
-    from rlplan_cli.mcp.tool import ARGUMENTS
+    from rlplan_cli.typed.tool import ARGUMENTS
 
     if asked.seconds < 0:
         problem, allowed = "is below zero", "seconds"

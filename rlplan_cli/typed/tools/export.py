@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rlplan.files.frozen import FrozenDict
-from rlplan_cli.mcp.forecasts import lines
-from rlplan_cli.mcp.sources import PlanDocument
-from rlplan_cli.mcp.tool import Said
+from rlplan_cli.typed.forecasts import lines
+from rlplan_cli.typed.sources import PlanDocument
+from rlplan_cli.typed.tool import Said
 
 if TYPE_CHECKING:
     from rlplan.plan import Plan
@@ -89,8 +89,8 @@ def _plan(asked: Arguments) -> tuple[Plan, Facts, str]:
     from rlplan.errors import FileError
     from rlplan.planner.answers.completion import complete, load_plan
     from rlplan.profiles.facts import load_facts
-    from rlplan_cli.mcp.sources import draft_of
-    from rlplan_cli.mcp.tool import ARGUMENTS
+    from rlplan_cli.typed.sources import draft_of
+    from rlplan_cli.typed.tool import ARGUMENTS
 
     if (asked.file is None) == (asked.plan is None):
         problem = "is missing" if asked.file is None else "is another source beside the plan"

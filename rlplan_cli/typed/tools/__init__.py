@@ -5,6 +5,6 @@ description, `words`, which says an answer in a few lines, and `WRITES` where it
 """
 
 from rlplan.plug_ins import PlugIns
-from rlplan_cli.mcp.tool import ToolModule
+from rlplan_cli.typed.tool import ToolModule
 
 TOOLS: PlugIns[ToolModule] = PlugIns(__name__, __path__, kind="tool")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rlplan_cli.mcp.tool import ARGUMENTS, Said
+from rlplan_cli.typed.tool import ARGUMENTS, Said
 
 if TYPE_CHECKING:
     from rlplan.job import Job

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from rlplan.files.frozen import FrozenDict
-from rlplan_cli.mcp.forecasts import (
+from rlplan_cli.typed.forecasts import (
     StepForecast,
     fullest,
     lines,
@@ -14,8 +14,8 @@ from rlplan_cli.mcp.forecasts import (
     step_forecast,
     step_words,
 )
-from rlplan_cli.mcp.sources import Source, checked_of
-from rlplan_cli.mcp.tool import ARGUMENTS, Said
+from rlplan_cli.typed.sources import Source, checked_of
+from rlplan_cli.typed.tool import ARGUMENTS, Said
 
 if TYPE_CHECKING:
     from rlplan.plan import Plan

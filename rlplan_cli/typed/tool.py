@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from rlplan.errors import (
     FileError,
+    RlplanError,
     SeveralMistakesError,
     UnknownNameError,
     UserError,
     one_of,
 )
+
+T = TypeVar("T")
 
 # Arguments of tools that say their unit, by the options of commands that messages name.
 OPTIONS = {
@@ -24,7 +28,7 @@ OPTIONS = {
 
 
 class ToolModule(Protocol):
-    """Be a file of `rlplan_cli/mcp/tools/`."""
+    """Be a file of `rlplan_cli/typed/tools/`."""
 
     Arguments: type[Any]
     Answer: type[Any]
@@ -127,3 +131,28 @@ def _argument(error: FileError) -> str | None:
     if error.file in INSIDE:
         return error.file
     return error.field.partition(".")[0] if error.file == ARGUMENTS and error.field else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Hold what is wrong with what was given, in place of an answer."""
+
+    mistakes: tuple[Mistake, ...]
+
+
+def tried(call: Callable[[], T]) -> T | Refused:
+    """Return what a call answers, or what is wrong with what it was given; failures of our own are raised."""
+    try:
+        return call()
+    except UserError as error:
+        return Refused(mistakes=mistakes_of(error))
+    except RlplanError as error:
+        kind, text = type(error).__name__, str(error)
+        return Refused(mistakes=(Mistake(kind=kind, message=text, problem=text),))
+    except OSError as error:
+        if error.filename is None:
+            raise
+        problem = error.strerror or "cannot be read"
+        file = str(error.filename)
+        message, kind = f"{file}: {problem}", type(error).__name__
+        return Refused(mistakes=(Mistake(kind=kind, message=message, problem=problem, file=file),))

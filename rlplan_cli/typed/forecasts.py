@@ -144,9 +144,8 @@ def lines(*texts: str | Iterable[str]) -> str:
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """Return a plan as its file holds it; saved as JSON it is a plan's file."""
-    import yaml
+    from rlplan.files.writing import plain
+    from rlplan.results.stored import plan_values
 
-    from rlplan.results.stored import plan_text
-
-    document: dict[str, Any] = yaml.safe_load(plan_text(plan))
+    document: dict[str, Any] = plain(plan_values(plan))
     return document

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rlplan_cli.mcp.forecasts import StepForecast, lines, memory_words, step_forecast, step_words
-from rlplan_cli.mcp.sources import Source, checked_of
+from rlplan_cli.typed.forecasts import StepForecast, lines, memory_words, step_forecast, step_words
+from rlplan_cli.typed.sources import Source, checked_of
+
+if TYPE_CHECKING:
+    from rlplan.planner.configs.checking import Checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +83,11 @@ class Answer:
 
 def call(asked: Arguments) -> Answer:
     """Check a launch script, configuration, job or plan before it is started: rules of its framework, memory, seconds of a step, better settings."""
-    checked = checked_of(asked)
+    return answer_of(checked_of(asked))
+
+
+def answer_of(checked: Checked) -> Answer:
+    """Return what was checked with types."""
     found = checked.imported
     return Answer(
         file=checked.file,

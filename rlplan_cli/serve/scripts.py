@@ -1,0 +1,259 @@
+"""Scripts that were handed over: read in a private folder, with what controls change of them as further words or in place."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rlplan.errors import FileError
+from rlplan_cli.serve.asked import PAGE, Asked, GivenFile
+from rlplan_cli.typed.sources import Source
+
+if TYPE_CHECKING:
+    from rlplan.planner.configs.importing import ImportOptions
+    from rlplan.planner.configs.reading.settings import Settings
+
+# Which settings of a framework's sheet a control changes, the first that the sheet has.
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "gpus": ("nodes",),
+    "prompts": ("prompts",),
+    "samples_per_prompt": ("samples",),
+    "prompt_tokens": ("max_prompt",),
+    "response_tokens": ("max_response",),
+}
+GPUS_PER_NODE = "gpus_per_node"
+# Endings by which readers tell what a file is; others are taken for shell scripts.
+ENDINGS = frozenset({".sh", ".bash", ".yaml", ".yml", ".json", ".toml", ".py"})
+LONGEST_NAME = 80
+PREFIX = "rlplan-page-"
+IN_FOLDER = re.compile(rf"[^\s'\"=:]*{PREFIX}\w+[\\/]")
+
+
+class Written(NamedTuple):
+    """Hold a script in its folder, as a source that is checked, with the words that stand for its changes.
+
+    Attributes:
+        text: Of the script, where changes are in it.
+        words: What to type behind it, or beside its other keys, for the changes.
+    """
+
+    source: Source
+    text: str
+    words: tuple[str, ...]
+
+
+def file_name(given: GivenFile) -> str:
+    """Return the name under which a file is kept: letters, digits and `._-`, with an ending that readers know."""
+    last = re.split(r"[\\/]", given.name)[-1]
+    name = re.sub(r"[^\w.-]", "_", last, flags=re.ASCII).lstrip("._-")[-LONGEST_NAME:]
+    if Path(name).suffix.lower() in ENDINGS:
+        return name
+    return f"{name or 'script'}.sh"
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """Yield a folder that nobody else may read, and remove it with all in it."""
+    with TemporaryDirectory(prefix=PREFIX) as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def written(asked: Asked) -> Iterator[Written]:
+    """Yield a script in a folder of its own, with what the controls change.
+
+    Raises:
+        UserError: It cannot be read, or a control's key is not to be changed.
+    """
+    assert asked.script is not None, "no script was handed over"
+    with private_folder() as folder:
+        path = folder / file_name(asked.script)
+        path.write_text(asked.script.text, encoding="utf-8")
+        source = Source(
+            file=str(path),
+            framework=asked.framework,
+            gpu=asked.gpu,
+            mean_response_tokens=asked.mean_response_tokens,
+            mean_prompt_tokens=asked.mean_prompt_tokens,
+        )
+        source, words = _changed(source, path, asked) if asked.changes else (source, ())
+        if asked.mean_response_tokens is None and asked.mean_response_share is not None:
+            source = replace(source, mean_response_tokens=_mean(source, asked.mean_response_share))
+        yield Written(source, path.read_text(encoding="utf-8"), words)
+
+
+def _mean(source: Source, share: float) -> float | None:
+    """Return a share of the longest response that a script allows, in whole tokens; None where it says none."""
+    from rlplan.planner.configs.importing import run_of
+
+    settings, _ = settings_read(source)
+    work = run_of(settings).work
+    longest = work.max_response or work.turn_response or work.max_total
+    return None if longest is None else float(max(1, round(share * longest)))
+
+
+def settings_read(source: Source) -> tuple[Settings, ImportOptions]:
+    """Return a script's settings and the options of its import.
+
+    Raises:
+        UserError: It is of no framework that is known, or cannot be read.
+    """
+    from rlplan.planner.configs.importing import settings_of
+
+    framework, words, options = import_of(source)
+    return settings_of(framework, words, options), options
+
+
+def import_of(source: Source) -> tuple[str, list[str], ImportOptions]:
+    """Return whose script it is, the words that name it, and the options of its import.
+
+    Raises:
+        FileError: It is a job's or a plan's file, or an option is missing.
+    """
+    from rlplan_cli.config_options import GivenOptions, framework_of, import_options
+
+    words = [str(source.file), *source.arguments]
+    framework, rest = framework_of(
+        words if source.framework is None else [source.framework, *words]
+    )
+    if framework is None:
+        raise FileError(
+            PAGE, "is a job or a plan, whose file controls do not change", field="script"
+        )
+    given = GivenOptions(
+        gpu=source.gpu,
+        mean_response=source.mean_response_tokens,
+        mean_prompt=source.mean_prompt_tokens,
+    )
+    return framework, rest, import_options(framework, rest, given)
+
+
+def changeable(settings: Settings) -> dict[str, str]:
+    """Return the controls that a script's framework has a key for, with that key."""
+    known = settings.sheet.settings
+    found = {}
+    for control, names in SETTINGS.items():
+        name = next((each for each in names if each in known), None)
+        if name is None or (control == "gpus" and GPUS_PER_NODE not in known):
+            continue
+        found[control] = key_for(settings, name)
+    return found
+
+
+def key_for(settings: Settings, name: str) -> str:
+    """Return the key that gives a setting, or that an export gives it by."""
+    key, setting = settings.key_of(name), settings.sheet.settings[name]
+    return key if key in settings.flat else setting.written.get("any", key)
+
+
+def assignments_of(settings: Settings, asked: Asked) -> list[tuple[str, int]]:
+    """Return the keys that the controls change, with their values.
+
+    Raises:
+        FileError: The framework has no key for a control, or GPUs fill no whole nodes.
+    """
+    from rlplan.profiles.catalog import load_device
+
+    keys = changeable(settings)
+    found: list[tuple[str, int]] = []
+    for control, value in asked.changes.items():
+        if control not in keys:
+            title = settings.sheet.title
+            problem = f"is said by no one key of {title}: change the script itself"
+            raise FileError(PAGE, problem, field=control, value=value, allowed=", ".join(keys))
+        if control != "gpus":
+            found.append((keys[control], value))
+            continue
+        node = load_device(asked.gpu).gpus_per_node
+        if value > node and value % node:
+            allowed = f"multiples of {node}, or fewer than that"
+            raise FileError(
+                PAGE, "do not fill whole nodes", field="gpus", value=value, allowed=allowed
+            )
+        found.append((keys[control], max(1, value // node)))
+        found.append((key_for(settings, GPUS_PER_NODE), min(value, node)))
+    return found
+
+
+def _changed(source: Source, path: Path, asked: Asked) -> tuple[Source, tuple[str, ...]]:
+    """Return a script's source with its changes: as words behind it where it hands these on, else in its text."""
+    from rlplan.planner.configs.changes import argument
+
+    settings, _ = settings_read(source)
+    wanted = assignments_of(settings, asked)
+    words: list[str] = []
+    for key, value in wanted:
+        words += argument(settings, key, value) or ()
+    behind = replace(source, arguments=tuple(words))
+    if _has(behind, wanted):
+        return behind, tuple(words)
+    text = path.read_text(encoding="utf-8")
+    for key, value in wanted:
+        text = _in_text(text, settings, key, value)
+    path.write_text(text, encoding="utf-8")
+    if not _has(source, wanted):
+        key = next(key for key, value in wanted)
+        problem = "is set in a way that the page does not change: change the script itself"
+        raise FileError(file_name_of(path), problem, field=key)
+    return source, tuple(words)
+
+
+def file_name_of(path: Path) -> str:
+    """Return what messages call a file that was handed over."""
+    return path.name
+
+
+def _has(source: Source, wanted: list[tuple[str, int]]) -> bool:
+    """Tell whether keys have their values; a script that hands no words on refuses them."""
+    from rlplan.errors import UserError
+
+    try:
+        settings, _ = settings_read(source)
+    except UserError:
+        return False
+    return all(settings.given(key) == value for key, value in wanted)
+
+
+def _in_text(text: str, settings: Settings, key: str, value: int) -> str:
+    """Return a script's text with a key's value: in its place, or beside another key of the same command."""
+    from rlplan.planner.configs.changes import argument
+
+    hydra = settings.sheet.arguments == "hydra"
+    name = re.escape(key)
+    given = settings.flat.get(key)
+    if given is not None and given.older:
+        name = re.escape(given.older)
+    pattern = rf"(?<![\w.])({name}=)(\"[^\"]*\"|'[^']*'|[^\s\\]+)"
+    if not hydra:
+        pattern = rf"(?<![\w-])(--{name}[ =])(\"[^\"]*\"|'[^']*'|[^\s\\]+)"
+    found, number = re.subn(pattern, lambda match: f"{match[1]}{value}", text)
+    if number:
+        return found
+    words = shlex.join(argument(settings, key, value) or ())
+    lines = text.split("\n")
+    for other in settings.flat.values():
+        place = re.search(r":(\d+)$", other.where)
+        if place is None or not 0 < int(place[1]) <= len(lines):
+            continue
+        line = lines[int(place[1]) - 1]
+        kept, end = re.fullmatch(r"(.*?)(\s*\\?)", line, re.DOTALL).groups()  # type: ignore[union-attr]
+        lines[int(place[1]) - 1] = f"{kept} {words}{end}"
+        return "\n".join(lines)
+    return text
+
+
+def without_folders(value: Any) -> Any:  # noqa: ANN401 -- a document of plain values
+    """Return a document in which files of private folders have their names alone."""
+    if isinstance(value, str):
+        return IN_FOLDER.sub("", value)
+    if isinstance(value, dict):
+        return {key: without_folders(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(each) for each in value]
+    return value

@@ -1,0 +1,418 @@
+"""`rlplan serve`: who may ask, what is answered, and that it is what the command line says."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from starlette.testclient import TestClient
+
+from rlplan_cli.serve.app import HEADERS, LARGEST_QUESTION_BYTES, make_app
+from rlplan_cli.serve.asked import LARGEST_BYTES, GivenFile
+from rlplan_cli.serve.lanes import Dropped, Lane, LaneFailedError, Request
+from rlplan_cli.serve.scripts import file_name
+from tests.house.tree import ROOT
+from tests.rlplan_cli.pages import SCRIPT, SMALL, TOKEN, ThreadLane, page_of_threads
+
+HOSTILE = "<img src=x onerror=document.title='taken'>"
+
+
+@pytest.fixture(scope="module")
+def client():
+    with TestClient(
+        make_app(TOKEN, page_of_threads()), base_url=f"http://127.0.0.1:8000/{TOKEN}/"
+    ) as found:
+        yield found
+
+
+def ask(client, work, asked, page="one", sequence=0):
+    found = client.post(f"api/{work}", json={"page": page, "sequence": sequence, "asked": asked})
+    assert found.status_code == 200, found.text
+    return json.loads(found.text.splitlines()[-1])
+
+
+def answer(client, work, asked, **more):
+    found = ask(client, work, asked, **more)
+    assert found["mistakes"] == []
+    return found["answer"]
+
+
+def mistake(client, work, asked):
+    found = ask(client, work, asked)
+    assert found["answer"] is None
+    return found["mistakes"][0]
+
+
+# ---------------------------------------------------------------------------------- who may ask
+
+
+def test_the_page_and_its_parts_come_with_a_policy_that_lets_nothing_out(client):
+    for path in ("", "assets/app.js", "assets/page.css", "assets/report.css", "api/catalog"):
+        found = client.get(path)
+        assert found.status_code == 200, path
+        assert {name: found.headers[name] for name in HEADERS} == HEADERS
+        assert "access-control-allow-origin" not in found.headers
+    policy = HEADERS["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+    assert "unsafe" not in policy
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/wrong/", f"/{TOKEN[:-1]}/", "/wrong/api/catalog", "/x/y/z"]
+)
+def test_without_the_token_nothing_is_answered(client, path):
+    found = client.get(f"http://127.0.0.1:8000{path}")
+    assert found.status_code in {403, 404}
+    assert b"script" not in found.content
+    posted = client.post("http://127.0.0.1:8000/wrong/api/quick", json={"asked": SMALL})
+    assert posted.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", ""]
+)
+def test_names_that_were_made_to_point_here_are_refused(client, host):
+    assert client.get("", headers={"host": host}).status_code == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:9", "[::1]:8000", "localhost"])
+def test_this_machines_own_names_are_answered(client, host):
+    assert client.get("", headers={"host": host}).status_code == 200
+
+
+def test_other_pages_and_other_kinds_of_requests_are_refused(client):
+    asked = {"page": "p", "sequence": 0, "asked": SMALL}
+    other = {"origin": "https://evil.example"}
+    assert client.post("api/quick", json=asked, headers=other).status_code == 403
+    form = {"content-type": "text/plain"}
+    assert client.post("api/quick", content=json.dumps(asked), headers=form).status_code == 415
+    assert client.get("api/quick").status_code in {403, 404, 405}
+    assert client.post("api/warm", json=asked).status_code == 404
+    for path in ("assets/..%2fapp.py", "assets/app.py", "assets/nothing.js"):
+        assert client.get(path).status_code in {403, 404}
+
+
+def test_what_is_too_large_or_no_question_is_refused(client):
+    kind = {"content-type": "application/json"}
+    large = b" " * (LARGEST_QUESTION_BYTES + 1)
+    assert client.post("api/quick", content=large, headers=kind).status_code == 413
+    for body in (b"{", b"[]", b"\xff", b"[" * 100_000):
+        assert client.post("api/quick", content=body, headers=kind).status_code == 422
+    script = {"name": "run.sh", "text": "x" * (LARGEST_BYTES + 1)}
+    found = mistake(client, "answer", {"script": script})
+    assert (found["field"], found["problem"], found["allowed"]) == (
+        "script",
+        "is too large",
+        "1 MiB",
+    )
+
+
+# ------------------------------------------------------------------- as the command line says it
+
+
+def job_file(found):
+    """Write the file that an answer's command reads, and return its name."""
+    name = found["command"].split()[-1]
+    Path(name).write_text(found["job_text"])
+    return name
+
+
+@pytest.mark.parametrize(
+    "more", [{}, pytest.param({"mode": "async", "staleness": 2, "gpus": 4}, marks=pytest.mark.full)]
+)
+def test_an_answer_is_what_check_says_of_the_same_job(client, rlplan, tmp_path, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
+    found = answer(client, "answer", {**SMALL, **more})
+    told = rlplan("check", job_file(found), "--json").json
+    check, forecast = found["check"], told["forecast"]
+    assert (check["will_run"], check["memory"]) == (told["will_run"], told["memory"])
+    step = check["step"]
+    assert step["step_seconds"] == told["step_seconds"]
+    assert step["interval_seconds"] == told["step_seconds_interval"]
+    assert step["cost_usd"] == told["step_cost_usd"]
+    assert step["tokens_per_second"] == forecast["tokens_per_second"]
+    terms = [(each["pool"], each["terms"]) for each in forecast["memory"]]
+    assert [(each["pool"], each["terms"]) for each in step["memory"]] == terms
+    assert [each["step_seconds"] for each in check["better"]] == [
+        each["seconds"] for each in told["better"]
+    ]
+    Path("plan.yaml").write_text(yaml.safe_dump(found["plan"]))
+    simulated = rlplan("simulate", "plan.yaml", "--json").json
+    assert simulated["iteration_seconds"] == step["step_seconds"]
+
+
+def test_a_search_is_what_search_says_of_the_same_job(client, rlplan, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    job = job_file(answer(client, "answer", SMALL))
+    told = rlplan("search", job, "--json").json
+    found = answer(client, "search", {**SMALL, "seconds": None})
+    best = [each["forecast"]["iteration_seconds"] for each in told["plans"]]
+    seconds = [each["step"]["step_seconds"] for each in found["plans"]]
+    assert seconds == best[: len(seconds)]
+    assert (found["gap"], found["space"]) == (told["gap"], told["space"])
+
+
+def test_searches_say_how_far_they_are(client):
+    asked = {"page": "searching", "sequence": 1, "asked": {**SMALL, "seconds": 1}}
+    lines = [json.loads(line) for line in client.post("api/search", json=asked).text.splitlines()]
+    assert len(lines) > 1
+    assert all(set(each) == {"done", "total", "what"} for each in lines[:-1])
+    assert lines[-1]["answer"]["plans"][0]["view"]["layouts"]
+
+
+@pytest.mark.full
+def test_what_fits_is_what_fit_says(client, rlplan):
+    asked = {
+        "model": "qwen2.5-0.5b",
+        "gpu": "l4",
+        "gpus": 1,
+        "prompt_tokens": 64,
+        "response_tokens": 512,
+    }
+    found = answer(client, "fit", asked)
+    told = rlplan(
+        "fit",
+        "--model",
+        "qwen2.5-0.5b",
+        "--gpus",
+        "1xl4",
+        "--prompt",
+        64,
+        "--response",
+        512,
+        "--json",
+    ).json
+    for name in ("fits", "longest_response_tokens", "fewest_gpus"):
+        assert found[name] == told[name]
+
+
+def script_asked(text, **more):
+    return {
+        "script": {"name": "run.sh", "text": text},
+        "gpu": "h100-80gb-sxm",
+        "mean_response_tokens": 100,
+        **more,
+    }
+
+
+@pytest.mark.parametrize("handed_on", [True, False])
+def test_a_script_with_changes_is_what_check_says_of_it(
+    client, rlplan, tmp_path, monkeypatch, handed_on
+):
+    monkeypatch.chdir(tmp_path)
+    text = SCRIPT + (' "$@"\n' if handed_on else "\n")
+    changes = {"response_tokens": 512, "gpus": 4}
+    found = answer(client, "answer", script_asked(text, changes=changes))
+    assert found["framework"] == "verl"
+    assert found["controls"]["response_tokens"] == 512
+    assert found["controls"]["gpus"] == 4
+    assert found["keys"]["response_tokens"] == "data.max_response_length"
+    assert set(found["words"]) == {
+        "data.max_response_length=512", "trainer.nnodes=1", "trainer.n_gpus_per_node=4",
+    }  # fmt: skip
+    assert (found["script_text"] is None) is handed_on
+    Path("run.sh").write_text(found["script_text"] or text)
+    told = rlplan(*found["command"].split()[1:], "--json").json
+    assert found["check"]["step"]["step_seconds"] == told["step_seconds"]
+    assert found["check"]["memory"] == told["memory"]
+    quick = answer(client, "quick", script_asked(text, changes=changes))
+    assert quick["stage"] == "quick"
+    assert quick["check"]["step"]["step_seconds"] == told["step_seconds"]
+
+
+def test_a_key_that_the_script_does_not_have_is_put_beside_another(client):
+    text = SCRIPT.replace("    data.max_response_length=256 \\\n", "") + "\n"
+    found = answer(client, "answer", script_asked(text, changes={"response_tokens": 384}))
+    assert found["controls"]["response_tokens"] == 384
+    assert "data.max_response_length=384" in found["script_text"]
+
+
+def test_a_plan_is_written_as_export_writes_it_with_the_keys_that_differ(
+    client, rlplan, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    asked = script_asked(SCRIPT + "\n", framework="verl")
+    found = answer(client, "search", {**asked, "seconds": 1})
+    best = found["plans"][0]["plan"]
+    written = answer(client, "export", {**asked, "plan": best, "to": "verl"})
+    Path("plan.yaml").write_text(written["plan_text"])
+    assert written["text"] == rlplan("export", "plan.yaml", "--to", "verl").out
+    given = set(SCRIPT.split())
+    assert written["words"]
+    assert not given & set(written["words"])
+
+
+def test_a_log_is_what_check_step_says_of_it(client, rlplan, project):
+    from tests.rlplan_cli.test_check_step_command import write_log
+
+    write_log(9.0)
+    plan = yaml.safe_load(Path("plan.yaml").read_text())
+    plan["job"]["prompts_file"] = None
+    log = {"name": "train.log", "text": Path("train.log").read_text()}
+    found = answer(client, "check_step", {"log": log, "plan": plan})
+    told = rlplan("check-step", "train.log", "--plan", "plan.yaml", "--json").json
+    assert (found["verdict"], found["steps"]) == (told["verdict"], told["steps"])
+    for mine, theirs in zip(found["stages"], told["stages"], strict=True):
+        assert mine["measured_seconds"] == theirs["measured_seconds"]
+        assert mine["forecast_seconds"] == theirs["forecast_seconds"]
+        assert mine["verdict"] == theirs["verdict"]
+
+
+# -------------------------------------------------------------------------------- quick answers
+
+
+def test_a_quick_answer_has_the_layout_of_the_last_one(client):
+    whole = answer(client, "answer", SMALL, page="two")
+    same = answer(client, "quick", SMALL, page="two")
+    assert same["stage"] == "quick"
+    assert same["check"]["step"]["step_seconds"] == whole["check"]["step"]["step_seconds"]
+    more = answer(client, "quick", {**SMALL, "gpus": 4}, page="two")
+    sizes = {
+        each["task"]: (each["tp"], each["pp"], each["dp"]) for each in whole["view"]["layouts"]
+    }
+    for each in more["view"]["layouts"]:
+        tp, pp, dp = sizes[each["task"]]
+        assert (each["tp"], each["pp"], each["dp"]) == (tp, pp, 2 * dp)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "one-step-off", "streaming"])
+def test_a_first_quick_answer_has_a_usual_layout(client, mode):
+    found = answer(client, "quick", {**SMALL, "mode": mode}, page=f"page of {mode}")
+    assert found["check"]["memory"] == "fits"
+    assert found["view"]["mode"] == mode
+
+
+def test_an_older_question_is_dropped(client):
+    answer(client, "quick", SMALL, page="three", sequence=7)
+    late = {"page": "three", "sequence": 6, "asked": SMALL}
+    assert client.post("api/quick", json=late).status_code == 409
+
+
+def test_a_question_that_waits_is_dropped_for_a_newer_one():
+    lane, order = ThreadLane("quick"), []
+    talk = lane._talk
+
+    def slow(request, progress):
+        order.append(request.sequence)
+        return talk(request, progress)
+
+    lane._talk = slow
+
+    async def asked():
+        questions = (lane.ask(Request("warm", None, "p", number)) for number in range(5))
+        return await asyncio.gather(*questions, return_exceptions=True)
+
+    found = asyncio.run(asked())
+    assert order[-1] == 4
+    assert len(order) <= 2
+    assert sum(isinstance(each, Dropped) for each in found) >= 3
+
+
+# --------------------------------------------------------------------------------- wrong inputs
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "hint"),
+    [
+        ({"model": "qwen2.5-8b"}, "models.actor", "qwen2.5-7b"),
+        ({"algorithm": "gppo"}, None, "grpo"),
+        ({"gpus": 0}, "gpus", None),
+        ({"modle": "tiny"}, "modle", "mode"),
+        ({"mean_response_tokens": 4000}, "mean_response_tokens", None),
+        ({"model": HOSTILE}, "models.actor", None),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_field(client, asked, field, hint):
+    found = mistake(client, "answer", {**SMALL, **asked})
+    assert found["field"] == field
+    assert hint is None or hint in f"{found['hint']} {found['message']}"
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "C:\\x\\run.sh", "a b$(x).sh", "", "..", HOSTILE]
+)
+def test_files_are_kept_under_plain_names(client, name):
+    kept = file_name(GivenFile(name=name, text=""))
+    assert re.fullmatch(r"\w[\w.-]*\.\w+", kept), kept
+    found = mistake(client, "answer", {"script": {"name": name, "text": "echo $(touch /tmp/x)"}})
+    assert "rlplan-page-" not in found["message"]
+
+
+def test_a_script_is_not_run(client, tmp_path):
+    left = tmp_path / "left"
+    text = f"touch {left}\n$(touch {left})\n" + SCRIPT + f"\ntouch {left}\n"
+    answer(client, "answer", script_asked(text))
+    assert not left.exists()
+
+
+# ---------------------------------------------------------------------------- processes of their own
+
+
+@pytest.mark.full
+def test_a_lane_is_a_process_that_is_stopped_and_started_again():
+    async def asked():
+        lane = Lane("search")
+        first = await lane.ask(Request("warm", None))
+        process = lane._process
+        search = asyncio.ensure_future(lane.ask(Request("fit", None)))
+        await asyncio.sleep(0)
+        search.cancel()
+        with pytest.raises((asyncio.CancelledError, LaneFailedError)):
+            await search
+        again = await lane.ask(Request("warm", None))
+        lane.stop()
+        return first, again, process.exitcode
+
+    first, again, code = asyncio.run(asked())
+    assert first == again
+    assert code is None or code < 0
+
+
+def test_a_failure_of_our_own_is_told_and_the_next_question_answered(client, monkeypatch, capsys):
+    lane = ThreadLane("quick")
+
+    def failing(_request, _progress):
+        raise LaneFailedError("Traceback\nZeroDivisionError: division by zero\n")
+
+    lane._talk = failing
+    page = page_of_threads()
+    page.quick = lane
+    with TestClient(make_app(TOKEN, page), base_url=f"http://127.0.0.1/{TOKEN}/") as other:
+        found = other.post("api/quick", json={"asked": SMALL})
+        assert found.status_code == 500
+        assert "ZeroDivisionError" in found.text
+        assert answer(other, "answer", SMALL)["check"]["memory"] == "fits"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)],
+)
+def test_the_command_prints_its_link_and_ends_by_a_signal(number, code):
+    command = [sys.executable, "-m", "rlplan", "serve", "--no-open"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as running:
+        line = running.stderr.readline()
+        link = re.search(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/", line)
+        assert link, line
+        running.send_signal(number)
+        rest = running.stderr.read()
+        assert running.wait(60) == code
+    assert rest == "rlplan: interrupted\n"
+
+
+def test_a_port_that_is_taken_is_named(rlplan):
+    from rlplan_cli.serve.running import bound
+
+    with bound(0) as sock:
+        port = sock.getsockname()[1]
+        sock.listen()
+        found = rlplan("serve", "--no-open", "--port", port)
+    assert found.code == 2
+    assert found.err.startswith("rlplan: --port: cannot be used")

@@ -1,0 +1,253 @@
+"""The page of `rlplan serve` in a real Chromium: what users do, what hostile files cannot, how it looks on small screens."""
+
+import base64
+import contextlib
+import json
+import os
+import random
+import shutil
+import time
+import zlib
+
+import pytest
+
+from tests.cases import draws
+from tests.rlplan_cli.pages import SCRIPT, page_of_threads, served
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+
+HOSTILE = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
+PATIENCE_SECONDS = 120  # a busy machine is no finding
+STATE = {"model": "smollm2-135m", "gpu": "l4", "gpus": 2, "prompts": 16, "samples_per_prompt": 4,
+         "prompt_tokens": 128, "response_tokens": 256, "framework": ""}  # fmt: skip
+VERDICT = "document.getElementById('verdict').textContent"
+IDLE = (
+    "!document.body.classList.contains('busy') && "
+    "['stage simulated', 'stage failed'].includes(document.getElementById('stage').className)"
+)
+
+
+@pytest.fixture(scope="module")
+def link():
+    with served(page_of_threads()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def asked():
+    return []
+
+
+@pytest.fixture(scope="module")
+def errors():
+    return []
+
+
+@pytest.fixture(scope="module")
+def browsed(link, asked, errors):
+    """Return the page, opened once; what it asks for and what goes wrong is written down."""
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"] if root else []
+        )
+        page = browser.new_context(accept_downloads=True).new_page()
+        page.set_default_timeout(1000 * PATIENCE_SECONDS)
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda line: line.type == "error" and errors.append(line.text))
+        page.goto(link + fragment(STATE))
+        page.wait_for_selector("#fields .field")
+        yield page
+        browser.close()
+
+
+@pytest.fixture
+def page(browsed, asked, errors, link):
+    """Return the page with the small job; in the end nothing was asked elsewhere and no error printed."""
+    show(browsed, STATE)
+    yield browsed
+    own = (link, "blob:" + link.rsplit("/", 2)[0])  # what it downloads is a blob of its own
+    assert [url for url in asked if not url.startswith(own)] == []
+    assert errors == []
+
+
+def fragment(state):
+    """Return a state as the page writes it behind a link."""
+    packer = zlib.compressobj(wbits=-15)
+    packed = packer.compress(json.dumps({"state": state, "pins": []}).encode()) + packer.flush()
+    return "#" + base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+
+def show(page, state):
+    page.evaluate("document.body.classList.add('busy')")
+    page.evaluate(
+        "text => { history.replaceState(null, '', '#'); location.hash = text; }", fragment(state)
+    )
+    settle(page)
+
+
+def until(page, condition):
+    """Wait until a condition holds; the page's policy forbids the waiting that playwright would do inside it."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(30)
+
+
+def settle(page):
+    until(page, IDLE)
+
+
+def test_a_user_gets_from_a_script_to_verdict_search_and_script(page, tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(SCRIPT + "\n")
+    page.set_input_files("#script-file", script)
+    until(page, "document.getElementById('script-framework').textContent.includes('verl')")
+    settle(page)
+    assert page.inner_text("#verdict").startswith(("Fits", "May not fit"))
+    assert page.locator("#memory .stack button").count() > 3
+    assert page.locator("#timeline .bar").count() > 3
+    assert page.locator("#field-model").is_hidden()
+
+    page.fill("#field-response_tokens", "512")
+    page.wait_for_selector("#script-words:not([hidden])")
+    settle(page)
+    assert page.inner_text("#script-words") == "data.max_response_length=512"
+
+    page.fill("#search-seconds", "1")
+    page.click("#search")
+    page.wait_for_selector("#placements table")
+    page.locator("#placements button").first.click()
+    until(page, "document.getElementById('export-text').textContent.includes('verl')")
+    with page.expect_download() as download:
+        page.click("#export-download")
+    assert download.value.suggested_filename == "run.sh"
+    assert "data.max_response_length=512" in download.value.path().read_text()
+
+
+def test_sliders_move_the_answer_and_a_link_holds_the_state(page):
+    before = page.inner_text("#tiles")
+    slider = page.locator("[data-name=gpus] input[type=range]")
+    slider.focus()
+    slider.press("ArrowRight")
+    settle(page)
+    assert page.input_value("#field-gpus") == "4"
+    assert page.inner_text("#tiles") != before
+    page.click("#pin")
+    old = page.url
+    page.click("#copy-link")
+    until(page, f"location.href !== {json.dumps(old)}")
+    again = page.url
+    show(page, STATE)
+    assert page.locator("#scenarios th").count() == 0
+    page.goto(again)
+    until(page, "document.querySelectorAll('#scenarios th').length === 3")
+    settle(page)
+    assert page.input_value("#field-gpus") == "4"
+    assert (page.inner_text("#tiles") != before) is True
+
+
+def test_a_stale_answer_never_takes_the_place_of_a_newer_one(page):
+    held = []
+
+    def hold(route):
+        if json.loads(route.request.post_data)["asked"]["response_tokens"] == 512 and not held:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/api/answer", hold)
+    page.fill("#field-response_tokens", "512")
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not held and time.monotonic() < end:
+        page.wait_for_timeout(30)
+    page.fill("#field-response_tokens", "384")
+    settle(page)
+    newest = page.inner_text("#tiles")
+    for route in held:
+        with contextlib.suppress(sync_api.Error):  # the page has given that question up
+            route.continue_()
+    page.wait_for_timeout(300)
+    assert page.inner_text("#tiles") == newest
+    page.unroute("**/api/answer")
+
+
+def test_no_script_of_a_hostile_file_runs(page, tmp_path):
+    page.fill("#field-model", HOSTILE)
+    page.wait_for_selector("[data-name=model] .error:not(:empty)")
+    assert HOSTILE[:20] in page.inner_text("[data-name=model] .error")
+    assert page.get_attribute("#field-model", "aria-invalid") == "true"
+    script = tmp_path / "<b>run.sh"
+    hostile = SCRIPT.replace("Qwen/Qwen2.5-0.5B-Instruct", f'"{HOSTILE}"')
+    script.write_text(f"{hostile}\n# {HOSTILE}\n")
+    page.set_input_files("#script-file", script)
+    until(page, f"document.getElementById('script-name').textContent === {json.dumps('<b>run.sh')}")
+    settle(page)
+    assert HOSTILE[:20] in page.inner_text("#error-answer")
+    page.click("#script-remove")
+    page.fill("#field-model", "smollm2-135m")
+    settle(page)
+    assert page.inner_text("[data-name=model] .error") == ""
+    log = tmp_path / "train.log"
+    log.write_text(f"step:1 - timing_s/gen:1.0 - timing_s/step:2.0 - {HOSTILE}:2.0\n" * 3)
+    page.set_input_files("#log-file", log)
+    until(
+        page,
+        "document.getElementById('error-log').textContent || document.querySelector('#log table')",
+    )
+    assert page.title() == "rlplan"
+    assert page.locator("main img, main script, header img").count() == 0
+
+
+def test_nothing_is_wider_than_the_screen_light_or_dark(page):
+    size = page.viewport_size
+    for width in (390, 1360):
+        page.set_viewport_size({"width": width, "height": 844})
+        for scheme in ("dark", "light"):
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0
+            colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+            parts = map(int, colour.removeprefix("rgb(").rstrip(")").split(",")[:3])
+            assert (sum(parts) > 380) is (scheme == "light")
+    page.set_viewport_size(size)
+
+
+def test_every_control_has_a_name_and_is_reached_by_keys(page):
+    unnamed = page.evaluate("""() => [...document.querySelectorAll('button, input, select, textarea')]
+        .filter((each) => !each.closest('[hidden]'))
+        .filter((each) => !(each.textContent.trim() || each.labels?.length || each.getAttribute('aria-label')))
+        .map((each) => each.outerHTML)""")
+    assert unnamed == []
+    assert page.get_attribute("#verdict", "aria-live") == "polite"
+    assert page.locator("table th:not([scope])").count() == 0
+    page.evaluate("document.activeElement.blur()")
+    seen = set()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        seen.add(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
+    assert len(seen) > 8
+
+
+def test_any_state_of_the_controls_is_answered_without_an_error(page):
+    """Move controls at random, of which some are small jobs."""
+    dice = random.Random(7)
+    for number in range(draws(20, 500)):
+        page.evaluate(
+            """([place, share]) => {
+            const all = [...document.querySelectorAll('#fields input[type=range], #fields select')]
+                .filter((each) => !each.closest('[hidden]') && !each.disabled);
+            const chosen = all[place % all.length];
+            if (chosen.type === 'range') chosen.value = String(Math.round(share * Number(chosen.max) * 0.4));
+            else chosen.selectedIndex = Math.floor(share * chosen.options.length);
+            chosen.dispatchEvent(new Event('input', { bubbles: true }));
+        }""",
+            [dice.randrange(1000), dice.random()],
+        )
+        if number % 25 == 24:
+            settle(page)
+    settle(page)
+    assert page.evaluate(VERDICT)
