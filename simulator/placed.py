@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
@@ -557,19 +557,8 @@ class PlacedTask:
         return replace(self, task=replace(self.task, batches=1.0), job=job)
 
 
-# Tasks of plans that were placed last: plans that are compared differ in few of theirs, and what was found out of a
-# placed task (`rlplan.simulator.stages`) serves all plans that have it.
-_TASKS: Recent[tuple[Task, TaskPlan, Site, Job, Facts], PlacedTask] = Recent(512)
-
-
-def placed_task(task: Task, layout: TaskPlan, site: Site, job: Job, facts: Facts) -> PlacedTask:
-    """Return a task of a plan where it stands: the same one for equal arguments, as far as it is remembered."""
-    key = (task, layout, site, job, facts)
-    found = _TASKS.get(key)
-    if found is None:
-        found = PlacedTask(*key)
-        _TASKS.keep(key, found)
-    return found
+# Plans that are compared share most tasks, with what was found out of them (`rlplan.simulator.stages`).
+placed_task = lru_cache(maxsize=512)(PlacedTask)
 
 
 def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Shard:

@@ -8,9 +8,8 @@ from rlplan.job import NO_SPECS
 from rlplan.planner.answers.fitting import FitRequest
 from rlplan.planner.exact.first_plans import plan_on_all_gpus
 from rlplan.profiles.facts import load_facts
-from rlplan.profiles.tables.remembered import Recent
-from rlplan.simulator import placed, stages
-from rlplan.simulator.placed import PlacedPlan
+from rlplan.simulator import stages
+from rlplan.simulator.placed import PlacedPlan, placed_task
 from rlplan.simulator.simulate import simulate
 
 
@@ -25,10 +24,10 @@ def compared():
     return plan, replace(plan, tasks=plan.tasks.with_item("actor.update", changed)), facts
 
 
-def test_a_forecast_is_the_same_whatever_was_forecast_before(compared, monkeypatch):
+def test_a_forecast_is_the_same_whatever_was_forecast_before(compared):
     plan, other, facts = compared
     remembered = simulate(other, facts), simulate(plan, facts)
-    monkeypatch.setattr(placed, "_TASKS", Recent(1))
+    placed_task.cache_clear()
     stages._costs.clear()
     stages._memories.clear()
     assert (simulate(other, facts), simulate(plan, facts)) == remembered
