@@ -98,7 +98,12 @@ RUNS_ON = (
     "grpo.async_grpo.enabled=true", "policy.generation.vllm_cfg.async_engine=true", *APART,
     "loss_fn.use_importance_sampling_correction=true",
 )  # fmt: skip
+DISTILS = ("+distillation.num_prompts_per_step=32", "+teacher.model_name=Qwen/Qwen3-4B")
 BREAKS_NEMO = {
+    "teachers-pack-without-sequence-parallelism": (
+        *DISTILS, "+teacher.sequence_packing.enabled=true", "+teacher.dtensor_cfg.sequence_parallel=true",
+    ),
+    "students-have-their-teachers-vocabulary": (*DISTILS, "teacher.model_name=meta-llama/Llama-3.1-8B"),
     "model-ranks-divide-the-gpus": ("policy.dtensor_cfg.tensor_parallel_size=3",),
     "expert-ranks-divide-the-gpus": (*M, "policy.megatron_cfg.expert_model_parallel_size=3"),
     "replicas-divide-the-gpus": ("policy.generation.vllm_cfg.tensor_parallel_size=3",),

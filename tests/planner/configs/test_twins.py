@@ -175,10 +175,10 @@ data: {max_input_seq_length: 2048}
 cluster: {gpus_per_node: 8, num_nodes: 1}
 """
 # Beside its sheets: how losses weigh values without a critic, whether rewards are computed behind generation, and what
-# keeps a reference's weights. OpenRLHF limits a prompt and its response together, as NeMo-RL does beside prompts.
+# keeps a reference's weights, and how often SkyRL writes checkpoints where nobody says it. OpenRLHF limits a prompt and its response together, as NeMo-RL does beside prompts.
 OWN_OF_FOUR: Final = frozenset(
     {
-        "job.engines", "job.trainers", "job.rewards.streamed", "job.hyperparameters.critic_learning_rate",
+        "job.engines", "job.trainers", "job.checkpoints", "job.rewards.streamed", "job.hyperparameters.critic_learning_rate",
         "job.hyperparameters.gae_lambda", "job.hyperparameters.value_clip", "job.workload.max_total_tokens",
         "job.workload.prompt_tokens",
     }
