@@ -7,7 +7,7 @@ trial: where it fails, the run goes back to the plan before.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -115,7 +115,7 @@ class Moving:
         file = folder / PLAN_BEFORE.format(done)
         if self._adapter is not None and file.exists():
             before = self._adapter.in_layout_of(plan, read_yaml(Plan, file))
-            if before != plan:  # else it has gone back already
+            if replace(before, made_by=plan.made_by) != plan:  # else it has gone back already
                 self.trial = Trial(plan=before, tasks=check_runnable(before, str(file)))
 
     def start_limit(self, given_seconds: float | None) -> tuple[float | None, TimeLimit]:
