@@ -304,9 +304,10 @@ def print_answer(
         first = first_shortage(plan, facts)
     lines = [fit_words(forecast, verdict), *step_lines(plan, forecast, mfu)]
     if forecast.memory:
-        from rlplan.planner.answers.training_memory import fullest_training
+        from rlplan.simulator.placed import PlacedPlan
+        from rlplan.simulator.timeline.pool_memory import fullest_training
 
-        training = fullest_training(plan, facts)
+        training = fullest_training(PlacedPlan(plan, facts))
         if training is not None and (words := training_words(forecast, training)):
             lines.insert(1, words)
     if first is not None and first.during not in {each.peak_task for each in forecast.memory}:

@@ -88,7 +88,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_rule_names(complete.job, file)
     check_files({"--trace": trace, "--out": out, "--out-plan": out_plan}, inputs=(file,))
     check_folder("--report", report)
-    asked = asked_run(steps, budget_usd, max_days, complete.job.iterations)
+    asked = None
+    if (steps, budget_usd, max_days) != (None, None, None):
+        asked = asked_run(steps, budget_usd, max_days, complete.job.iterations)
     curve = _curve(lengths, asked)
     forecast = simulate(complete, facts, iterations=iterations)
     if asked is not None:
@@ -108,7 +110,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     if broken:
         say("\n".join(broken))
     say_written(trace, out, out_plan, _report(report, complete, forecast, facts))
-    if broken or not forecast.feasible or not keeps_run(asked, forecast.run):
+    if broken or not forecast.feasible or (asked and not keeps_run(asked, forecast.run)):
         raise typer.Exit(InfeasibleError.exit_code)
 
 

@@ -17,7 +17,7 @@ from rlplan.layout import ModelCut
 from rlplan.models import ModelArchitecture
 from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool
-from rlplan.results.forecast import MemoryForecast
+from rlplan.results.forecast import MemoryForecast, MemoryMoment
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
@@ -187,6 +187,24 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
             default=0,
         ),
     )
+
+
+def fullest_training(placed: PlacedPlan) -> MemoryMoment | None:
+    """Return what lies in a GPU's memory, in bytes by term, during the task that trains and fills most of it; None where none trains."""
+    found = [
+        MemoryMoment(
+            pool=pool.name,
+            during=name,
+            terms=terms,
+            capacity_bytes=placed.facts.device(pool.device).sheet.memory_bytes,
+        )
+        for pool in placed.plan.pools
+        if not pool.is_host and any(task.task.trains for task in placed.tasks_on(pool))
+        for name, terms in memory_moments(placed, pool).items()
+        if any(task.task.name == name and task.task.trains for task in placed.tasks_on(pool))
+    ]
+    known = [each for each in found if each.capacity_bytes]
+    return max(known, key=lambda each: sum(each.terms.values()) / each.capacity_bytes, default=None)
 
 
 def peak_at_limits_bytes(placed: PlacedPlan, pool: ResourcePool) -> int:
