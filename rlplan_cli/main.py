@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from rlplan.collecting import resting_collector
 from rlplan.errors import RlplanError, cut, printable
 
 # A list of all known names, and what may be said around it.
@@ -33,8 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     128 plus the signal's number an interruption.
     """
     try:
-        with resting_collector():
-            from rlplan_cli.application import call
+        from rlplan_cli.application import call
 
         return call(arguments)
     except KeyboardInterrupt as interrupt:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlplan.collecting import resting_collector
 from rlplan_cli.run_options import (
     BudgetOption,
     DaysOption,
@@ -45,7 +44,6 @@ LengthsOption = Annotated[
 ]
 
 
-@resting_collector()  # imports, and an answer that the process ends with
 def command(  # noqa: PLR0917 -- one parameter an option
     plan: Annotated[Path, typer.Argument(help="A plan's file, or a run's folder.")],
     profile: ProfileOption = None,

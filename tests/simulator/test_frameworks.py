@@ -107,8 +107,9 @@ def test_a_steps_own_host_time_is_a_part_of_the_actors_update(monkeypatch):
             seconds_per_padded_token=2.0 / (512 * longest),
         ),
     )
-    monkeypatch.setattr(facts, "framework", lambda _: longer)
-    after = simulate(plan, facts)
+    others = load_facts(plan.job)
+    monkeypatch.setattr(others, "framework", lambda _: longer)
+    after = simulate(plan, others)
     assert after.iteration_seconds == pytest.approx(before.iteration_seconds + 3.0, rel=1e-3)
     (update,) = (cost for cost in after.costs if cost.name == "actor.update")
     assert update.parts[DRIVER] == pytest.approx(fixed + 3.0 + own * 512 * TOKENS, rel=1e-3)
@@ -301,6 +302,7 @@ def test_packs_of_a_pipeline_are_padded_to_the_fullest_of_a_ranks_batch(monkeypa
     assert padding.pads_packs
 
     def waits(sheet):
+        facts = load_facts(plan.job)
         monkeypatch.setattr(facts, "framework", lambda _: sheet)
         (update,) = (each for each in simulate(plan, facts).costs if each.name == "actor.update")
         work = ("forward", "backward", "tensor-parallel collectives")
