@@ -171,10 +171,9 @@ def _of_script(checked: Checked, script: Written, asked: Asked) -> dict[str, Any
     assert asked.script is not None, "of a script"
     source = script.source
     found = checked.imported
-    framework = asked.framework
+    framework, _, _ = import_of(source)
     more: dict[str, Any] = {"words": script.words}
     if found is not None:
-        framework = found.settings.sheet.name
         more |= {
             "controls": FrozenDict(_controls(found, source.mean_response_tokens)),
             "keys": FrozenDict(changeable(found.settings)),
@@ -188,11 +187,10 @@ def _of_script(checked: Checked, script: Written, asked: Asked) -> dict[str, Any
     ]
     typed = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
              for name, value in options if value is not None]  # fmt: skip
-    named = [framework] if framework else []
     words = [
         "rlplan",
         "check",
-        *named,
+        framework,
         file_name(asked.script),
         *map(shlex.quote, source.arguments),
     ]
