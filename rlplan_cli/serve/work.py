@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlplan.files.frozen import FrozenDict
 from rlplan_cli.serve.asked import (
+    PAGE,
     Asked,
     ExportAsked,
     GivenFile,
@@ -306,8 +307,13 @@ def fit(asked: Asked, _progress: Progress) -> Found:
     Raises:
         UserError: What is asked for is wrong, or it is a script.
     """
+    from rlplan.errors import FileError
     from rlplan_cli.typed.tools import TOOLS
 
+    if asked.script is not None:
+        raise FileError(
+            PAGE, "is not what `rlplan fit` is asked", field="script", allowed="a model"
+        )
     tool = TOOLS.load("fit")
     found = tool.call(
         tool.Arguments(

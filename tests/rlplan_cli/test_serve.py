@@ -351,6 +351,10 @@ def test_files_are_kept_under_plain_names(client, name):
     assert "rlplan-page-" not in found["message"]
 
 
+def test_fit_is_not_asked_of_a_script(client):
+    assert mistake(client, "fit", script_asked(SCRIPT))["field"] == "script"
+
+
 def test_a_script_is_not_run(client, tmp_path):
     left = tmp_path / "left"
     text = f"touch {left}\n$(touch {left})\n" + SCRIPT + f"\ntouch {left}\n"

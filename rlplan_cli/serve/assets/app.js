@@ -48,6 +48,7 @@ function show() {
   controls.show(state, script);
   byId("script-none").hidden = Boolean(state.script);
   byId("script-some").hidden = !state.script;
+  byId("fitting").hidden = Boolean(state.script);
   if (!state.script) return;
   byId("script-as").value = state.script_framework;
   byId("script-name").textContent = state.script.name;
@@ -296,7 +297,7 @@ async function fit() {
   if (!found) return;
   if (!found.answer) return say("fit", found.mistakes.map((each) => each.message).join("\n"));
   const { longest_response_tokens: most, fewest_gpus: fewest } = found.answer;
-  byId("fit-told").textContent = `longest response that fits on ${whole(state.gpus)} GPUs: ${most ? `${whole(most)} tokens` : "none of 1,024 tokens or more"}; smallest cluster that fits: ${fewest ? `${whole(fewest)} GPUs` : "none of up to 64 nodes"} (all responses as long as the longest)`;
+  byId("fit-told").textContent = `longest response that fits on ${whole(state.gpus)} GPUs: ${most ? `${whole(most)} tokens` : "none of 1,024 tokens or more"}; smallest cluster that fits: ${fewest ? `${whole(fewest)} GPUs` : "none of up to 64 nodes"} (as rlplan fit: its usual batch, all responses as long as the longest)`;
 }
 
 // ---------------------------------------------------------------------------- wiring
