@@ -24,6 +24,7 @@ let timer = 0;
 let leaving = new AbortController();
 let isQuick = false;
 let waiting = 0;
+let newest = 0;
 
 function change(name, value) {
   if (state.script && script?.keys?.[name]) state.changes = { ...state.changes, [name]: value };
@@ -63,6 +64,7 @@ function show() {
 
 function askAll(delay = PAUSE) {
   const number = nextSequence();
+  newest = number;
   document.body.classList.add("busy");
   if (byId("placements").firstChild) {
     byId("placements").classList.add("outdated");
@@ -92,7 +94,8 @@ async function wholeAnswer(number) {
   leaving.abort();
   leaving = new AbortController();
   const found = await ask("answer", asked(state), number, leaving.signal);
-  if (!found || number < shown.number) return;
+  // What an older question is answered with is no longer of the controls; the newer one's reply is under way.
+  if (!found || number !== newest) return;
   if (found.answer) {
     complain([]);
     draw(found.answer, number, true);
