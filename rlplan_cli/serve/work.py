@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlplan.files.frozen import FrozenDict
 from rlplan_cli.serve.asked import (
+    PAGE,
     Asked,
     ExportAsked,
     GivenFile,
@@ -171,10 +172,9 @@ def _of_script(checked: Checked, script: Written, asked: Asked) -> dict[str, Any
     assert asked.script is not None, "of a script"
     source = script.source
     found = checked.imported
-    framework = asked.framework
+    framework, _, _ = import_of(source)
     more: dict[str, Any] = {"words": script.words}
     if found is not None:
-        framework = found.settings.sheet.name
         more |= {
             "controls": FrozenDict(_controls(found, source.mean_response_tokens)),
             "keys": FrozenDict(changeable(found.settings)),
@@ -188,11 +188,10 @@ def _of_script(checked: Checked, script: Written, asked: Asked) -> dict[str, Any
     ]
     typed = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
              for name, value in options if value is not None]  # fmt: skip
-    named = [framework] if framework else []
     words = [
         "rlplan",
         "check",
-        *named,
+        framework,
         file_name(asked.script),
         *map(shlex.quote, source.arguments),
     ]
@@ -308,8 +307,13 @@ def fit(asked: Asked, _progress: Progress) -> Found:
     Raises:
         UserError: What is asked for is wrong, or it is a script.
     """
+    from rlplan.errors import FileError
     from rlplan_cli.typed.tools import TOOLS
 
+    if asked.script is not None:
+        raise FileError(
+            PAGE, "is not what `rlplan fit` is asked", field="script", allowed="a model"
+        )
     tool = TOOLS.load("fit")
     found = tool.call(
         tool.Arguments(

@@ -201,7 +201,7 @@ def script_asked(text, **more):
     }
 
 
-@pytest.mark.parametrize("handed_on", [True, False])
+@pytest.mark.parametrize("handed_on", [pytest.param(True, marks=pytest.mark.full), False])
 def test_a_script_with_changes_is_what_check_says_of_it(
     client, rlplan, tmp_path, monkeypatch, handed_on
 ):
@@ -224,6 +224,13 @@ def test_a_script_with_changes_is_what_check_says_of_it(
     quick = answer(client, "quick", script_asked(text, changes=changes))
     assert quick["stage"] == "quick"
     assert quick["check"]["step"]["step_seconds"] == told["step_seconds"]
+
+
+def test_a_script_that_stops_says_which_rules_it_breaks_and_where(client):
+    text = SCRIPT.replace("ppo_mini_batch_size=32", "ppo_mini_batch_size=64") + "\n"
+    found = answer(client, "answer", script_asked(text))
+    (broken,) = [each for each in found["check"]["findings"] if each["stops"]]
+    assert (found["check"]["will_run"], broken["where"]) == (False, "run.sh:10")
 
 
 def test_a_key_that_the_script_does_not_have_is_put_beside_another(client):
@@ -342,6 +349,10 @@ def test_files_are_kept_under_plain_names(client, name):
     assert re.fullmatch(r"\w[\w.-]*\.\w+", kept), kept
     found = mistake(client, "answer", {"script": {"name": name, "text": "echo $(touch /tmp/x)"}})
     assert "rlplan-page-" not in found["message"]
+
+
+def test_fit_is_not_asked_of_a_script(client):
+    assert mistake(client, "fit", script_asked(SCRIPT))["field"] == "script"
 
 
 def test_a_script_is_not_run(client, tmp_path):

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is install
 
 HOSTILE = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>"
 PATIENCE_SECONDS = 120  # a busy machine is no finding
-STATE = {"model": "smollm2-135m", "gpu": "l4", "gpus": 2, "prompts": 16, "samples_per_prompt": 4,
-         "prompt_tokens": 128, "response_tokens": 256, "framework": ""}  # fmt: skip
+STATE = {"model": "smollm2-135m", "gpu": "l4", "gpus": 2, "prompts": 8, "samples_per_prompt": 2,
+         "prompt_tokens": 128, "response_tokens": 128, "framework": ""}  # fmt: skip
 VERDICT = "document.getElementById('verdict').textContent"
 IDLE = (
     "!document.body.classList.contains('busy') && "
@@ -66,9 +66,16 @@ def browsed(link, asked, errors):
 
 
 @pytest.fixture
-def page(browsed, asked, errors, link):
-    """Return the page with the small job; in the end nothing was asked elsewhere and no error printed."""
-    show(browsed, STATE)
+def page(still):
+    """Return the page with the small job."""
+    show(still, STATE)
+    return still
+
+
+@pytest.fixture
+def still(browsed, asked, errors, link):
+    """Return the page as it stands; in the end nothing was asked elsewhere and no error printed."""
+    settle(browsed)
     yield browsed
     own = (link, "blob:" + link.rsplit("/", 2)[0])  # what it downloads is a blob of its own
     assert [url for url in asked if not url.startswith(own)] == []
@@ -203,7 +210,8 @@ def test_no_script_of_a_hostile_file_runs(page, tmp_path):
     assert page.locator("main img, main script, header img").count() == 0
 
 
-def test_nothing_is_wider_than_the_screen_light_or_dark(page):
+def test_nothing_is_wider_than_the_screen_light_or_dark(still):
+    page = still
     size = page.viewport_size
     for width in (390, 1360):
         page.set_viewport_size({"width": width, "height": 844})
@@ -216,7 +224,8 @@ def test_nothing_is_wider_than_the_screen_light_or_dark(page):
     page.set_viewport_size(size)
 
 
-def test_every_control_has_a_name_and_is_reached_by_keys(page):
+def test_every_control_has_a_name_and_is_reached_by_keys(still):
+    page = still
     unnamed = page.evaluate("""() => [...document.querySelectorAll('button, input, select, textarea')]
         .filter((each) => !each.closest('[hidden]'))
         .filter((each) => !(each.textContent.trim() || each.labels?.length || each.getAttribute('aria-label')))

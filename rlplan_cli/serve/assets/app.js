@@ -24,6 +24,7 @@ let timer = 0;
 let leaving = new AbortController();
 let isQuick = false;
 let waiting = 0;
+let newest = 0;
 
 function change(name, value) {
   if (state.script && script?.keys?.[name]) state.changes = { ...state.changes, [name]: value };
@@ -48,6 +49,7 @@ function show() {
   controls.show(state, script);
   byId("script-none").hidden = Boolean(state.script);
   byId("script-some").hidden = !state.script;
+  byId("fitting").hidden = Boolean(state.script);
   if (!state.script) return;
   byId("script-as").value = state.script_framework;
   byId("script-name").textContent = state.script.name;
@@ -62,6 +64,7 @@ function show() {
 
 function askAll(delay = PAUSE) {
   const number = nextSequence();
+  newest = number;
   document.body.classList.add("busy");
   if (byId("placements").firstChild) {
     byId("placements").classList.add("outdated");
@@ -91,7 +94,8 @@ async function wholeAnswer(number) {
   leaving.abort();
   leaving = new AbortController();
   const found = await ask("answer", asked(state), number, leaving.signal);
-  if (!found || number < shown.number) return;
+  // What an older question is answered with is no longer of the controls; the newer one's reply is under way.
+  if (!found || number !== newest) return;
   if (found.answer) {
     complain([]);
     draw(found.answer, number, true);
@@ -296,7 +300,7 @@ async function fit() {
   if (!found) return;
   if (!found.answer) return say("fit", found.mistakes.map((each) => each.message).join("\n"));
   const { longest_response_tokens: most, fewest_gpus: fewest } = found.answer;
-  byId("fit-told").textContent = `longest response that fits on ${whole(state.gpus)} GPUs: ${most ? `${whole(most)} tokens` : "none of 1,024 tokens or more"}; smallest cluster that fits: ${fewest ? `${whole(fewest)} GPUs` : "none of up to 64 nodes"} (all responses as long as the longest)`;
+  byId("fit-told").textContent = `longest response that fits on ${whole(state.gpus)} GPUs: ${most ? `${whole(most)} tokens` : "none of 1,024 tokens or more"}; smallest cluster that fits: ${fewest ? `${whole(fewest)} GPUs` : "none of up to 64 nodes"} (as rlplan fit: its usual batch, all responses as long as the longest)`;
 }
 
 // ---------------------------------------------------------------------------- wiring
