@@ -104,12 +104,17 @@ def test_another_carries_the_same_weights(tmp_path, post, worker_pool):
 
         there.__path__.append(folder)
 
+    def forget_it(rank, ranks):
+        import rlplan.executor.workers.transports as there
+
+        there.__path__.remove(folder)
+
     usual = worker_pool.run(PLAN)
     worker_pool.on_ranks(2, find_it)
     try:
         other = worker_pool.carry_out(post)
     finally:
-        worker_pool.renew()
+        worker_pool.on_ranks(2, forget_it)
     letters = [metrics.get("letters") for metrics in other.moved]
     assert letters == [None, 1.0]
     assert all("letters" not in metrics for metrics in usual.moved)

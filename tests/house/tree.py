@@ -79,12 +79,12 @@ class Declared:
     file: Path
     line: int
     name: str
-    annotation: str
+    annotation: ast.expr
 
     @property
     def is_number(self) -> bool:
         """Return whether the annotation speaks of numbers, alone or in a collection."""
-        return not NUMBER_WORDS.isdisjoint(re.findall(r"\w+", self.annotation))
+        return not NUMBER_WORDS.isdisjoint(re.findall(r"\w+", ast.unparse(self.annotation)))
 
 
 def declared_in(file: Path) -> Iterator[Declared]:
@@ -106,7 +106,7 @@ def _declared(file: Path, scope: ast.Module | ast.ClassDef) -> Iterator[Declared
                         file=file,
                         line=each.lineno,
                         name=each.arg,
-                        annotation=ast.unparse(each.annotation),
+                        annotation=each.annotation,
                     )
         elif (
             isinstance(scope, ast.ClassDef)
@@ -117,5 +117,5 @@ def _declared(file: Path, scope: ast.Module | ast.ClassDef) -> Iterator[Declared
                 file=file,
                 line=node.lineno,
                 name=node.target.id,
-                annotation=ast.unparse(node.annotation),
+                annotation=node.annotation,
             )
