@@ -36,7 +36,8 @@ def searched(
     """
     pinned = replace(pinned, asked=_asked(draft, pinned))
     check_searched(job, file, pinned.asked.modes)
-    return search(job, facts, pinned=pinned, objective="throughput", specs=specs).plans[0].plan
+    found = search(job, facts, pinned=pinned, objective="throughput", specs=specs, others=False)
+    return found.plans[0].plan
 
 
 def chosen(

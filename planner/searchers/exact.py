@@ -67,6 +67,7 @@ def search(
     objective: str | None = None,
     specs: Specs | None = None,
     seconds: float | None = None,
+    others: bool = True,
 ) -> SearchResult:
     """Return the best plan of every placement, best first.
 
@@ -78,6 +79,8 @@ def search(
         objective: What to minimise; None takes the job's.
         specs: Limits that plans keep; None takes the job's.
         seconds: When to stop with the best plan so far; None searches to the end.
+        others: Whether placements that cannot win are searched too; else only the first plan means something, and
+            none is said not to fit.
 
     Raises:
         InfeasibleError: No plan fits; the message has the reasons.
@@ -94,8 +97,11 @@ def search(
             f" {', '.join(pinned.asked.modes) or 'sync'} and the transition {pinned.transition or 'of choice'}"
         )
     campaign.find_winner()
-    campaign.find_others()
-    return campaign.result(time.perf_counter() - started)
+    # Of streams not all are looked at for a winner, so that one of the others may be better.
+    others = others or any(each.schedule.streams for each in campaign.ranked)
+    if others:
+        campaign.find_others()
+    return campaign.result(time.perf_counter() - started, others=others)
 
 
 class _Campaign:
@@ -179,8 +185,11 @@ class _Campaign:
             self.progress(min(self.done, total), total, show_placement(search.placement))
         self.done += 1
 
-    def result(self, seconds: float) -> SearchResult:
+    def result(self, seconds: float, *, others: bool) -> SearchResult:
         """Return what was found.
+
+        Args:
+            others: Whether placements that cannot win were searched.
 
         Raises:
             InfeasibleError: Nothing was.
@@ -196,7 +205,7 @@ class _Campaign:
                 placement=show_placement(placement),
                 reason=infeasibility_reason(placement, self.space),
             )
-            for placement in self.placements
+            for placement in (self.placements if others or not best else ())
             if placement not in best
         )
         if not best:

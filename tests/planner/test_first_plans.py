@@ -46,3 +46,20 @@ def test_a_first_plan_is_on_all_gpus_and_leaves_the_memory_free_that_it_has_to()
     plan = plan_on_all_gpus(job, facts, Specs(memory_headroom_fraction=0.1))
     assert [pool.gpus for pool in plan.pools if not pool.is_host] == [2]
     assert simulate(plan, facts).free_fraction >= 0.1 - 1e-9
+
+
+@few
+@given(small_jobs(), st.floats(27, 34))
+def test_the_winner_alone_is_the_winner_of_all(job, size):
+    facts = facts_with(job, round(2**size))
+    try:
+        every = search(job, facts, specs=NO_SPECS)
+    except InfeasibleError as error:
+        with pytest.raises(InfeasibleError) as alone:
+            search(job, facts, specs=NO_SPECS, others=False)
+        assert str(alone.value) == str(error)
+        return
+    alone = search(job, facts, specs=NO_SPECS, others=False)
+    assert alone.plans[0].plan == every.plans[0].plan
+    assert (alone.gap, alone.bound_seconds) == (every.gap, every.bound_seconds)
+    assert alone.infeasible == ()
