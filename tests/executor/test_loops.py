@@ -15,7 +15,8 @@ from rlplan.executor.control.feeds.whole_batches import (
     one_batch,
     sampled_again,
 )
-from rlplan.executor.control.prompt_batches import ROUND_STRIDE, Batch
+from rlplan.executor.control.prompt_batches import Batch
+from rlplan.executor.data.batches import ROUND_STRIDE
 from rlplan.executor.data.batches import (
     Piece,
     count_rows,
