@@ -151,6 +151,8 @@ def test_a_service_answers_as_many_calls_at_a_time_as_it_takes(facts):
         ({"teacher": Teacher(top_tokens=32_001)}, "teacher.top_tokens"),
         ({"teacher": Teacher(engine="vlm")}, "teacher.engine"),
         ({"teacher": Teacher(engine="megatron-core")}, "teacher.engine"),
+        ({"teacher": Teacher(memory_fraction=0.3)}, "teacher.engine"),
+        ({"teacher": Teacher(top_tokens=8, max_running=8)}, "teacher.engine"),
         (
             {
                 "models": FrozenDict(actor=WIDE),
