@@ -164,7 +164,9 @@ class Run:
         self._tell_passed_over()
         start = self.checkpoint
         if start is not None and start.run_folder.resolve() == self._out.resolve():
-            self._moving.resume(self.plan, self._out, self.done)
+            no_way_back = self._moving.resume(self.plan, self._out, self.done)
+            if no_way_back:
+                self._tell(no_way_back)
         retries = 0
         while True:
             try:
