@@ -16,8 +16,8 @@ from rlplan.executor.control.feeds.whole_batches import (
     sampled_again,
 )
 from rlplan.executor.control.prompt_batches import Batch
-from rlplan.executor.data.batches import ROUND_STRIDE
 from rlplan.executor.data.batches import (
+    ROUND_STRIDE,
     Piece,
     count_rows,
     rows_at,
