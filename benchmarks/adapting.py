@@ -20,7 +20,7 @@ machine.
 
 Written after every run: `adapting.json` in `--out`, with seconds from the first iteration's start to the last one's end, moves included,
 lengths at both ends, and decisions and outcomes from the ledger; runs that stand there are not run again. `--page` writes a
-page of them.
+page of them. Runs of other lengths, or of another number of iterations, are none of theirs: they are refused.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from rlplan.errors import RlplanError
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.execute import execute
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.writing import write_json, write_text, write_yaml
+from rlplan.files.writing import plain, write_json, write_text, write_yaml
 from rlplan.job import Job
 from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan
@@ -203,6 +203,15 @@ def runs_of(
     assert iterations is not None, "the job says over how many iterations lengths grow"
     start, hindsight = fixed_plans(case, job, facts)
     done = {(each["case"], each["seed"], each["way"]) for each in found}
+    lengths = plain(job.workload.response_tokens)
+    for each in found:
+        if each["case"] == case and (each["iterations"], each.get("lengths")) != (
+            iterations,
+            lengths,
+        ):
+            raise SystemExit(
+                f"runs of {case} stand there with other lengths or iterations: give their --profile, or another --out"
+            )
     turned = seed % len(WAYS)
     for way in (*WAYS[turned:], *WAYS[:turned]):
         if (case, seed, way) in done or (way == "hindsight" and same_layout(start, hindsight)):
@@ -215,6 +224,7 @@ def runs_of(
             "seed": seed,
             "way": way,
             "iterations": iterations,
+            "lengths": lengths,
             "plan": words_of(plan),
             "forecast_seconds": round(run_forecast(plan, facts, iterations).seconds, 2),
             **figures(out),

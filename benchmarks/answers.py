@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.writing import write_text
 from rlplan.job import Specs
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job, load_model
@@ -75,11 +76,17 @@ class Answer:
 
 
 def command(tree: Path, name: str, plan: Path) -> Answer:
-    """Return what a command takes in a checkout, and what it prints."""
+    """Return what a command takes in a checkout, and what it prints.
+
+    Raises:
+        RuntimeError: It prints nothing; its complaint is the message.
+    """
     arguments = [str(plan) if each == PLAN else each for each in COMMANDS[name]]
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     done = in_tree(tree, [sys.executable, "-c", START, *arguments])
     seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    if not done.stdout:
+        raise RuntimeError(done.stderr)
     return Answer({name: seconds}, {name: hashlib.sha256(done.stdout.encode()).hexdigest()[:12]})
 
 
@@ -165,6 +172,11 @@ def main() -> None:
         found = searched(given.one)
         print(json.dumps({"cpu_seconds": found.cpu_seconds, "said": found.said}))
         return
+    unknown = set(given.cases) - {*COMMANDS, *SEARCHES}
+    if unknown:
+        parser.error(
+            f"no case: {', '.join(sorted(unknown))}; there are {', '.join((*COMMANDS, *SEARCHES))}"
+        )
     trees = [given.beside.resolve() if given.beside else ROOT, ROOT]
     lines = [
         "| asked | before, CPU s | now, CPU s | ratio | alike |",
@@ -186,7 +198,7 @@ def main() -> None:
             f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
         )
         heading = f"# How fast commands answer\n\n{machine}. Written by `benchmarks/answers.py`: see there.\n\n"
-        (given.out / "answers.md").write_text(heading + "\n".join(lines) + "\n", encoding="utf-8")
+        write_text(given.out / "answers.md", heading + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

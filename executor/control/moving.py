@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rlplan.dataflow import Task
+from rlplan.errors import UserError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.controller import MeasuredIteration
 from rlplan.executor.control.start import START, TimeLimit
@@ -106,17 +107,23 @@ class Moving:
         """Go on as it is: workers were lost on the way."""
         self.next, self.trial = AS_IT_IS, None
 
-    def resume(self, plan: Plan, folder: Path, done: int) -> None:
+    def resume(self, plan: Plan, folder: Path, done: int) -> str:
         """Put a plan on trial that the run's folder says another one came before, after as many iterations as are done.
 
-        Raises:
-            UserError: The file of the plan before cannot be read, or is none that the executor carries out.
+        Returns:
+            Why there is no way back, where the plan before cannot be read or carried out, such as one for nodes that are
+            lost; else nothing.
         """
         file = folder / PLAN_BEFORE.format(done)
-        if self._adapter is not None and file.exists():
+        if self._adapter is None or not file.exists():
+            return ""
+        try:
             before = self._adapter.in_layout_of(plan, read_yaml(Plan, file))
             if replace(before, made_by=plan.made_by) != plan:  # else it has gone back already
                 self.trial = Trial(plan=before, tasks=check_runnable(before, str(file)))
+        except UserError as error:
+            return f"no way back to the plan before: {error}"
+        return ""
 
     def start_limit(self, given_seconds: float | None) -> tuple[float | None, TimeLimit]:
         """Return how long workers may take to start, and who says so: of a plan on trial no longer than it may gain."""

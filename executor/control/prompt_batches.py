@@ -6,10 +6,7 @@ from dataclasses import dataclass
 import ray
 
 from rlplan.dataflow import DATASET_KEYS
-from rlplan.executor.data.batches import Columns, Piece, Rows
-
-# Batches of prompts that replace others have numbers from here on, far above any iteration's.
-ROUND_STRIDE = 2**20
+from rlplan.executor.data.batches import ROUND_STRIDE, Columns, Piece, Rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

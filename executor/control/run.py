@@ -162,9 +162,7 @@ class Run:
         """
         self._stopping, self._tracking = stopping, tracking
         self._tell_passed_over()
-        start = self.checkpoint
-        if start is not None and start.run_folder.resolve() == self._out.resolve():
-            self._moving.resume(self.plan, self._out, self.done)
+        self._resume_move()
         retries = 0
         while True:
             try:
@@ -192,6 +190,14 @@ class Run:
                     self._tell(f"{error}; {goes_on} (retry {retries} of {self._saving.retries})")
             else:
                 return
+
+    def _resume_move(self) -> None:
+        """Put a plan on trial again that this run's folder says has done no iteration yet."""
+        start = self.checkpoint
+        if start is not None and start.run_folder.resolve() == self._out.resolve():
+            no_way_back = self._moving.resume(self.plan, self._out, self.done)
+            if no_way_back:
+                self._tell(no_way_back)
 
     def _replans(self, error: WorkerLostError) -> bool:
         """Tell whether another plan may help."""

@@ -16,6 +16,10 @@ import numpy.typing as npt
 # two turns: read as a prompt is, and not shared by the samples of one.
 PADDING, PROMPT, RESPONSE, OBSERVATION = 0, 1, 2, 3
 
+# Batches of prompts that replace others have numbers from here on, far above any iteration's: that of the iteration which
+# samples them again, and a multiple of this.
+ROUND_STRIDE = 2**20
+
 Rows = tuple[tuple[int, int], ...]
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rlplan.dataflow import begun_work
 from rlplan.errors import FileError, PlanError, UserError, nearest_name, refuse
-from rlplan.executor.data.batches import PADDING, PROMPT, Columns, left_padded
+from rlplan.executor.data.batches import PADDING, PROMPT, ROUND_STRIDE, Columns, left_padded
 from rlplan.executor.data.prompt_files import (
     NO_COLUMNS,
     ORIGIN,
@@ -101,15 +101,18 @@ def job_of_batches(plan: Plan) -> Job:
     return replace(plan.job, workload=begun_work(plan.job.workload))
 
 
-def response_lengths(job: Job, iteration: int) -> npt.NDArray[np.int64]:
-    """Return the most tokens of each response of an iteration. Shape (sequences,).
+def response_lengths(job: Job, batch: int) -> npt.NDArray[np.int64]:
+    """Return the most tokens of each response to a batch of prompts. Shape (sequences,).
 
     The simulator samples the same distribution, so both mean the same work. Where lengths grow over a training, they are
-    those of this iteration among the job's `iterations`.
+    those of the batch's iteration among the job's `iterations`.
+
+    Args:
+        batch: Number of the batch: its iteration, or a number of its own when sampled again.
     """
     work = job.workload
-    lengths = at_step(work.response_tokens, iteration + 1, job.iterations)
-    sampled = sample_lengths(lengths, work.sequences, job.seed + iteration)
+    lengths = at_step(work.response_tokens, batch % ROUND_STRIDE + 1, job.iterations)
+    sampled = sample_lengths(lengths, work.sequences, job.seed + batch)
     return np.array(sampled, dtype=np.int64)
 
 

@@ -7,6 +7,7 @@ lengths, by the ratio of the old plan's forecasts at both.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -120,6 +121,8 @@ class MoveAdapter:
             self._staleness = most_staleness(plan)
             if not done:
                 self._ledger.unlink(missing_ok=True)
+                for file in self._barred_files:
+                    file.unlink(missing_ok=True)
                 self._barred = []
         self._window.clear()
         self._begun_seconds, self._asked_after = seconds, done
@@ -166,18 +169,29 @@ class MoveAdapter:
     def barred(self) -> list[Plan]:
         """Return the plans that this run does not try again, those that its ledger names included."""
         if self._barred is None:
-            self._barred = []
+            self._barred, lines = [], list[Barred]()
+            unknown = "what this run does not try again is not known: "
             try:
-                lines = [each for each in read_ledger(self._ledger) if isinstance(each, Barred)]
-                self._barred += [read_yaml(Plan, self._ledger.parent / each.plan) for each in lines]
+                lines += (each for each in read_ledger(self._ledger) if isinstance(each, Barred))
             except UserError as error:
-                self._said.append(f"what this run does not try again is not known: {error}")
+                self._said.append(f"{unknown}{error}")
+            for each in lines:
+                try:
+                    self._barred.append(read_yaml(Plan, self._ledger.parent / each.plan))
+                except UserError as error:
+                    self._said.append(f"{unknown}{error}")
         return self._barred
+
+    @property
+    def _barred_files(self) -> list[Path]:
+        """Return the files of plans that are not tried again, in the order of their numbers."""
+        return sorted(self._ledger.parent.glob(BARRED_PLAN.replace("{:06d}", "*")))
 
     def _bar(self, plan: Plan, step: int, reason: str) -> None:
         """Do not try a plan again in this run, nor where it is resumed."""
         self.barred.append(plan)
-        name = BARRED_PLAN.format(len(self.barred))
+        known = [file.name for file in self._barred_files]
+        name = next(each for each in map(BARRED_PLAN.format, count(1)) if each not in known)
         try:
             write_plan(self._ledger.parent / name, plan)
         except UserError as error:

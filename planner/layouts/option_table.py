@@ -31,6 +31,7 @@ from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.memory.task_memory import COMMUNICATORS, GRADIENTS_SHARDED, layout_memory
+from rlplan.simulator.memory.transition_memory import has_room_to_serve
 from rlplan.simulator.placed import (
     COLUMNS,
     RECOMPUTES,
@@ -433,10 +434,12 @@ class RoleFront:
             nothing = np.zeros(0, dtype=np.int64)
             return _TaskRows(task, columns, cut, np.zeros(0), *[nothing] * 5)
         first = PlacedTask(task, columns.layout(0), self.site, space.job, space.facts)
-        memory = layout_memory(PlacedTasks(columns, first))
+        table = PlacedTasks(columns, first)
+        memory = layout_memory(table)
         resident, transient = memory.resident_bytes, memory.transient_bytes
         met = memory.transient[COMMUNICATORS]
         fits = resident + transient <= space.capacity_bytes(self.site)
+        fits &= has_room_to_serve(table)
         leanest = int(np.argmin(resident + transient))
         if self.least is None or resident[leanest] + transient[leanest] > sum(self.least):
             self.least = int(resident[leanest]), int(transient[leanest])

@@ -661,7 +661,8 @@ def _teacher(job: Job, place: JobPlace) -> Teacher | None:
     """Return how the job's teacher answers, with the name of its engine's sheet.
 
     Raises:
-        FileError: There is no teacher, no such engine, or its vocabulary is smaller than what it tells of.
+        FileError: There is no teacher, no such engine, nothing that an engine's settings are of, or its vocabulary is
+            smaller than what it tells of.
     """
     said = job.teacher
     if said is None:
@@ -674,6 +675,9 @@ def _teacher(job: Job, place: JobPlace) -> Teacher | None:
         problem, allowed = "is more than the teacher's vocabulary", f"at most {width}"
         raise place.error("teacher.top_tokens", problem, value=said.top_tokens, allowed=allowed)
     if said.engine is None:
+        if said != Teacher(top_tokens=said.top_tokens):
+            problem = "is missing: max_running and memory_fraction are an engine's"
+            raise place.error("teacher.engine", problem)
         return said
     engine = _engine("generate", said.engine, place, "teacher.engine")
     return replace(said, engine=engine)

@@ -13,16 +13,19 @@ from rlplan.plan import BUCKET_BYTES
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import EngineSheet, SyncMethod
 from rlplan.simulator.costs.syncs import volume_of
+from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.memory.task_memory import (
     CONTEXT,
+    JUDGED_COLUMNS,
     Terms,
     generation_terms,
     generation_weight_bytes,
+    least_kv_bytes,
     passes_memory,
     weights_term,
 )
 from rlplan.simulator.model import largest_shard, layer_parameters
-from rlplan.simulator.placed import Floats, PlacedTask, PlacedTransition
+from rlplan.simulator.placed import Flags, Floats, PlacedTask, PlacedTasks, PlacedTransition, whole
 from rlplan.transfers import TRANSFERS
 
 # Shares that are chosen are whole hundredths: rounded down, as people write them.
@@ -113,6 +116,34 @@ def generation_room(
         others_bytes=others_bytes,
         started_bytes=started_bytes,
     )
+
+
+def serving_cache_bytes(served: PlacedTask) -> float:
+    """Return the bytes of each GPU that the share of an engine which serves a model leaves to its KV cache; 0 if there are none.
+
+    Args:
+        served: What it generates (`rlplan.simulator.generation.judging`).
+    """
+    room = generation_room(served, None, 0.0)
+    return float(room.cache_bytes(served.engine, served.layout.memory_fraction))
+
+
+def serving_shortage_bytes(served: PlacedTask) -> int:
+    """Return by how much such a share is too small for the cache of one longest sequence; 0 if it is not."""
+    return max(0, round(least_kv_bytes(served) - serving_cache_bytes(served)))
+
+
+def has_room_to_serve(table: PlacedTasks) -> Flags:
+    """Tell in which layouts the engine of a served model has room for one longest sequence; of other tasks in all. Shape (layouts,)."""
+    if not table.any.job.serves or judging(table.any) is None:
+        return np.ones(len(table.columns), dtype=np.bool_)
+
+    def shortage(placed: PlacedTask) -> tuple[int]:
+        served = judging(placed)
+        assert served is not None, "asked of what engines serve"
+        return (serving_shortage_bytes(served),)
+
+    return np.asarray(whole(table.by(JUDGED_COLUMNS, shortage))[0] == 0)
 
 
 def generation_working_bytes(generate: PlacedTask) -> int:

@@ -22,7 +22,7 @@ from rlplan.simulator.generation.generating import slowest_replica
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.memory.task_memory import JUDGED_COLUMNS
 from rlplan.simulator.memory.task_memory import passes_memory as memory
-from rlplan.simulator.memory.transition_memory import generation_room
+from rlplan.simulator.memory.transition_memory import serving_cache_bytes
 from rlplan.simulator.placed import Floats, PlacedTask, PlacedTasks
 
 __all__ = ["cost", "layout_seconds", "memory"]
@@ -56,9 +56,7 @@ def _seconds(placed: PlacedTask) -> tuple[float]:
 
 def _judged_cost(placed: PlacedTask, judge: PlacedTask) -> TaskCost:
     """Return what a served model's generation costs; its engine has what its share of each GPU leaves to its cache."""
-    room = generation_room(judge, None, 0.0)
-    kv_bytes = float(room.cache_bytes(judge.engine, judge.layout.memory_fraction))
-    slowest = slowest_replica(judge, kv_bytes)
+    slowest = slowest_replica(judge, serving_cache_bytes(judge))
     parts = {"prefill": slowest.prefill, "decode": slowest.decode, ENVIRONMENT: slowest.waiting}
     if placed.task.role == "teacher":
         parts[PROMPT_LOG_PROBS] = _told(judge)

@@ -19,6 +19,7 @@ from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast, MemoryMoment
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     KV_CACHE,
@@ -37,6 +38,7 @@ from rlplan.simulator.memory.transition_memory import (
     bucket_terms,
     generation_room,
     hundredths,
+    serving_shortage_bytes,
     transition_terms,
 )
 from rlplan.simulator.model import OFFLOADED, largest_shard, layer_activation_bytes
@@ -183,8 +185,7 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
             0 if sheet.kind == "cpu" else host_capacity_bytes(placed.plan.job, pool.device, use)
         ),
         cache_shortage_bytes=max(
-            (_cache_shortage_bytes(placed, task) for task in tasks if task.task.kind == "generate"),
-            default=0,
+            (_cache_shortage_bytes(placed, task) for task in tasks), default=0
         ),
     )
 
@@ -322,10 +323,15 @@ def _generation_moments(placed: PlacedPlan, generate: PlacedTask) -> dict[str, T
     return moments
 
 
-def _cache_shortage_bytes(placed: PlacedPlan, generate: PlacedTask) -> int:
-    """Return by how much an engine's share is too small for the cache of one longest sequence; 0 if it is not."""
-    left = _cache_bytes(generate, _room(placed, generate))
-    return max(0, round(least_kv_bytes(generate) - left))
+def _cache_shortage_bytes(placed: PlacedPlan, task: PlacedTask) -> int:
+    """Return by how much the share of a task's engine is too small for the cache of one longest sequence; 0 if it is not."""
+    served = judging(task) if task.job.serves else None
+    if served is not None:
+        return serving_shortage_bytes(served)
+    if task.task.kind != "generate":
+        return 0
+    left = _cache_bytes(task, _room(placed, task))
+    return max(0, round(least_kv_bytes(task) - left))
 
 
 def _beside_terms(generate: PlacedTask) -> Terms:

@@ -15,8 +15,9 @@ from rlplan.executor.control.feeds.whole_batches import (
     one_batch,
     sampled_again,
 )
-from rlplan.executor.control.prompt_batches import ROUND_STRIDE, Batch
+from rlplan.executor.control.prompt_batches import Batch
 from rlplan.executor.data.batches import (
+    ROUND_STRIDE,
     Piece,
     count_rows,
     rows_at,

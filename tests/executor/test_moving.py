@@ -16,7 +16,7 @@ import pytest
 from rlplan.errors import RlplanError, UserError, WorkerLostError
 from rlplan.executor.control.checkpoints import CheckpointFolder, find_checkpoint
 from rlplan.executor.control.metrics import read_metrics
-from rlplan.executor.control.moving import TRIAL_START, Moving, Trial
+from rlplan.executor.control.moving import PLAN_BEFORE, TRIAL_START, Moving, Trial
 from rlplan.executor.control.run import Run, Saving
 from rlplan.executor.control.start import START, started_groups
 from rlplan.executor.data.workload import response_lengths
@@ -31,6 +31,7 @@ from rlplan.planner.adapting.proposing import Proposal, Proposals
 from rlplan.planner.measured.ledger import read_ledger
 from rlplan.results.adapting import AS_IT_IS, Adaptation
 from rlplan.results.advice import Gain
+from rlplan.results.stored import write_plan
 from rlplan.workload import Lognormal
 from rlplan_cli.main import run as run_cli
 from tests.cases import first
@@ -336,6 +337,21 @@ def test_a_plan_on_trial_may_start_no_longer_than_it_may_gain():
     assert moving.start_limit(None) == (30.0, TRIAL_START)
     assert moving.start_limit(60.0) == (30.0, TRIAL_START)
     assert moving.start_limit(20.0) == (20.0, START)
+
+
+@pytest.mark.parametrize("before", ["for more devices than are left", "unreadable"])
+def test_a_run_whose_plan_before_cannot_be_carried_out_resumes_without_a_way_back(tmp_path, before):
+    plan = together(1)
+    file = tmp_path / PLAN_BEFORE.format(2)
+    if before == "unreadable":
+        file.write_text("pools: [")
+    else:
+        pools = tuple(replace(pool, gpus=64) for pool in plan.pools)
+        write_plan(file, replace(plan, pools=pools))
+    moving = Moving(Forced({}))
+    assert "no way back to the plan before" in moving.resume(plan, tmp_path, 2)
+    assert moving.trial is None
+    assert moving.resume(plan, tmp_path, 1) == ""
 
 
 class KilledAfter(Forced):

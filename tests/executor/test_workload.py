@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from rlplan.errors import CapabilityError, PlanError
 from rlplan.executor.control.capabilities import check_runnable
-from rlplan.executor.control.prompt_batches import ROUND_STRIDE
+from rlplan.executor.data.batches import ROUND_STRIDE
 from rlplan.executor.data.workload import PromptBatches, first_rows, response_lengths
 from rlplan.job import Pretrain, PromptData
 from rlplan.workload import Lognormal
@@ -90,6 +90,12 @@ def test_responses_grow_over_the_iterations_of_a_job_whoever_draws_them():
     means = [response_lengths(job, number).mean() for number in (0, 49, 99, 500)]
     assert means == pytest.approx([30.3, 59.7, 89.7, 90.0], rel=0.05)
     assert (response_lengths(job, 49) == response_lengths(growing(30.0, 90.0), 49)).all()
+
+
+def test_responses_that_are_sampled_again_are_as_long_as_those_of_their_iteration():
+    first, again = (response_lengths(growing(30.0, 90.0), n) for n in (0, 2 * ROUND_STRIDE))
+    assert again.mean() == pytest.approx(30.3, rel=0.05)
+    assert (first != again).any()
 
 
 @pytest.mark.parametrize(

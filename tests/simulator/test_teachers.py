@@ -8,15 +8,17 @@ from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.errors import FileError
+from rlplan.errors import FileError, InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards, Role, Service, Teacher
 from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.search import search
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.costs.taskcost import data_bytes
 from rlplan.simulator.costs.teaching import compared_bytes, picked_bytes
 from rlplan.simulator.memory.task_memory import KV_CACHE, LOGITS
+from rlplan.simulator.memory.transition_memory import has_room_to_serve
 from rlplan.simulator.placed import PlacedPlan, PlacedTasks, columns_of
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.stages import task_cost
@@ -125,6 +127,20 @@ def test_a_served_teacher_reads_every_response_as_a_prompt(facts):
     assert top["prefill"] == parts["prefill"]
 
 
+def test_a_served_teacher_wants_its_weights_and_one_sequence_within_its_share(facts, tmp_path):
+    """A millionth of the card is less than its weights; the usual share has room."""
+    small = taught(replace(SERVED, memory_fraction=1e-6))
+    forecast = simulate(small, facts)
+    assert not forecast.feasible
+    assert "lacks" in forecast.infeasible_reasons[0]
+    for plan, has_room in ((small, False), (taught(SERVED), True)):
+        tasks = PlacedPlan(plan, facts).tasks
+        tables = [PlacedTasks.of(tasks[name]) for name in (TASK, UPDATE)]
+        assert [has_room_to_serve(table).tolist() for table in tables] == [[has_room], [True]]
+    with pytest.raises(InfeasibleError):
+        search(resolve_job(small.job, tmp_path), facts, seconds=5)
+
+
 def test_tables_of_layouts_say_of_served_teachers_what_single_ones_do(facts):
     placed = PlacedPlan(taught(SERVED), facts).tasks[TASK]
     layouts = [replace(placed.layout, tp=tp, dp=dp) for tp, dp in ((1, 2), (2, 1), (1, 1))]
@@ -151,6 +167,8 @@ def test_a_service_answers_as_many_calls_at_a_time_as_it_takes(facts):
         ({"teacher": Teacher(top_tokens=32_001)}, "teacher.top_tokens"),
         ({"teacher": Teacher(engine="vlm")}, "teacher.engine"),
         ({"teacher": Teacher(engine="megatron-core")}, "teacher.engine"),
+        ({"teacher": Teacher(memory_fraction=0.3)}, "teacher.engine"),
+        ({"teacher": Teacher(top_tokens=8, max_running=8)}, "teacher.engine"),
         (
             {
                 "models": FrozenDict(actor=WIDE),

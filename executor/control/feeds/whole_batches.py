@@ -16,9 +16,10 @@ from rlplan.dataflow import Task
 from rlplan.executor.control.dispatcher import Dispatcher
 from rlplan.executor.control.feeds.feed import EndedIteration, SentIteration
 from rlplan.executor.control.pending_calls import PendingCall, metrics_by_task, reported_by
-from rlplan.executor.control.prompt_batches import ROUND_STRIDE, Batch, Pieces, PromptPieces
+from rlplan.executor.control.prompt_batches import Batch, Pieces, PromptPieces
 from rlplan.executor.control.spans import measured_spans
 from rlplan.executor.data.batches import (
+    ROUND_STRIDE,
     Array,
     Columns,
     Piece,

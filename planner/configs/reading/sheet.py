@@ -396,10 +396,12 @@ def _changed(sheet: ConfigSheet, earlier: VersionChange) -> ConfigSheet:
     )
 
 
-# A sheet is asked the same by all that is read with it, and is itself alone equal to it.
+# A sheet is asked the same by all that is read with it, and is itself alone equal to it. Starts and engines change sheets
+# anew with each configuration: a process that reads many keeps the last ones.
+REMEMBERED_SHEETS: Final = 64
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED_SHEETS)
 def _as_of(sheet: ConfigSheet, version: str) -> ConfigSheet:
     place, changed = sheet.versions.index(version), replace(sheet, version=version)
     for until in reversed(sheet.versions[place:]):
@@ -408,7 +410,7 @@ def _as_of(sheet: ConfigSheet, version: str) -> ConfigSheet:
     return changed
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED_SHEETS)
 def _settings_of(sheet: ConfigSheet) -> tuple[Setting, ...]:
     sizes = (
         setting.of(prefix)
@@ -419,7 +421,7 @@ def _settings_of(sheet: ConfigSheet) -> tuple[Setting, ...]:
     return (*sizes, *sheet.settings.values(), *sheet.losses.values())
 
 
-@cache
+@lru_cache(maxsize=REMEMBERED_SHEETS)
 def _harmless_of(sheet: ConfigSheet) -> frozenset[str]:
     return frozenset(
         name

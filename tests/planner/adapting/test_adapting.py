@@ -390,6 +390,22 @@ def test_a_ledger_whose_plans_are_gone_is_said_and_does_not_end_the_run(
     assert any("is not known" in words for each in said for words in each)
 
 
+def test_a_plan_that_cannot_be_read_does_not_take_others_nor_the_place_of_a_new_one(
+    facts, together, apart, tmp_path
+):
+    first = adapter_of(facts, tmp_path, Found())
+    first.failed(apart, 4, "worker 1 ended")
+    first.failed(together, 4, "worker 1 ended")
+    (tmp_path / "plan-barred-000001.yaml").write_text("pools: [")
+    resumed = adapter_of(facts, tmp_path, Found())
+    assert resumed.barred == [together]
+    resumed.failed(apart, 5, "worker 1 ended")
+    assert read_yaml(Plan, tmp_path / "plan-barred-000002.yaml") == together
+    assert read_yaml(Plan, tmp_path / "plan-barred-000003.yaml") == apart
+    adapter_of(facts, tmp_path, Found()).begun(together, 0, START)
+    assert not list(tmp_path.glob("plan-barred-*"))
+
+
 def test_a_move_is_judged_at_the_lengths_that_it_had(facts, together, apart, tmp_path):
     adapter, start = moved(facts, together, apart, tmp_path, Found(proposal(apart, 1.0)))
     follow(adapter, apart, range(start, start + 5), 12.0, tokens=10.0)
