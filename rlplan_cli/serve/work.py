@@ -186,16 +186,11 @@ def _of_script(checked: Checked, script: Written, asked: Asked) -> dict[str, Any
         ("--mean-response", source.mean_response_tokens),
         ("--mean-prompt", source.mean_prompt_tokens),
     ]
-    typed = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-             for name, value in options if value is not None]  # fmt: skip
-    words = [
-        "rlplan",
-        "check",
-        framework,
-        file_name(asked.script),
-        *map(shlex.quote, source.arguments),
-    ]
-    return more | {"framework": framework, "command": " ".join([*words, *typed])}
+    words = ["rlplan", "check", framework, file_name(asked.script), *source.arguments]
+    for name, value in options:
+        if value is not None:
+            words += [name, f"{value:.15g}" if isinstance(value, float) else str(value)]
+    return more | {"framework": framework, "command": shlex.join(words)}
 
 
 def _controls(found: Imported, mean_tokens: float | None) -> dict[str, float]:
@@ -354,7 +349,7 @@ def _differing(asked: ExportAsked) -> tuple[str, ...]:
     from rlplan.planner.configs.changes import argument
     from rlplan.planner.configs.writing.exporting import exported
 
-    values = exported(_whole_plan(asked.plan), asked.to).values
+    values = exported(_whole_plan(asked.plan), asked.to).decided
     words: list[str] = []
     with written(asked) as script:
         settings, _ = settings_read(script.source)
