@@ -117,9 +117,7 @@ def _check_models(script: Path, found: Imported, plan: Plan) -> None:
     """
     for role, model in found.resolved.models.items():
         if role in plan.job.models and plan.job.models[role] != model:
-            name, other = (
-                each.architecture(role).name for each in (found.resolved, plan.job)
-            )
+            name, other = (each.architecture(role).name for each in (found.resolved, plan.job))
             problem = f"has another model as {role} than the plan ({other})"
             raise FileError(str(script), problem, value=name, allowed="a plan of this script")
 
