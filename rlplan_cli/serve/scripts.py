@@ -200,13 +200,8 @@ def _changed(source: Source, path: Path, asked: Asked) -> tuple[Source, tuple[st
     if not _has(source, wanted):
         key = next(key for key, value in wanted)
         problem = "is set in a way that the page does not change: change the script itself"
-        raise FileError(file_name_of(path), problem, field=key)
+        raise FileError(path.name, problem, field=key)
     return source, tuple(words)
-
-
-def file_name_of(path: Path) -> str:
-    """Return what messages call a file that was handed over."""
-    return path.name
 
 
 def _has(source: Source, wanted: list[tuple[str, int]]) -> bool:

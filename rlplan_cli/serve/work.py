@@ -46,6 +46,7 @@ LOADED_FIRST = (
     "rlplan.planner.answers.open_parts",
     "rlplan_cli.serve.views",
 )
+LOG_ENDINGS = frozenset({".csv", ".json", ".jsonl", ".log", ".txt"})
 # Placements that a search lists.
 MOST_PLACEMENTS = 8
 
@@ -383,10 +384,8 @@ def check_step(asked: LogAsked, _progress: Progress) -> Found:
 
 def _log_name(given: GivenFile) -> str:
     """Return the name of a log: its ending says whether it is a table or text."""
-    suffix = Path(file_name(given)).suffix.lower()
-    known = {".csv", ".json", ".jsonl", ".log", ".txt"}
     ending = Path(given.name).suffix.lower()
-    return f"train{ending if ending in known else suffix if suffix in known else '.log'}"
+    return f"train{ending if ending in LOG_ENDINGS else '.log'}"
 
 
 def catalog(_asked: None, _progress: Progress) -> Found:
