@@ -32,7 +32,8 @@ GPUS_PER_NODE = "gpus_per_node"
 ENDINGS = frozenset({".sh", ".bash", ".yaml", ".yml", ".json", ".toml", ".py"})
 LONGEST_NAME = 80
 PREFIX = "rlplan-page-"
-IN_FOLDER = re.compile(rf"[^\s'\"=:]*{PREFIX}\w+[\\/]")
+# From where a path begins, so that long words are looked through once.
+IN_FOLDER = re.compile(rf"(?<![^\s'\"=:(\[,])[^\s'\"=:(\[,]*{PREFIX}\w+[\\/]")
 
 
 class Written(NamedTuple):

@@ -17,7 +17,7 @@ from rlplan_cli.serve import app
 from rlplan_cli.serve.app import HEADERS, LARGEST_QUESTION_BYTES, make_app
 from rlplan_cli.serve.asked import LARGEST_BYTES, GivenFile
 from rlplan_cli.serve.lanes import Dropped, Lane, LaneFailedError, Request
-from rlplan_cli.serve.scripts import file_name
+from rlplan_cli.serve.scripts import file_name, without_folders
 from tests.house.tree import ROOT
 from tests.rlplan_cli.pages import SCRIPT, SMALL, TOKEN, ThreadLane, page_of_threads
 
@@ -351,6 +351,13 @@ def test_files_are_kept_under_plain_names(client, name):
     assert re.fullmatch(r"\w[\w.-]*\.\w+", kept), kept
     found = mistake(client, "answer", {"script": {"name": name, "text": "echo $(touch /tmp/x)"}})
     assert "rlplan-page-" not in found["message"]
+
+
+def test_paths_of_private_folders_are_left_out_of_what_is_said():
+    told = {"a": ["(/tmp/rlplan-lane-a/rlplan-page-x_1/run.sh:4)", "k=/t/rlplan-page-b/run.sh"]}
+    assert without_folders(told) == {"a": ["(run.sh:4)", "k=run.sh"]}
+    long = "a" * LARGEST_BYTES
+    assert without_folders(long) == long  # at once
 
 
 def test_fit_is_not_asked_of_a_script(client):
