@@ -94,14 +94,16 @@ def _beside(free: SearchResult, found: SearchResult, job: Job) -> SearchResult:
         free: What the job's search without limits of the run found.
     """
     bound = _value(free, job) * (1 - free.gap)
-    own = {"specs": job.specs, "objective": job.objective}
-    plans = tuple(
-        replace(each, plan=replace(each.plan, job=replace(each.plan.job, **own)))
-        for each in found.plans
-    )
+    plans = tuple(_asked_of(each, job) for each in found.plans)
     gap = max(0.0, 1 - bound / _value(found, job))
     space = f"{found.space}; the distance is that to the best plan without limits of the run"
     return replace(found, plans=plans, gap=gap, bound_seconds=free.bound_seconds, space=space)
+
+
+def _asked_of(candidate: Candidate, job: Job) -> Candidate:
+    """Return a candidate whose plan's job has the objective and limits that were asked for."""
+    own = replace(candidate.plan.job, specs=job.specs, objective=job.objective)
+    return replace(candidate, plan=replace(candidate.plan, job=own))
 
 
 def _run_of(found: SearchResult) -> RunForecast:
