@@ -1,4 +1,4 @@
-"""Numbers of GPUs, of tokens and durations as users type them: `8xh100`, `2x8xh100`, `H100:16`, `8k`, `1d12h`."""
+"""Numbers of GPUs and of tokens as users type them: `8xh100`, `2x8xh100`, `H100:16`, `8k`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ GPUS_LAST = re.compile(r"(\D[^\s:]*)\s*:\s*(?:(\d{1,5})\s*[xX*\u00d7]\s*)?(\d{1,
 NUMBER_ALONE = re.compile(rf"(?:(\d{{1,5}}){TIMES})?(\d{{1,5}})")
 GPUS_ALLOWED = "such as 8xh100, 2x8xh100 (nodes, GPUs of a node) or h100:16"
 
-# Contexts are counted in powers of two: 8k is 8,192, as `max_model_len=8k` of vLLM's 8K is.
-TOKENS = re.compile(r"(\d+(?:\.\d+)?|\d*\.\d+)\s*([kKmM]?)")
+# Contexts are counted in powers of two: 8k is 8,192, as 8K is in vLLM, whose 8k is 8,000. Commas part thousands alone.
+TOKENS = re.compile(r"(\d{1,15}(?:\.\d+)?|\d{1,3}(?:,\d{3}){1,4}|\.\d+)\s*([kKmM]?)")
 TOKENS_OF = {"": 1, "k": 1024, "m": 1024**2}
 
 
@@ -66,8 +66,8 @@ def tokens_of(text: str) -> float:
     Raises:
         typer.BadParameter: It is no number of tokens, or none above zero.
     """
-    found = TOKENS.fullmatch(str(text).strip().replace(",", ""))
-    tokens = float(found[1]) * TOKENS_OF[found[2].lower()] if found else 0.0
+    found = TOKENS.fullmatch(str(text).strip())
+    tokens = float(found[1].replace(",", "")) * TOKENS_OF[found[2].lower()] if found else 0.0
     if not tokens > 0:
         raise typer.BadParameter(f"{text!r} is no number of tokens; allowed: such as 8192 or 8k")
     return tokens

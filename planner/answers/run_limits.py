@@ -2,7 +2,8 @@
 
 A search keeps limits of one step. So the run of what it found is forecast; where its p90 is over a limit, the limit becomes one
 of a step, by what this plan's p90 is beyond its own step, and the search is made again. A plan of another shape may have
-another spread: it is judged anew by its own run.
+another spread: it is judged anew by its own run. So what is found is not proven best of those that keep the limits: its gap
+is that to the best plan without them.
 """
 
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from dataclasses import dataclass, replace
 
 from rlplan.errors import InfeasibleError
 from rlplan.job import Job
+from rlplan.planner.objectives import load_objective
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Candidate, SearchResult
 from rlplan.results.renting import RentalLimits
 from rlplan.results.run import RunForecast
+from rlplan.simulator.timeline.assemble import batch_tokens
 from rlplan.simulator.whole_run import run_forecast
 from rlplan.units import show_duration
 
@@ -59,23 +62,48 @@ def plans_within(job: Job, facts: Facts, asked: AskedRun, search: Search) -> Sea
     Raises:
         InfeasibleError: Nothing fits, or no plan's run was found that keeps the limits; it says what the cheapest and the fastest take.
     """
-    found = with_run(search(job), facts, asked)
+    found = free = with_run(search(job), facts, asked)
     extremes: dict[str, SearchResult] = {}
+    limited = job
     for _ in range(MOST_SEARCHES):
         run = _run_of(found)
         if asked.limits.keeps(run):
-            return found
+            return found if found is free else _beside(free, found, job)
         # A search that proves that nothing keeps a limit takes long; whether anything can, the extremes say at once.
         extremes = extremes or _extremes(job, facts, asked, search)
-        job = _tightened(job, found.plans[0], run, asked.limits)
+        limited = _tightened(limited, found.plans[0], run, asked.limits)
         try:
-            found = with_run(search(job), facts, asked)
+            found = with_run(search(limited), facts, asked)
         except InfeasibleError:
             break
     kept = [each for each in extremes.values() if asked.limits.keeps(_run_of(each))]
     if not kept:
         raise _nearest(asked, extremes)
-    return kept[0]
+    return _beside(free, min(kept, key=lambda each: _value(each, job)), job)
+
+
+def _value(found: SearchResult, job: Job) -> float:
+    """Return what the best plan is worth by a job's objective; less is better."""
+    return load_objective(job.objective).value(found.plans[0].forecast, batch_tokens(job))
+
+
+def _beside(free: SearchResult, found: SearchResult, job: Job) -> SearchResult:
+    """Return what was found under limits of a step that nobody asked for: its plans are of the job, and its gap is to all plans.
+
+    Args:
+        free: What the job's search without limits of the run found.
+    """
+    bound = _value(free, job) * (1 - free.gap)
+    plans = tuple(_asked_of(each, job) for each in found.plans)
+    gap = max(0.0, 1 - bound / _value(found, job))
+    space = f"{found.space}; the distance is that to the best plan without limits of the run"
+    return replace(found, plans=plans, gap=gap, bound_seconds=free.bound_seconds, space=space)
+
+
+def _asked_of(candidate: Candidate, job: Job) -> Candidate:
+    """Return a candidate whose plan's job has the objective and limits that were asked for."""
+    own = replace(candidate.plan.job, specs=job.specs, objective=job.objective)
+    return replace(candidate, plan=replace(candidate.plan, job=own))
 
 
 def _run_of(found: SearchResult) -> RunForecast:

@@ -285,7 +285,8 @@ def _print(checked: Checked, run: AskedRun | None, *, why: bool) -> None:
             print_table("Host memory for each GPU", host_terms_table(checked.forecast))
         for what, steps in (("training", checked.steps), ("epoch", checked.epoch_steps)):
             beside = checked.forecast.beside if what == "training" else None
-            if steps is not None and run is None and (beside is None or beside.run_seconds is None):
+            told = what == "training" and run is not None
+            if steps is not None and not told and (beside is None or beside.run_seconds is None):
                 whole = show_seconds(steps * checked.forecast.iteration_seconds)
                 cost = steps * checked.forecast.cost_usd
                 sys.stdout.write(f"{what}: {whole} and {cost:,.0f} USD in {steps:,} steps\n")

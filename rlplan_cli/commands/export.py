@@ -77,11 +77,9 @@ def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
     Raises:
         UserError: The script cannot be read or changed.
     """
-    from rlplan.files.decoding import check_regular
     from rlplan.planner.configs.writing.patching import patched
 
-    check_regular(script)
-    new = patched(script, found.framework, plan, found.values)
+    new = patched(script, found.framework, plan, found.decided)
     for each in new.changes:
         before = "was not said" if each.before is None else f"was {each.before}"
         say(f"changed: {each.key}={each.after} ({before})")

@@ -29,7 +29,12 @@ from rlplan_cli.serve.asked import (
     LogAsked,
     SearchAsked,
 )
-from rlplan_cli.serve.lanes import Dropped, Lane, LaneFailedError
+from rlplan_cli.serve.lanes import (
+    LONGEST_STALE_SECONDS,
+    Dropped,
+    Lane,
+    LaneFailedError,
+)
 from rlplan_cli.serve.lanes import Request as LaneRequest
 from rlplan_cli.serve.work import Found, QuickAsked
 from rlplan_cli.typed.tool import Mistake, Refused, mistakes_of
@@ -62,6 +67,8 @@ KINDS = {
 LARGEST_QUESTION_BYTES = 8 * LARGEST_BYTES
 # Of pages, whose last plan is kept for quick answers.
 MOST_PAGES = 32
+# Between looks at whether a page is still there.
+LOOK_SECONDS = 0.25
 
 OK, BAD, FORBIDDEN, ABSENT, DROPPED, TOO_LARGE, WRONG_KIND, FAILED = (
     200,
@@ -223,8 +230,8 @@ def make_app(token: str, page: Page | None = None) -> Starlette:
     async def asset(request: Request) -> Response:
         return _asset(request.path_params["name"])
 
-    async def catalog(_request: Request) -> Response:
-        return await _told(served.catalog)
+    async def catalog(request: Request) -> Response:
+        return await _told(request, served.catalog)
 
     async def question(request: Request) -> Response:
         work = request.path_params["work"]
@@ -233,7 +240,7 @@ def make_app(token: str, page: Page | None = None) -> Starlette:
             return asked
         if work == "search":
             return StreamingResponse(_lines(served, asked), media_type="application/x-ndjson")
-        return await _told(lambda: served.answer(work, asked))
+        return await _told(request, lambda: served.answer(work, asked))
 
     guarded = _Guard(token)
     routes = [
@@ -303,27 +310,53 @@ async def _question(request: Request) -> dict[str, Any] | Response:
             if len(body) > LARGEST_QUESTION_BYTES:
                 return Response("the question is too large\n", TOO_LARGE)
     try:
-        asked = json.loads(body)
+        asked = json.loads(body, parse_constant=_refused)
+        # Halves of characters have no bytes: no file can be written of them, and no reply.
+        json.dumps(asked, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return Response("the question is no JSON\n", BAD)
     return asked if isinstance(asked, dict) else Response("the question is no mapping\n", BAD)
 
 
-async def _told(ask: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
-    """Return an answer, or that it was dropped or failed."""
+def _refused(constant: str) -> float:
+    """Refuse what Python reads beside JSON: NaN and infinities.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError(constant)
+
+
+async def _told(request: Request, ask: Callable[[], Awaitable[dict[str, Any]]]) -> Response:
+    """Return an answer, or that it was dropped or failed; what takes long ends once nobody waits for it."""
+    task, left = asyncio.ensure_future(ask()), asyncio.ensure_future(_left(request))
     try:
-        return JSONResponse(await ask())
+        await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+        # What is nearly done is let be: another start of the process takes longer.
+        await asyncio.wait({task}, timeout=LONGEST_STALE_SECONDS)
+        if not task.done():
+            raise Dropped
+        return JSONResponse(await task)
     except Dropped:
         return Response("a newer question came\n", DROPPED)
     except LaneFailedError as error:
         return Response(f"{_failure(error)}\n", FAILED)
+    finally:
+        left.cancel()
+        task.cancel()
+
+
+async def _left(request: Request) -> None:
+    """Return once nobody waits for a request's reply."""
+    while not await request.is_disconnected():
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def _failure(error: LaneFailedError) -> str:
     """Return a failure of our own in a line, and print its traceback on stderr."""
-    told = str(error)
-    sys.stderr.write(printable(told) if "\n" not in told else told)
-    return f"rlplan failed: {told.strip().splitlines()[-1]}"
+    told = str(error).strip()
+    sys.stderr.write(printable(f"{told}\n"))
+    return f"rlplan failed: {told.splitlines()[-1]}"
 
 
 async def _lines(served: Page, asked: dict[str, Any]) -> AsyncIterator[str]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 Progress = Callable[[int, int, str], None]
+FOLDER_PREFIX = "rlplan-lane-"
 
 
 class Request(NamedTuple):
@@ -35,7 +37,22 @@ class Dropped(Exception):  # noqa: N818 -- what becomes of a request, no mistake
 
 
 class LaneFailedError(Exception):
-    """Hold the traceback of a failure of our own in a lane's process."""
+    """Hold the traceback of a failure of our own in a lane's process, or that it ended by itself."""
+
+
+class _Worker(NamedTuple):
+    """Hold a lane's process, the connection to it, and the folder of its temporary files, which goes with it."""
+
+    process: Any
+    here: Connection
+    folder: tempfile.TemporaryDirectory[str]
+
+    def end(self) -> None:
+        """End the process with what it does; what it had of files is removed."""
+        self.process.kill()
+        self.process.join()
+        self.here.close()
+        self.folder.cleanup()
 
 
 class Lane:
@@ -49,8 +66,7 @@ class Lane:
         self.name = name
         self._turn = asyncio.Lock()
         self._newest: dict[tuple[str, str], int] = {}
-        self._here: Connection | None = None
-        self._process: Any = None
+        self._worker: _Worker | None = None
         self._guard = threading.Lock()
         self._running: tuple[Request, float] | None = None
 
@@ -85,13 +101,9 @@ class Lane:
     def stop(self) -> None:
         """End the process with what it does; the next request starts another."""
         with self._guard:
-            process, here = self._process, self._here
-            self._process = self._here = None
-        if process is not None:
-            process.kill()
-            process.join()
-        if here is not None:
-            here.close()
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.end()
 
     def _take_turn(self, request: Request) -> None:
         if request.page is None:
@@ -119,7 +131,8 @@ class Lane:
         return self._newest.get((request.page, request.work), -1) > request.sequence
 
     def _talk(self, request: Request, progress: Progress | None) -> object:
-        here = self._started()
+        worker = self._started()
+        here = worker.here
         try:
             here.send((request.work, request.asked))
             while True:
@@ -134,21 +147,36 @@ class Lane:
         except (OSError, EOFError, TypeError):
             # Stopped, or it died: a connection that is closed meanwhile has no handle.
             with self._guard:
-                if self._here is here:
-                    self._process = self._here = None
-            raise Dropped from None
+                died = self._worker is worker
+                self._worker = None if died else self._worker
+            if not died:
+                raise Dropped from None
+            worker.end()
+            raise LaneFailedError(f"process {worker.process.name} ended by itself\n") from None
 
-    def _started(self) -> Connection:
+    def _started(self) -> _Worker:
         with self._guard:
-            if self._here is None:
+            if self._worker is None:
                 context = get_context("spawn")
-                self._here, there = context.Pipe()
-                self._process = context.Process(
-                    target=work_through, args=(there,), name=f"rlplan-{self.name}", daemon=True
+                here, there = context.Pipe()
+                folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)
+                process = context.Process(
+                    target=work_through,
+                    args=(there, folder.name),
+                    name=f"rlplan-{self.name}",
+                    daemon=True,
                 )
-                self._process.start()
+                # Its start ends with Ctrl-C being let through, so it comes first.
+                resource_tracker.ensure_running()
+                # Ctrl-C reaches all processes of a terminal, this one while it still imports too.
+                before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                try:
+                    process.start()
+                finally:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, before)
                 there.close()
-            return self._here
+                self._worker = _Worker(process, here, folder)
+            return self._worker
 
 
 # For which work goes on that nobody waits for any more: about what the start of another process takes.
@@ -157,12 +185,17 @@ LONGEST_STALE_SECONDS = 3.0
 MOST_PAGES = 256
 
 
-def work_through(there: Connection) -> None:
-    """Answer requests until nobody is at the other end; Ctrl-C is for the process that started this one."""
+def work_through(there: Connection, folder: str) -> None:
+    """Answer requests until nobody is at the other end; Ctrl-C is for the process that started this one.
+
+    Args:
+        folder: Of temporary files: whoever ends this process removes them.
+    """
     from rlplan.collecting import resting_collector
     from rlplan_cli.serve.work import done
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.tempdir = folder
 
     def progress(so_far: int, total: int, what: str) -> None:
         there.send(("progress", (so_far, total, what)))

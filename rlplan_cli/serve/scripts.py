@@ -32,7 +32,8 @@ GPUS_PER_NODE = "gpus_per_node"
 ENDINGS = frozenset({".sh", ".bash", ".yaml", ".yml", ".json", ".toml", ".py"})
 LONGEST_NAME = 80
 PREFIX = "rlplan-page-"
-IN_FOLDER = re.compile(rf"[^\s'\"=:]*{PREFIX}\w+[\\/]")
+# From where a path begins, so that long words are looked through once.
+IN_FOLDER = re.compile(rf"(?<![^\s'\"=:(\[,])[^\s'\"=:(\[,]*{PREFIX}\w+[\\/]")
 
 
 class Written(NamedTuple):
@@ -200,13 +201,8 @@ def _changed(source: Source, path: Path, asked: Asked) -> tuple[Source, tuple[st
     if not _has(source, wanted):
         key = next(key for key, value in wanted)
         problem = "is set in a way that the page does not change: change the script itself"
-        raise FileError(file_name_of(path), problem, field=key)
+        raise FileError(path.name, problem, field=key)
     return source, tuple(words)
-
-
-def file_name_of(path: Path) -> str:
-    """Return what messages call a file that was handed over."""
-    return path.name
 
 
 def _has(source: Source, wanted: list[tuple[str, int]]) -> bool:

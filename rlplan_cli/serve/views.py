@@ -66,7 +66,6 @@ class View:
         usd_per_hour: Of all the plan's GPUs.
         costs_from: What costs rest on: data sheets, or a profile.
         sources: Tasks by the weakest source of their seconds.
-        run_steps: Of the whole training; None where it is not said.
     """
 
     placement: str
@@ -74,14 +73,12 @@ class View:
     gpus: int
     tokens_per_second_per_gpu: float
     usd_per_hour: float
-    energy_joules: float
     iteration_seconds: float
     spans: tuple[Shown, ...]
     layouts: tuple[Layout, ...]
     costs_from: str
     sources: FrozenDict[str, tuple[str, ...]]
     least_certain: str
-    stage_seconds: FrozenDict[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,14 +137,12 @@ def forecast_view(plan: Plan, forecast: Forecast, facts: Facts) -> View:
         gpus=gpus,
         tokens_per_second_per_gpu=forecast.tokens_per_second / max(1, gpus),
         usd_per_hour=forecast.cost_usd / hours_from_seconds(seconds) if seconds else 0.0,
-        energy_joules=forecast.energy_joules,
         iteration_seconds=shown.seconds,
         spans=_spans(forecast),
         layouts=_layouts(plan, forecast, facts),
         costs_from=forecast.profile,
         sources=FrozenDict({name: tuple(tasks) for name, tasks in sources.items()}),
         least_certain=least_certain_words(forecast),
-        stage_seconds=forecast.stage_seconds,
     )
 
 

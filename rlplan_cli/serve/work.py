@@ -46,6 +46,7 @@ LOADED_FIRST = (
     "rlplan.planner.answers.open_parts",
     "rlplan_cli.serve.views",
 )
+LOG_ENDINGS = frozenset({".csv", ".json", ".jsonl", ".log", ".txt"})
 # Placements that a search lists.
 MOST_PLACEMENTS = 8
 
@@ -186,16 +187,11 @@ def _of_script(checked: Checked, script: Written, asked: Asked) -> dict[str, Any
         ("--mean-response", source.mean_response_tokens),
         ("--mean-prompt", source.mean_prompt_tokens),
     ]
-    typed = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-             for name, value in options if value is not None]  # fmt: skip
-    words = [
-        "rlplan",
-        "check",
-        framework,
-        file_name(asked.script),
-        *map(shlex.quote, source.arguments),
-    ]
-    return more | {"framework": framework, "command": " ".join([*words, *typed])}
+    words = ["rlplan", "check", framework, file_name(asked.script), *source.arguments]
+    for name, value in options:
+        if value is not None:
+            words += [name, f"{value:.15g}" if isinstance(value, float) else str(value)]
+    return more | {"framework": framework, "command": shlex.join(words)}
 
 
 def _controls(found: Imported, mean_tokens: float | None) -> dict[str, float]:
@@ -354,7 +350,7 @@ def _differing(asked: ExportAsked) -> tuple[str, ...]:
     from rlplan.planner.configs.changes import argument
     from rlplan.planner.configs.writing.exporting import exported
 
-    values = exported(_whole_plan(asked.plan), asked.to).values
+    values = exported(_whole_plan(asked.plan), asked.to).decided
     words: list[str] = []
     with written(asked) as script:
         settings, _ = settings_read(script.source)
@@ -388,10 +384,8 @@ def check_step(asked: LogAsked, _progress: Progress) -> Found:
 
 def _log_name(given: GivenFile) -> str:
     """Return the name of a log: its ending says whether it is a table or text."""
-    suffix = Path(file_name(given)).suffix.lower()
-    known = {".csv", ".json", ".jsonl", ".log", ".txt"}
     ending = Path(given.name).suffix.lower()
-    return f"train{ending if ending in known else suffix if suffix in known else '.log'}"
+    return f"train{ending if ending in LOG_ENDINGS else '.log'}"
 
 
 def catalog(_asked: None, _progress: Progress) -> Found:

@@ -49,7 +49,9 @@ def test_tokens_are_counted_in_powers_of_two(text, tokens):
     assert tokens_of(text) == tokens
 
 
-@pytest.mark.parametrize("text", ["", "k", "-8k", "0", "8kb", "inf", "nan", "1e3x"])
+@pytest.mark.parametrize(
+    "text", ["", "k", "-8k", "0", "8kb", "inf", "nan", "1e3x", "8,5k", "9" * 400]
+)
 def test_what_is_no_number_of_tokens_is_refused(text):
     with pytest.raises(typer.BadParameter, match="such as 8192 or 8k"):
         tokens_of(text)

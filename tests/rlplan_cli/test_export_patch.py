@@ -36,7 +36,7 @@ def with_field(plan, task, **fields):
 def patch(tmp_path, plan, text=SCRIPT):
     script = tmp_path / "run.sh"
     script.write_text(text)
-    return patched(script, "verl", plan, exported(plan, "verl").values)
+    return patched(script, "verl", plan, exported(plan, "verl").decided)
 
 
 def lines_that_differ(before, after):
@@ -66,6 +66,27 @@ def test_a_key_is_changed_where_it_stands_and_a_new_one_is_added_before_what_is_
     assert f"+     {UTILISATION}=0.7 \\" in differs
     assert found.text.startswith(HEAD)
     assert found.text.endswith(' \\\n    "$@"\n# behind it\n')
+
+
+def test_a_new_key_is_added_beside_words_that_stand_before_what_is_handed_on(plan, tmp_path):
+    text = SCRIPT.replace(' \\\n    "$@"', " $@").replace("# ours", '# ours, with "$@"')
+    found = patch(tmp_path, with_field(plan, "actor.generate", memory_fraction=0.7), text)
+    assert found.text == text.replace(" $@", f" {UTILISATION}=0.7 $@")
+
+
+def test_the_model_stays_the_users_and_a_plan_of_another_is_refused(plan, tmp_path):
+    (given,) = (word for word in VERL if word.startswith("actor_rollout_ref.model.path="))
+    found = patch(tmp_path, plan, SCRIPT.replace(given, given + "-Base"))
+    assert found.changes == ()
+    other = SCRIPT.replace(given, "actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B")
+    with pytest.raises(FileError, match="has another model as actor than the plan"):
+        patch(tmp_path, plan, other)
+
+
+def test_a_script_that_is_no_text_is_refused(plan, tmp_path):
+    (tmp_path / "run.sh").write_bytes(b"\xff\xfe")
+    with pytest.raises(FileError, match="UTF-8"):
+        patched(tmp_path / "run.sh", "verl", plan, {})
 
 
 def test_a_value_that_is_quoted_or_a_variable_is_replaced_too(plan, tmp_path):

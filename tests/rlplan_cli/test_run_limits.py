@@ -46,10 +46,11 @@ def plans(monkeypatch):
         if not kept:
             raise InfeasibleError("no plan keeps the limits")
         seconds, usd = min(kept, key=lambda each: each[job.objective == "cost"])
-        return replace_like(plans=(candidate(seconds, usd),))
+        plan = candidate(job, seconds, usd)
+        return replace_like(plans=(plan,), gap=0.0, bound_seconds=seconds, space="plans")
 
     def run(plan, _facts, steps):
-        seconds, usd = plan
+        seconds, usd = plan.known
         return RunForecast(
             steps=steps, points=(), seconds=seconds * steps, interval_seconds=(0.0, 1.2 * seconds * steps),
             parts=FrozenDict(), usd_per_hour=1.0, usd=usd * steps, interval_usd=(0.0, 1.2 * usd * steps),
@@ -57,12 +58,13 @@ def plans(monkeypatch):
 
     monkeypatch.setattr(run_limits, "run_forecast", run)
     monkeypatch.setattr(run_limits, "replace", loosely_replaced)
+    monkeypatch.setattr(run_limits, "batch_tokens", lambda _job: 1e6)
     return search, calls
 
 
-def candidate(seconds, usd):
+def candidate(job, seconds, usd):
     forecast = replace_like(iteration_seconds=seconds, cost_usd=usd, run=None)
-    return replace_like(plan=(seconds, usd), forecast=forecast)
+    return replace_like(plan=replace_like(job=job, known=(seconds, usd)), forecast=forecast)
 
 
 def replace_like(**fields):
@@ -81,7 +83,7 @@ def job_of():
 
 def within(search, **limits):
     asked = AskedRun(steps=100, limits=RentalLimits(**limits))
-    return plans_within(job_of(), None, asked, search).plans[0].plan
+    return plans_within(job_of(), None, asked, search).plans[0].plan.known
 
 
 def test_the_fastest_plan_is_taken_that_keeps_the_budget_at_p90(plans):
@@ -102,6 +104,16 @@ def test_what_no_run_keeps_is_refused_with_the_cheapest_and_the_fastest(plans):
         within(plans[0], budget_usd=100.0)
     with pytest.raises(InfeasibleError, match="within 450 USD and 10 min 0 s at p90"):
         within(plans[0], budget_usd=450.0, deadline_seconds=600.0)
+
+
+def test_limits_that_the_run_has_put_on_steps_are_not_the_plans_and_prove_nothing(plans):
+    asked = AskedRun(steps=100, limits=RentalLimits(budget_usd=450.0))
+    found = plans_within(job_of(), None, asked, plans[0])
+    job = found.plans[0].plan.job
+    assert (job.specs, job.objective) == (job_of().specs, "throughput")
+    # 15 s, beside 10 s without a limit.
+    assert found.gap == pytest.approx(1 / 3)
+    assert found.bound_seconds == 10.0
 
 
 def test_budget_and_days_are_kept_together(plans):

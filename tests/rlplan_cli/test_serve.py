@@ -13,10 +13,11 @@ import pytest
 import yaml
 from starlette.testclient import TestClient
 
+from rlplan_cli.serve import app
 from rlplan_cli.serve.app import HEADERS, LARGEST_QUESTION_BYTES, make_app
 from rlplan_cli.serve.asked import LARGEST_BYTES, GivenFile
 from rlplan_cli.serve.lanes import Dropped, Lane, LaneFailedError, Request
-from rlplan_cli.serve.scripts import file_name
+from rlplan_cli.serve.scripts import file_name, without_folders
 from tests.house.tree import ROOT
 from tests.rlplan_cli.pages import SCRIPT, SMALL, TOKEN, ThreadLane, page_of_threads
 
@@ -102,7 +103,8 @@ def test_what_is_too_large_or_no_question_is_refused(client):
     kind = {"content-type": "application/json"}
     large = b" " * (LARGEST_QUESTION_BYTES + 1)
     assert client.post("api/quick", content=large, headers=kind).status_code == 413
-    for body in (b"{", b"[]", b"\xff", b"[" * 100_000):
+    halves = (b'{"asked": {"model": "\\ud800"}}', b'{"asked": {"mean_response_tokens": NaN}}')
+    for body in (b"{", b"[]", b"\xff", b"[" * 100_000, *halves):
         assert client.post("api/quick", content=body, headers=kind).status_code == 422
     script = {"name": "run.sh", "text": "x" * (LARGEST_BYTES + 1)}
     found = mistake(client, "answer", {"script": script})
@@ -351,6 +353,13 @@ def test_files_are_kept_under_plain_names(client, name):
     assert "rlplan-page-" not in found["message"]
 
 
+def test_paths_of_private_folders_are_left_out_of_what_is_said():
+    told = {"a": ["(/tmp/rlplan-lane-a/rlplan-page-x_1/run.sh:4)", "k=/t/rlplan-page-b/run.sh"]}
+    assert without_folders(told) == {"a": ["(run.sh:4)", "k=run.sh"]}
+    long = "a" * LARGEST_BYTES
+    assert without_folders(long) == long  # at once
+
+
 def test_fit_is_not_asked_of_a_script(client):
     assert mistake(client, "fit", script_asked(SCRIPT))["field"] == "script"
 
@@ -370,7 +379,9 @@ def test_a_lane_is_a_process_that_is_stopped_and_started_again():
     async def asked():
         lane = Lane("search")
         first = await lane.ask(Request("warm", None))
-        process = lane._process
+        worker = lane._worker
+        left = Path(worker.folder.name) / "script.sh"
+        left.write_text("of somebody")
         search = asyncio.ensure_future(lane.ask(Request("fit", None)))
         await asyncio.sleep(0)
         search.cancel()
@@ -378,11 +389,30 @@ def test_a_lane_is_a_process_that_is_stopped_and_started_again():
             await search
         again = await lane.ask(Request("warm", None))
         lane.stop()
-        return first, again, process.exitcode
+        return first, again, worker.process.exitcode, left
 
-    first, again, code = asyncio.run(asked())
+    first, again, code, left = asyncio.run(asked())
     assert first == again
     assert code is None or code < 0
+    assert not left.parent.exists()
+
+
+def test_what_nobody_waits_for_any_more_is_ended(monkeypatch):
+    class Left:
+        async def is_disconnected(self):
+            return True
+
+    ended = []
+
+    async def long():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("long")
+
+    monkeypatch.setattr(app, "LONGEST_STALE_SECONDS", 0.01)
+    found = asyncio.run(app._told(Left(), long))
+    assert (found.status_code, ended) == (app.DROPPED, ["long"])
 
 
 def test_a_failure_of_our_own_is_told_and_the_next_question_answered(client, monkeypatch, capsys):

@@ -62,6 +62,7 @@ class Exported:
         text: A script or a file.
         values: By key; what somebody has to set is None.
         variables: What no plan says, and what it is unless somebody sets it.
+        open_keys: Keys of variables: models, data, rewards, whose values somebody sets.
         start: The command that starts it.
         notes: What whoever starts it should know.
     """
@@ -72,7 +73,13 @@ class Exported:
     values: dict[str, Any]
     variables: dict[str, str | None]
     start: str
+    open_keys: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def decided(self) -> dict[str, Any]:
+        """Return values of the keys that the plan decides: not those of models and data, which are somebody's own."""
+        return {key: value for key, value in self.values.items() if key not in self.open_keys}
 
 
 def exported(
@@ -123,7 +130,7 @@ def exported(
     if facts is not None:
         export.notes.extend(_of_memory(export, facts))
     text = module.text_of(export, start, **({"defaults": defaults} if inherits else {}))
-    variables = (each for each in export.values.values() if isinstance(each, Variable))
+    named = {key: each for key, each in export.values.items() if isinstance(each, Variable)}
     return Exported(
         framework=target,
         version=sheet.version,
@@ -132,7 +139,8 @@ def exported(
             key: each.default if isinstance(each, Variable) else each
             for key, each in export.values.items()
         },
-        variables={each.name: each.default for each in variables},
+        variables={each.name: each.default for each in named.values()},
+        open_keys=tuple(named),
         start=start,
         notes=tuple(export.notes),
     )

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlplan.errors import FileError
+from rlplan.files.decoding import read_text
 from rlplan.files.writing import write_text
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import complete
@@ -31,7 +32,9 @@ from rlplan.workload import mean_length
 # A value as shells have it: quoted, or up to a blank.
 VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s\\"']+)"""
 # What hands a script's own arguments on, behind which nothing else is said.
-HANDED_ON = re.compile(r'^(?P<indent>[ \t]*)(?P<words>"?\$(?:@|\{@[^}\n]*\})"?)', re.MULTILINE)
+HANDED_ON = re.compile(
+    r'^(?P<before>[ \t]*|[^#\n]*=[^#\n]*[ \t])"?\$(?:@|\{@[^}\n]*\})"?', re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +58,15 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
     """Return a script whose framework runs a plan, changed in as few keys as do.
 
     Args:
-        values: What the plan's export says by the framework's keys; None is left to the user.
+        values: What the plan decides, by the framework's keys; None is left to the user.
 
     Raises:
-        UserError: The script cannot be read as the framework's, or a change cannot be made in its text: what it says would
-            not be what the plan does.
+        UserError: The script cannot be read as the framework's or has other models than the plan, or a change cannot be made
+            in its text: what it says would not be what the plan does.
     """
-    text = script.read_text(encoding="utf-8")
+    text = read_text(script)
     typed = _typed(script, framework, plan)
+    _check_models(script, typed.found, plan)
     said = tuple((key, value) for key, value in values.items() if value is not None)
     settings = typed.found.settings
     differs = tuple(
@@ -105,6 +109,19 @@ def _typed(script: Path, framework: str, plan: Plan) -> RetypedConfiguration:
     return RetypedConfiguration.of((str(script),), _options(plan), found, own, facts)
 
 
+def _check_models(script: Path, found: Imported, plan: Plan) -> None:
+    """Refuse a plan of other models, which no key of a layout turns into those of the script.
+
+    Raises:
+        FileError: Names the role.
+    """
+    for role, model in found.resolved.models.items():
+        if role in plan.job.models and plan.job.models[role] != model:
+            name, other = (each.architecture(role).name for each in (found.resolved, plan.job))
+            problem = f"has another model as {role} than the plan ({other})"
+            raise FileError(str(script), problem, value=name, allowed="a plan of this script")
+
+
 def _says(found: Imported, assignment: Assignment) -> bool:
     key, value = assignment
     given = found.settings.given(key)
@@ -138,8 +155,11 @@ def _with(text: str, script: Path, found: Imported, assignment: Assignment) -> s
     if handed is None:
         problem = "has no single place for it, and hands no arguments on"
         raise FileError(str(script), problem, field=given, allowed='a last line "$@"')
-    line = f"{handed['indent']}{name}{joint or ' '}{shown} \\\n"
-    return text[: handed.start()] + line + text[handed.start() :]
+    place_of_words, before = handed.end("before"), handed["before"]
+    new = f"{name}{joint or ' '}{shown} "
+    if not before.strip():
+        new += f"\\\n{before}"
+    return text[:place_of_words] + new + text[place_of_words:]
 
 
 def _quoted(value: str) -> str:

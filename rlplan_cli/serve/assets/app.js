@@ -10,6 +10,7 @@ import { byId, copy, download, el, percent, seconds, table, usd, whole } from ".
 // A pause after which the whole answer is asked for; quick ones come while a slider moves.
 const PAUSE = 200;
 const LARGEST = 2 ** 20;
+const OTHER_SETTINGS = "found for other settings than these";
 const LOGS = /\.(log|txt|csv|jsonl)$/i;
 
 let state = structuredClone(USUAL);
@@ -66,10 +67,7 @@ function askAll(delay = PAUSE) {
   const number = nextSequence();
   newest = number;
   document.body.classList.add("busy");
-  if (byId("placements").firstChild) {
-    byId("placements").classList.add("outdated");
-    byId("search-told").textContent = "found for other settings than these";
-  }
+  if (byId("placements").firstChild) outdated();
   quick(number);
   clearTimeout(timer);
   timer = setTimeout(() => wholeAnswer(number), delay);
@@ -219,6 +217,7 @@ let chosen = null;
 async function search() {
   say("search", "");
   searching = new AbortController();
+  const began = newest;
   toggleSearch(true);
   byId("search-told").textContent = "searching";
   const limit = Math.max(1, Number(byId("search-seconds").value) || 30);
@@ -235,6 +234,12 @@ async function search() {
   }
   if (!found.answer) return say("search", found.mistakes.map((each) => each.message).join("\n"));
   placements(found.answer);
+  if (began !== newest) outdated();
+}
+
+function outdated() {
+  byId("placements").classList.add("outdated");
+  byId("search-told").textContent = OTHER_SETTINGS;
 }
 
 function toggleSearch(on) {
@@ -336,7 +341,7 @@ function wire() {
   on("export-to", exportPlan, "input");
   on("export-copy", (event) => chosen?.exported && copy(chosen.exported.text, event.currentTarget));
   on("export-keys", (event) => copy(chosen.exported.words.join(" "), event.currentTarget));
-  on("export-download", () => chosen?.exported && download(/^\s*[#\w]/.test(chosen.exported.text) && !/^#!|python|ray /m.test(chosen.exported.text) ? "config.yaml" : "run.sh", chosen.exported.text));
+  on("export-download", () => chosen?.exported && download(nameOfExport(chosen.exported.text), chosen.exported.text));
   on("export-plan", () => chosen?.exported && download("plan.yaml", chosen.exported.plan_text));
   on("fit", fit);
   on("pin", () => {
@@ -360,6 +365,11 @@ function nameOfText(text) {
   if (/^\s*\[[\w.-]+\]\s*$/m.test(text) && /^\s*[\w.-]+\s*=/m.test(text)) return "pasted.toml";
   if (/^\s*[\w.+-]+:(\s|$)/m.test(text) && !/python|ray |=\S/.test(text.split("\n")[0])) return "pasted.yaml";
   return "pasted.sh";
+}
+
+function nameOfExport(text) {
+  if (text.startsWith("#!")) return "run.sh";
+  return /^\s*\[[\w.-]+\]\s*$/m.test(text) ? "config.toml" : "config.yaml";
 }
 
 function drops() {

@@ -84,14 +84,16 @@ function tiles({ check, view }, state) {
     tile("Price of a step", usd(step.cost_usd), `${usd(view.usd_per_hour)} an hour, ${whole(view.gpus)} GPUs`),
     tile(`Run of ${whole(steps)} steps`, seconds(runSeconds), `${usd(runUsd)}${check.steps ? ", steps as the script says" : ""}`),
   ];
-  if (state.budget_usd !== null) found.push(budget("Budget", usd(state.budget_usd), state.budget_usd / step.cost_usd, steps));
-  if (state.budget_days !== null) found.push(budget("Deadline", `${figures(state.budget_days)} days`, (state.budget_days * 86400) / step.step_seconds, steps));
+  // Limits are judged at p90, as rlplan check --budget-usd and --max-days do; money is paid by the second.
+  const highUsd = (step.cost_usd * high) / step.step_seconds;
+  if (state.budget_usd !== null) found.push(budget("Budget", usd(state.budget_usd), state.budget_usd / highUsd, steps));
+  if (state.budget_days !== null) found.push(budget("Deadline", `${figures(state.budget_days)} days`, (state.budget_days * 86400) / high, steps));
   return found;
 }
 
 function budget(name, words, bought, steps) {
   const kept = bought >= steps;
-  return tile(`${name}: ${words}`, kept ? "kept" : "not kept", `buys ${whole(Math.floor(bought))} steps`, kept ? "kept" : "broken");
+  return tile(`${name}: ${words}`, kept ? "kept" : "not kept", `${whole(Math.floor(bought))} steps at p90`, kept ? "kept" : "broken");
 }
 
 function memory(step) {

@@ -58,9 +58,13 @@ export async function toFragment(state, pins) {
 export async function fromFragment(text) {
   const packed = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (letter) => letter.charCodeAt(0));
   const { state = {}, pins = [] } = JSON.parse(new TextDecoder().decode(await through(new DecompressionStream("deflate-raw"), packed)));
-  const known = Object.entries(state).filter(([name, value]) => name in USUAL && sane(name, value));
-  const found = { ...structuredClone(USUAL), ...Object.fromEntries(known) };
-  return { state: found, pins: Array.isArray(pins) ? pins.filter((each) => each && typeof each.name === "string" && each.figures) : [] };
+  const kept = Array.isArray(pins) ? pins.filter((each) => typeof each?.name === "string" && each.figures && each.state) : [];
+  return { state: known(state), pins: kept.map((each) => ({ ...each, state: known(each.state) })) };
+}
+
+function known(state) {
+  const found = Object.entries(state).filter(([name, value]) => Object.hasOwn(USUAL, name) && sane(name, value));
+  return { ...structuredClone(USUAL), ...Object.fromEntries(found) };
 }
 
 function sane(name, value) {
