@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,8 @@ def job_of():
 
 def within(search, **limits):
     asked = AskedRun(steps=100, limits=RentalLimits(**limits))
-    return plans_within(job_of(), None, asked, search).plans[0].plan.known
+    best: Any = plans_within(job_of(), None, asked, search).plans[0].plan
+    return best.known
 
 
 def test_the_fastest_plan_is_taken_that_keeps_the_budget_at_p90(plans):

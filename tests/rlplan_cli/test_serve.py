@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from starlette.requests import Request as WebRequest
 from starlette.testclient import TestClient
 
 from rlplan_cli.serve import app
@@ -398,9 +399,8 @@ def test_a_lane_is_a_process_that_is_stopped_and_started_again():
 
 
 def test_what_nobody_waits_for_any_more_is_ended(monkeypatch):
-    class Left:
-        async def is_disconnected(self):
-            return True
+    async def left():
+        return {"type": "http.disconnect"}
 
     ended = []
 
@@ -411,7 +411,7 @@ def test_what_nobody_waits_for_any_more_is_ended(monkeypatch):
             ended.append("long")
 
     monkeypatch.setattr(app, "LONGEST_STALE_SECONDS", 0.01)
-    found = asyncio.run(app._told(Left(), long))
+    found = asyncio.run(app._told(WebRequest({"type": "http"}, left), long))
     assert (found.status_code, ended) == (app.DROPPED, ["long"])
 
 
