@@ -80,5 +80,7 @@ def asked_run(
 
 
 def keeps_run(asked: AskedRun | None, run: RunForecast | None) -> bool:
-    """Tell whether a run's p90 keeps what was asked; a run that nothing was asked of does."""
-    return asked is None or run is None or asked.limits.keeps(run)
+    """Tell whether a run fits to its end and its p90 keeps what was asked; a run that nothing was asked of does."""
+    if asked is None or run is None:
+        return True
+    return not run.infeasible_reasons and asked.limits.keeps(run)

@@ -1,6 +1,7 @@
 """A whole run on check, search and simulate: its days and USD, and limits that its p90 keeps."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from rlplan.planner.answers import run_limits
 from rlplan.planner.answers.run_limits import AskedRun, plans_within
 from rlplan.results.renting import RentalLimits
 from rlplan.results.run import RunForecast
-from rlplan_cli.run_options import asked_run
+from rlplan_cli.run_options import asked_run, keeps_run
 
 
 def test_limits_are_of_so_many_steps():
@@ -32,6 +33,16 @@ def test_limits_are_of_so_many_steps():
 def test_limits_without_steps_and_limits_that_are_none_are_refused(given):
     with pytest.raises(FileError, match=r"--budget-usd|--max-days"):
         asked_run(*given)
+
+
+def test_a_run_that_does_not_fit_to_its_end_keeps_nothing():
+    asked = asked_run(10, 100.0, 1.0)
+    run = RunForecast(
+        steps=10, points=(), seconds=10.0, interval_seconds=(9.0, 11.0), parts=FrozenDict(),
+        usd_per_hour=1.0, usd=1.0, interval_usd=(0.9, 1.1),
+    )  # fmt: skip
+    assert keeps_run(asked, run)
+    assert not keeps_run(asked, replace(run, infeasible_reasons=("at step 9: too long",)))
 
 
 @pytest.fixture

@@ -272,7 +272,10 @@ def _delta_layers(config: ConfigKeys, count: int) -> tuple[str, ...] | None:
     delta, full = told.get("kda_layers"), told.get("full_attn_layers")
     if not isinstance(delta, list) or not isinstance(full, list):
         delta, full = [], []
-    if sorted([*delta, *full]) != list(range(1, count + 1)):
+    layers = [*delta, *full]
+    if not all(isinstance(each, int) for each in layers) or sorted(layers) != list(
+        range(1, count + 1)
+    ):
         allowed = f"kda_layers and full_attn_layers, each of {count} layers in one of them"
         raise config.error("linear_attn_config", "does not count all layers", allowed=allowed)
     return tuple(

@@ -37,6 +37,7 @@ PACKED = "actor_rollout_ref.actor.use_dynamic_bsz=True"
 SCORED = """
 algorithm.adv_estimator=gae reward.reward_model.enable=True reward.reward_model.enable_resource_pool=True
 reward.reward_model.nnodes=1 reward.reward_model.model_path=Qwen/Qwen3-8B distillation.enabled=True
+distillation.nnodes=1 distillation.n_gpus_per_node=8
 """
 EXPERTS = "actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B critic.model.path=Qwen/Qwen3-30B-A3B"
 MOE = f"""
