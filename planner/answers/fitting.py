@@ -11,7 +11,7 @@ from rlplan.plan import Plan
 from rlplan.planner.answers.explain import least_misfit
 from rlplan.planner.exact.first_plans import fits_somewhere, lean_plan, plan_on_all_gpus
 from rlplan.planner.requests.specs import USUAL_HEADROOM
-from rlplan.planner.requests.starter import StarterWork, starter_job
+from rlplan.planner.requests.starter import USUAL_WORK, StarterWork, starter_job
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_device, resolve_job
 from rlplan.profiles.facts import Facts, load_facts
@@ -33,22 +33,14 @@ class FitRequest:
 
     Attributes:
         gpu: A device sheet's name.
-        prompt_tokens, response_tokens: The longest; None takes those of a first job.
-        framework: Whose step it is; None takes this project's executor.
-        prompts, samples: Prompts of a step, and responses to each; None takes those of a first job.
-        gpus_per_node: None takes the usual node of such GPUs.
+        work: What is other than in a first job.
     """
 
     algorithm: str
     model: str
     gpu: str
     gpus: int
-    prompt_tokens: int | None = None
-    response_tokens: int | None = None
-    framework: str | None = None
-    prompts: int | None = None
-    samples: int | None = None
-    gpus_per_node: int | None = None
+    work: StarterWork = USUAL_WORK
 
     def job(self) -> Job:
         """Return the job, resolved.
@@ -56,15 +48,7 @@ class FitRequest:
         Raises:
             UserError: A name is not known, or a number not allowed.
         """
-        work = StarterWork(
-            framework=self.framework,
-            prompts=self.prompts,
-            samples=self.samples,
-            prompt_tokens=self.prompt_tokens,
-            response_tokens=self.response_tokens,
-            gpus_per_node=self.gpus_per_node,
-        )
-        job = starter_job(self.algorithm, self.model, self.gpu, self.gpus, Path(), work=work)
+        job = starter_job(self.algorithm, self.model, self.gpu, self.gpus, Path(), work=self.work)
         return resolve_job(job, Path())
 
 
@@ -151,7 +135,7 @@ def _longest_response(asked: FitRequest, job: Job, facts: Facts, *, fits: bool) 
     given = longest(job.workload.response_tokens)
 
     def can(tokens: int) -> bool:
-        return _can_fit(replace(asked, response_tokens=tokens), facts)
+        return _can_fit(replace(asked, work=replace(asked.work, response_tokens=tokens)), facts)
 
     if not fits:
         tokens = given // 2
@@ -182,7 +166,7 @@ def _between(low: int, high: int, can: Callable[[int], bool]) -> int:
 
 def _fewest_gpus(asked: FitRequest, facts: Facts, *, fits: bool) -> int | None:
     """Return the smallest cluster that fits: parts of a node, then whole nodes."""
-    node = asked.gpus_per_node or load_device(asked.gpu).gpus_per_node
+    node = asked.work.gpus_per_node or load_device(asked.gpu).gpus_per_node
     parts = [size for size in (1, 2, 4) if size < node]
     sizes = parts + [node * nodes for nodes in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST_NODES)]
     tried = [size for size in sizes if (size < asked.gpus if fits else size > asked.gpus)]

@@ -69,6 +69,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.errors import InfeasibleError
     from rlplan.files.writing import plain
     from rlplan.planner.answers.fitting import FitRequest, fit
+    from rlplan.planner.requests.starter import StarterWork
 
     given = gpus_of(gpus)
     asked = FitRequest(
@@ -76,12 +77,14 @@ def command(  # noqa: PLR0917 -- one parameter an option
         model=model,
         gpu=given.device,
         gpus=given.number,
-        gpus_per_node=given.per_node,
-        prompts=batch,
-        samples=samples,
-        prompt_tokens=prompt,
-        response_tokens=response,
-        framework=framework,
+        work=StarterWork(
+            framework=framework,
+            prompts=batch,
+            samples=samples,
+            prompt_tokens=prompt,
+            response_tokens=response,
+            gpus_per_node=given.per_node,
+        ),
     )
     found = fit(asked)
     if as_json:

@@ -47,6 +47,7 @@ def call(asked: Arguments) -> Answer:
     """Say whether a model can be trained by RL on so many GPUs, with the longest response and the smallest cluster that fit."""
     from rlplan.errors import FileError
     from rlplan.planner.answers.fitting import FitRequest, fit
+    from rlplan.planner.requests.starter import StarterWork
     from rlplan_cli.typed.tool import ARGUMENTS
 
     for name in ("gpus", "prompt_tokens", "response_tokens"):
@@ -59,9 +60,11 @@ def call(asked: Arguments) -> Answer:
             model=asked.model,
             gpu=asked.gpu,
             gpus=asked.gpus,
-            prompt_tokens=asked.prompt_tokens,
-            response_tokens=asked.response_tokens,
-            framework=asked.framework,
+            work=StarterWork(
+                framework=asked.framework,
+                prompt_tokens=asked.prompt_tokens,
+                response_tokens=asked.response_tokens,
+            ),
         )
     )
     return Answer(
