@@ -47,10 +47,15 @@ class AskedRun:
 
 def with_run(found: SearchResult, facts: Facts, asked: AskedRun) -> SearchResult:
     """Return what was found, the best plan with the forecast of its run."""
-    best = found.plans[0]
-    run = run_forecast(best.plan, facts, asked.steps)
-    shown: Candidate = replace(best, forecast=replace(best.forecast, run=run))
-    return replace(found, plans=(shown, *found.plans[1:]))
+    return replace(
+        found, plans=(candidate_with_run(found.plans[0], facts, asked), *found.plans[1:])
+    )
+
+
+def candidate_with_run(candidate: Candidate, facts: Facts, asked: AskedRun) -> Candidate:
+    """Return a plan that was found with the forecast of its whole run."""
+    run = run_forecast(candidate.plan, facts, asked.steps)
+    return replace(candidate, forecast=replace(candidate.forecast, run=run))
 
 
 def plans_within(job: Job, facts: Facts, asked: AskedRun, search: Search) -> SearchResult:
@@ -70,7 +75,7 @@ def plans_within(job: Job, facts: Facts, asked: AskedRun, search: Search) -> Sea
         if asked.limits.keeps(run):
             return found if found is free else _beside(free, found, job)
         # A search that proves that nothing keeps a limit takes long; whether anything can, the extremes say at once.
-        extremes = extremes or _extremes(job, facts, asked, search)
+        extremes = extremes or _extremes(job, facts, asked, search, free)
         limited = _tightened(limited, found.plans[0], run, asked.limits)
         try:
             found = with_run(search(limited), facts, asked)
@@ -112,14 +117,21 @@ def _run_of(found: SearchResult) -> RunForecast:
     return run
 
 
-def _extremes(job: Job, facts: Facts, asked: AskedRun, search: Search) -> dict[str, SearchResult]:
+def _extremes(
+    job: Job, facts: Facts, asked: AskedRun, search: Search, free: SearchResult
+) -> dict[str, SearchResult]:
     """Return the cheapest and the fastest plans, by these words.
+
+    Args:
+        free: What was found by the job's own objective, which is often one of these.
 
     Raises:
         InfeasibleError: The cheapest is over the budget, or the fastest too late; it says what both take.
     """
     found = {
-        word: with_run(search(replace(job, objective=objective)), facts, asked)
+        word: free
+        if objective == job.objective
+        else with_run(search(replace(job, objective=objective)), facts, asked)
         for word, objective in (("cheapest", "cost"), ("fastest", "throughput"))
     }
     limits = asked.limits

@@ -492,14 +492,12 @@ def _write(found: SearchResult, files: dict[str, Path | None]) -> None:
 
 def _with_runs(found: Frontier, facts_of: Callable[[Job], Facts], asked: AskedRun) -> Frontier:
     """Return a front, each plan with the forecast of its whole run."""
-    from rlplan.simulator.whole_run import run_forecast
+    from rlplan.planner.answers.run_limits import candidate_with_run
 
-    points = []
-    for point in found.points:
-        plan, forecast = point.candidate.plan, point.candidate.forecast
-        run = run_forecast(plan, facts_of(plan.job), asked.steps)
-        shown = replace(point.candidate, forecast=replace(forecast, run=run))
-        points.append(replace(point, candidate=shown))
+    points = (
+        replace(point, candidate=candidate_with_run(each, facts_of(each.plan.job), asked))
+        for point, each in ((point, point.candidate) for point in found.points)
+    )
     return replace(found, points=tuple(points))
 
 
