@@ -11,7 +11,7 @@ from rlplan.errors import FileError
 
 TIMES = r"\s*[xX*\u00d7]\s*"
 GPUS_FIRST = re.compile(rf"(?:(\d{{1,5}}){TIMES})?(\d{{1,5}}){TIMES}(\D\S*)")
-GPUS_LAST = re.compile(r"(\D[^\s:]*)\s*:\s*(?:(\d{1,5})\s*[xX*\u00d7]\s*)?(\d{1,5})")
+GPUS_LAST = re.compile(rf"(\D[^\s:]*)\s*:\s*(?:(\d{{1,5}}){TIMES})?(\d{{1,5}})")
 NUMBER_ALONE = re.compile(rf"(?:(\d{{1,5}}){TIMES})?(\d{{1,5}})")
 GPUS_ALLOWED = "such as 8xh100, 2x8xh100 (nodes, GPUs of a node) or h100:16"
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from rlplan.planner.configs.importing import ImportOptions
     from rlplan.planner.configs.reading.settings import Settings
 
-# Which settings of a framework's sheet a control changes, the first that the sheet has.
-SETTINGS: dict[str, tuple[str, ...]] = {
-    "gpus": ("nodes",),
-    "prompts": ("prompts",),
-    "samples_per_prompt": ("samples",),
-    "prompt_tokens": ("max_prompt",),
-    "response_tokens": ("max_response",),
+# Which setting of a framework's sheet a control changes.
+SETTINGS = {
+    "gpus": "nodes",
+    "prompts": "prompts",
+    "samples_per_prompt": "samples",
+    "prompt_tokens": "max_prompt",
+    "response_tokens": "max_response",
 }
 GPUS_PER_NODE = "gpus_per_node"
 # Endings by which readers tell what a file is; others are taken for shell scripts.
@@ -138,13 +138,11 @@ def import_of(source: Source) -> tuple[str, list[str], ImportOptions]:
 def changeable(settings: Settings) -> dict[str, str]:
     """Return the controls that a script's framework has a key for, with that key."""
     known = settings.sheet.settings
-    found = {}
-    for control, names in SETTINGS.items():
-        name = next((each for each in names if each in known), None)
-        if name is None or (control == "gpus" and GPUS_PER_NODE not in known):
-            continue
-        found[control] = key_for(settings, name)
-    return found
+    return {
+        control: key_for(settings, name)
+        for control, name in SETTINGS.items()
+        if name in known and (control != "gpus" or GPUS_PER_NODE in known)
+    }
 
 
 def key_for(settings: Settings, name: str) -> str:
@@ -219,27 +217,24 @@ def _has(source: Source, wanted: list[tuple[str, int]]) -> bool:
 def _in_text(text: str, settings: Settings, key: str, value: int) -> str:
     """Return a script's text with a key's value: in its place, or beside another key of the same command."""
     from rlplan.planner.configs.changes import argument
+    from rlplan.planner.configs.writing.patching import place_of
 
-    hydra = settings.sheet.arguments == "hydra"
-    name = re.escape(key)
     given = settings.flat.get(key)
-    if given is not None and given.older:
-        name = re.escape(given.older)
-    pattern = rf"(?<![\w.])({name}=)(\"[^\"]*\"|'[^']*'|[^\s\\]+)"
-    if not hydra:
-        pattern = rf"(?<![\w-])(--{name}[ =])(\"[^\"]*\"|'[^']*'|[^\s\\]+)"
-    found, number = re.subn(pattern, lambda match: f"{match[1]}{value}", text)
+    name = given.older if given is not None and given.older else key
+    is_flag = settings.sheet.arguments != "hydra"
+    place = place_of(f"--{name}" if is_flag else name, apart=is_flag)
+    found, number = place.subn(lambda match: f"{match['name']}{value}", text)
     if number:
         return found
     words = shlex.join(argument(settings, key, value) or ())
     lines = text.split("\n")
     for other in settings.flat.values():
-        place = re.search(r":(\d+)$", other.where)
-        if place is None or not 0 < int(place[1]) <= len(lines):
+        at = re.search(r":(\d+)$", other.where)
+        if at is None or not 0 < int(at[1]) <= len(lines):
             continue
-        line = lines[int(place[1]) - 1]
+        line = lines[int(at[1]) - 1]
         kept, end = re.fullmatch(r"(.*?)(\s*\\?)", line, re.DOTALL).groups()  # type: ignore[union-attr]
-        lines[int(place[1]) - 1] = f"{kept} {words}{end}"
+        lines[int(at[1]) - 1] = f"{kept} {words}{end}"
         return "\n".join(lines)
     return text
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rlplan.plan import Plan
     from rlplan.planner.configs.checking import Checked
     from rlplan.planner.configs.importing import Imported
+    from rlplan.profiles.facts import Facts
     from rlplan.results.forecast import SearchResult
 
 Progress = Callable[[int, int, str], None]
@@ -105,18 +106,30 @@ def _quick_of_job(asked: Asked, near: Plan | None) -> Checked:
 def _quick_of_script(asked: Asked) -> tuple[Checked, dict[str, Any]]:
     from dataclasses import replace
 
-    from rlplan.planner.answers.completion import complete
     from rlplan.planner.configs.checking import check_plan
+
+    with written(asked) as script:
+        found, plan, facts = _planned(script, misfits=False)
+        file = found.settings.file
+        checked = check_plan(plan, facts, file, improves=False)
+        return replace(checked, imported=found), {"framework": found.settings.sheet.name}
+
+
+def _planned(script: Written, *, misfits: bool) -> tuple[Imported, Plan, Facts]:
+    """Return what a script says, with its plan, completed, and what operations cost on its devices.
+
+    Args:
+        misfits: Whether a plan that needs little more memory than there is will do where none fits.
+    """
+    from rlplan.planner.answers.completion import complete
     from rlplan.planner.configs.importing import imported
     from rlplan.profiles.facts import load_facts
 
-    with written(asked) as script:
-        framework, words, options = import_of(script.source)
-        found = imported(framework, words, options)
-        facts = load_facts(found.resolved)
-        plan = complete(found.draft, found.resolved, facts, found.settings.file)
-        checked = check_plan(plan, facts, found.settings.file, improves=False)
-        return replace(checked, imported=found), {"framework": framework}
+    framework, words, options = import_of(script.source)
+    found = imported(framework, words, options)
+    facts = load_facts(found.resolved)
+    plan = complete(found.draft, found.resolved, facts, found.settings.file, misfits=misfits)
+    return found, plan, facts
 
 
 def answer(asked: Asked, _progress: Progress) -> Found:
@@ -126,6 +139,7 @@ def answer(asked: Asked, _progress: Progress) -> Found:
         UserError: What is asked for is wrong.
     """
     from rlplan_cli.serve.views import answered
+    from rlplan_cli.typed.forecasts import plan_document
     from rlplan_cli.typed.sources import Source, checked_of
 
     began = time.perf_counter()
@@ -141,17 +155,11 @@ def answer(asked: Asked, _progress: Progress) -> Found:
     shown = answered(
         "simulated",
         checked,
-        plan=None if plan is None else _plan_values(plan),
+        plan=None if plan is None else plan_document(plan),
         seconds=time.perf_counter() - began,
         **more,
     )
     return Found(_plain(shown), plan)
-
-
-def _plan_values(plan: Plan) -> dict[str, Any]:
-    from rlplan_cli.typed.forecasts import plan_document
-
-    return plan_document(plan)
 
 
 def _of_job(document: dict[str, Any], asked: Asked) -> dict[str, Any]:
@@ -253,22 +261,15 @@ def _whole_plan(document: dict[str, Any]) -> Plan:
 
 def _plan_of_script(asked: Asked) -> Plan:
     """Return the plan that a script says."""
-    from rlplan.planner.answers.completion import complete
-    from rlplan.planner.configs.importing import imported
-    from rlplan.profiles.facts import load_facts
-
     with written(asked) as script:
-        framework, words, options = import_of(script.source)
-        found = imported(framework, words, options)
-        facts = load_facts(found.resolved)
-        return complete(found.draft, found.resolved, facts, JOB_FILE, misfits=True)
+        return _planned(script, misfits=True)[1]
 
 
 def _placements(found: SearchResult, own: Plan | None) -> dict[str, Any]:
     """Return the best plans of a search, each with its figures, layouts and file."""
     from rlplan.profiles.facts import load_facts
     from rlplan_cli.serve.views import forecast_view
-    from rlplan_cli.typed.forecasts import step_forecast
+    from rlplan_cli.typed.forecasts import plan_document, step_forecast
 
     facts = load_facts(found.plans[0].plan.job)
     rows = []
@@ -281,7 +282,7 @@ def _placements(found: SearchResult, own: Plan | None) -> dict[str, Any]:
                 "loses_seconds": each.loses_seconds,
                 "step": _plain(step),
                 "view": _plain(forecast_view(each.plan, each.forecast, facts)),
-                "plan": _plan_values(each.plan),
+                "plan": plan_document(each.plan),
             }
         )
     return {

@@ -29,8 +29,8 @@ from rlplan.planner.configs.importing import (
 from rlplan.profiles.facts import load_facts
 from rlplan.workload import mean_length
 
-# A value as shells have it: quoted, or up to a blank.
-VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s\\"']+)"""
+# A value as shells have it: up to a blank, parts of it quoted.
+VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s\\"'])+"""
 # What hands a script's own arguments on, behind which nothing else is said.
 HANDED_ON = re.compile(
     r'^(?P<before>[ \t]*|[^#\n]*=[^#\n]*[ \t])"?\$(?:@|\{@[^}\n]*\})"?', re.MULTILINE
@@ -128,6 +128,17 @@ def _says(found: Imported, assignment: Assignment) -> bool:
     return given is not None and typed_value(given) == typed_value(value)
 
 
+def place_of(name: str, *, apart: bool) -> re.Pattern[str]:
+    """Return where a script gives a key its value; the group `name` is what stands before the value.
+
+    Args:
+        apart: Whether a blank may stand between them, as behind flags; else `=` alone, with hydra's plus signs before the key.
+    """
+    bare = re.escape(name.lstrip("+"))
+    before = rf"{bare}(?:[ \t]+|=)" if apart else rf"\+{{0,2}}{bare}="
+    return re.compile(rf"(?<![\w.\-])(?P<name>{before}){VALUE}")
+
+
 def _with(text: str, script: Path, found: Imported, assignment: Assignment) -> str:
     """Return a script with one key's value in place of its own, else added before the arguments that it hands on.
 
@@ -142,11 +153,7 @@ def _with(text: str, script: Path, found: Imported, assignment: Assignment) -> s
             str(script), "says a switch that has no word for off", field=key, allowed=allowed
         )
     name, joint = (words[0].partition("=")[0], "=") if len(words) == 1 else (words[0], None)
-    bare = re.escape(name.lstrip("+"))
-    if joint is not None:
-        place = re.compile(rf"(?<![\w.\-])(?P<name>\+{{0,2}}{bare}=){VALUE}")
-    else:
-        place = re.compile(rf"(?<![\w.\-])(?P<name>{bare}(?:[ \t]+|=)){VALUE}")
+    place = place_of(name, apart=joint is None)
     given = " ".join(words)
     shown = _quoted(words[0].partition("=")[2] if joint else words[-1])
     if len(place.findall(text)) == 1:
