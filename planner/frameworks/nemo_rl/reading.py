@@ -196,7 +196,10 @@ def _trainer(settings: Settings) -> str:
     chosen = settings.value("megatron")
     if chosen or (chosen is None and settings.value("megatron_tensor_ranks") is not None):
         return "megatron"
-    return "automodel" if settings.whole("expert_ranks") > 1 else "dtensor"
+    ranks = [settings.whole("expert_ranks")]
+    if distils(settings):
+        ranks.append(settings.whole("teacher_expert_ranks"))
+    return "automodel" if max(ranks) > 1 else "dtensor"
 
 
 def _keys_of(settings: Settings, role: Role) -> str:

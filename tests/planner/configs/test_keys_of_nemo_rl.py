@@ -69,6 +69,12 @@ BY_MODEL = "data.default.env_name=reward_model"
 JUDGED = "env.reward_model.resources"
 TEACHERS = "on_policy_distillation.non_colocated_teachers"
 TAUGHT = "on_policy_distillation.teacher_model_by_agent_name"
+# A student of a teacher's likeliest tokens.
+DISTILLED = (
+    f"{COMMON}\ndistillation: {{num_prompts_per_step: 64, num_generations_per_prompt: 4, topk_logits_k: 64}}\n"
+    "teacher:\n  <<: *policy\n  model_name: Qwen/Qwen3-32B\n"
+)
+T = "teacher.megatron_cfg"
 OF_DOMAINS = "nodes of a domain"
 OF_SAMPLES = {
     "samples compared": "",
@@ -115,14 +121,32 @@ WITH_CRITICS = {
     "a critic, by length": BY_LENGTH.format("value"),
     "a critic of experts": f"{D}.expert_parallel_size=4 {EXPERTS}",
     "a critic of experts, by Megatron": MOE,
+    "a critic of experts, by copies for nodes": f"{MOE} {V}.moe_token_dispatcher_type=flex {V}.cuda_graph_impl=transformer_engine",
     "a critic of Megatron, stepped on the host": f"{MEGATRON} {V}.optimizer.optimizer_cpu_offload=true",
     "a critic of Megatron, asynchronous": f"{MEGATRON} {APART} {AHEAD.format('ppo.async_ppo')}",
     "asynchronous with a critic": f"{APART} {AHEAD.format('ppo.async_ppo')}",
     "asynchronous with a critic, by its older name": f"{APART} {AHEAD.format('ppo.async_grpo')}",
 }
-BASES = {name: (GRPO, words) for name, words in OF_SAMPLES.items()} | {
-    name: (PPO, words) for name, words in WITH_CRITICS.items()
+OF_TEACHERS = {
+    "a student": "",
+    "a student, packed": f"{PACKED.format('policy')} {PACKED.format('teacher')}",
+    "a student, by length": f"{BY_LENGTH.format('policy')} {BY_LENGTH.format('teacher')}",
+    "a student of experts": "teacher.dtensor_cfg.expert_parallel_size=4 teacher.model_name=Qwen/Qwen3-30B-A3B",
+    "a student of Megatron": f"{MEGATRON} {T}.enabled=true teacher.dtensor_cfg.enabled=false",
+    "a student of Megatron's experts": f"{MEGATRON} {T}.enabled=true teacher.dtensor_cfg.enabled=false "
+    f"teacher.model_name=Qwen/Qwen3-30B-A3B {T}.expert_model_parallel_size=4 {T}.pipeline_model_parallel_size=2",
+    "a student of Megatron's experts, by copies for nodes": f"{MEGATRON} {T}.enabled=true teacher.dtensor_cfg.enabled=false "
+    f"teacher.model_name=Qwen/Qwen3-30B-A3B {T}.expert_model_parallel_size=4 {T}.moe_token_dispatcher_type=flex "
+    f"{T}.cuda_graph_impl=transformer_engine",
+    "a student, apart": APART,
+    "a student in a game": "distillation.max_rollout_turns=50",
 }
+BASES = {
+    name: (text, words)
+    for text, found in ((GRPO, OF_SAMPLES), (PPO, WITH_CRITICS), (DISTILLED, OF_TEACHERS))
+    for name, words in found.items()
+}
+FILES = {GRPO: "grpo", PPO: "ppo", DISTILLED: "distillation"}
 
 
 def catalogue():
@@ -164,7 +188,7 @@ class Bases:
     def found(self, name, *more):
         """Return a base with further words, imported."""
         text, words = BASES[name]
-        path = self._folder / f"{'ppo' if text is PPO else 'grpo'}.yaml"
+        path = self._folder / f"{FILES[text]}.yaml"
         path.write_text(text, encoding="utf-8")
         options = replace(OPTIONS, gpu="gb200") if name == OF_DOMAINS else OPTIONS
         return imported("nemo-rl", [str(path), *words.split(), *more], options)
