@@ -166,7 +166,7 @@ def memory_is_left(settings):
 RULES = (Rule(memory_is_left, "pocket/train.py:1"),)
 '''
 SCRIPT = """
-python3 -m pocket.train --model Qwen/Qwen2.5-7B-Instruct --gpus 8 --rollout_tp 2 --micro_batch 4 --log_every 1 "$@"
+python3 -m pocket.train --model Qwen/Qwen2.5-7B-Instruct --gpus 8 --rollout_tp 2 --micro_batch 1 --log_every 1 "$@"
 """
 CALLED = """
 import sys
