@@ -21,13 +21,8 @@ from rlplan.executor.learning.experience import Batch, effective_settings, make_
 from rlplan.executor.learning.losses import load_loss
 from rlplan.executor.learning.multiplier import initial_state
 from rlplan.executor.learning.train import response_tokens, run_micro_batches, split_micro_batches
-from rlplan.executor.parallel.meshes import (
-    RankMesh,
-    ReduceSum,
-    reduce_sum_over_dp,
-    train_positions,
-    wait_for_device,
-)
+from rlplan.executor.parallel.meshes import RankMesh, ReduceSum, reduce_sum_over_dp, wait_for_device
+from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.passes import infer
 from rlplan.executor.rollout.engines.torch_static import Wave
 from rlplan.executor.rollout.sampling import GenerateSettings, Sequences, uniform_numbers

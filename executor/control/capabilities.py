@@ -7,7 +7,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
 from rlplan.executor.environments import environment_names
 from rlplan.executor.model.building import FAMILIES, PRETRAINED_FAMILIES
-from rlplan.executor.parallel.meshes import TRAIN_ENGINES, shares_weights
+from rlplan.executor.parallel.positions import TRAIN_ENGINES, shares_weights
 from rlplan.executor.rollout.engines import DEFAULT_ENGINE, engine_module_names
 from rlplan.executor.rollout.vllm_limits import lacks_of_vllm
 from rlplan.executor.workers.transports import TRANSPORTS

@@ -15,7 +15,7 @@ from rlplan.executor.control.spans import PoolRank
 from rlplan.executor.data.batches import Piece, Rows, count_rows, overlapping, split_rows
 from rlplan.executor.data.workload import job_of_batches
 from rlplan.executor.learning.multiplier import initial_state
-from rlplan.executor.parallel.meshes import (
+from rlplan.executor.parallel.positions import (
     RankPositions,
     generation_positions,
     shares_weights,

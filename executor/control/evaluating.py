@@ -18,7 +18,7 @@ from rlplan.executor.control.line_file import LineFile
 from rlplan.executor.data.batches import RESPONSE, split_rows
 from rlplan.executor.data.prompts import HeldOut, Tokenizer
 from rlplan.executor.data.workload import PromptBatches
-from rlplan.executor.parallel.meshes import generation_positions
+from rlplan.executor.parallel.positions import generation_positions
 from rlplan.executor.workers.calls import EvaluationCall, JudgeCall
 from rlplan.executor.workers.pools import WorkerGroup, fetched
 from rlplan.executor.workers.protocols import PROTOCOLS

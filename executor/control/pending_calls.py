@@ -7,7 +7,7 @@ from typing import Any
 
 from rlplan.dataflow import Task, parents_of
 from rlplan.executor.control.spans import PoolRank, Reported
-from rlplan.executor.parallel.meshes import RankPositions
+from rlplan.executor.parallel.positions import RankPositions
 from rlplan.executor.workers.calls import CallReport
 from rlplan.executor.workers.pools import fetched
 from rlplan.executor.workers.protocols import PROTOCOLS

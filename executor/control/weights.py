@@ -12,7 +12,8 @@ from rlplan.dataflow import Task
 from rlplan.errors import FileError, RlplanError
 from rlplan.executor.data.remote_folders import fetched_folder
 from rlplan.executor.model.building import FAMILIES, build_stages, read_config
-from rlplan.executor.parallel.meshes import RankMesh, train_positions
+from rlplan.executor.parallel.meshes import RankMesh
+from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.weights.pretrained import PretrainedFolder, check_weights
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.places import is_url

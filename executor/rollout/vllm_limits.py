@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 
 from rlplan.errors import CapabilityError, PlanError
-from rlplan.executor.parallel.meshes import generation_positions
+from rlplan.executor.parallel.positions import generation_positions
 from rlplan.executor.rollout.engines import DEFAULT_ENGINE
 from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan

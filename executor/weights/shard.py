@@ -13,7 +13,8 @@ from rlplan.executor.model.adapters import AdaptedLinear, adapters_off, add_adap
 from rlplan.executor.model.building import EMBEDDING, HEAD, StageModel, build_stages, scalar_head
 from rlplan.executor.model.experts import cut_experts, is_expert
 from rlplan.executor.model.joined import keep_heads
-from rlplan.executor.parallel.meshes import RankGroup, RankMesh, cuts_sequences
+from rlplan.executor.parallel.meshes import RankGroup, RankMesh
+from rlplan.executor.parallel.positions import cuts_sequences
 from rlplan.executor.parallel.tensor_parallel import cut_vocabulary, cut_wide_norms
 from rlplan.executor.weights.adapted import AdaptedParameters
 from rlplan.executor.weights.flat import FlatParameters, distinct_parameters

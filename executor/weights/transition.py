@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlplan.executor.data.batches import joined_ranges
 from rlplan.executor.model.building import EMBEDDING, HEAD
-from rlplan.executor.parallel.meshes import gather_groups, uses_micro_groups
+from rlplan.executor.parallel.positions import gather_groups, uses_micro_groups
 from rlplan.executor.weights.flat import Entry, FlatParameters
 from rlplan.executor.weights.shard import ModelShard
 from rlplan.executor.weights.shared_parameters import SharedParameters, shared_names

@@ -15,7 +15,7 @@ from rlplan.executor.workers.processes.process_state import (
 )
 from rlplan.executor.workers.protocols import registered
 from rlplan.executor.workers.stages import STAGES
-from rlplan.executor.workers.worker import clear, fetch, fetched, store
+from rlplan.executor.workers.storing import clear, fetch, fetched, store
 
 
 class HostWorker:

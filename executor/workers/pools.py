@@ -9,7 +9,7 @@ from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rlplan.errors import RlplanError
-from rlplan.executor.parallel.meshes import train_positions
+from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.workers.protocols import TransferProtocol, protocol_of
 
 # How long to wait for results before looking whether some rank has failed.

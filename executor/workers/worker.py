@@ -1,15 +1,10 @@
 """The worker: one process a rank, with the models of its pool."""
 
-import hashlib
 import os
-import shutil
 import socket
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,23 +16,19 @@ from torch import Tensor
 
 from rlplan.dataflow import Task
 from rlplan.executor.data.batches import Columns
-from rlplan.executor.data.remote_folders import RemoteFolder, checksums, fetch_whole, fetched_once
 from rlplan.executor.model.building import weights_folder
-from rlplan.executor.parallel.meshes import (
-    RankMesh,
+from rlplan.executor.parallel.meshes import RankMesh, make_mesh, wait_for_device
+from rlplan.executor.parallel.positions import (
     RankPositions,
     generation_positions,
-    make_mesh,
     shares_weights,
     task_positions,
-    wait_for_device,
 )
 from rlplan.executor.probing import PassBench, loop_flops_per_second, work_a_while
 from rlplan.executor.weights.shard import ModelShard, build_shard, freeze_collector
 from rlplan.executor.weights.transition import PoolTransition, ShardLayout, shard_layout_of
 from rlplan.executor.workers.calls import (
     GENERATOR_FOLDER,
-    RANDOM_FOLDER,
     CallReport,
     EvaluationCall,
     PoolSetup,
@@ -57,6 +48,7 @@ from rlplan.executor.workers.processes.process_state import (
 )
 from rlplan.executor.workers.protocols import registered
 from rlplan.executor.workers.stages import STAGES
+from rlplan.executor.workers.storing import clear, fetch, fetched, store
 from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.job import Job
 from rlplan.probing import ModelPass
@@ -150,54 +142,6 @@ class PoolModels:
 def as_array(values: Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor's values on the host, as calls pass them on."""
     return values.detach().cpu().numpy()
-
-
-def store(call: StoreCall, write: Callable[[StoreCall], None]) -> Mapping[str, str]:
-    """Write a rank's part of a checkpoint.
-
-    Returns:
-        Checksums of the files that were sent to a URL, by their paths; none of what lies in a folder.
-
-    Raises:
-        FileError: It cannot be written.
-    """
-    if not call.url:
-        write(call)
-        return {}
-    with tempfile.TemporaryDirectory(prefix="rlplan-stored-") as made:
-        folder = Path(made)
-        (folder / RANDOM_FOLDER).mkdir()
-        write(replace(call, folder=folder, url=""))
-        RemoteFolder(call.url).send(folder)
-        return checksums(folder)
-
-
-def fetch(call: StoreCall) -> None:
-    """Fetch a checkpoint from its URL to this node, if no other rank has done so.
-
-    Raises:
-        FileError: It cannot be read, or a file of it is not as it was written.
-    """
-    if not call.url:
-        return
-    fetched_once(_copy(call.url), partial(fetch_whole, call.url))
-
-
-def fetched(call: StoreCall) -> StoreCall:
-    """Return a call whose folder is on this node."""
-    return replace(call, folder=_copy(call.url), url="") if call.url else call
-
-
-def clear(call: StoreCall) -> None:
-    """Clear away what was fetched."""
-    if call.url:
-        shutil.rmtree(_copy(call.url), ignore_errors=True)
-
-
-def _copy(url: str) -> Path:
-    """Return where this node keeps what it fetches from a URL."""
-    name = hashlib.sha256(url.encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir(), f"rlplan-fetched-{os.getuid()}", name)
 
 
 # Of gloo and NCCL: over which interface the ranks of a pool reach each other.

@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.executor.learning.train import update_model
-from rlplan.executor.parallel.meshes import make_mesh, task_positions
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import task_positions
 from rlplan.executor.weights.shard import build_shard
 from rlplan.job import Hyperparameters
 from rlplan.plan import TaskPlan

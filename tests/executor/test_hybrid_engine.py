@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from rlplan.executor.model.building import EMBEDDING, HEAD
-from rlplan.executor.parallel.meshes import (
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import (
     generation_positions,
-    make_mesh,
     shares_weights,
     task_positions,
     uses_micro_groups,

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlplan.executor.parallel.meshes import make_mesh, train_positions
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.weights.shard import build_shard
 from rlplan.plan import TaskPlan
 from tests.executor.plans import TINY

@@ -27,7 +27,7 @@ from rlplan.executor.control.summary import iteration_metrics
 from rlplan.executor.data.batches import RESPONSE
 from rlplan.executor.data.workload import PromptBatches, job_of_batches
 from rlplan.executor.execute import execute
-from rlplan.executor.parallel.meshes import generation_positions
+from rlplan.executor.parallel.positions import generation_positions
 from rlplan.executor.rollout.completions import Completions
 from rlplan.files.frozen import FrozenDict
 from rlplan.profiles.facts import load_facts

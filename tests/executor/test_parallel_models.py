@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rlplan.executor.learning.train import update_model
-from rlplan.executor.parallel.meshes import make_mesh, task_positions, train_positions
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import task_positions, train_positions
 from rlplan.executor.passes import infer
 from rlplan.executor.weights.shard import build_shard
 from rlplan.job import Hyperparameters

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from rlplan.executor.model.building import PRETRAINED_FAMILIES, causal_lm_class, read_config
-from rlplan.executor.parallel.meshes import make_mesh, task_positions
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import task_positions
 from rlplan.executor.passes import infer
 from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine
 from rlplan.executor.rollout.sampling import GenerateSettings

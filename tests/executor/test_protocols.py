@@ -18,7 +18,7 @@ from rlplan.executor.data.batches import (
     overlapping,
     split_rows,
 )
-from rlplan.executor.parallel.meshes import generate_positions, train_positions
+from rlplan.executor.parallel.positions import generate_positions, train_positions
 from rlplan.executor.workers import protocols
 from rlplan.executor.workers.host_worker import HostWorker
 from rlplan.executor.workers.pools import WorkerGroup, fetched

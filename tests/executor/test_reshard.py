@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rlplan.executor.model.building import stage_layers
-from rlplan.executor.parallel.meshes import gather_groups, generation_positions, train_positions
+from rlplan.executor.parallel.positions import gather_groups, generation_positions, train_positions
 from rlplan.executor.parallel.tensor_parallel import span_of
 from rlplan.executor.weights.flat import Entry
 from rlplan.executor.weights.transition import (

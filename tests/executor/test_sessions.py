@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlplan.executor.parallel.meshes import make_mesh, train_positions
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine
 from rlplan.executor.rollout.sampling import GenerateSettings
 from rlplan.executor.rollout.sessions import Response, WaveSession, WholeSession, padded_responses

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.executor.data.packing import balanced_rows, pack, packed_tokens, prompt_leaders
-from rlplan.executor.parallel.meshes import RankGroup, make_mesh, train_positions
+from rlplan.executor.parallel.meshes import RankGroup, make_mesh
+from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.passes import head_outputs, policy_reader, read_scores, read_values
 from rlplan.executor.weights.shard import build_shard
 from tests.executor.plans import TINY

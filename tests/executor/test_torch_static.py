@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from rlplan.executor.parallel.meshes import make_mesh, train_positions
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine
 from rlplan.executor.rollout.sampling import GenerateSettings
 from rlplan.executor.weights.shard import build_shard

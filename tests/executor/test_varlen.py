@@ -24,7 +24,8 @@ from rlplan.executor.model.attention import (
     varlen_kernel,
 )
 from rlplan.executor.model.building import family_config
-from rlplan.executor.parallel.meshes import RankGroup, make_mesh, task_positions
+from rlplan.executor.parallel.meshes import RankGroup, make_mesh
+from rlplan.executor.parallel.positions import task_positions
 from rlplan.executor.passes import head_outputs, policy_reader
 from rlplan.executor.weights.shard import build_shard
 from rlplan.plan import TaskPlan

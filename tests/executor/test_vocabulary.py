@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rlplan.executor.model.building import EMBEDDING, HEAD
-from rlplan.executor.parallel.meshes import make_mesh, task_positions, train_positions
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import task_positions, train_positions
 from rlplan.executor.parallel.tensor_parallel import cut_vocabulary, span_of
 from rlplan.executor.weights.shard import build_shard
 from rlplan.layout import ModelCut

@@ -11,7 +11,7 @@ import pytest
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import DATASET_KEYS, Algorithm
 from rlplan.errors import UnknownNameError
-from rlplan.executor.parallel.meshes import train_positions
+from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.workers.protocols import PROTOCOLS
 from rlplan.executor.workers.stages import STAGES
 from rlplan.files.decoding import read_yaml

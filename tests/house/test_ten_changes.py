@@ -185,7 +185,7 @@ def memory(placed):
     return TaskMemory()
 """
 RUNS = """
-from rlplan.executor.parallel.meshes import train_positions
+from rlplan.executor.parallel.positions import train_positions
 
 PROTOCOL = "dp"
 

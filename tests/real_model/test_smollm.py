@@ -10,7 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlplan.executor.control.run import Saving
 from rlplan.executor.execute import execute
-from rlplan.executor.parallel.meshes import make_mesh, task_positions
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import task_positions
 from rlplan.executor.passes import infer
 from rlplan.executor.rollout.engines.torch_static import TorchStaticEngine
 from rlplan.executor.rollout.sampling import GenerateSettings

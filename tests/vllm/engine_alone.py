@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from rlplan.executor.parallel.meshes import make_mesh, train_positions
+from rlplan.executor.parallel.meshes import make_mesh
+from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.rollout.engines import EngineSetup, start_engine
 from rlplan.executor.rollout.sampling import GenerateSettings
 from rlplan.executor.weights.shard import build_shard

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlplan.dataflow import Task
 from rlplan.executor.data.batches import Rows
-from rlplan.executor.parallel.meshes import generation_positions
+from rlplan.executor.parallel.positions import generation_positions
 from rlplan.executor.queue.transfer_queue import ranges_of
 from rlplan.executor.workers.calls import RollCall, RolloutReport
 from rlplan.executor.workers.pools import WorkerGroup

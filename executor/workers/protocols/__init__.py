@@ -9,7 +9,7 @@ stands here.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from rlplan.executor.parallel.meshes import RankPositions
+from rlplan.executor.parallel.positions import RankPositions
 from rlplan.plug_ins import PlugIns
 
 F = TypeVar("F", bound=Callable[..., Any])

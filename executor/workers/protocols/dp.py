@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rlplan.executor.parallel.meshes import RankPositions
+from rlplan.executor.parallel.positions import RankPositions
 from rlplan.executor.workers.protocols import Split, from_all
 
 collect = from_all

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rlplan.executor.parallel.meshes import RankPositions
+from rlplan.executor.parallel.positions import RankPositions
 from rlplan.executor.workers.protocols import ByRank, Join, by_dp
 
 distribute = by_dp

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from rlplan.dataflow import Task
 from rlplan.executor.data.batches import Columns
-from rlplan.executor.parallel.meshes import RankPositions
+from rlplan.executor.parallel.positions import RankPositions
 from rlplan.executor.workers.calls import TaskCall
 from rlplan.plan import Plan
 from rlplan.plug_ins import PlugIns

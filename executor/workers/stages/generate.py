@@ -9,7 +9,7 @@ from rlplan.dataflow import Task
 from rlplan.executor.data.batches import Array, Columns, as_baseline, row_numbers
 from rlplan.executor.data.prompts import EVALUATION
 from rlplan.executor.data.workload import response_lengths
-from rlplan.executor.parallel.meshes import RankPositions, generation_positions
+from rlplan.executor.parallel.positions import RankPositions, generation_positions
 from rlplan.executor.rollout.engines import EngineSetup, start_engine
 from rlplan.executor.rollout.sampling import GenerateSettings, Sequences
 from rlplan.executor.workers.calls import (

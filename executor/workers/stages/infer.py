@@ -4,7 +4,7 @@ from typing import Any
 
 from rlplan.dataflow import Task
 from rlplan.executor.data.batches import Columns, column_of, sequences_for
-from rlplan.executor.parallel.meshes import RankPositions, task_positions
+from rlplan.executor.parallel.positions import RankPositions, task_positions
 from rlplan.executor.passes import infer
 from rlplan.executor.workers.calls import Outcome, TaskCall, run_task
 from rlplan.executor.workers.worker import PoolModels, as_array

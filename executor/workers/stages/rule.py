@@ -13,7 +13,7 @@ from rlplan.executor.data.prompts import Tokenizer, load_tokenizer
 from rlplan.executor.data.workload import prompt_stream
 from rlplan.executor.learning.reward_forms import Rule
 from rlplan.executor.learning.rules import load_rule
-from rlplan.executor.parallel.meshes import RankPositions, train_positions
+from rlplan.executor.parallel.positions import RankPositions, train_positions
 from rlplan.executor.workers.calls import HostSetup, JudgeCall, Outcome, TaskCall, run_task
 from rlplan.executor.workers.processes.sandbox import Limits, Sandbox
 from rlplan.job import Job

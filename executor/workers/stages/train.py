@@ -8,7 +8,8 @@ from rlplan.dataflow import Task
 from rlplan.executor.data.batches import Columns
 from rlplan.executor.learning.experience import effective_settings, make_experience
 from rlplan.executor.learning.train import update_model
-from rlplan.executor.parallel.meshes import RankPositions, reduce_sum_over_dp, task_positions
+from rlplan.executor.parallel.meshes import reduce_sum_over_dp
+from rlplan.executor.parallel.positions import RankPositions, task_positions
 from rlplan.executor.workers.calls import Outcome, TaskCall, run_task
 from rlplan.executor.workers.worker import PoolModels
 from rlplan.job import Job
