@@ -34,13 +34,20 @@ from rlplan.executor.control.line_file import drop_iterations
 from rlplan.executor.control.metric_names import NOT_IN_EVERY_ITERATION
 from rlplan.executor.control.metrics import METRICS_FILE, MetricsWriter
 from rlplan.executor.control.moving import PLAN_BEFORE, Adapter, Moving, Trial
-from rlplan.executor.control.start import ITERATION, slowest_loop, started_groups, within
+from rlplan.executor.control.start import (
+    ITERATION,
+    may_keep_workers,
+    slowest_loop,
+    started_groups,
+    within,
+)
 from rlplan.executor.control.stopping import StopCheck, Stopping, rows_before
 from rlplan.executor.control.summary import iteration_metrics, progress_line
 from rlplan.executor.control.tracking import Tracking
 from rlplan.executor.data.workload import PromptBatches
-from rlplan.executor.workers.pools import WorkerGroup
-from rlplan.executor.workers.processes.ray_session import running_ray
+from rlplan.executor.workers.pools import KeptWorkers, WorkerGroup
+from rlplan.executor.workers.processes.ray_session import DEVICE, running_ray
+from rlplan.executor.workers.worker import Worker
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.results.adapting import AS_IT_IS, Adaptation
@@ -138,6 +145,7 @@ class Run:
         self.done = start.state.iteration if start is not None else 0
         self._origin_seconds: float | None = None
         self._evaluator: Evaluator | None = None
+        self._kept: KeptWorkers | None = None
         self._earlier = [start.run_folder] if start is not None else []
         self.stopped = ""
         self.checkpoint = start
@@ -244,7 +252,7 @@ class Run:
 
     def _attempt(self) -> None:
         """Start Ray and workers, and run what is left: one plan, or several after one another."""
-        with self._session():
+        with self._session() as self._kept:
             while True:
                 self._carry_out_plan()
                 if self._moving.next.plan is None or self.stopped:
@@ -252,16 +260,27 @@ class Run:
                 self._take_plan(self._moving.next.plan, self._moving.next.reason)
 
     @contextmanager
-    def _session(self) -> Iterator[None]:
-        """Keep one Ray of its own for all plans of a run that moves, with slots for all devices and cores of its job."""
+    def _session(self) -> Iterator[KeptWorkers | None]:
+        """Keep one Ray of its own for all plans of a run that moves, with slots for all devices and cores of its job.
+
+        Yields:
+            Workers that go from plan to plan; None where there are none: each plan has its own.
+        """
         if self._joined is not None or not self._moving.may_come:
-            yield
+            yield None
             return
         job, held = self.plan.job, {True: 0, False: 0}
         for pool in self.plan.pools:
             held[pool.is_host] += pool.gpus
         with running_ray(max(job.gpus, held[False]), max(job.host_cores or 0, held[True])):
-            yield
+            if not may_keep_workers(self.plan):
+                yield None
+                return
+            kept = KeptWorkers(Worker, DEVICE)
+            try:
+                yield kept
+            finally:
+                kept.end()
 
     def _take_plan(self, plan: Plan, reason: str) -> None:
         """Go on with another plan from the checkpoint that was written for it."""
@@ -311,7 +330,14 @@ class Run:
         with (
             places_of(self.plan, self._joined, self._tell) as placed,
             started_groups(
-                self.plan, self._tasks, self._prompts, self._seed, limit_seconds, placed, limited
+                self.plan,
+                self._tasks,
+                self._prompts,
+                self._seed,
+                limit_seconds,
+                placed,
+                limited,
+                self._kept,
             ) as groups,
         ):
             seconds = time.monotonic() - begin

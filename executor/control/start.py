@@ -14,12 +14,13 @@ from rlplan.dataflow import Task
 from rlplan.errors import PlanError, RlplanError, UserError, WorkerLostError
 from rlplan.executor.control.capabilities import CPU
 from rlplan.executor.data.workload import PromptBatches, job_of_batches
-from rlplan.executor.rollout.vllm_limits import check_vllm_is_here
+from rlplan.executor.rollout.vllm_limits import VLLM, check_vllm_is_here
 from rlplan.executor.workers.calls import HostSetup, PoolSetup, RankInPool
 from rlplan.executor.workers.cluster.looking import clock_offsets
 from rlplan.executor.workers.cluster.nodes import Placed
 from rlplan.executor.workers.host_worker import HostWorker
 from rlplan.executor.workers.pools import (
+    KeptWorkers,
     WorkerGroup,
     end_placed_groups,
     fetched,
@@ -28,7 +29,7 @@ from rlplan.executor.workers.pools import (
 )
 from rlplan.executor.workers.processes.ray_session import DEVICE, HOST, end_workers
 from rlplan.executor.workers.worker import Worker
-from rlplan.plan import Plan
+from rlplan.plan import Plan, ResourcePool
 
 # A killed process shows at once; its neighbours' broken connections may show a little earlier.
 LOSS_SHOWS_SECONDS = 5.0
@@ -84,6 +85,7 @@ def started_groups(
     limit_seconds: float | None = None,
     placed: Placed | None = None,
     limited: TimeLimit = START,
+    kept: KeptWorkers | None = None,
 ) -> Iterator[Mapping[str, WorkerGroup]]:
     """Start the workers of all pools with their models; end them afterwards.
 
@@ -91,6 +93,8 @@ def started_groups(
         limit_seconds: Of the start; None: there is none.
         placed: Where they start in a cluster that was joined; None: on slots of a Ray of the run's own.
         limited: Who says how long the start may take.
+        kept: Takes workers on devices of this machine back where all goes well, for the next plan, and has those of the plan
+            before; None: all are started, and ended.
 
     Raises:
         WorkerLostError: Names the workers that have ended where something failed, at the start or later.
@@ -100,15 +104,10 @@ def started_groups(
         if placed is None:
             _check_slots(plan)
         with within(limit_seconds, limited):
+            if kept is not None:
+                kept.clear()
             for pool in plan.pools:
-                worker = HostWorker if pool.is_host else Worker
-                if placed is not None:
-                    options = placed.of_pool(pool.name, pool.gpus)
-                    groups[pool.name] = start_placed_group(worker, options)
-                    continue
-                slot = HOST if pool.is_host else DEVICE
-                cuda = not pool.is_host and device_type(pool.device) != CPU
-                groups[pool.name] = start_group(worker, pool.gpus, slot, cuda=cuda)
+                groups[pool.name] = _started(pool, placed, kept)
             offsets = clock_offsets(placed.nodes) if placed is not None else {}
             prepare_groups(plan, tasks, prompts, seed, groups, offsets)
         yield groups
@@ -123,7 +122,28 @@ def started_groups(
         _stop(groups)
         raise
     else:  # an interruption ends Ray and all workers with it, or Ray has ended and would not answer
-        _stop(groups)
+        on_devices = {pool.name for pool in plan.pools if kept is not None and not pool.is_host}
+        _stop({name: each for name, each in groups.items() if name not in on_devices})
+        if kept is not None:
+            kept.take_back([groups[name] for name in on_devices])
+
+
+def _started(pool: ResourcePool, placed: Placed | None, kept: KeptWorkers | None) -> WorkerGroup:
+    """Start a pool's workers, or take those that were kept."""
+    worker = HostWorker if pool.is_host else Worker
+    if placed is not None:
+        return start_placed_group(worker, placed.of_pool(pool.name, pool.gpus))
+    if pool.is_host:
+        return start_group(worker, pool.gpus, HOST)
+    cuda = device_type(pool.device) != CPU
+    if kept is not None:
+        return kept.start_group(pool.gpus, cuda=cuda)
+    return start_group(worker, pool.gpus, DEVICE, cuda=cuda)
+
+
+def may_keep_workers(plan: Plan) -> bool:
+    """Tell whether the workers of a plan drop all that they hold: neither an engine of its own, nor environments that play on."""
+    return plan.tasks["actor.generate"].engine != VLLM and not plan.job.environments
 
 
 def _check_slots(plan: Plan) -> None:

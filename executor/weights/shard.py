@@ -389,3 +389,11 @@ def freeze_collector() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def thaw_collector() -> None:
+    """Let Python's garbage collection find what was frozen and is of no use any more, and free it at once."""
+    gc.unfreeze()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()  # nothing where no CUDA was used

@@ -1,6 +1,6 @@
 """A pool's worker group on a placement group, and the wait for its results."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -28,6 +28,11 @@ class WorkerGroup:
     def __init__(self, worker: type[Any], actors: Sequence[Any], placement: Any = None) -> None:
         self._worker, self._actors, self._placement = worker, list(actors), placement
         self._methods: dict[tuple[int, str, int], Any] = {}
+
+    @property
+    def actors(self) -> list[Any]:
+        """Return Ray's handles of the workers, by rank."""
+        return list(self._actors)
 
     @property
     def ranks(self) -> int:
@@ -135,6 +140,60 @@ def start_group(worker: type[Any], ranks: int, slot: str, *, cuda: bool = False)
         for rank in range(ranks)
     ]
     return WorkerGroup(worker, actors, placement)
+
+
+class KeptWorkers:
+    """Keep the workers of a plan that has ended well for the plan that follows it in the same Ray.
+
+    To start a process and to load torch into it takes seconds; to drop models and to leave a process group does not.
+
+    Args:
+        worker: Their class, with a method `leave`.
+        slot: Resource of which every worker takes one.
+    """
+
+    def __init__(self, worker: type[Any], slot: str) -> None:
+        self._worker, self._slot = worker, slot
+        self._started: list[WorkerGroup] = []
+        self._used: list[WorkerGroup] = []
+        self._free: list[Any] = []
+        self._has_cuda: dict[Any, bool] = {}  # by actor
+
+    def start_group(self, ranks: int, *, cuda: bool = False) -> WorkerGroup:
+        """Return a pool's workers: those that are free, and new ones where these are too few."""
+        actors = [each for each in self._free if self._has_cuda[each] == cuda][:ranks]
+        self._free = [each for each in self._free if each not in actors]
+        if len(actors) < ranks:
+            group = start_group(self._worker, ranks - len(actors), self._slot, cuda=cuda)
+            self._started.append(group)
+            self._has_cuda |= dict.fromkeys(group.actors, cuda)
+            actors += group.actors
+        return WorkerGroup(self._worker, actors)
+
+    def take_back(self, groups: Iterable[WorkerGroup]) -> None:
+        """Keep workers, with all that they hold for now."""
+        self._used += groups
+
+    def clear(self) -> None:
+        """Let workers that were taken back drop what they hold; where one cannot, all are ended."""
+        used = {
+            (at, rank): ref
+            for at, each in enumerate(self._used)
+            for rank, ref in each.start("leave").items()
+        }
+        try:
+            fetched(used)
+        except RlplanError:
+            self.end()
+        self._free += [actor for group in self._used for actor in group.actors]
+        self._used.clear()
+
+    def end(self) -> None:
+        """End all workers that were started, and free their slots."""
+        for group in self._started:
+            group.stop()
+        for held in (self._started, self._used, self._free, self._has_cuda):
+            held.clear()
 
 
 def is_lost(reference: Any) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +26,7 @@ from rlplan.executor.parallel.positions import (
     task_positions,
 )
 from rlplan.executor.probing import PassBench, loop_flops_per_second, work_a_while
-from rlplan.executor.weights.shard import ModelShard, build_shard, freeze_collector
+from rlplan.executor.weights.shard import ModelShard, build_shard, freeze_collector, thaw_collector
 from rlplan.executor.weights.transition import PoolTransition, ShardLayout, shard_layout_of
 from rlplan.executor.workers.calls import (
     GENERATOR_FOLDER,
@@ -42,8 +43,11 @@ from rlplan.executor.workers.calls import (
 from rlplan.executor.workers.clock import now_seconds, set_clock
 from rlplan.executor.workers.cluster.looking import seen_job
 from rlplan.executor.workers.processes.process_state import (
+    forget_peak,
     peak_bytes,
+    random_states,
     read_random_states,
+    set_random_states,
     write_random_states,
 )
 from rlplan.executor.workers.protocols import registered
@@ -156,6 +160,7 @@ class Worker:
     def __init__(self) -> None:
         self._bench: PassBench | None = None
         self._job: Job | None = None
+        self._begun: dict[str, Any] | None = None  # random states, as they were before any plan
 
     @registered("rank-zero")
     def rendezvous(self, _: None) -> str:
@@ -173,6 +178,9 @@ class Worker:
             torch.set_num_threads(1)  # one device is one core
         else:
             torch.cuda.set_device(0)  # the one GPU that Ray lets this process see
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+        if self._begun is None:
+            self._begun = random_states()
         if place.ranks > 1:
             _take_interface()
             dist.init_process_group(
@@ -193,6 +201,21 @@ class Worker:
             is_master=leads,
             master_listen_fd=self._listener.detach() if leads else None,
         )
+
+    @registered("one-to-all")
+    def leave(self, _: None) -> None:
+        """Drop the models and leave the pool's process group: a pool of another plan takes this process.
+
+        Random numbers, the peak of memory and Python's collector are then as in a process that has just started.
+        """
+        begun = self._begun
+        assert begun is not None, "it has joined a pool"
+        vars(self).clear()  # models, stages and what moves weights
+        self._begun, self._bench, self._job = begun, None, None
+        leave_process_group()
+        thaw_collector()
+        forget_peak()
+        set_random_states(begun)
 
     @registered("one-to-all")
     def measure_for(self, job: Job) -> None:
@@ -382,6 +405,18 @@ class Worker:
     def _trained(self) -> list[tuple[str, ModelShard]]:
         shards = self._models.shards.items()
         return [(role, shard) for role, shard in shards if shard.trainer is not None]
+
+
+def leave_process_group() -> None:
+    """Leave the pool's process group, and what torch's distributed tensors remember of its meshes."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if "torch.distributed.tensor" in sys.modules:  # else nothing is remembered
+        from torch.distributed.tensor.debug import (  # noqa: PLC0415  # slow import
+            _clear_sharding_prop_cache,  # torch names it for this, and has no other
+        )
+
+        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
 
 
 def _take_interface() -> None:

@@ -4,6 +4,7 @@ import json
 import random
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from rlplan.files.writing import write_text
 from rlplan.units import KIB
 
 
-def write_random_states(path: Path) -> None:
-    """Write the states of this process's generators; torch's where this process has loaded it."""
+def random_states() -> dict[str, Any]:
+    """Return the states of this process's generators, as JSON has them; torch's where this process has loaded it."""
     version, inner, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
     states: dict[str, Any] = {
@@ -26,9 +27,14 @@ def write_random_states(path: Path) -> None:
     torch = sys.modules.get("torch")  # workers of host pools do without it
     if torch is not None:
         states["torch"] = bytes(torch.get_rng_state().tolist()).hex()
-        if torch.cuda.is_available():
+        if torch.cuda.is_initialized():
             states["cuda"] = bytes(torch.cuda.get_rng_state().tolist()).hex()
-    write_text(path, json.dumps(states) + "\n")
+    return states
+
+
+def write_random_states(path: Path) -> None:
+    """Write the states of this process's generators."""
+    write_text(path, json.dumps(random_states()) + "\n")
 
 
 def read_random_states(path: Path) -> None:
@@ -38,12 +44,17 @@ def read_random_states(path: Path) -> None:
         FileError: The file is missing or broken.
     """
     try:
-        _set_random_states(load_json(path))
+        set_random_states(load_json(path))
     except (LookupError, TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise FileError(str(path), f"holds no random states: {error}") from None
 
 
-def _set_random_states(states: Any) -> None:
+def set_random_states(states: Any) -> None:
+    """Set this process's generators to states that `random_states` has returned.
+
+    Raises:
+        LookupError, TypeError, ValueError, OverflowError, RuntimeError: They are no such states.
+    """
     version, inner, gauss = states["python"]
     random.setstate((version, tuple(inner), gauss))
     name, keys, *rest = states["numpy"]
@@ -70,3 +81,12 @@ def peak_bytes(device: str) -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts in KiB, macOS in bytes (getrusage(2)).
     return peak if sys.platform == "darwin" else peak * KIB
+
+
+def forget_peak() -> None:
+    """Let the peak of this process's memory be what it holds now; of the host's on Linux alone (proc(5), `clear_refs`)."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.reset_peak_memory_stats()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
