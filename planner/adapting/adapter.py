@@ -1,7 +1,8 @@
 """Decide, iteration by iteration, whether a run moves to another plan; judge each move, and write both down.
 
-A search beside the run says what another plan gains, as an interval. The run moves where the low end times the iterations that are
-left is more than a move costs. What came of it is measured: the iterations behind the move, beside those before it at the same
+A search beside the run says what another plan gains, as an interval. The run moves where the low end, as a mean over the iterations that
+are left, times their number is more than a move costs, and where waiting gains nothing: the next iterations too are
+to become shorter. What came of it is measured: the iterations behind the move, beside those before it at the same
 lengths, by the ratio of the old plan's forecasts at both.
 """
 
@@ -20,7 +21,7 @@ from rlplan.planner.adapting.layouts import (
     plan_changes,
     same_layout,
 )
-from rlplan.planner.adapting.proposing import Proposal, Proposals, Request
+from rlplan.planner.adapting.proposing import ENDS, Proposal, Proposals, Request, gains_of
 from rlplan.planner.adapting.window import Range, Window
 from rlplan.planner.answers.best_plans import SEARCH_SECONDS
 from rlplan.planner.measured.gains import answer_of
@@ -28,7 +29,7 @@ from rlplan.planner.measured.ledger import read_ledger, write_line
 from rlplan.planner.measured.measured_lengths import at_run_lengths
 from rlplan.profiles.facts import Facts
 from rlplan.results.adapting import AS_IT_IS, Adaptation, DoneIteration
-from rlplan.results.advice import AdviceLine, Barred, Decision, Departure, Outcome
+from rlplan.results.advice import AdviceLine, Barred, Decision, Departure, Gain, Outcome
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.stored import write_plan
 from rlplan.simulator.simulate import simulate
@@ -227,6 +228,7 @@ class MoveAdapter:
             Request(
                 measured=self._window.measured(),
                 step_seconds=self._window.step_seconds,
+                iterations=iteration.iterations,
                 staleness=self._staleness,
                 barred=tuple(self.barred),
                 search_seconds=self._options.search_seconds,
@@ -241,7 +243,12 @@ class MoveAdapter:
             return AS_IT_IS
         step, left, cost = iteration.span.iteration, iteration.left, self.move_seconds
         gain = None if best is None else best.gain
-        answer, deadline = answer_of(gain, cost, step, left)
+        answer, deadline = answer_of(None if best is None else best.gain_left, cost, step, left)
+        if answer == "change" and gain is not None and gain.p50_seconds <= 0:
+            answer = "keep"
+            notes.append(
+                f"it pays once responses are longer: now an iteration would be {show_seconds(-gain.p50_seconds)} longer"
+            )
         request = found.request
         moves = answer == "change" and not self._options.dry_run
         decision = Decision(
@@ -257,6 +264,7 @@ class MoveAdapter:
             changes=() if best is None else plan_changes(iteration.plan, best.plan),
             changed_seconds=None if best is None else best.seconds,
             gain=gain,
+            gain_left=None if best is None or best.gain_left == gain else best.gain_left,
             steps_left=left,
             restart_seconds=cost,
             deadline_step=deadline,
@@ -273,11 +281,12 @@ class MoveAdapter:
         self._decided = Move(
             decision=decision, before=request.measured, found=found, plan=best.plan
         )
-        low, high = show_seconds(gain.p10_seconds), show_seconds(gain.p90_seconds)
+        brings = best.gain_left
+        low, high = show_seconds(brings.p10_seconds), show_seconds(brings.p90_seconds)
         return Adaptation(
             plan=best.plan,
             reason=f"an iteration is forecast to be {low} to {high} shorter",
-            most_seconds=gain.p90_seconds * left,
+            most_seconds=brings.p90_seconds * left,
         )
 
     def _best(self, found: Proposals) -> tuple[Proposal | None, list[str]]:
@@ -305,17 +314,17 @@ class MoveAdapter:
     def _judge(self, move: Move, iteration: DoneIteration) -> Adaptation:
         """Return whether the run takes a move back, and write down what came of it."""
         self._decided = None
-        after, gain = self._window.measured(), move.decision.gain
-        assert gain is not None, "a move has a gain"
+        after = self._window.measured()
+        assert move.decision.gain is not None, "a move has a gain"
         try:
-            ratio = self._lengths_ratio(move, after)
+            expected, gain = self._since(move, after)
         except UserError as error:  # then they are judged as they were measured
-            ratio = 1.0
-            self._said.append(f"forecasts at the lengths before and after failed: {error}")
-        expected = move.decision.measured_seconds * ratio
+            expected, gain = move.decision.measured_seconds, move.decision.gain
+            self._said.append(f"forecasts at the lengths since failed: {error}")
         now, left, cost = self._window.step_seconds, iteration.left, self.move_seconds
         gained, notes = expected - now, []
-        if ratio != 1.0:
+        if expected != move.decision.measured_seconds:
+            ratio = expected / move.decision.measured_seconds
             notes.append(
                 f"{show_seconds(move.decision.measured_seconds)} was measured before, times {ratio:.3f} for the lengths since"
             )
@@ -345,15 +354,31 @@ class MoveAdapter:
         self._decided = back
         return Adaptation(plan=back.plan, reason=notes[-1])
 
-    def _lengths_ratio(self, move: Move, after: MeasuredRun) -> float:
-        """Return how many times as long iterations of the plan before would be forecast at the lengths since."""
+    def _since(self, move: Move, after: MeasuredRun) -> tuple[float, Gain]:
+        """Return what iterations of the plan before would take at the lengths since the move, and what it was to gain there.
+
+        What was measured before, times the ratio of the forecasts of the plan before at both lengths; and what was decided on, with
+        what the forecast gains differ by at both.
+        """
         facts, before = self._facts.with_calibration(move.found.site), move.before
-        at_both = (
-            simulate(at_run_lengths(before.plan, replace(run, plan=before.plan)), facts)
-            for run in (before, after)
+        at_both = [
+            at_run_lengths(before.plan, replace(run, plan=before.plan)) for run in (before, after)
+        ]
+        ways = [(each, simulate(each, facts)) for each in at_both]
+        moved = [
+            (each, simulate(each, facts))
+            for each in (in_layout_of(way, move.plan) for way in at_both)
+        ]
+        first, second = (forecast.iteration_seconds for _, forecast in ways)
+        decided, measured = move.decision.gain, move.decision.measured_seconds
+        assert decided is not None, "a move has a gain"
+        if first == second:
+            return measured, decided
+        then, since = gains_of(ways, moved, measured, facts)
+        ends = (
+            getattr(decided, name) + getattr(since, name) - getattr(then, name) for name in ENDS
         )
-        first, second = (each.iteration_seconds for each in at_both)
-        return second / first
+        return measured * second / first, Gain(**dict(zip(ENDS, ends, strict=True)))
 
     @staticmethod
     def _short_words(gained: float, left: int, cost: float, *, goes_back: bool) -> str:

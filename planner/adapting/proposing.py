@@ -1,6 +1,6 @@
 """What another plan would bring a run: calibrate on its last iterations, search anew at their lengths, forecast gains."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,19 +12,25 @@ from rlplan.planner.adapting.layouts import in_layout_of, may_follow, same_layou
 from rlplan.planner.answers.best_plans import SEARCH_SECONDS, best_plans
 from rlplan.planner.measured.advising import SITE
 from rlplan.planner.measured.gains import gain_of
-from rlplan.planner.measured.measured_lengths import at_run_lengths
+from rlplan.planner.measured.measured_lengths import at_lengths, at_run_lengths
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
-from rlplan.profiles.facts import Facts
+from rlplan.profiles.analytic.efficiencies import load_spreads
+from rlplan.profiles.facts import DATASHEET, Facts
 from rlplan.results.advice import Gain
 from rlplan.results.forecast import Candidate, Forecast
 from rlplan.results.measurement import MeasuredRun
 from rlplan.simulator.calibration import calibrate
 from rlplan.simulator.observations import observations_of_run
 from rlplan.simulator.simulate import simulate
+from rlplan.workload import Lognormal, can_have_mean, mean_at_step, mean_length
 
 # Of plans that gain, how many are kept: the executor may refuse the first.
 MOST_PROPOSALS: Final = 5
+# Weights of an interval's beginning, middle and end in its mean: Simpson's rule.
+SIMPSON: Final = (1 / 6, 4 / 6, 1 / 6)
+# Fields of a gain.
+ENDS: Final = ("p10_seconds", "p50_seconds", "p90_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,7 @@ class Request:
     Attributes:
         measured: The last iterations, as a run of their own.
         step_seconds: Their median.
+        iterations: Of the run in all.
         staleness: Most updates that weights may lack in this run.
         barred: Plans that are not tried again.
         search_seconds: When the search stops with the best plan so far.
@@ -41,6 +48,7 @@ class Request:
 
     measured: MeasuredRun
     step_seconds: float
+    iterations: int
     staleness: float
     barred: tuple[Plan, ...] = ()
     search_seconds: float = SEARCH_SECONDS
@@ -48,11 +56,19 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """Hold a plan that a run could go on with: at its own lengths, with what it is forecast to gain at the present ones."""
+    """Hold a plan that a run could go on with: at its own lengths, with what it is forecast to gain.
+
+    Attributes:
+        seconds: Of an iteration at the present lengths.
+        gain: Of an iteration at the present lengths.
+        gain_left: Of an iteration that is left, their mean at the lengths that the job says they will have; the same where
+            lengths stay.
+    """
 
     plan: Plan
     seconds: float
     gain: Gain
+    gain_left: Gain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +91,7 @@ class Proposals:
 
 
 def proposals(request: Request, facts: Facts) -> Proposals:
-    """Return what other plans would bring a run, at the lengths that it has now.
+    """Return what other plans would bring a run, at the lengths that it has now and will have by its job.
 
     Args:
         facts: What operations take; factors of a site in them give way to the run's own.
@@ -105,24 +121,46 @@ def _found(request: Request, facts: Facts) -> Proposals:
     site = site_of(measured, facts)
     facts = facts.with_calibration(site)
     now = at_run_lengths(measured.plan, measured)
-    forecast = simulate(now, facts)
+    ways = [(each, simulate(each, facts)) for each in (now, *_later(request, now))]
     found = best_plans(
-        _searched_job(now, request.staleness),
+        _searched_job(ways[len(ways) // 2][0], request.staleness),
         facts,
         pinned=_pinned(measured.plan),
         seconds=request.search_seconds,
     )
     gained = sorted(
-        _gaining((now, forecast), found.plans, request, facts),
-        key=lambda each: each.gain.p10_seconds,
+        _gaining(ways, found.plans, request, facts),
+        key=lambda each: each.gain_left.p10_seconds,
         reverse=True,
     )
     return Proposals(
         request=request,
-        forecast_seconds=forecast.iteration_seconds,
+        forecast_seconds=ways[0][1].iteration_seconds,
         site=site,
         plans=tuple(gained[:MOST_PROPOSALS]),
     )
+
+
+def _later(request: Request, now: Plan) -> tuple[Plan, ...]:
+    """Return a run's plan at the lengths in the middle of what is left and of its last iteration; none where they stay.
+
+    The job says how lengths grow; what was measured is as many times longer or shorter all the way.
+    """
+    planned = request.measured.plan.job.workload.response_tokens
+    if not isinstance(planned, Lognormal) or planned.training_means is None:
+        return ()
+    steps = now.job.iterations or request.iterations
+    done = request.measured.trace.iterations[-1].iteration + 1
+    present, *later = (
+        mean_at_step(planned.training_means, step, steps)
+        for step in (done, round((done + request.iterations) / 2), request.iterations)
+    )
+    times = mean_length(now.job.workload.response_tokens) / present
+    means = [times * each for each in later]
+    lengths = now.job.workload.response_tokens
+    if not all(can_have_mean(lengths, each) for each in means):
+        return ()  # longer than any that the job allows: nothing is known of them
+    return tuple(at_lengths(now, None, each) for each in means)
 
 
 def _searched_job(now: Plan, staleness: float) -> Job:
@@ -148,21 +186,70 @@ def _pinned(plan: Plan) -> Pinned:
 
 
 def _gaining(
-    now: tuple[Plan, Forecast],
+    ways: Sequence[tuple[Plan, Forecast]],
     candidates: tuple[Candidate, ...],
     request: Request,
     facts: Facts,
 ) -> Iterator[Proposal]:
-    """Yield the candidates that the run may go on with and that would make its iterations shorter."""
+    """Yield the candidates that the run may go on with and that would make the iterations that are left shorter.
+
+    Args:
+        ways: The run's plan with its forecast, at the present lengths and at later ones.
+    """
     running = request.measured.plan
     for each in candidates:
         plan = in_layout_of(running, each.plan)
         known = (running, *request.barred)
         if any(same_layout(plan, other) for other in known):
             continue
-        gain = gain_of(now, (each.plan, each.forecast), request.step_seconds)
-        if gain.p50_seconds <= 0 or not may_follow(plan, running, request.staleness):
+        if not may_follow(plan, running, request.staleness):
             continue
+        then = [
+            (other, simulate(other, facts))
+            for other in (in_layout_of(way, plan) for way, _ in ways)
+        ]
+        gains = gains_of(ways, then, request.step_seconds, facts)
+        left = mean_gain(gains)
         # Responses may still get as long as the job lets them.
-        if simulate(plan, facts).feasible:
-            yield Proposal(plan=plan, seconds=each.forecast.iteration_seconds, gain=gain)
+        if left.p50_seconds > 0 and simulate(plan, facts).feasible:
+            seconds = then[0][1].iteration_seconds
+            yield Proposal(plan=plan, seconds=seconds, gain=gains[0], gain_left=left)
+
+
+def gains_of(
+    now: Sequence[tuple[Plan, Forecast]],
+    then: Sequence[tuple[Plan, Forecast]],
+    step_seconds: float,
+    facts: Facts,
+) -> list[Gain]:
+    """Return what an iteration gains at several lengths.
+
+    Args:
+        now, then: Two plans of the run with their forecasts, at each of these lengths.
+        step_seconds: What an iteration took at the first.
+    """
+    runs = facts.framework(now[0][0].job.framework).runs
+    is_measured = runs and facts.label != DATASHEET
+    within = load_spreads().within_machine.value if is_measured else None
+    times = step_seconds / now[0][1].iteration_seconds
+    return [
+        gain_of(before, after, times * before[1].iteration_seconds, within)
+        for before, after in zip(now, then, strict=True)
+    ]
+
+
+def mean_gain(gains: Sequence[Gain]) -> Gain:
+    """Return the mean gain of iterations whose lengths grow evenly, from gains at the first, the middle and the last.
+
+    Simpson's rule; both ends are off alike all the way, so that the mean's ends are the ends' means.
+    """
+    if len(gains) < len(SIMPSON):
+        return gains[0]
+    return Gain(
+        **{
+            name: sum(
+                weight * getattr(each, name) for weight, each in zip(SIMPSON, gains, strict=True)
+            )
+            for name in ENDS
+        }
+    )

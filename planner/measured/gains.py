@@ -10,7 +10,7 @@ of the same site. So a gain is no difference of two intervals. Of every task, wi
 - the rest, by which each layout is off by itself, sqrt(a^2 - s^2) and sqrt(b^2 - s^2), adds up in squares.
 
 `within_site` of `profiles/fits/calibration.yaml` says how far single forecasts at a calibrated site are off: it is never
-taken for common. A step that takes 0.9 times its forecast is taken to do so with the change too: gains are scaled to it. Where stages overlap, a step is no sum of its tasks, and the two steps are paired as one task each.
+taken for common. Where the executor runs the plans on a machine that was profiled, `within_machine` says so. A step that takes 0.9 times its forecast is taken to do so with the change too: gains are scaled to it. Where stages overlap, a step is no sum of its tasks, and the two steps are paired as one task each.
 """
 
 from math import ceil, floor, hypot, sqrt
@@ -30,11 +30,13 @@ def gain_of(
     now: tuple[Plan, Forecast],
     then: tuple[Plan, Forecast],
     measured_seconds: float | None = None,
+    within_site: float | None = None,
 ) -> Gain:
     """Return what a step of another plan of the same job saves, in seconds.
 
     Args:
         now, then: A plan with its forecast; both with the same factors of a site.
+        within_site: Relative, one sigma: by which single forecasts are off there; None takes that of frameworks' sites.
         measured_seconds: Of a step as it is, to whose share the gain then is one; None takes the forecast's.
     """
     (plan, before), (changed, after) = now, then
@@ -47,7 +49,7 @@ def gain_of(
             _paired(name, plan, changed, *(each.get(name) for each in known))
             for name in dict.fromkeys((*known[0], *known[1]))
         ]
-    within = load_spreads().within_site.value
+    within = load_spreads().within_site.value if within_site is None else within_site
     width = STDS_TO_P90 * hypot(*(difference_spread_seconds(*pair, within) for pair in pairs))
     times = 1.0 if measured_seconds is None else measured_seconds / before.iteration_seconds
     ends = (middle - width, middle, middle + width)

@@ -199,6 +199,8 @@ class Spreads:
         between_sites: Of what a site takes over what its sheets say, by kind of work.
         links_between_sites: Of collectives on a kind of link over what is forecast.
         within_site: Of stages of one site around the forecasts with its factors.
+        within_machine: Of whole iterations of this project's executor by several plans on one machine, around forecasts by a
+            profile of it.
         of_step: The same as a share of the whole step, beside that of the stage: timers of small stages
             hold what belongs to others; published seconds are printed to few digits.
         overhead_between_sites: Of the host's own seconds in a step over what is forecast.
@@ -210,6 +212,7 @@ class Spreads:
     between_sites: FrozenDict[WorkKind, Constant]
     links_between_sites: Constant
     within_site: Constant
+    within_machine: Constant
     of_step: Constant
     overhead_between_sites: Constant
     uncalibrated_step: Constant

@@ -75,7 +75,8 @@ class Decision:
         changes: Keys that change; of the best change even where it does not pay.
         arguments: The same as words behind the configuration.
         changed_seconds: Forecast of a step with the change.
-        gain: What the change saves of a step.
+        gain: What the change saves of a step, at the lengths of now.
+        gain_left: What it saves of a step that is left, their mean, where the job says that lengths grow; None where they stay.
         steps_left: Behind `step`.
         restart_seconds: What a restart costs; None where it is not known.
         deadline_step: The last step after which the restart still pays, the low end of the gain taken; None without one.
@@ -98,6 +99,7 @@ class Decision:
     arguments: tuple[str, ...] = ()
     changed_seconds: Positive | None = None
     gain: Gain | None = None
+    gain_left: Gain | None = None
     steps_left: NonNegativeInt
     restart_seconds: NonNegative | None = None
     deadline_step: NonNegativeInt | None = None

@@ -105,7 +105,7 @@ class Found:
 
 def proposal(plan, low, *, width=1.0):
     gain = Gain(p10_seconds=low, p50_seconds=low + width, p90_seconds=low + 2 * width)
-    return Proposal(plan=plan, seconds=SECONDS - low - width, gain=gain)
+    return Proposal(plan=plan, seconds=SECONDS - low - width, gain=gain, gain_left=gain)
 
 
 def adapter_of(facts, tmp_path, searching, refuses=lambda _: "", **options):
@@ -449,7 +449,12 @@ def measured_run(plan, facts, times=2.0):
 @pytest.fixture(scope="module")
 def request_of(together, facts):
     window = measured_run(together, facts)
-    return Request(measured=window.measured(), step_seconds=window.step_seconds, staleness=1)
+    return Request(
+        measured=window.measured(),
+        step_seconds=window.step_seconds,
+        iterations=100,
+        staleness=1,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,163 @@
+"""Runs whose lengths grow as their job says: what a move gains over the iterations that are left, and when it comes."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplan.planner.adapting.proposing import ENDS, Proposal, Request, mean_gain, proposals
+from rlplan.planner.measured.gains import gain_of
+from rlplan.planner.measured.ledger import read_ledger
+from rlplan.planner.measured.measured_lengths import at_lengths
+from rlplan.results.advice import Gain
+from rlplan.simulator.simulate import simulate
+from rlplan.workload import Lognormal
+from tests.planner.adapting.test_adapting import (
+    DECIDED,
+    LEFT,
+    SECONDS,
+    START,
+    Found,
+    adapter_of,
+    apart,  # noqa: F401 -- a fixture
+    done,
+    facts,  # noqa: F401 -- a fixture
+    follow,
+    job,  # noqa: F401 -- a fixture
+    measured_run,
+    together,  # noqa: F401 -- a fixture
+)
+
+GROWS = Lognormal(mean=8.0, std=2.0, max=40, training_means=(4.0, 12.0))
+
+
+def gain(low, width=1.0):
+    return Gain(p10_seconds=low, p50_seconds=low + width, p90_seconds=low + 2 * width)
+
+
+def proposal(plan, now, left):
+    return Proposal(plan=plan, seconds=SECONDS - now.p50_seconds, gain=now, gain_left=left)
+
+
+@pytest.mark.parametrize(
+    ("now", "left", "answer", "moves"),
+    [
+        (gain(0.1), gain(START / LEFT * 1.01), "change", True),
+        (gain(-0.5), gain(START / LEFT * 1.01), "change", True),
+        (gain(-1.5), gain(START / LEFT * 1.01), "keep", False),
+        (gain(6.0), gain(START / LEFT * 0.99), "too late", False),
+    ],
+    ids=["both", "unsure now", "longer now", "less over what is left"],
+)
+def test_a_run_moves_by_what_is_left_as_soon_as_waiting_gains_nothing(
+    facts,  # noqa: F811
+    together,  # noqa: F811
+    apart,  # noqa: F811
+    tmp_path,
+    now,
+    left,
+    answer,
+    moves,
+):
+    adapter = adapter_of(facts, tmp_path, Found(proposal(apart, now, left)))
+    adapter.begun(together, 0, START)
+    found = follow(adapter, together, range(DECIDED + 1))
+    (line,) = read_ledger(tmp_path / "adapting.jsonl")
+    assert (line.answer, line.gain, line.gain_left) == (answer, now, left)
+    assert (found is not None) == moves
+    waits = "it pays once responses are longer: now an iteration would be 500.0 ms longer"
+    assert (waits in line.notes) == (answer == "keep")
+
+
+@pytest.fixture
+def growing(together):  # noqa: F811
+    """Return a plan whose responses grow threefold over a hundred iterations."""
+    work = replace(together.job.workload, response_tokens=GROWS)
+    return replace(together, job=replace(together.job, workload=work, iterations=100))
+
+
+def request_of(plan, facts, **more):  # noqa: F811
+    window = measured_run(plan, facts)
+    return Request(
+        measured=window.measured(), step_seconds=window.step_seconds, staleness=1, **more
+    )
+
+
+def test_gains_are_of_the_lengths_that_are_left(growing, facts):  # noqa: F811
+    found = proposals(request_of(growing, facts, iterations=100), facts)
+    best = found.plans[0]
+    assert best.gain != best.gain_left
+    stays = replace(
+        growing,
+        job=replace(
+            growing.job,
+            workload=replace(
+                growing.job.workload, response_tokens=replace(GROWS, training_means=None)
+            ),
+        ),
+    )
+    still = proposals(request_of(stays, facts, iterations=100), facts)
+    assert all(each.gain == each.gain_left for each in still.plans)
+
+
+def test_lengths_beyond_what_the_job_allows_are_not_looked_at(growing, facts):  # noqa: F811
+    short = replace(GROWS, max=13, mean=8.0)
+    plan = replace(
+        growing,
+        job=replace(growing.job, workload=replace(growing.job.workload, response_tokens=short)),
+    )
+    # Measured are 5 tokens where the job has 4.3: at the end these would be 14.
+    found = proposals(request_of(plan, facts, iterations=100), facts)
+    assert all(each.gain == each.gain_left for each in found.plans)
+
+
+def test_the_mean_of_gains_that_grow_evenly_is_the_middle_one():
+    even = mean_gain([gain(-1.0), gain(2.0), gain(5.0)])
+    assert [getattr(even, name) for name in ENDS] == pytest.approx([2.0, 3.0, 4.0])
+    # A parabola's mean over [0, 2], 4 / 3, by its values at 0, 1 and 2.
+    lows = mean_gain([gain(0.0), gain(1.0), gain(4.0)])
+    assert lows.p10_seconds == pytest.approx(4 / 3)
+
+
+@given(lows=st.lists(st.floats(-5, 5), min_size=3, max_size=3))
+def test_the_mean_of_gains_lies_between_them(lows):
+    found = mean_gain([gain(low) for low in lows])
+    for at, name in enumerate(ENDS):
+        assert min(lows) - 1e-9 <= getattr(found, name) - at <= max(lows) + 1e-9
+
+
+def test_gains_on_a_profiled_machine_are_surer_than_at_a_site(together, apart, facts):  # noqa: F811
+    pair = (together, simulate(together, facts)), (apart, simulate(apart, facts))
+    site, machine = (gain_of(*pair, within_site=within) for within in (0.12, 0.063))
+    assert site.p50_seconds == machine.p50_seconds
+    assert site.p10_seconds < machine.p10_seconds < machine.p90_seconds < site.p90_seconds
+
+
+def test_a_move_is_judged_by_what_it_was_to_gain_at_the_lengths_since(
+    facts,  # noqa: F811
+    growing,
+    apart,  # noqa: F811
+    tmp_path,
+):
+    other = replace(apart, job=growing.job)
+    adapter = adapter_of(facts, tmp_path, Found(proposal(other, gain(5.0), gain(5.0))))
+    adapter.begun(growing, 0, START)
+    number, _ = follow(adapter, growing, range(9))
+    adapter.begun(other, number + 1, START)
+    for step in range(number + 1, number + 9):
+        adapter.after(done(other, step, 4.0, tokens=10.0))
+    decision, outcome = read_ledger(tmp_path / "adapting.jsonl")
+    # What forecasts say at 5 and at 10 tokens, by the pace of what was measured at 5.
+    before, after = (
+        [
+            simulate(at_lengths(plan, None, tokens), facts).iteration_seconds
+            for plan in (growing, other)
+        ]
+        for tokens in (5.0, 10.0)
+    )
+    pace = SECONDS / before[0]
+    assert outcome.before_seconds == pytest.approx(pace * after[0])
+    shift = pace * ((after[0] - after[1]) - (before[0] - before[1]))
+    assert shift != 0
+    assert outcome.gain.p50_seconds == pytest.approx(decision.gain.p50_seconds + shift)
