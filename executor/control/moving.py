@@ -1,4 +1,4 @@
-"""A run that may go on with another plan after an iteration: through a checkpoint, with new workers, in the same Ray.
+"""A run that may go on with another plan after an iteration: through a checkpoint, in the same Ray.
 
 Until the other plan is named in the run's folder, the run goes on with the one before, from the same checkpoint: whatever is
 killed on the way resumes, and no sample is lost or learnt from twice. Until the other plan has done an iteration it is on
@@ -35,7 +35,7 @@ class Adapter(Protocol):
 
         Args:
             seconds: Since the last iteration by the plan before, its checkpoint included; at the run's start and after a
-                loss, what the start of workers took.
+                loss, what the start of workers took, without that of processes that go on under the next plan.
         """
 
     def after(self, iteration: DoneIteration) -> Adaptation:
@@ -138,10 +138,15 @@ class Moving:
         self.next, self.trial = AS_IT_IS, None
         return self._adapter.failed(plan, done, reason)
 
-    def begin(self, plan: Plan, done: int) -> None:
-        """Tell that the first iteration of a plan begins."""
+    def begin(self, plan: Plan, done: int, spared_seconds: float = 0.0) -> None:
+        """Tell that the first iteration of a plan begins.
+
+        Args:
+            spared_seconds: What the start took that another one will not.
+        """
         if self._adapter is not None:
-            self._adapter.begun(plan, done, time.monotonic() - self._left_seconds)
+            seconds = time.monotonic() - self._left_seconds - spared_seconds
+            self._adapter.begun(plan, done, seconds)
 
     def after(
         self,

@@ -348,6 +348,14 @@ class Run:
             self._progress(self.done, self._iterations, message)
             self._iterate(groups)
 
+    @property
+    def _spared_seconds(self) -> float:
+        """Return what a start took that that of the next plan will not, where all devices have their processes."""
+        devices = sum(pool.gpus for pool in self.plan.pools if not pool.is_host)
+        if self._kept is None or devices < self.plan.job.gpus:
+            return 0.0
+        return self._kept.start_seconds
+
     def _tell(self, message: str) -> None:
         self._progress(self.done, self._iterations, message)
 
@@ -381,7 +389,7 @@ class Run:
             controller.go_on_from(state.iteration, state.next_prompt, state.left_prompts)
         unwritten: list[MeasuredIteration] = []
         check = self._stop_check()
-        self._moving.begin(self.plan, self.done)
+        self._moving.begin(self.plan, self.done, self._spared_seconds)
         with MetricsWriter(self._out, self._tracking) as writer:
             # What generates an update behind is left as the checkpoint has it.
             if not controller.generator_is_ready:

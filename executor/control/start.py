@@ -108,6 +108,8 @@ def started_groups(
                 kept.clear()
             for pool in plan.pools:
                 groups[pool.name] = _started(pool, placed, kept)
+            if kept is not None:
+                kept.wait(groups[pool.name] for pool in plan.pools if pool.is_host)
             offsets = clock_offsets(placed.nodes) if placed is not None else {}
             prepare_groups(plan, tasks, prompts, seed, groups, offsets)
         yield groups

@@ -1,5 +1,6 @@
 """A pool's worker group on a placement group, and the wait for its results."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -150,10 +151,14 @@ class KeptWorkers:
     Args:
         worker: Their class, with a method `leave`.
         slot: Resource of which every worker takes one.
+
+    Attributes:
+        start_seconds: What the last start of new processes took longer than that of others, which start with every plan.
     """
 
     def __init__(self, worker: type[Any], slot: str) -> None:
         self._worker, self._slot = worker, slot
+        self.start_seconds = 0.0
         self._started: list[WorkerGroup] = []
         self._used: list[WorkerGroup] = []
         self._free: list[Any] = []
@@ -169,6 +174,17 @@ class KeptWorkers:
             self._has_cuda |= dict.fromkeys(group.actors, cuda)
             actors += group.actors
         return WorkerGroup(self._worker, actors)
+
+    def wait(self, others: Iterable[WorkerGroup]) -> None:
+        """Wait until the processes of other groups, and those that were started here, answer.
+
+        Raises:
+            RlplanError: A worker died.
+        """
+        _answered(others, "peak")
+        begin = time.monotonic()
+        _answered(self._started, "visible_gpus")
+        self.start_seconds = time.monotonic() - begin
 
     def take_back(self, groups: Iterable[WorkerGroup]) -> None:
         """Keep workers, with all that they hold for now."""
@@ -194,6 +210,12 @@ class KeptWorkers:
             group.stop()
         for held in (self._started, self._used, self._free, self._has_cuda):
             held.clear()
+
+
+def _answered(groups: Iterable[WorkerGroup], question: str) -> None:
+    """Wait until the workers of groups answer."""
+    asked = enumerate(group.start(question) for group in groups)
+    fetched({(at, rank): ref for at, refs in asked for rank, ref in refs.items()})
 
 
 def is_lost(reference: Any) -> bool:

@@ -383,7 +383,7 @@ class Proposing:
     def ask(self, request):
         gain = Gain(p10_seconds=1e3, p50_seconds=1e3, p90_seconds=1e3)
         plan = in_layout_of(request.measured.plan, self._plan)
-        plans = (Proposal(plan=plan, seconds=0.01, gain=gain),)
+        plans = (Proposal(plan=plan, seconds=0.01, gain=gain, gain_left=gain),)
         self._found = Proposals(request=request, forecast_seconds=1.0, plans=plans)
 
     def answer(self):
