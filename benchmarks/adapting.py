@@ -58,11 +58,11 @@ from rlplan.workload import Logged, Lognormal, mean_length, with_mean
 from rlplan_cli.adapting import refusal
 from rlplan_cli.measuring import measure_machine
 
-ITERATIONS = 200
-PROMPTS, SAMPLES, PROMPT_TOKENS, EPOCHS = 16, 2, 256, 2
+ITERATIONS = 400
+PROMPTS, SAMPLES, PROMPT_TOKENS, EPOCHS = 4, 2, 512, 1
 # Mean response tokens with which a run may begin; how often longer they are at its end; how often longer than the first mean the
 # longest response may be.
-GRID = (8, 12, 16, 24, 32, 48, 64)
+GRID = (8, 12, 16, 24, 32, 40, 48, 56, 64)
 GROWTH, MOST = 3, 8
 # Iterations draw lengths by the sum of the job's seed and their number: those of runs with other seeds are others.
 SEEDS_APART = 1000

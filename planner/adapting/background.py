@@ -11,8 +11,8 @@ from typing import Final, Self
 from rlplan.planner.adapting.proposing import Proposals, Request, proposals
 from rlplan.profiles.facts import Facts, load_facts
 
-# By so much `nice` lowers a command's priority where nobody says by how much (POSIX.1-2017, utility `nice`).
-NICENESS: Final = 10
+# The lowest priority there is (setpriority(2)): on a machine whose cores all work, a search takes a hundredth of one.
+NICENESS: Final = 19
 
 
 class Background:

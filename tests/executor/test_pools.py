@@ -1,6 +1,7 @@
 """The private Ray of a run."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 from contextlib import suppress
 from subprocess import PIPE, Popen
 
+import numpy as np
 import psutil
 import pytest
 import ray
@@ -15,16 +17,20 @@ import torch
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 from rlplan.errors import RlplanError, WorkerLostError
+from rlplan.executor.control.start import join_all
 from rlplan.executor.workers.host_worker import HostWorker
-from rlplan.executor.workers.pools import fetched, start_group
+from rlplan.executor.workers.pools import KeptWorkers, fetched, start_group
+from rlplan.executor.workers.processes.process_state import forget_peak, peak_bytes
 from rlplan.executor.workers.processes.ray_session import (
+    DEVICE,
     HOST,
     _init_ray,
     _processes_of,
     termination_as_interrupt,
     watched,
 )
-from tests.executor.harness import WorkerPool
+from rlplan.executor.workers.protocols import registered
+from tests.executor.harness import ReusedWorker, WorkerPool
 from tests.house.tree import ROOT
 
 pytestmark = pytest.mark.ray
@@ -223,3 +229,81 @@ def test_no_log_of_ray_gets_larger_than_it_may(temporary):
     )
     largest, name = answer.stdout.split()
     assert 10_000 < int(largest) <= 20_000, name
+
+
+class Remembering(ReusedWorker):
+    """Tell which process it is, and what of a plan it holds."""
+
+    @registered("one-to-all")
+    def state(self, _):
+        torch.manual_seed(3)  # what a plan may do
+        return os.getpid(), sorted(vars(self)), torch.initial_seed()
+
+
+def test_workers_that_a_plan_leaves_go_on_as_they_started_in_the_next(ray_slots):
+    kept = KeptWorkers(Remembering, DEVICE)
+    groups = [kept.start_group(1), kept.start_group(1)]
+    kept.wait([])
+    assert kept.start_seconds > 0
+    for group in groups:
+        join_all({group: "cpu"})
+    ((first, held, _),), ((second, *_),) = (group.call("state") for group in groups)
+    kept.take_back(groups)
+    kept.clear()
+    pair = kept.start_group(2)
+    join_all({pair: "cpu"})
+    assert pair.call("apply", all_of_both) == [[0, 1]] * 2
+    again = pair.call("state")
+    assert [pid for pid, *_ in again] == [first, second]
+    # A rank that listens for the others has a socket too.
+    assert {*again[1][1]} == {*held} - {"_listener"}
+    kept.end()
+    assert kept._free == []
+
+
+def all_of_both(rank, ranks):
+    told = [None] * ranks
+    torch.distributed.all_gather_object(told, rank)
+    return told
+
+
+def test_random_numbers_after_a_plan_are_those_of_a_process_that_has_just_started(ray_slots):
+    kept = KeptWorkers(Remembering, DEVICE)
+    seen = []
+    for _ in range(2):
+        group = kept.start_group(1)
+        join_all({group: "cpu"})
+        seen.append(group.call("apply", drawn))
+        group.call("state")  # sets a seed
+        kept.take_back([group])
+        kept.clear()
+    assert seen[0] == seen[1]
+    kept.end()
+
+
+def drawn(*_):
+    return float(torch.rand(())), float(np.random.random()), random.random()  # noqa: NPY002
+
+
+@pytest.mark.full
+def test_where_a_worker_cannot_leave_all_are_ended_and_new_ones_started(ray_slots):
+    kept = KeptWorkers(Remembering, DEVICE)
+    group = kept.start_group(2)
+    join_all({group: "cpu"})
+    ray.kill(group.actors[1])
+    kept.take_back([group])
+    kept.clear()
+    new = kept.start_group(2)
+    join_all({new: "cpu"})
+    assert not {*new.actors} & {*group.actors}
+    kept.end()
+
+
+def test_the_peak_of_memory_is_forgotten():
+    before = peak_bytes("cpu")
+    held = np.ones(2**25)  # 256 MiB
+    most = peak_bytes("cpu")
+    assert most >= before + held.nbytes // 2
+    del held
+    forget_peak()
+    assert peak_bytes("cpu") < most - 2**27

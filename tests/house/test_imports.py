@@ -85,6 +85,16 @@ def test_a_forecast_is_followed_through_few_files_and_functions(simulated):
     assert len(deepest) <= MOST_FRAMES, "\n".join(deepest)
 
 
+def test_processes_that_run_rules_start_without_torch():
+    program = (
+        "import sys\n"
+        "from rlplan.executor.workers.host_worker import HostWorker, STAGES\n"
+        "STAGES.load('rule')\n"
+        "print([m for m in ('torch', 'transformers') if m in sys.modules])\n"
+    )
+    assert run(program).strip() == "[]"
+
+
 def test_planning_rooms_import_without_torch_ray_vllm_and_transformers():
     program = (
         "import importlib, pkgutil, sys\n"
