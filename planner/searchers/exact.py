@@ -21,6 +21,7 @@ from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.infeasibility import infeasibility_reason
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
 from rlplan.planner.exact.space import Space
+from rlplan.planner.objectives import load_objective
 from rlplan.planner.placements.partitions import (
     GENERATION,
     Placement,
@@ -89,6 +90,8 @@ def search(
     deadline = math.inf if seconds is None else started + seconds
     limits = job.specs if specs is None else specs
     wanted = objective or job.objective
+    if load_objective(wanted).weighs_age:
+        job = replace(job, objective=wanted)  # whose forecasts say how old samples are
     space = Space(job, facts, pinned.tasks, wanted, limits, pinned.transition, pinned)
     campaign = _Campaign(space, deadline, progress)
     if not campaign.ranked:
@@ -110,7 +113,8 @@ class _Campaign:
     def __init__(self, space: Space, deadline: float, progress: Progress | None) -> None:
         self.space, self.deadline, self.progress = space, deadline, progress
         self.placements = tuple(filter(space.pinned.allows, all_placements(space.job)))
-        self.schedules = tuple(ScheduleSpace(space.job, space.specs, space.pinned.asked))
+        asked, weighs_age = space.pinned.asked, space.score.objective.weighs_age
+        self.schedules = tuple(ScheduleSpace(space.job, space.specs, asked, weighs_age))
         searches = [
             PlacementSearch(space, placement, schedule)
             for placement in self.placements
