@@ -20,7 +20,7 @@ CORRECTIONS = {
 def main() -> None:
     """Print the constants and write the page."""
     for correction, found in fits().items():
-        print(correction, ", ".join(f"{slope:.3g}" for slope in found))  # noqa: T201 -- a script
+        print(correction, ", ".join(f"{slope:.3g}" for slope in found))
     write_text(PAGE, page())
 
 
@@ -40,8 +40,8 @@ def page() -> str:
     lines = [
         "# What the age of samples costs",
         "",
-        "Made by `python -m benchmarks.sample_ages` from `evals/held/sample_ages.yaml`. Assumed: `1 + slope x age` steps on samples that are "
-        "`age` steps old on average get as far as one on fresh samples ([time to a score](../../docs/time-to-score.md)).",
+        ("Made by `python -m benchmarks.sample_ages` from `evals/held/sample_ages.yaml`. Assumed: `1 + slope x age` steps on samples that are "
+        "`age` steps old on average get as far as one on fresh samples ([time to a score](../../docs/time-to-score.md))."),
         "",
         "| slope, all groups with the same weight | median | most, taken as p90 |",
         "|---|---:|---:|",
@@ -50,28 +50,28 @@ def page() -> str:
             for name, found in fits().items()
         ),
         "",
-        "A pair says how many steps on older samples got as far as one on fresh ones: directly where both runs' steps to a score are known. "
+        ("A pair says how many steps on older samples got as far as one on fresh ones: directly where both runs' steps to a score are known. "
         "Where scores after equally many steps are, it is the fresh run's gain over the other's, as if scores grew evenly: the least "
         "that it can be, since they grow ever more slowly. What stands behind it is p10 to p90 of that, by how sharply so many answers "
         "measure a score; what runs differ by for other reasons comes on top (two runs of verl's without old samples, "
-        "`7B, 128 GPUs` at age 0, differ by 14 %).",
+        "`7B, 128 GPUs` at age 0, differ by 14 %)."),
         "",
-        "p10 is no cost at all, p90 the largest cost of a run that did not collapse: with p10 and p90 of the pooled slopes only 16 of 31 "
+        ("p10 is no cost at all, p90 the largest cost of a run that did not collapse: with p10 and p90 of the pooled slopes only 16 of 31 "
         "pairs were met by a fit without their group, which was seen before this rule was chosen. Runs that gained less than a tenth of what the fresh one "
-        "did have collapsed: one of AReaL's five without a correction, none with decoupled PPO. The interval does not speak of that.",
+        "did have collapsed: one of AReaL's five without a correction, none with decoupled PPO. The interval does not speak of that."),
         "",
         "## A group under a fit on the others",
         "",
-        f"p10 to p90 of a fit that has not seen the group meet {_within(fitted)}. What they miss is mostly this project's own small models: "
+        (f"p10 to p90 of a fit that has not seen the group meet {_within(fitted)}. What they miss is mostly this project's own small models: "
         "they learn at large rates, and without a correction no fit on the others foresees what age costs them. Learning rate, batch and updates of "
-        "an iteration decide more than the age does; so expect the interval to fail for a recipe unlike these.",
+        "an iteration decide more than the age does; so expect the interval to fail for a recipe unlike these."),
         "",
         *_table(fitted),
         "",
         "## Pairs in no fit",
         "",
-        f"Of these the score at first is not published; taking it as 0 brings what a pair says nearer to 1. p10 to p90 of the fit on all "
-        f"pairs above meet {_within(never)}. In those that they miss the run on older samples got further, or no sample was old.",
+        (f"Of these the score at first is not published; taking it as 0 brings what a pair says nearer to 1. p10 to p90 of the fit on all "
+        f"pairs above meet {_within(never)}. In those that they miss the run on older samples got further, or no sample was old."),
         "",
         *_table(never),
         "",

@@ -21,7 +21,6 @@ from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.infeasibility import infeasibility_reason
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
 from rlplan.planner.exact.space import Space
-from rlplan.planner.objectives import load_objective
 from rlplan.planner.placements.partitions import (
     GENERATION,
     Placement,
@@ -90,8 +89,6 @@ def search(
     deadline = math.inf if seconds is None else started + seconds
     limits = job.specs if specs is None else specs
     wanted = objective or job.objective
-    if load_objective(wanted).weighs_age:
-        job = replace(job, objective=wanted)  # whose forecasts say how old samples are
     space = Space(job, facts, pinned.tasks, wanted, limits, pinned.transition, pinned)
     campaign = _Campaign(space, deadline, progress)
     if not campaign.ranked:

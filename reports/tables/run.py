@@ -67,8 +67,10 @@ def score_lines(forecast: Forecast) -> tuple[str, ...]:
     each, within = show_seconds(progress.fresh_seconds), interval(progress.fresh_seconds_interval)
     low, high = progress.needed_interval
     lines = [
-        f"score: as far as a step on fresh samples in {each} (p10 to p90: {within}), assuming that it takes "
-        f"{progress.needed_iterations:.2f} steps ({low:.2f} to {high:.2f}) on samples {progress.mean_age:.2f} steps old"
+        (
+            f"score: as far as a step on fresh samples in {each} (p10 to p90: {within}), assuming that it takes "
+            f"{progress.needed_iterations:.2f} steps ({low:.2f} to {high:.2f}) on samples {progress.mean_age:.2f} steps old"
+        )
     ]
     known = _run_seconds(forecast)
     if known is not None:
