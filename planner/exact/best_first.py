@@ -373,7 +373,7 @@ class PlacementSearch:
         """Find the best of all plans of a lower value than `cutoff`, or show that there is none."""
         cutoff = min(cutoff, self.found.value)
         limits, pools = self.bounds.limits, self.space.pools
-        within = cutoff / self.bounds.least_times  # of what seconds add
+        within = cutoff / self.bounds.least_factor  # of what seconds add
 
         def rows(members: ColocatedSet, site: Site) -> PoolRows:
             index = self.placement.index(members)
@@ -395,7 +395,7 @@ class PlacementSearch:
         """Return how the other sets can share what is left, as far as it can be worth something."""
         bounds, score = self.bounds, self.space.score
         others = empty(score, 1, 0)
-        within = cutoff / bounds.least_times
+        within = cutoff / bounds.least_factor
         for index in bounds.others:
             some = []
             for place, (share, _, rows) in enumerate(parts[index]):
@@ -413,7 +413,7 @@ class PlacementSearch:
         """Return the candidates of a lower value than `cutoff` by their bounds; None if there are none."""
         others = self._other_pools(parts, cutoff)
         own = parts[self.bounds.generating]
-        within = cutoff / self.bounds.least_times
+        within = cutoff / self.bounds.least_factor
         limits = [self._most_seconds(within, site, rows) for _, site, rows in own]
         candidates = self.bounds.table.candidates(own, limits, most_ways)
         self.space.tally.consider("ways to generate", len(candidates))
@@ -449,7 +449,7 @@ class PlacementSearch:
             self.found.forecast, self.found.value = forecast, value
         if not space.score.objective.weighs_age:
             return Simulated(value, value)
-        return Simulated(value, forecast.iteration_seconds * self.bounds.least_times)
+        return Simulated(value, forecast.iteration_seconds * self.bounds.least_factor)
 
     def straddling(
         self, allocation: tuple[Share, ...], sites: tuple[Site, ...], cutoff: float

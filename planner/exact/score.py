@@ -153,18 +153,18 @@ class Score:
         """Tell whether of two plans that keep the specs the one with the shorter iteration is worth more."""
         return not (self.figures[0].counts_gpus or self.figures[0].counts_work)
 
-    def least_times(self, schedule: Schedule) -> float:
+    def least_factor(self, schedule: Schedule) -> float:
         """Return how often plans with a schedule have at least what their seconds add to the objective's figure; 1 or more."""
-        if self.objective.least_times is None:
+        if self.objective.least_factor is None:
             return 1.0
-        return self.objective.least_times(self.job, schedule.flow, schedule.sync_every)
+        return self.objective.least_factor(self.job, schedule.flow, schedule.sync_every)
 
-    def values(self, seconds: Floats, used: Ints, work: Floats, times: float = 1.0) -> Floats:
+    def values(self, seconds: Floats, used: Ints, work: Floats, factor: float = 1.0) -> Floats:
         """Return bounds on values from bounds on seconds and work; infinite where specs rule out.
 
         Args:
             seconds: Of iterations; any shape.
-            times: What the objective's figure is multiplied with at least (`least_times`).
+            factor: What the objective's figure is multiplied with at least (`least_factor`).
             used: GPUs by device; the shape of `seconds` and one more for devices.
             work: Of the pools, by figure that counts it; the shape of `seconds` and one more.
         """
@@ -183,7 +183,7 @@ class Score:
             if figure.counts_work:
                 value = value + work[..., next(columns)]
             least.append((figure.limit, value))
-        found = least[0][1] * times
+        found = least[0][1] * factor
         least[0] = (least[0][0], found)
         if self.specs.gpus is not None:
             least.append((self.specs.gpus, used.sum(axis=-1)))

@@ -17,7 +17,7 @@ def _fresh_seconds(forecast: "Forecast") -> float:
     return progress.fresh_seconds
 
 
-def _least_times(job: "Job", flow: "Flow", sync_every: int) -> float:
+def _least_factor(job: "Job", flow: "Flow", sync_every: int) -> float:
     from rlplan.simulator.timeline.progress import least_needed  # noqa: PLC0415 -- help lists objectives
 
     return least_needed(job, flow, sync_every)
@@ -30,6 +30,6 @@ OBJECTIVE = Objective(
     figure=_fresh_seconds,
     seconds_rate=1.0,
     pool_rates=lambda _: SecondRates(),
-    least_times=_least_times,
+    least_factor=_least_factor,
     shown_as=ShownAs(heading="Fresh tokens/s", is_reciprocal=True, digits=0),
 )

@@ -153,12 +153,12 @@ def test_no_stream_is_worth_less_than_its_bound(schedule, simulations):
 def test_the_least_of_a_schedule_is_what_its_bound_is_multiplied_with():
     space = Space(SMALL, load_facts(SMALL), {}, TIME_TO_SCORE, SMALL.specs)
     times = {
-        each: space.score.least_times(each)
+        each: space.score.least_factor(each)
         for each in (SYNC, STREAMING, ONE_STEP_OFF, Schedule("async", 4, 4))
     }
     assert list(times.values()) == pytest.approx([1, 1, 1.114, 1 + 1.5 * 0.114])
     plain = Space(SMALL, load_facts(SMALL), {}, "throughput", SMALL.specs)
-    assert plain.score.least_times(ONE_STEP_OFF) == 1
+    assert plain.score.least_factor(ONE_STEP_OFF) == 1
 
 
 def test_what_another_objective_found_under_a_budget_says_how_far_it_gets():
