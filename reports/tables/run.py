@@ -74,8 +74,8 @@ def score_lines(forecast: Forecast) -> tuple[str, ...]:
     ]
     known = _run_seconds(forecast)
     if known is not None:
-        steps, *alone = known
-        seconds, both = progress.stretched(*alone)
+        steps, alone, within_alone = known
+        seconds, both = progress.stretched(alone, within_alone)
         lines.append(
             f"       {counted(steps, 'fresh-equivalent step')} in {show_duration(seconds)} (p10 to p90: {duration_interval(both)})"
         )
