@@ -154,7 +154,7 @@ class Score:
         return not (self.figures[0].counts_gpus or self.figures[0].counts_work)
 
     def least_factor(self, schedule: Schedule) -> float:
-        """Return how often plans with a schedule have at least what their seconds add to the objective's figure; 1 or more."""
+        """Return what the objective's figure is multiplied with at least in plans with a schedule; 1 or more."""
         if self.objective.least_factor is None:
             return 1.0
         return self.objective.least_factor(self.job, schedule.flow, schedule.sync_every)

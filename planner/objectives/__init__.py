@@ -50,8 +50,8 @@ class Objective:
         figure: What a forecast says of a whole iteration.
         seconds_rate: What every second of the iteration adds, whatever the pools are.
         pool_rates: What the seconds of a pool add, given its rates in money and power.
-        least_factor: How often the figure of no plan has what its seconds add, given the job, how iterations follow each other and
-            after how many weights are synced; 1 or more. None: exactly once, whatever they are.
+        least_factor: What that is multiplied with at least, given the job, how iterations follow each other and after how many
+            weights are synced: 1 or more. None: it is not multiplied.
         shown_as: How its values are shown in tables and pictures.
         limit: The field of `Specs` that limits the figure; None where there is none.
         limit_unit: Of the figure, for people.

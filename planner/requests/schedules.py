@@ -78,12 +78,14 @@ class ScheduleSpace:
 
     Attributes:
         weighs_age: Whether fresher samples are better, so that bounds below the limit are looked at too.
+        least_staleness: Below which no bound is that a framework cannot be told.
     """
 
     job: Job
     specs: Specs
     asked: AskedSchedules = field(default_factory=AskedSchedules)
     weighs_age: bool = False
+    least_staleness: float = 0.0
 
     @property
     def in_flight(self) -> InFlight:
@@ -120,9 +122,9 @@ class ScheduleSpace:
                 yield Schedule(mode, staleness, every, self.in_flight)
         if not self.weighs_age or asked.staleness is not None:
             return
+        every = asked.sync_every or 1
         for fresher in FRESHER_BOUNDS:
-            every = asked.sync_every or 1
-            if every - 1 <= fresher < staleness:
+            if max(every - 1, self.least_staleness) <= fresher < staleness:
                 yield Schedule(mode, fresher, every, self.in_flight)
 
 

@@ -36,7 +36,7 @@ class ProgressForecast:
     ) -> tuple[float, tuple[float, float]]:
         """Return what iterations take that get as far as fresh ones of so many seconds, with (p10, p90).
 
-        Both intervals are of unknowns that have nothing to do with each other: their logarithms add up in squares.
+        Both intervals are of unknowns that have nothing to do with each other: what they are off by, as shares, adds up in squares.
         """
         return stretched(seconds, interval, self.needed_iterations, self.needed_interval)
 
@@ -48,9 +48,9 @@ def stretched(
     needed_interval: tuple[float, float],
 ) -> tuple[float, tuple[float, float]]:
     """Return seconds times what is needed of them, with (p10, p90) of both together."""
-    most = seconds * needed
-    low, high = (
-        most * math.exp(sign * math.hypot(math.log(one / seconds), math.log(other / needed)))
-        for sign, one, other in zip((-1, 1), interval, needed_interval, strict=True)
+    whole = seconds * needed
+    below, above = (
+        math.hypot(one / seconds - 1, other / needed - 1)
+        for one, other in zip(interval, needed_interval, strict=True)
     )
-    return most, (low, high)
+    return whole, (whole * max(0.0, 1 - below), whole * (1 + above))

@@ -32,7 +32,8 @@ def mean_age(plan: Plan, forecast: Forecast) -> float:
     """Return the mean age of samples in iterations: as simulated, or that of every sample of a batch ahead."""
     if forecast.overlap is not None:
         return forecast.overlap.staleness_mean
-    return float(plan.flow.ahead or 0)
+    assert plan.flow.ahead is not None, "generation that never stops is played sample by sample"
+    return float(plan.flow.ahead)
 
 
 def least_age(flow: Flow, sync_every: int) -> float:

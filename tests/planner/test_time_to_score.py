@@ -77,6 +77,8 @@ def test_bounds_below_the_limit_are_looked_at_too():
     assert max(FRESHER_BOUNDS) == 8
     pinned = schedules(Specs(staleness=6), modes=("async",), staleness=3)
     assert {each.staleness for each in pinned} == {3}
+    told = ScheduleSpace(LONG_TAILED, Specs(staleness=6), AskedSchedules(modes=("async",)), weighs_age=True, least_staleness=2)  # fmt: skip
+    assert {each.staleness for each in told} == {6, 2, 4}
     every = schedules(Specs(staleness=6), modes=("async",), sync_every=3)
     assert [(each.staleness, each.sync_every) for each in every] == [(6, 3), (2, 3), (4, 3)]
 
@@ -161,6 +163,7 @@ def test_the_least_of_a_schedule_is_what_its_bound_is_multiplied_with():
     assert plain.score.least_factor(ONE_STEP_OFF) == 1
 
 
+@pytest.mark.full
 def test_what_another_objective_found_under_a_budget_says_how_far_it_gets():
     group = replace(STREAM.job.cluster[0], usd_per_gpu_hour=100.0)
     dear = replace(STREAM, job=replace(STREAM.job, cluster=(group,)))
