@@ -41,7 +41,7 @@ def page() -> str:
         "# What the age of samples costs",
         "",
         ("Made by `python -m benchmarks.sample_ages` from `evals/held/sample_ages.yaml`. Assumed: `1 + slope x age` steps on samples that are "
-        "`age` steps old on average get as far as one on fresh samples ([time to a score](../../docs/time-to-score.md))."),
+        "`age` steps old on average get as far as one on fresh samples (`docs/time-to-score.md`)."),
         "",
         "| slope, all groups with the same weight | median | most, taken as p90 |",
         "|---|---:|---:|",
