@@ -1,12 +1,14 @@
 """Find the best plan by an objective, under limits, with its runners-up and a certificate."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rlplan.collecting import resting_collector
 from rlplan.errors import FileError
 from rlplan.job import Job, Specs
 from rlplan.plan import Mode
+from rlplan.planner.objectives import load_objective
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.specs import with_deadline
 from rlplan.planner.searchers import load_searcher
@@ -43,6 +45,8 @@ def search(
         FileError: See `check_searched`.
     """
     check_searched(job, modes=pinned.asked.modes)
+    if objective is not None and load_objective(objective).weighs_age:
+        job = replace(job, objective=objective)  # forecasts of its plans then say how far they get
     with resting_collector():
         return load_searcher(searcher)(
             job,

@@ -1,7 +1,7 @@
 """A job: what to train, on what work, on which machines, within which limits. The file `job.yaml`."""
 
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from annotated_types import Ge, Gt, Lt
 
@@ -32,6 +32,10 @@ from rlplan.units import bytes_per_second_from_gbps
 from rlplan.workload import Environment, Evaluation, Lengths, Workload
 
 Headroom = Annotated[float, Ge(0), Lt(1), NotBool()]
+
+
+# The objective that weighs the age of samples: forecasts of jobs that name it say how far an iteration gets.
+TIME_TO_SCORE: Final = "time-to-score"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -590,7 +594,8 @@ class Job:
         cluster: What is at hand; a plan may leave any of it unused.
         devices: Sheets of devices that are not in the catalog, by name; a resolved job holds those of
             the files that its cluster names.
-        objective: What a search minimises: seconds, money or energy per token.
+        objective: What a search minimises: seconds, money or energy per token; or the time to a score, which forecasts then speak of
+            too, under an assumption.
         specs: Limits that a search keeps.
     """
 

@@ -66,7 +66,7 @@ def search(
     Args:
         profile: A folder of `rlplan profile`; without it costs come from data sheets.
         site: A file of `rlplan calibrate`.
-        objective: `throughput`, `cost` or `energy`; None takes the job's.
+        objective: `throughput`, `cost`, `energy` or `time-to-score`; None takes the job's.
         limits: Specs that every plan keeps, beside the job's, such as `{"gpus": 16}`.
         seconds: When to stop with the best plan so far.
         mode: In which plans may run where that is better than sync, such as `async`.

@@ -318,6 +318,10 @@ def print_answer(
 
         lines += run_lines(forecast.run)
         lines += () if run is None else limit_lines(forecast.run, run.limits)
+    if forecast.progress is not None:
+        from rlplan.reports.tables.run import score_lines
+
+        lines += score_lines(forecast)
     sys.stdout.write("\n".join(lines) + "\n\n")
     print_table("How each task runs", answer_table(plan, forecast, mfu), spare=SPARE_COLUMNS)
     if forecast.environments:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import simpy
 
 from rlplan.errors import CapabilityError
+from rlplan.job import TIME_TO_SCORE
 from rlplan.plan import FLOWS, WHOLE_BATCH_MODES, Mode, Plan
 from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts
@@ -23,6 +24,7 @@ from rlplan.simulator.timeline.beside import with_beside
 from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun
 from rlplan.simulator.timeline.playing import environments_of
 from rlplan.simulator.timeline.pool_memory import pool_memory
+from rlplan.simulator.timeline.progress import with_progress
 from rlplan.simulator.timeline.speculating import with_speculation
 from rlplan.trace import Trace
 from rlplan.workload import Workload
@@ -80,6 +82,8 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
         forecast = replace(forecast, environments=environments_of(forecast, placed))
     if (job.evaluation, job.checkpoints, job.iterations) != (None, None, None):
         forecast = with_beside(forecast, placed)
+    if job.objective == TIME_TO_SCORE:
+        forecast = with_progress(forecast, plan)
     if job.has_spot:
         from rlplan.simulator.timeline.spot import with_spot  # noqa: PLC0415 -- only there
 

@@ -17,6 +17,7 @@ from rlplan.results.forecast import Candidate, SearchResult
 from rlplan.results.renting import RentalLimits
 from rlplan.results.run import RunForecast
 from rlplan.simulator.timeline.assemble import batch_tokens
+from rlplan.simulator.timeline.progress import with_progress
 from rlplan.simulator.whole_run import run_forecast
 from rlplan.units import show_duration
 
@@ -108,7 +109,15 @@ def _beside(free: SearchResult, found: SearchResult, job: Job) -> SearchResult:
 def _asked_of(candidate: Candidate, job: Job) -> Candidate:
     """Return a candidate whose plan's job has the objective and limits that were asked for."""
     own = replace(candidate.plan.job, specs=job.specs, objective=job.objective)
-    return replace(candidate, plan=replace(candidate.plan, job=own))
+    plan, forecast = replace(candidate.plan, job=own), candidate.forecast
+    if load_objective(job.objective).weighs_age and forecast.progress is None:
+        forecast = with_progress(forecast, plan)
+    return replace(candidate, plan=plan, forecast=forecast)
+
+
+def _with_objective(found: SearchResult, job: Job) -> SearchResult:
+    """Return plans that another objective found, with what a job's own says of them."""
+    return replace(found, plans=tuple(_asked_of(each, job) for each in found.plans))
 
 
 def _run_of(found: SearchResult) -> RunForecast:
@@ -131,7 +140,7 @@ def _extremes(
     found = {
         word: free
         if objective == job.objective
-        else with_run(search(replace(job, objective=objective)), facts, asked)
+        else _with_objective(with_run(search(replace(job, objective=objective)), facts, asked), job)
         for word, objective in (("cheapest", "cost"), ("fastest", "throughput"))
     }
     limits = asked.limits

@@ -51,6 +51,19 @@ class Incumbent:
     bound: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """Hold what a simulated plan is worth, and what plans of its schedule are that last as long at least.
+
+    Attributes:
+        value: By the objective; infinite where it does not fit, or breaks a limit.
+        as_long: The least that iterations of its length are worth, with samples as fresh as its schedule can have them.
+    """
+
+    value: float = math.inf
+    as_long: float = math.inf
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchBudget:
     """Limit what a search may spend; None is no limit.
@@ -79,8 +92,8 @@ class PlacementEvaluator(Protocol):
     bounds: PlacementBounds
     found: Incumbent
 
-    def simulated(self, choice: Choice) -> float:
-        """Simulate a choice's plan, remember it if it is the best, and return its value."""
+    def simulated(self, choice: Choice) -> Simulated:
+        """Simulate a choice's plan, remember it if it is the best, and return what it is worth."""
 
     def straddling(
         self, allocation: tuple[Share, ...], sites: tuple[Site, ...], cutoff: float
@@ -216,7 +229,8 @@ class BestFirst:
             return math.inf
         if self.search.bounds.given is None and sites != tuple(map(space.site, choice.allocation)):
             return self.search.straddling(choice.allocation, sites, cutoff)
-        value = self.search.simulated(choice)
+        simulated = self.search.simulated(choice)
+        value = simulated.value
         # Pieces of an iteration are taken as they come: no order of tasks makes up for what bounds leave out.
         tries_orders = tries_orders and not choice.schedule.streams and space.is_priced
         if tries_orders and leaf_bound * (1 + ROUNDING) < min(
@@ -224,7 +238,7 @@ class BestFirst:
         ):
             self._reorder(choice, leaf_bound)
         if self._speaks_of_more_work and math.isfinite(value):
-            return max(leaf_bound, value * (1 - PLAYED_NOISE_FRACTION))
+            return max(leaf_bound, simulated.as_long * (1 - PLAYED_NOISE_FRACTION))
         return leaf_bound
 
     def _reorder(self, choice: Choice, leaf_bound: float) -> None:
@@ -237,7 +251,7 @@ class BestFirst:
         )
         for orders in other_orders(choice.placement, space.tasks, choice.schedule.mode, pinned):
             space.tally.consider("other orders of tasks")
-            value = self.search.simulated(replace(choice, orders=orders))
+            value = self.search.simulated(replace(choice, orders=orders)).value
             if value <= leaf_bound * (1 + ROUNDING):
                 return
 
@@ -359,10 +373,11 @@ class PlacementSearch:
         """Find the best of all plans of a lower value than `cutoff`, or show that there is none."""
         cutoff = min(cutoff, self.found.value)
         limits, pools = self.bounds.limits, self.space.pools
+        within = cutoff / self.bounds.least_factor  # of what seconds add
 
         def rows(members: ColocatedSet, site: Site) -> PoolRows:
             index = self.placement.index(members)
-            return pools.exact(members, site, limits.work_seconds(cutoff, index, site))
+            return pools.exact(members, site, limits.work_seconds(within, index, site))
 
         parts = self._parts(rows, self.bounds.places)
         queue = self._queue(parts, cutoff)
@@ -380,6 +395,7 @@ class PlacementSearch:
         """Return how the other sets can share what is left, as far as it can be worth something."""
         bounds, score = self.bounds, self.space.score
         others = empty(score, 1, 0)
+        within = cutoff / bounds.least_factor
         for index in bounds.others:
             some = []
             for place, (share, _, rows) in enumerate(parts[index]):
@@ -387,7 +403,7 @@ class PlacementSearch:
                 some.append(bounds.rows_of(self.placement[index], share, seconds, place))
             right = stacked(some, score)
             first = bounds.least_generation
-            others = joined(others, right, self.space.limits, first, cutoff, score)
+            others = joined(others, right, self.space.limits, first, within, score)
         self.space.tally.consider("arrangements of pools", len(others))
         return others
 
@@ -397,7 +413,8 @@ class PlacementSearch:
         """Return the candidates of a lower value than `cutoff` by their bounds; None if there are none."""
         others = self._other_pools(parts, cutoff)
         own = parts[self.bounds.generating]
-        limits = [self._most_seconds(cutoff, site, rows) for _, site, rows in own]
+        within = cutoff / self.bounds.least_factor
+        limits = [self._most_seconds(within, site, rows) for _, site, rows in own]
         candidates = self.bounds.table.candidates(own, limits, most_ways)
         self.space.tally.consider("ways to generate", len(candidates))
         if not len(candidates) or not len(others):
@@ -411,8 +428,8 @@ class PlacementSearch:
         least = float((rows.prepare + rows.train).min())
         return self.bounds.limits.pool_seconds(cutoff, site, least)
 
-    def simulated(self, choice: Choice) -> float:
-        """Simulate a choice's plan, remember it if it is the best, and return its value."""
+    def simulated(self, choice: Choice) -> Simulated:
+        """Simulate a choice's plan, remember it if it is the best, and return what it is worth."""
         space = self.space
         plan = plan_of(choice, space.job, MADE_BY, space.pinned)
         layouts = space.options.space
@@ -421,16 +438,18 @@ class PlacementSearch:
         space.tally.consider("simulated plans")
         if not forecast.feasible:
             space.tally.prune("simulated memory does not fit")
-            return math.inf
+            return Simulated()
         broken = violations(plan, forecast, space.specs)
         if broken:
             space.tally.prune(f"beyond the limit of {broken[0].spec}")
-            return math.inf
+            return Simulated()
         value = space.score.objective.figure(forecast)
         if value < self.found.value:
             self.found.choice, self.found.plan = choice, plan
             self.found.forecast, self.found.value = forecast, value
-        return value
+        if not space.score.objective.weighs_age:
+            return Simulated(value, value)
+        return Simulated(value, forecast.iteration_seconds * self.bounds.least_factor)
 
     def straddling(
         self, allocation: tuple[Share, ...], sites: tuple[Site, ...], cutoff: float

@@ -7,7 +7,12 @@ from typing import TypeVar
 
 from rlplan.job import NO_SPECS, Job, Specs
 from rlplan.plan import Plan
-from rlplan.planner.exact.best_first import MADE_BY, PlacementSearch, SearchBudget
+from rlplan.planner.exact.best_first import (
+    MADE_BY,
+    PlacementSearch,
+    SearchBudget,
+    Simulated,
+)
 from rlplan.planner.exact.space import Space
 from rlplan.planner.placements.partitions import all_placements
 from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share
@@ -26,7 +31,7 @@ Search = TypeVar("Search", bound=PlacementSearch)
 class MemorySearch(PlacementSearch):
     """Search the plans of one placement for one that fits, in a space that prices nothing."""
 
-    def simulated(self, choice: Choice) -> float:
+    def simulated(self, choice: Choice) -> Simulated:
         """Look at the memory of a choice's plan; return no seconds where it fits, else infinitely many."""
         space, usable = self.space, usable_fraction(self.space.specs)
         plan = plan_of(choice, space.job, MADE_BY, space.pinned)
@@ -35,9 +40,9 @@ class MemorySearch(PlacementSearch):
         for memory in (pool_memory(placed, pool) for pool in device_pools(plan)):
             filled = memory.gpu_peak_bytes / memory.capacity_bytes
             if not memory.fits or filled > usable + ROUNDING:
-                return math.inf
+                return Simulated()
         self.found.choice, self.found.plan, self.found.value = choice, plan, 0.0
-        return 0.0
+        return Simulated(0.0, 0.0)
 
 
 def fits_somewhere(job: Job, facts: Facts) -> bool:

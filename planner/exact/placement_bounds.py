@@ -267,6 +267,7 @@ class PlacementBounds:
     Attributes:
         generating: Place of the set that generates.
         others: Places of the other sets.
+        least_factor: What the objective's figure of its plans is multiplied with at least.
     """
 
     def __init__(
@@ -280,6 +281,7 @@ class PlacementBounds:
         # Pieces of an iteration are prepared while those before are learnt from.
         flow = schedule.flow
         self.is_serial = not flow.by_sample or (flow.is_endless and space.job.workload.updates == 1)
+        self.least_factor = space.score.least_factor(schedule)
         self.generating = generating_set(placement)
         self.others = tuple(place for place in range(len(placement)) if place != self.generating)
         self.table = CandidateTable(space, placement[self.generating], schedule)
@@ -501,5 +503,5 @@ class PlacementBounds:
         both = used[:, None] + others.used
         # Weights on their way to another pool are work of both.
         worked = work[:, None] + others.work + held.move[..., None] * others.sending
-        values = self.space.score.values(seconds, both, worked)
+        values = self.space.score.values(seconds, both, worked, self.least_factor)
         return np.where(np.all(both <= self.space.limits, axis=-1), values, np.inf)

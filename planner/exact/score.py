@@ -13,6 +13,7 @@ import numpy as np
 from rlplan.job import Job, Specs
 from rlplan.plan import HOST_DEVICE
 from rlplan.planner.objectives import Objective, SecondRates, limited_objectives, load_objective
+from rlplan.planner.requests.schedules import Schedule
 from rlplan.planner.requests.specs import ROUNDING
 from rlplan.profiles.facts import Facts
 from rlplan.simulator.placed import Floats, Ints
@@ -127,7 +128,8 @@ class Score:
         devices: tuple[str, ...],
         workers: HostWorkers | None,
     ) -> None:
-        self.objective, self.specs, self.devices = load_objective(objective), specs, devices
+        self.job, self.objective, self.specs = job, load_objective(objective), specs
+        self.devices = devices
         self.workers = workers
         limited = [name for spec, name in limited_objectives().items() if spec in specs.given]
         self.gpu_rates = [pool_rates(job, facts, device, 1) for device in devices]
@@ -151,11 +153,18 @@ class Score:
         """Tell whether of two plans that keep the specs the one with the shorter iteration is worth more."""
         return not (self.figures[0].counts_gpus or self.figures[0].counts_work)
 
-    def values(self, seconds: Floats, used: Ints, work: Floats) -> Floats:
+    def least_factor(self, schedule: Schedule) -> float:
+        """Return what the objective's figure is multiplied with at least in plans with a schedule; 1 or more."""
+        if self.objective.least_factor is None:
+            return 1.0
+        return self.objective.least_factor(self.job, schedule.flow, schedule.sync_every)
+
+    def values(self, seconds: Floats, used: Ints, work: Floats, factor: float = 1.0) -> Floats:
         """Return bounds on values from bounds on seconds and work; infinite where specs rule out.
 
         Args:
             seconds: Of iterations; any shape.
+            factor: What the objective's figure is multiplied with at least (`least_factor`).
             used: GPUs by device; the shape of `seconds` and one more for devices.
             work: Of the pools, by figure that counts it; the shape of `seconds` and one more.
         """
@@ -174,7 +183,8 @@ class Score:
             if figure.counts_work:
                 value = value + work[..., next(columns)]
             least.append((figure.limit, value))
-        found = least[0][1]
+        found = least[0][1] * factor
+        least[0] = (least[0][0], found)
         if self.specs.gpus is not None:
             least.append((self.specs.gpus, used.sum(axis=-1)))
         if self.specs.usd_per_hour is not None:

@@ -11,6 +11,8 @@ from rlplan.plug_ins import PlugIns
 from rlplan.units import ShownAs
 
 if TYPE_CHECKING:
+    from rlplan.job import Job
+    from rlplan.plan import Flow
     from rlplan.results.forecast import Forecast
     from rlplan.simulator.timeline.expenses import PoolRates
 
@@ -38,7 +40,8 @@ class Objective:
 
     The figure is `seconds_rate` times the iteration's seconds and what `pool_rates` say of each pool's.
     With rates that are not negative, layouts that others beat in the seconds of every task and in memory
-    are beaten in the objective, and bounds on seconds give a bound on it: the search needs no more.
+    are beaten in the objective, and bounds on seconds give a bound on it: the search needs no more. Where the figure is
+    that times what the age of samples makes it, `least_factor` bounds what it is multiplied with.
 
     Attributes:
         about: For the help, such as `seconds per token`.
@@ -47,6 +50,8 @@ class Objective:
         figure: What a forecast says of a whole iteration.
         seconds_rate: What every second of the iteration adds, whatever the pools are.
         pool_rates: What the seconds of a pool add, given its rates in money and power.
+        least_factor: What that is multiplied with at least, given the job, how iterations follow each other and after how many
+            weights are synced: 1 or more. None: it is not multiplied.
         shown_as: How its values are shown in tables and pictures.
         limit: The field of `Specs` that limits the figure; None where there is none.
         limit_unit: Of the figure, for people.
@@ -58,9 +63,15 @@ class Objective:
     figure: "Callable[[Forecast], float]"
     seconds_rate: float = 0.0
     pool_rates: "Callable[[PoolRates], SecondRates]"
+    least_factor: "Callable[[Job, Flow, int], float] | None" = None
     shown_as: ShownAs
     limit: str | None = None
     limit_unit: str = ""
+
+    @property
+    def weighs_age(self) -> bool:
+        """Tell whether of plans with equal seconds the one with fresher samples is better."""
+        return self.least_factor is not None
 
     def value(self, forecast: "Forecast", tokens: float) -> float:
         """Return what a forecast is worth, in `unit`; less is better.

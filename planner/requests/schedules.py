@@ -13,6 +13,9 @@ from rlplan.simulator.simulate import over_samples_streams
 # Iterations between two syncs of weights that a search looks at, as far as the staleness lets it.
 SYNC_INTERVALS = (1, 2, 4)
 
+# Bounds of staleness that a search looks at below the limit where the age of samples counts: each lets generation wait less.
+FRESHER_BOUNDS = (1, 2, 4, 8)
+
 # Responses under way go on with new weights, their context prefilled anew: so AReaL (Fu et al. 2025,
 # arXiv:2505.24298, section 4.1) and verl's partial rollouts have it.
 IN_FLIGHT: InFlight = "recompute"
@@ -72,11 +75,17 @@ class ScheduleSpace:
     """List the schedules that a search looks at.
 
     Without a limit of staleness, and without a mode that the user names, those are synchronous ones alone.
+
+    Attributes:
+        weighs_age: Whether fresher samples are better, so that bounds below the limit are looked at too.
+        least_staleness: Below which no bound is that a framework cannot be told.
     """
 
     job: Job
     specs: Specs
     asked: AskedSchedules = field(default_factory=AskedSchedules)
+    weighs_age: bool = False
+    least_staleness: float = 0.0
 
     @property
     def in_flight(self) -> InFlight:
@@ -111,6 +120,12 @@ class ScheduleSpace:
         for every in SYNC_INTERVALS if asked.sync_every is None else (asked.sync_every,):
             if every - 1 <= staleness:
                 yield Schedule(mode, staleness, every, self.in_flight)
+        if not self.weighs_age or asked.staleness is not None:
+            return
+        every = asked.sync_every or 1
+        for fresher in FRESHER_BOUNDS:
+            if max(every - 1, self.least_staleness) <= fresher < staleness:
+                yield Schedule(mode, fresher, every, self.in_flight)
 
 
 def schedule_of(plan: Plan) -> Schedule:

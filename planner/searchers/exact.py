@@ -110,7 +110,16 @@ class _Campaign:
     def __init__(self, space: Space, deadline: float, progress: Progress | None) -> None:
         self.space, self.deadline, self.progress = space, deadline, progress
         self.placements = tuple(filter(space.pinned.allows, all_placements(space.job)))
-        self.schedules = tuple(ScheduleSpace(space.job, space.specs, space.pinned.asked))
+        arranged = space.pinned.arranged
+        self.schedules = tuple(
+            ScheduleSpace(
+                space.job,
+                space.specs,
+                space.pinned.asked,
+                weighs_age=space.score.objective.weighs_age,
+                least_staleness=0.0 if arranged is None else arranged.arrangement.least_staleness,
+            )
+        )
         searches = [
             PlacementSearch(space, placement, schedule)
             for placement in self.placements

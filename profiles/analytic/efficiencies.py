@@ -23,7 +23,8 @@ HOST_FILE: Final = "host"
 LENGTHS_FILE: Final = "lengths"
 CALIBRATION_FILE: Final = "calibration"
 LENDING_FILE: Final = "lending"
-OTHER_FILES: Final = (HOST_FILE, LENGTHS_FILE, CALIBRATION_FILE, LENDING_FILE)
+AGES_FILE: Final = "sample_ages"
+OTHER_FILES: Final = (HOST_FILE, LENGTHS_FILE, CALIBRATION_FILE, LENDING_FILE, AGES_FILE)
 RULE_PREFIX: Final = "rule:"
 
 
@@ -153,6 +154,40 @@ class SwitchCosts:
 def load_switch_costs() -> SwitchCosts:
     """Return what it takes to take a generation engine off its GPUs."""
     return read_yaml(SwitchCosts, FITS_FOLDER / f"{LENDING_FILE}.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgeSlopes:
+    """Hold how many iterations more are needed for each that samples are old.
+
+    Attributes:
+        median: Of pairs of runs.
+        most: The largest of a run that learnt at all, taken as p90; p10 is 0.
+    """
+
+    median: Constant
+    most: Constant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgeCosts:
+    """Hold what the age of samples costs, by what corrects for it.
+
+    Attributes:
+        none: Where nothing does but the ratio's clipping.
+        decoupled: Where the ratio is clipped around the policy that learns, and tokens are weighed by importance.
+        oldest: Age in iterations of the oldest samples in any of the runs.
+    """
+
+    none: AgeSlopes
+    decoupled: AgeSlopes
+    oldest: Constant
+
+
+@cache
+def load_age_costs() -> AgeCosts:
+    """Return what the age of samples costs, from `profiles/fits/sample_ages.yaml`."""
+    return read_yaml(AgeCosts, FITS_FOLDER / f"{AGES_FILE}.yaml")
 
 
 def unmeasured_call(num_bytes: float, kind: str, rule_seconds: float | None) -> Estimate:

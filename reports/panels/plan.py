@@ -30,6 +30,7 @@ from rlplan.reports.pictures.picture import (
     readable_on,
 )
 from rlplan.reports.tables.plans import layout_table, pool_table
+from rlplan.reports.tables.run import score_lines
 from rlplan.reports.tables.wording import cluster, counted, pool_words, transition_words
 
 ORDER = 10
@@ -52,6 +53,7 @@ def section(subject: Subject) -> Section:
             transition_words(plan),
             f"Mode: {plan.mode}"
             + (f", samples up to {plan.staleness} updates old." if plan.staleness else "."),
+            *(line.strip() for line in score_lines(subject.forecast)),
         ),
     )
 

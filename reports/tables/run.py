@@ -2,7 +2,7 @@
 
 from rlplan.reports.tables.plans import Table, columns
 from rlplan.reports.tables.wording import counted, interval, percent
-from rlplan.results.forecast import CHECKPOINTS, VALIDATION
+from rlplan.results.forecast import CHECKPOINTS, VALIDATION, Forecast
 from rlplan.results.renting import RentalLimits
 from rlplan.results.run import FAILURES, STEPS, RunForecast
 from rlplan.units import (
@@ -57,6 +57,43 @@ def run_lines(run: RunForecast) -> tuple[str, ...]:
     lines += [f"      {words}" for words in missing_words(run)]
     lines += [f"      does not fit {reason}" for reason in run.infeasible_reasons]
     return tuple(lines)
+
+
+def score_lines(forecast: Forecast) -> tuple[str, ...]:
+    """Return what it takes to get as far as fresh samples would, a step and the whole run; nothing where nobody asked."""
+    progress = forecast.progress
+    if progress is None:
+        return ()
+    each, within = show_seconds(progress.fresh_seconds), interval(progress.fresh_seconds_interval)
+    low, high = progress.needed_interval
+    lines = [
+        (
+            f"score: as far as a step on fresh samples in {each} (p10 to p90: {within}), assuming that it takes "
+            f"{progress.needed_iterations:.2f} steps ({low:.2f} to {high:.2f}) on samples {progress.mean_age:.2f} steps old"
+        )
+    ]
+    known = _run_seconds(forecast)
+    if known is not None:
+        steps, alone, within_alone = known
+        seconds, both = progress.stretched(alone, within_alone)
+        lines.append(
+            f"       {counted(steps, 'fresh-equivalent step')} in {show_duration(seconds)} (p10 to p90: {duration_interval(both)})"
+        )
+    return tuple(lines)
+
+
+def _run_seconds(forecast: Forecast) -> tuple[int, float, tuple[float, float]] | None:
+    """Return a run's steps, seconds and their (p10, p90): of the run that was asked for, else of the job's; None without either."""
+    run, beside = forecast.run, forecast.beside
+    if run is not None:
+        return run.steps, run.seconds, run.interval_seconds
+    if beside is None or beside.run_seconds is None or beside.iterations is None:
+        return None
+    low, high = (
+        beside.run_seconds * each / forecast.iteration_seconds
+        for each in forecast.iteration_seconds_interval
+    )
+    return beside.iterations, beside.run_seconds, (low, high)
 
 
 def limit_lines(run: RunForecast, limits: RentalLimits) -> tuple[str, ...]:

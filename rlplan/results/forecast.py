@@ -8,6 +8,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import OneOf
 from rlplan.plan import Plan
 from rlplan.results.notebook import NotebookResult
+from rlplan.results.progress import ProgressForecast
 from rlplan.results.run import RunForecast
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
@@ -267,6 +268,7 @@ class Forecast(NotebookResult):
         beside: What a run does beside its iterations; None where the job does not speak of it.
         environments: What each environment asks of host and cache, in the job's order; none where it has none.
         run: What a whole run of it takes; None where nobody asked.
+        progress: How far an iteration gets with samples as old as they are; None where the job does not minimise the time to a score.
         idle_seconds: Time that pools stand idle in an iteration, by cause.
         warnings: What a reader should know before trusting the numbers.
         assumptions: What the job leaves open and sheets say.
@@ -297,6 +299,7 @@ class Forecast(NotebookResult):
     beside: BesideForecast | None = None
     environments: tuple[EnvironmentForecast, ...] = ()
     run: RunForecast | None = None
+    progress: ProgressForecast | None = None
     warnings: tuple[str, ...]
     assumptions: tuple[str, ...] = ()
     profile: str

@@ -34,6 +34,7 @@ from tests.planner.brute_force import (
     random_space,
     sets_of,
     small_jobs,
+    with_every_figure,
 )
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -86,7 +87,7 @@ def check_space(generator, drafts=FrozenDict(), most_plans=100, **changes):
     job, plans, facts = random_space(generator, most_plans, drafts, **changes)
     pinned, forecasts = Pinned(tasks=drafts), {}
     for plan in itertools.chain.from_iterable(map(every_order, plans)):
-        forecast = simulate(plan, facts)
+        forecast = simulate(with_every_figure(plan), facts)
         if forecast.feasible:
             forecasts.setdefault(placed(plan), []).append(forecast)
     for name in objective_names():

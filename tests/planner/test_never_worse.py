@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlplan.job import Specs
+from rlplan.job import TIME_TO_SCORE, Specs
 from rlplan.planner.objectives import load_objective, objective_names
 from rlplan.planner.search import search
 from rlplan.planner.systems.baselines import baseline_names, load_baseline
@@ -28,7 +28,7 @@ def example_of(name):
     than the job says, which no search does by itself.
     """
     job = load_job(EXAMPLES / f"{name}.yaml")
-    job = replace(job, specs=Specs(staleness=job.specs.staleness))
+    job = replace(job, specs=Specs(staleness=job.specs.staleness), objective=TIME_TO_SCORE)
     facts = load_facts(job)
     found = [load_baseline(name).best_plan(job, facts) for name in baseline_names()]
     fitting = [each for each in found if each.plan and each.forecast and each.forecast.feasible]

@@ -18,9 +18,10 @@ from rlplan.planner.search import search
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
+from tests.planner.brute_force import with_every_figure
 from tests.simulator.plans import priced_plan
 
-PLAN = priced_plan()
+PLAN = with_every_figure(priced_plan())
 FACTS = load_facts(PLAN.job, None)
 FORECAST = simulate(PLAN, FACTS)
 TOKENS = 8 * (16 + 16)
@@ -47,6 +48,7 @@ def bound(name, length, share=1.0, pools=2, specs=NO_SPECS):
         ("throughput", FORECAST.iteration_seconds / TOKENS),
         ("cost", FORECAST.cost_usd / TOKENS * 1e6),
         ("energy", FORECAST.energy_joules / TOKENS * 1e6),
+        ("time-to-score", FORECAST.iteration_seconds / TOKENS),
     ],
 )
 def test_an_objective_spreads_the_iterations_figure_over_its_tokens(name, value):

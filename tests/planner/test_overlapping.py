@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from rlplan.planner.requests.schedules import ONE_STEP_OFF
 from rlplan.planner.search import search
 from rlplan.simulator.simulate import simulate
 from tests.cases import draws, first, only
-from tests.planner.brute_force import every_order, random_space
+from tests.planner.brute_force import every_order, random_space, with_every_figure
 
 ROUNDING = 1e-9
 # Of overlapping iterations: what the way of weights between pools takes beyond the least of any two.
@@ -43,12 +44,12 @@ def check(value, bound, optimum):
 
 def ordered(plans):
     """Return plans with every order of tasks on their pools."""
-    return [each for plan in plans for each in every_order(plan)]
+    return [with_every_figure(each) for plan in plans for each in every_order(plan)]
 
 
 def overlapping_searches(job, facts, name):
     """Return finished searches of all placements whose iterations can overlap."""
-    space = Space(job, facts, {}, name, job.specs)
+    space = Space(replace(job, objective=name), facts, {}, name, job.specs)
     found = []
     for placement in all_placements(job):
         if any(GENERATION in members for members in placement):

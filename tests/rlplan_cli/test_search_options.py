@@ -45,6 +45,25 @@ def test_a_jobs_own_objective_and_specs_count_where_the_command_line_says_nothin
     assert "USD/M tokens, " in answer.err
 
 
+def test_the_time_to_a_score_is_told_with_what_it_assumes(project, rlplan):
+    answer = rlplan(
+        "search", "job.yaml", "--objective", "time-to-score", "--mode", "one-step-off", "--steps",
+        "40", "--why", "--out", "found.yaml",
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    assert "score: as far as a step on fresh samples in " in answer.out
+    assert "40 fresh-equivalent steps in " in answer.out
+    assert "Fresh tokens/s" in answer.out
+    assert "on samples 1.00 steps old get as far as one on fresh samples, with no correction" in answer.err  # fmt: skip
+    again = rlplan("simulate", "found.yaml", "--json").json
+    assert again["progress"]["mean_age"] == 1
+    assert again["progress"]["needed_iterations"] == pytest.approx(1.114)
+    change("found.yaml", "job", "objective", to="throughput")
+    plain = rlplan("simulate", "found.yaml", "--json").json
+    assert plain.get("progress") is None
+    assert plain["iteration_seconds"] == again["iteration_seconds"]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("command", ["search", "simulate"])
 def test_an_unknown_objective_of_a_job_is_refused_with_the_nearest(project, rlplan, command):

@@ -33,7 +33,9 @@ class Arguments:
     job: Annotated[str, Said("Path of a job's file (YAML), or of a partial plan's.")]
     objective: Annotated[
         str | None,
-        Said("What to minimise: throughput, cost or energy; the job's where nothing is said."),
+        Said(
+            "What to minimise: throughput, cost, energy or time-to-score (which assumes what old samples cost); the job's where nothing is said."
+        ),
     ] = None
     limits: Annotated[
         FrozenDict[str, float] | None,
