@@ -12,6 +12,9 @@ from rlplan.files.limits import AtLeastOne, NonNegativeInt, Positive, Share
 CONFIG_FILE = "config.json"
 WEIGHT_FILES = "*.safetensors"
 
+# The part of a layer whose queries share keys and values in groups (`rlplan/parts/grouped_attention.py`).
+GROUPED_ATTENTION = "grouped-attention"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
@@ -563,7 +566,7 @@ class ModelArchitecture:
     moe_ffn_size: int = 0
     rope_theta: float = 10000.0
     norm_epsilon: float = 1e-5
-    attention: str = "grouped-attention"
+    attention: str = GROUPED_ATTENTION
     feed_forward: str | None = None
     window: int | None = None
     keys_are_values: bool | None = None

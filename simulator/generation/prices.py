@@ -15,6 +15,7 @@ from rlplan.job import Speculation
 from rlplan.layout import ModelCut
 from rlplan.models import (
     FP32_BYTES,
+    GROUPED_ATTENTION,
     NO_PART,
     PRECISIONS,
     Attention,
@@ -43,6 +44,7 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.generation.replica import run_seconds
 from rlplan.simulator.model import (
+    NARROW_BYTES,
     embedding_operators,
     fullest_stage,
     head_operators,
@@ -617,7 +619,8 @@ class EngineSteps:
 
         def reading(kind: ModelArchitecture) -> Estimate:
             num_bytes = running * read_bytes(kind, tp, value_bytes, cached)
-            return Estimate(num_bytes / rate, 0.0, Source.FITTED)
+            fastest, quantised = self._narrow_cache(kind, value_bytes)
+            return Estimate(num_bytes / min(rate, fastest) + quantised, 0.0, Source.FITTED)
 
         def core(kind: ModelArchitecture) -> Estimate:
             # States are read and written whole for every sequence.
@@ -625,6 +628,14 @@ class EngineSteps:
             return self._attention(kind, sequences, 1, 1) + reading(kind)
 
         return self._layers(core)
+
+    def _narrow_cache(self, kind: ModelArchitecture, value_bytes: int) -> tuple[float, float]:
+        """Return the most bytes a second, and the seconds in a layer, of kernels that read a cache in 8 bits."""
+        if value_bytes != NARROW_BYTES or kind.attention != GROUPED_ATTENTION:
+            return math.inf, 0.0
+        steps, sheet = self.engine.steps, self.setting.device.sheet
+        fastest = steps.narrow_cache_rate(sheet.architecture, kind.head_dim)
+        return fastest, steps.narrow_cache_seconds
 
     def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
         """Return what all layers' attention takes for chunks of prompts."""
