@@ -475,6 +475,7 @@ class TrainerOptions:
         popularity_spread: Standard deviation of how often experts of a layer are chosen, over its mean; 0 where they
             are balanced by force. None takes that of published traces.
         graphs: What of a step is captured in CUDA graphs, so that the host does not launch it kernel by kernel.
+        freezes_tower: Whether the tower of a model that reads images does not learn: it has no backward pass.
     """
 
     weights: TrainingPrecision | None = None
@@ -491,6 +492,7 @@ class TrainerOptions:
     overlaps_sends: bool = False
     popularity_spread: NonNegative | None = None
     graphs: tuple[Captured, ...] = ()
+    freezes_tower: bool = False
 
 
 USUAL_TRAINER = TrainerOptions()

@@ -31,6 +31,7 @@ from rlplan.profiles.jobs.checks import (
     check_adapters,
     check_architectures,
     check_cluster,
+    check_images,
     check_importance,
     check_lengths,
     check_precision,
@@ -341,6 +342,7 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
         job, models=FrozenDict(architectures), weights=weights_of_models(job, folder, place)
     )
     check_architectures(job, place)
+    check_images(job, place)
     check_adapters(job, place)
     job = replace(
         job,

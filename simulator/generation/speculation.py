@@ -150,7 +150,8 @@ def speculative_steps(replica: ReplicaSetting) -> SpeculativeSteps:
     if model is not None:
         shard = replace(setting.shard, tp=said.draft_tp or setting.shard.tp)
         draft = EngineSteps(model, engine, replace(setting, shard=shard, pp=1, adapter=None))
-    return SpeculativeSteps(replica.model, engine, setting, said, draft)
+    parts = (replica.model, engine, setting, said, draft)
+    return SpeculativeSteps(*parts, tower_seconds=replica.tower_seconds)
 
 
 def draft_weight_bytes(placed: PlacedTask) -> int:
