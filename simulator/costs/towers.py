@@ -122,8 +122,7 @@ def training_passes(
         sequences: Of the micro-batch; each has the images of its prompt.
     """
     images = placed.workload.images
-    if images is None or placed.model.tower is None:
-        return NOTHING
+    assert images is not None, "asked of prompts with images"
     frozen = placed.options.freezes_tower or placed.adapter is not None
     if direction != "forward" and (frozen or direction == "none"):
         return NOTHING
@@ -138,9 +137,11 @@ def seconds_per_prompt_token(setting: Setting, placed: PlacedTask) -> float:
     no pass of the tower either, as engines have it (vLLM, v1/core/sched/scheduler.py: encoders run for tokens that are
     scheduled).
     """
-    images, work = placed.workload.images, placed.workload
-    if images is None or placed.model.tower is None:
-        return 0.0
+    work = placed.workload
+    images = work.images
+    assert images is not None, "asked of prompts with images"
+    if placed.model.tower is None:
+        return 0.0  # a judge of text alone
     prefilled = mean_length(work.prompt_tokens) + work.mean_observations_tokens
     together = max(1, placed.engine.max_batched_tokens // images.tokens)
     batch = tower_pass(setting, placed.model, together, images.tokens, "forward").total
