@@ -107,7 +107,7 @@ class EngineClock:
 
     def mixed(self, running: int, cached: float, chunks: Chunks) -> float:
         """Return seconds of a step that decodes and prefills."""
-        if isinstance(self._steps, SpeculativeSteps):
+        if isinstance(self._steps, SpeculativeSteps) and self._steps.guesses(running):
             return self._checking(self._steps, running, cached, chunks)
         each, count = -(-running // self._stages), chunks.parts / self._stages
         steps, notes = self._steps, self._notes
@@ -115,6 +115,8 @@ class EngineClock:
         device = steps.dense_grid(notes, tokens)
         device += steps.head_grid(notes, each + count)
         device += self._prefill(count, chunks.seen, chunks.tokens)
+        if isinstance(steps, SpeculativeSteps):  # what it guesses from later on
+            device += steps.drafted_prefill(notes, chunks)
         device = device * self._stages + self._images(chunks)
         if running:
             stretch = self._latest.get(running)
