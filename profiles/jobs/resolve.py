@@ -491,12 +491,12 @@ def _speculation(job: Job, folder: Path, place: JobPlace) -> Speculation | None:
         return None
     most = said.draft_tokens + 1
     told = ("acceptance_length", "acceptance", "acceptance_by_position")
-    first, *others = [name for name in told if getattr(said, name) is not None] or [None]
-    if others:
+    given = [name for name in told if getattr(said, name) is not None]
+    if len(given) > 1:
         raise place.error(
-            f"speculation.{others[0]}",
-            f"says the same as {first} in another way",
-            value=getattr(said, others[0]),
+            f"speculation.{given[1]}",
+            f"says the same as {given[0]} in another way",
+            value=getattr(said, given[1]),
             allowed="one of them",
         )
     _check_positions(said, place)
