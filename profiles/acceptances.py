@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rlplan.files.decoding import decode, load_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import AtLeastOne
 
 _FILE = Path(__file__).parent / "acceptances.yaml"
 
@@ -28,7 +27,7 @@ class PublishedAcceptance:
     texts: str
     source: str
 
-    def words(self, guesses: AtLeastOne) -> str:
+    def words(self, guesses: int) -> str:
         """Return what was published, of so many guesses or of the nearest number, as a part of a sentence."""
         nearest = min(self.tokens_by_guesses, key=lambda count: (abs(count - guesses), count))
         tokens, noun = self.tokens_by_guesses[nearest], "guess" if nearest == 1 else "guesses"

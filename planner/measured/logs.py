@@ -514,7 +514,7 @@ def medians_of(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
         prompts = max(1.0, both - responses)
     if responses is None and prompts is not None and both is not None:
         responses = max(1.0, both - prompts)
-    slowest = [seconds for key in sheet.slowest_episode if (seconds := middle(key)) is not None]
+    waited, engine = (middle(key) for key in sheet.slowest_episode or ("", ""))
     return LoggedSteps(
         sheet=sheet,
         steps=len(steps),
@@ -530,9 +530,7 @@ def medians_of(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
         ),
         generator_idle_fraction=middle(sheet.generator_idle),
         tool_seconds=middle(sheet.tool_seconds),
-        slowest_episode=(slowest[0], slowest[1])
-        if len(slowest) == len(("tools", "engine"))
-        else None,
+        slowest_episode=None if waited is None or engine is None else (waited, engine),
         beside_seconds=_beside(sheet, steps),
         beside_each_seconds=_beside_each(sheet, steps),
         other_seconds=FrozenDict(

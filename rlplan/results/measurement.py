@@ -186,7 +186,7 @@ class LogSheet:
         generator_idle: Key of the share of a step in which generation stands still.
         tool_seconds: Key of the seconds that an episode waits for its environment, the mean.
         slowest_episode: Keys of the seconds that the episode which takes longest waits for its environment, and for the
-            engine; empty where they are not logged.
+            engine; None where they are not logged.
         beside: What is no part of every step, though its seconds may be in the step's, by the keys of its own.
         adds_up: Whether its steps have no seconds of their own: its timers, one after another, are all of a step.
         is_fork: Whether another framework, of which this one is a fork, logs alike.
@@ -223,7 +223,7 @@ class LogSheet:
     trainer_idle_seconds: str = ""
     generator_idle: str = ""
     tool_seconds: str = ""
-    slowest_episode: tuple[str, ...] = ()
+    slowest_episode: tuple[str, str] | None = None
     beside: FrozenDict[str, str] = FrozenDict()
     adds_up: bool = False
     is_fork: bool = False

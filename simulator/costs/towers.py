@@ -2,7 +2,7 @@
 
 Patches are embedded, pass all layers, and are merged to tokens, each through two matrices. A tower is whole on every
 context-parallel rank, cut by tensor parallelism as the text model is, and lies with the embedding on the first stage.
-Formats: nothing of a tower is quantised (vLLM and SGLang leave it out of fp8).
+A tower is priced in the format of what is not quantised.
 Left out: opening and resizing images, position tables, and launches of an engine that captures no graph of its tower.
 """
 
