@@ -479,6 +479,7 @@ class TrainerOptions:
         popularity_spread: Standard deviation of how often experts of a layer are chosen, over its mean; 0 where they
             are balanced by force. None takes that of published traces.
         graphs: What of a step is captured in CUDA graphs, so that the host does not launch it kernel by kernel.
+        freezes_tower: Whether the tower of a model that reads images does not learn: it has no backward pass.
     """
 
     weights: TrainingPrecision | None = None
@@ -495,6 +496,7 @@ class TrainerOptions:
     overlaps_sends: bool = False
     popularity_spread: NonNegative | None = None
     graphs: tuple[Captured, ...] = ()
+    freezes_tower: bool = False
 
 
 USUAL_TRAINER = TrainerOptions()
@@ -512,6 +514,10 @@ class Speculation:
         acceptance_length: Tokens that such a step gives on average, its own one counted, as engines log it (vLLM: mean
             acceptance length; SGLang: accept len).
         acceptance: In its place: probability that a guess is accepted where those before it were.
+        acceptance_by_position: In place of both: share of steps in which the first, second, ... guess is accepted, as
+            engines log it (vLLM: per-position acceptance rate); as many as are guessed, or more.
+        most_running: Running sequences of a replica up to which it guesses; with more a step is one without. None guesses
+            always (vLLM: num_speculative_tokens_per_batch_size, with 0 for larger batches; TensorRT-LLM: max_concurrency).
         draft: Model that guesses, named as the job's models are; None for `layers`.
         layers: Layers of the model's own kind that guess a token: 1 is one of multi-token prediction, or EAGLE's; 0 is for
             guesses that no model makes, as those from n-grams of the prompt.
@@ -521,6 +527,8 @@ class Speculation:
     draft_tokens: AtLeastOne
     acceptance_length: Annotated[float, Ge(1), NotBool()] | None = None
     acceptance: Fraction | None = None
+    acceptance_by_position: tuple[Fraction, ...] | None = None
+    most_running: AtLeastOne | None = None
     draft: str | ModelArchitecture | None = None
     layers: NonNegativeInt = 1
     draft_tp: AtLeastOne | None = None
@@ -532,6 +540,8 @@ class Speculation:
         Of guesses that are each accepted with probability a, k at a time: (1 - a^(k + 1)) / (1 - a) (Leviathan et al.
         2023, equation 1).
         """
+        if self.acceptance_by_position is not None:
+            return 1.0 + sum(self.acceptance_by_position[: self.draft_tokens])
         if self.acceptance_length is not None or self.acceptance is None:
             return self.acceptance_length
         return sum(self.acceptance**guess for guess in range(self.draft_tokens + 1))

@@ -12,6 +12,9 @@ from rlplan.files.limits import AtLeastOne, NonNegativeInt, Positive, Share
 CONFIG_FILE = "config.json"
 WEIGHT_FILES = "*.safetensors"
 
+# The part of a layer whose queries share keys and values in groups (`rlplan/parts/grouped_attention.py`).
+GROUPED_ATTENTION = "grouped-attention"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
@@ -469,6 +472,42 @@ class BlockIndex:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImageTower:
+    """Hold the sizes of a vision transformer that turns images into tokens, as far as they say what it computes.
+
+    Attributes:
+        patch_values: Values of a patch that its first matrix takes.
+        merged_patches: Patches that lie together in one token of the text model.
+        joined: Times that merged patches go through two matrices to the text model: once, and once more for each layer of
+            the text model that is handed what a layer of the tower gave (deepstack).
+        joined_narrow: Whether the first of the two leads to the text model's width already (InternVL).
+        window_patches: Patches that attend to one another; None where all of an image do.
+        whole_layers: Layers in which all of an image do all the same.
+    """
+
+    num_layers: AtLeastOne
+    hidden_size: AtLeastOne
+    num_heads: AtLeastOne
+    ffn_size: AtLeastOne
+    gated_mlp: bool = False
+    patch_values: AtLeastOne
+    merged_patches: AtLeastOne = 4
+    joined: AtLeastOne = 1
+    joined_narrow: bool = False
+    window_patches: AtLeastOne | None = None
+    whole_layers: NonNegativeInt = 0
+
+    def parameters(self, hidden_size: int) -> int:
+        """Return its matrices' parameters, with those that join it to a text model of such a hidden size."""
+        width = self.hidden_size
+        layer = 4 * width**2 + (3 if self.gated_mlp else 2) * width * self.ffn_size
+        together = self.merged_patches * width
+        between = hidden_size if self.joined_narrow else together
+        joined = self.joined * between * (together + hidden_size)
+        return self.num_layers * layer + width * self.patch_values + joined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAttention:
     """Hold the sizes of a gated delta network (Yang et al. 2024, arXiv:2412.06464): one state for each value head.
 
@@ -534,6 +573,7 @@ class ModelArchitecture:
         keys_are_values: Whether one projection gives both.
         norms_per_part: Norms of a part; Gemma has one before and one behind it.
         vision_parameters: Parameters of what turns images and sound into tokens, which lies with the embedding.
+        tower: Sizes of what turns images into tokens, where they are known.
         layer_inputs: What its layers are given of a token, from a table that lies with the embedding.
         block_layers: Layers of a block whose sum later parts choose among, beside what is summed up since (Kimi-K3's
             residuals over blocks); None where all is one sum.
@@ -563,7 +603,7 @@ class ModelArchitecture:
     moe_ffn_size: int = 0
     rope_theta: float = 10000.0
     norm_epsilon: float = 1e-5
-    attention: str = "grouped-attention"
+    attention: str = GROUPED_ATTENTION
     feed_forward: str | None = None
     window: int | None = None
     keys_are_values: bool | None = None
@@ -576,6 +616,7 @@ class ModelArchitecture:
     linear: LinearAttention | None = None
     state_space: StateSpace | None = None
     vision_parameters: int | None = None
+    tower: ImageTower | None = None
     layer_inputs: LayerInputs | None = None
     block_layers: int | None = None
     streams: int | None = None

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -258,6 +259,10 @@ class StepCosts:
             every doubling of their number, where steps are launched kernel by kernel.
         cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
             values; 0 takes the device's attention as it is.
+        narrow_cache_rates: Bytes a second that decode attention with grouped heads reads at most where keys and values
+            have 8 bits, by a device's architecture and the size of a head; others are read as fast as 16 bits.
+        narrow_cache_seconds: Time in each layer of a step of the kernels that quantise queries, keys and values for such
+            a cache.
     """
 
     seconds_per_sequence: NonNegative = 0.0
@@ -269,6 +274,15 @@ class StepCosts:
     sampling_bytes: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
     cache_read_efficiency: NonNegative = 0.0
+    narrow_cache_rates: FrozenDict[str, FrozenDict[int, Positive]] = FrozenDict()
+    narrow_cache_seconds: NonNegative = 0.0
+
+    def narrow_cache_rate(self, architecture: str, head_size: int) -> float:
+        """Return the bytes a second that a cache in 8 bits is read at, at most: of the nearest size of a head."""
+        rates = self.narrow_cache_rates.get(architecture)
+        if not rates:
+            return math.inf
+        return rates[min(rates, key=lambda size: (abs(math.log(size / head_size)), size))]
 
 
 USUAL_STEPS = StepCosts()

@@ -471,6 +471,19 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptImages:
+    """Say what images prompts hold, whose tokens are among `prompt_tokens`.
+
+    Attributes:
+        tokens: Of an image, as the text model sees it: patches that are merged count once.
+        per_prompt: Images of a prompt, the mean.
+    """
+
+    tokens: AtLeastOne
+    per_prompt: Positive = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Describe the work of one iteration.
 
@@ -486,6 +499,8 @@ class Workload:
         updates: Optimizer steps in one pass over the global batch.
         epochs: Passes over the global batch.
         environments: What answers the model between its turns; none where a response is one turn.
+        images: For forecasts: images of the prompts, which the model's tower computes; None where there are none, or
+            only their tokens are counted.
         ignore_eos: For `execute`: whether responses go on past the token that ends one, so that each is as long as it was
             drawn. For random weights, which end responses by chance; forecasts take lengths as they are drawn anyway.
     """
@@ -500,6 +515,7 @@ class Workload:
     updates: AtLeastOne = 1
     epochs: AtLeastOne = 1
     environments: tuple[Environment, ...] = ()
+    images: PromptImages | None = None
     ignore_eos: bool = False
 
     @property

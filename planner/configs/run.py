@@ -44,7 +44,7 @@ from rlplan.profiles.sheets import (
     sheet_of,
 )
 from rlplan.simulator.workload import packed_sequences
-from rlplan.workload import Lengths, Logged, Workload
+from rlplan.workload import Lengths, Logged, PromptImages, Workload, mean_length
 
 USUAL_ENGINES, USUAL_LOSS = Engines(), Hyperparameters()
 TRAIN_POOL, ROLLOUT_POOL, REWARD_POOL = "train", "rollout", "reward"
@@ -216,12 +216,16 @@ def _domain_gpus(run: Run, gpu: str, per_node: int) -> int | None:
 
 
 def _workload(work: Work, means: Means) -> Workload:
+    prompts = _prompts(work, means)
+    mean = prompts.mean if isinstance(prompts, Logged) else mean_length(prompts)
+    room = 0 < work.image_tokens <= mean
     return Workload(
         prompts=work.prompts,
         samples_per_prompt=work.samples,
         updates=work.updates,
         epochs=work.epochs,
-        prompt_tokens=_prompts(work, means),
+        prompt_tokens=prompts,
+        images=PromptImages(tokens=work.image_tokens) if room else None,
         response_tokens=_responses(work, means),
         max_total_tokens=work.max_total,
         over_provisioning=work.over_provisioning,

@@ -12,7 +12,12 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import load_plan
 from rlplan.planner.measured.logs import read_log
-from rlplan.planner.measured.measured_lengths import at_lengths, forecast_as_run, same_lengths
+from rlplan.planner.measured.measured_lengths import (
+    at_lengths,
+    forecast_as_run,
+    own_steps,
+    same_lengths,
+)
 from rlplan.planner.measured.reading import KnownTables, open_table, own_tables, row_at_site
 from rlplan.planner.measured.trackers import tracked_files
 from rlplan.profiles.facts import DATASHEET, Facts
@@ -190,7 +195,7 @@ def _measured_in_log(path: Path, given: CalibrationInputs) -> Measured:
         raise FileError(str(path), "is a log: its plan says what ran", allowed="with --plan")
     plan, facts = load_plan(given.plan, given.profile, misfits=True)
     work = plan.job.workload
-    log = read_log(path, updates=work.updates * work.epochs)
+    log, _ = own_steps(plan, read_log(path, updates=work.updates * work.epochs))
     return measured_in_steps(
         path.name, log, at_lengths(plan, log.prompt_tokens, log.response_tokens), facts
     )

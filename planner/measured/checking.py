@@ -19,7 +19,7 @@ from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.sizes import eager_engine
 from rlplan.planner.measured.calibrating import row_of_log
 from rlplan.planner.measured.logs import read_log
-from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths
+from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths, own_steps
 from rlplan.planner.measured.trackers import tracked_files
 from rlplan.planner.requests.drafts import read_draft
 from rlplan.profiles.analytic.efficiencies import load_spreads
@@ -49,6 +49,12 @@ NEAR_FRACTION = 0.25
 LEAST_GAIN = 0.02
 TRIES = 2
 GROWTH = (2, 4)
+# Sequences of a micro-batch below which a token budget is small.
+FEW_SEQUENCES = 2
+# Of the longest episode that it waits for its environment, and times the mean at which that is one that hangs: of 4 steps of
+# verl whose slowest episode waited 900 to 1,000 s, the others waited 43 to 87 s.
+TOOL_FRACTION = 0.25
+STUCK_TIMES = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +141,37 @@ def padding(stage: StageCheck, subject: Subject) -> str | None:
 
 
 def small_batch(stage: StageCheck, subject: Subject) -> str | None:
-    """Name micro-batches whose number is what a forward pass mostly costs."""
+    """Name micro-batches whose number is what a forward pass mostly costs: of one sequence, or of a budget of hardly two."""
+    work = subject.plan.job.workload
+    tokens = mean_length(work.prompt_tokens) + mean_length(work.response_tokens)
     for name, layout in _layouts(stage, subject).items():
-        if layout.token_budget is not None or layout.micro_batch > 1:
+        budget = layout.token_budget
+        if (budget / tokens >= FEW_SEQUENCES) if budget else layout.micro_batch > 1:
             continue
-        work = subject.plan.job.workload
-        tokens = mean_length(work.prompt_tokens) + mean_length(work.response_tokens)
-        return (
-            f"small batch: {name} runs one sequence of {tokens:,.0f} tokens at a time; host time and "
-            "launches are paid for each"
-        )
+        runs = f"runs one sequence of {tokens:,.0f} tokens at a time"
+        if budget:
+            runs = f"has {budget:,} tokens a micro-batch, of sequences of {tokens:,.0f}"
+        words = "token budget" if budget else "small batch"
+        return f"{words}: {name} {runs}; host time and launches are paid for each"
     return None
+
+
+def tools(stage: StageCheck, subject: Subject) -> str | None:
+    """Name environments that the longest episode waits for, and one that hangs where others do not."""
+    found = None if subject.log is None else subject.log.slowest_episode
+    if stage.name not in GENERATION or found is None or subject.log is None:
+        return None
+    waited, engine = found
+    if waited < TOOL_FRACTION * (waited + engine):
+        return None
+    mean = subject.log.tool_seconds or waited
+    told = f"the longest episode waits {show_seconds(waited)} for its environment, {show_seconds(engine)} for the engine"
+    if waited >= STUCK_TIMES * mean:
+        return (
+            f"stuck environment: {told}, where an episode waits {show_seconds(mean)} on average: limit what a call and an "
+            "episode may take (episode_limit_seconds of the job's environments says what that gains)"
+        )
+    return f"tool time: {told}: more environments at a time, or generation ahead, hide it; a faster engine does not"
 
 
 def offload(stage: StageCheck, subject: Subject) -> str | None:
@@ -312,7 +338,7 @@ def _is_nearer(stage: StageCheck, seconds: float) -> bool:
 GENERATION = ("generation", "actor.generate")
 SYNC = ("weight_sync", TRANSITION)
 CAUSES: tuple[Cause, ...] = (
-    expert_loop, tail, held_weight_sync, eager, padding, small_batch, offload, weight_sync, idle_trainer, idle_engine, slow_stages, waiting,
+    expert_loop, tools, tail, held_weight_sync, eager, padding, small_batch, offload, weight_sync, idle_trainer, idle_engine, slow_stages, waiting,
 )  # fmt: skip
 
 
@@ -362,11 +388,20 @@ def _gained_seconds(name: str, plan: Plan, subject: Subject) -> float:
     return before.iteration_seconds - forecast.iteration_seconds
 
 
+def _generations(layout: TaskPlan) -> Iterator[tuple[str, TaskPlan]]:
+    """Yield changes of how replicas generate: more sequences at a time, half or twice the GPUs of a replica."""
+    for times in GROWTH:
+        size = layout.max_running * times
+        yield f"max_running {size}", replace(layout, max_running=size)
+    if layout.tp % 2 == 0:
+        yield f"tp {layout.tp // 2}", replace(layout, tp=layout.tp // 2, dp=2 * layout.dp)
+    if layout.dp % 2 == 0:
+        yield f"tp {2 * layout.tp}", replace(layout, tp=2 * layout.tp, dp=layout.dp // 2)
+
+
 def _variants(name: str, layout: TaskPlan) -> Iterator[tuple[str, TaskPlan]]:
     if name.endswith(".generate"):
-        for times in GROWTH:
-            size = layout.max_running * times
-            yield f"max_running {size}", replace(layout, max_running=size)
+        yield from _generations(layout)
         return
     if layout.token_budget is not None:
         for times in GROWTH:
@@ -455,6 +490,7 @@ def check_steps(source: Path, ran: RunContext, *, warmup: int = 1) -> StepCheck:
 
 def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
     """Return the medians of a log's steps beside their forecast."""
+    steps, observed = own_steps(ran.plan, steps)
     plan = at_logged_lengths(ran.plan, steps)
     forecast = simulate(plan, ran.facts)
     row = row_of_log("", steps, plan, forecast)
@@ -489,6 +525,7 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
         beside=steps.beside_seconds,
         beside_forecast=_beside_forecast(steps, forecast),
         notes=(
+            *observed,
             *_notes(ran, steps.response_tokens, forecast),
             *_apart(steps),
             *_beside_notes(steps, plan, forecast),

@@ -514,6 +514,7 @@ def medians_of(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
         prompts = max(1.0, both - responses)
     if responses is None and prompts is not None and both is not None:
         responses = max(1.0, both - prompts)
+    waited, engine = (middle(key) for key in sheet.slowest_episode or ("", ""))
     return LoggedSteps(
         sheet=sheet,
         steps=len(steps),
@@ -528,6 +529,8 @@ def medians_of(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
             middle(sheet.trainer_idle), middle(sheet.trainer_idle_seconds), middle(sheet.step)
         ),
         generator_idle_fraction=middle(sheet.generator_idle),
+        tool_seconds=middle(sheet.tool_seconds),
+        slowest_episode=None if waited is None or engine is None else (waited, engine),
         beside_seconds=_beside(sheet, steps),
         beside_each_seconds=_beside_each(sheet, steps),
         other_seconds=FrozenDict(

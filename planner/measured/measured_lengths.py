@@ -44,6 +44,23 @@ def at_logged_lengths(plan: Plan, steps: LoggedSteps) -> Plan:
     return at_lengths(plan, steps.prompt_tokens, mean)
 
 
+def own_steps(plan: Plan, steps: LoggedSteps) -> tuple[LoggedSteps, tuple[str, ...]]:
+    """Return a log's steps with the lengths of what the model wrote, and a note where they are others than logged.
+
+    Where a log's responses hold what environments add, the job says how much of them that is. Where that is more than the
+    log has, the job's environments are not those of the log, and its lengths stay as they are.
+    """
+    added, mean = plan.job.workload.mean_observations_tokens, steps.response_tokens
+    if not steps.sheet.with_observations or not added or mean is None or mean <= added:
+        return steps, ()
+    most = None if steps.longest_response is None else max(1.0, steps.longest_response - added)
+    note = (
+        f"lengths: the log's responses of {mean:,.0f} tokens hold what environments add, {added:,.0f} by the job: the model's "
+        f"own {mean - added:,.0f} are forecast"
+    )
+    return replace(steps, response_tokens=mean - added, longest_response=most), (note,)
+
+
 def at_run_lengths(plan: Plan, run: MeasuredRun) -> Plan:
     """Return a plan at the lengths of a run's responses, spread as they were; its own where they are the same."""
     if same_lengths(run):

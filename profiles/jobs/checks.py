@@ -18,7 +18,7 @@ from rlplan.profiles.sheets import (
 from rlplan.rules.batches import learned_units
 from rlplan.rules.layouts import divisors
 from rlplan.sheets import DeviceSheet
-from rlplan.workload import Empirical, Lengths, Uniform, longest
+from rlplan.workload import Empirical, Lengths, Uniform, longest, mean_length
 
 _POSITIVE = (
     "hidden_size",
@@ -483,3 +483,29 @@ def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) 
                 value=precision,
                 allowed=", ".join(sheet.peak_flops_per_second),
             )
+
+
+def check_images(job: Job, place: JobPlace) -> None:
+    """Check that images of prompts have a tower whose sizes are known, and room among the prompts' tokens.
+
+    Raises:
+        FileError: They do not.
+    """
+    images, actor = job.workload.images, job.models.get("actor")
+    if images is None or not isinstance(actor, ModelArchitecture):
+        return
+    if actor.tower is None:
+        reads = bool(actor.vision_parameters)
+        why = "of whose tower only the parameters are known" if reads else "which reads none"
+        raise place.error(
+            "workload.images",
+            f"are given for {actor.name}, {why}",
+            allowed="none: their tokens among prompt_tokens are counted all the same",
+        )
+    tokens, mean = images.tokens * images.per_prompt, mean_length(job.workload.prompt_tokens)
+    if tokens > mean:
+        raise place.error(
+            "workload.images",
+            f"have {tokens:,.0f} tokens a prompt, and prompts {mean:,.0f} on average",
+            allowed="at most the tokens of prompts, which hold those of images",
+        )

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +32,7 @@ from rlplan.profiles.jobs.checks import (
     check_adapters,
     check_architectures,
     check_cluster,
+    check_images,
     check_importance,
     check_lengths,
     check_precision,
@@ -341,6 +343,7 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
         job, models=FrozenDict(architectures), weights=weights_of_models(job, folder, place)
     )
     check_architectures(job, place)
+    check_images(job, place)
     check_adapters(job, place)
     job = replace(
         job,
@@ -487,11 +490,16 @@ def _speculation(job: Job, folder: Path, place: JobPlace) -> Speculation | None:
     if said is None:
         return None
     most = said.draft_tokens + 1
-    if said.acceptance_length is not None and said.acceptance is not None:
-        problem = "says the same as acceptance_length in another way"
+    told = ("acceptance_length", "acceptance", "acceptance_by_position")
+    given = [name for name in told if getattr(said, name) is not None]
+    if len(given) > 1:
         raise place.error(
-            "speculation.acceptance", problem, value=said.acceptance, allowed="one of both"
+            f"speculation.{given[1]}",
+            f"says the same as {given[0]} in another way",
+            value=getattr(said, given[1]),
+            allowed="one of them",
         )
+    _check_positions(said, place)
     if said.acceptance_length is not None and said.acceptance_length > most:
         problem = (
             f"is more than the tokens that a step checks: {said.draft_tokens} guesses and its own"
@@ -505,6 +513,23 @@ def _speculation(job: Job, folder: Path, place: JobPlace) -> Speculation | None:
     if said.draft is None:
         return said
     return replace(said, draft=_architecture("speculation.draft", said.draft, folder, place))
+
+
+def _check_positions(said: Speculation, place: JobPlace) -> None:
+    """Check that there is an acceptance for each guess, and none above that of the guess before it.
+
+    Raises:
+        FileError: There is not.
+    """
+    shares, field = said.acceptance_by_position, "speculation.acceptance_by_position"
+    if shares is None:
+        return
+    if len(shares) < said.draft_tokens:
+        problem = f"has {len(shares)}, and {said.draft_tokens} tokens are guessed"
+        raise place.error(field, problem, allowed=f"at least {said.draft_tokens} shares")
+    if any(later > earlier for earlier, later in pairwise(shares)):
+        problem = "rises: a guess is accepted only where those before it are"
+        raise place.error(field, problem, value=list(shares), allowed="shares that fall or stay")
 
 
 def _architecture(

@@ -162,6 +162,7 @@ class LogSheet:
             holds; empty where those of the updates hold both.
         prompt_tokens: Key of the mean length of prompts.
         response_tokens: Key of the mean length of responses, after the cut at the maximum.
+        with_observations: Whether lengths of responses are of all behind the prompt, what environments add among it.
         total_tokens: Key of the mean length of both together, for logs that do not print the prompts'.
         longest_response: Key of the longest response of a step.
         clip_ratio: Key of the share of responses that were cut at the maximum.
@@ -183,6 +184,9 @@ class LogSheet:
         trainer_idle: Key of the share of a step in which training waits for samples, where generation goes on beside it.
         trainer_idle_seconds: The same in seconds, where there is no share.
         generator_idle: Key of the share of a step in which generation stands still.
+        tool_seconds: Key of the seconds that an episode waits for its environment, the mean.
+        slowest_episode: Keys of the seconds that the episode which takes longest waits for its environment, and for the
+            engine; None where they are not logged.
         beside: What is no part of every step, though its seconds may be in the step's, by the keys of its own.
         adds_up: Whether its steps have no seconds of their own: its timers, one after another, are all of a step.
         is_fork: Whether another framework, of which this one is a fork, logs alike.
@@ -198,6 +202,7 @@ class LogSheet:
     states_in: str = ""
     prompt_tokens: str = ""
     response_tokens: str = ""
+    with_observations: bool = False
     total_tokens: str = ""
     longest_response: str = ""
     clip_ratio: str = ""
@@ -217,6 +222,8 @@ class LogSheet:
     trainer_idle: str = ""
     trainer_idle_seconds: str = ""
     generator_idle: str = ""
+    tool_seconds: str = ""
+    slowest_episode: tuple[str, str] | None = None
     beside: FrozenDict[str, str] = FrozenDict()
     adds_up: bool = False
     is_fork: bool = False
@@ -240,6 +247,8 @@ class LoggedSteps:
         beside_each_seconds: Of one of each of these, where it took place: the median.
         trainer_idle_fraction: Share of a step in which training waits for samples; None where it is not logged.
         generator_idle_fraction: Share in which generation stands still; None where it is not logged.
+        tool_seconds: That an episode waits for its environment, the mean; None where it is not logged.
+        slowest_episode: Seconds of the longest episode for its environment and for the engine; None where they are not.
         growth: How many times as long a stage took in the last third of the steps as in the first, over how
             many times as many response tokens there were; by stage.
     """
@@ -258,6 +267,8 @@ class LoggedSteps:
     growth: FrozenDict[str, float] = FrozenDict()
     trainer_idle_fraction: float | None = None
     generator_idle_fraction: float | None = None
+    tool_seconds: float | None = None
+    slowest_episode: tuple[float, float] | None = None
 
 
 Verdict = Literal["normal", "slow", "fast"]

@@ -35,6 +35,7 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.costs.taskcost import DRIVER, call_of, driver_of
 from rlplan.simulator.costs.teaching import candidate_bytes, taught_bytes
+from rlplan.simulator.costs.towers import training_passes
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
@@ -294,8 +295,31 @@ def _packed_passes(placed: PlacedTask) -> Floats:
         gathered = candidate_bytes(placed, positions)
     waits = recompute == OFFLOADED and placed.engine.copies_inputs_in_turn
     copied = _row_bytes(setting.shard, placed.model, batch) if waits else 0
-    model = placed.computed_model
-    return _packed(setting, model, batch, placed.task.head, recompute, beside, gathered, copied)
+    model, head = placed.computed_model, placed.task.head
+    packed = _packed(setting, model, batch, head, recompute, beside, gathered, copied)
+    if placed.workload.images is None or placed.model.tower is None:
+        return packed
+    return _with_tower(packed, placed, setting, batch, recompute)
+
+
+def _with_tower(
+    packed: Floats, placed: PlacedTask, setting: Setting, batch: Batch, recompute: Recompute | None
+) -> Floats:
+    """Return packed passes with those of the tower of images in the embedding's."""
+    directions: tuple[Direction, ...] = ("forward",)
+    if recompute is not None:
+        directions = ("forward", "backward", recompute)
+    found: list[Estimate] = []
+    for direction in directions:
+        each = training_passes(setting, placed, batch.sequences, direction)
+        found += [each.compute, each.collectives]
+    numbers = math.prod(PASS_SHAPE)
+    tower = pack([*found, *[ZERO] * (numbers - len(found))])
+    embedding = packed.shape[1] - 2 * numbers
+    rows = slice(embedding, embedding + numbers)
+    whole = packed.copy()
+    whole[:, rows] = (Estimates(packed[:, rows]) + Estimates(tower)).packed
+    return whole
 
 
 def _row_bytes(shard: Shard, model: ModelArchitecture, batch: Batch) -> int:

@@ -107,7 +107,7 @@ class EngineClock:
 
     def mixed(self, running: int, cached: float, chunks: Chunks) -> float:
         """Return seconds of a step that decodes and prefills."""
-        if isinstance(self._steps, SpeculativeSteps):
+        if isinstance(self._steps, SpeculativeSteps) and self._steps.guesses(running):
             return self._checking(self._steps, running, cached, chunks)
         each, count = -(-running // self._stages), chunks.parts / self._stages
         steps, notes = self._steps, self._notes
@@ -115,7 +115,9 @@ class EngineClock:
         device = steps.dense_grid(notes, tokens)
         device += steps.head_grid(notes, each + count)
         device += self._prefill(count, chunks.seen, chunks.tokens)
-        device *= self._stages
+        if isinstance(steps, SpeculativeSteps):  # what it guesses from later on
+            device += steps.drafted_prefill(notes, chunks)
+        device = device * self._stages + self._images(chunks)
         if running:
             stretch = self._latest.get(running)
             if stretch is None or not stretch.low <= cached <= stretch.high:
@@ -138,7 +140,7 @@ class EngineClock:
         device += steps.head_grid(notes, each * steps.checked_tokens + count)
         device += self._prefill(count, chunks.seen, chunks.tokens)
         device += steps.drafted_prefill(notes, chunks)
-        device *= self._stages
+        device = device * self._stages + self._images(chunks)
         alone = 0.0
         if running:
             alone = self.decode(running, cached)
@@ -149,6 +151,10 @@ class EngineClock:
         host = steps.host_seconds(running * steps.tokens_per_step + chunks.parts)
         together = max(device, host) if self._overlap else device + host
         return alone + max(0.0, together - alone * steps.tokens_per_step)
+
+    def _images(self, chunks: Chunks) -> float:
+        """Return seconds of the tower for images among the prompts' tokens."""
+        return chunks.parts * chunks.tokens * self._steps.tower_seconds
 
     def _prefill(self, count: float, seen: float, tokens: float) -> float:
         """Return seconds of prefill attention.

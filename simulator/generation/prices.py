@@ -6,7 +6,7 @@ Nothing here decides which sequences are in a step.
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from rlplan.job import Speculation
 from rlplan.layout import ModelCut
 from rlplan.models import (
     FP32_BYTES,
+    GROUPED_ATTENTION,
     NO_PART,
     PRECISIONS,
     Attention,
@@ -41,8 +42,10 @@ from rlplan.simulator.costs.pricing import (
     price,
     setting_of,
 )
+from rlplan.simulator.costs.towers import seconds_per_prompt_token
 from rlplan.simulator.generation.replica import run_seconds
 from rlplan.simulator.model import (
+    NARROW_BYTES,
     embedding_operators,
     fullest_stage,
     head_operators,
@@ -62,6 +65,7 @@ class ReplicaSetting:
         copies: Replicas that work at the same time, where passes were measured with so many; else 1.
         gathering_gpus: GPUs over which the engine gathers its weights layer by layer; 0 if it does not.
         speculation: How it guesses tokens ahead; None where it does not, or that is not known well enough.
+        tower_seconds: Of the tower of images, for each token that is prefilled.
     """
 
     model: ModelArchitecture
@@ -70,18 +74,21 @@ class ReplicaSetting:
     copies: int = 1
     gathering_gpus: int = 0
     speculation: Speculation | None = None
+    tower_seconds: float = 0.0
 
 
 def replica_setting_of(placed: PlacedTask) -> ReplicaSetting:
     """Return what decides the seconds of a generating task's steps."""
-    said = placed.job.speculation
+    said, setting = placed.job.speculation, setting_of(placed)
+    reads = placed.workload.images is not None
     return ReplicaSetting(
         placed.model,
         placed.engine,
-        setting_of(placed),
+        setting,
         copies=1 if placed.device.profile is None else placed.layout.dp,
         gathering_gpus=placed.site.gpus if placed.engine.gathers_weights else 0,
         speculation=said if said is not None and said.tokens_per_step is not None else None,
+        tower_seconds=seconds_per_prompt_token(setting, placed) if reads else 0.0,
     )
 
 
@@ -344,6 +351,8 @@ def operator_steps(replica: ReplicaSetting) -> ReplicaSteps:
             sequences=each, tokens=each * length, sequence_tokens=length, head_tokens=each
         )
         whole = _whole_pass(setting, model, batch)
+        if replica.tower_seconds:
+            whole = whole + Estimate(count * length * replica.tower_seconds, 0.0, Source.FITTED)
         if batches == 1:
             return whole + host
         return whole + host + (_slowest_stage(setting, model, batch) + host) * (batches - 1)
@@ -465,6 +474,8 @@ class EngineSteps:
     model: ModelArchitecture
     engine: EngineSheet
     setting: Setting
+    # Of the tower of images, for each token that is prefilled.
+    tower_seconds: float = field(default=0.0, kw_only=True)
 
     @property
     def tokens_per_step(self) -> float:
@@ -617,7 +628,8 @@ class EngineSteps:
 
         def reading(kind: ModelArchitecture) -> Estimate:
             num_bytes = running * read_bytes(kind, tp, value_bytes, cached)
-            return Estimate(num_bytes / rate, 0.0, Source.FITTED)
+            fastest, quantised = self._narrow_cache(kind, value_bytes)
+            return Estimate(num_bytes / min(rate, fastest) + quantised, 0.0, Source.FITTED)
 
         def core(kind: ModelArchitecture) -> Estimate:
             # States are read and written whole for every sequence.
@@ -625,6 +637,14 @@ class EngineSteps:
             return self._attention(kind, sequences, 1, 1) + reading(kind)
 
         return self._layers(core)
+
+    def _narrow_cache(self, kind: ModelArchitecture, value_bytes: int) -> tuple[float, float]:
+        """Return the most bytes a second, and the seconds in a layer, of kernels that read a cache in 8 bits."""
+        if value_bytes != NARROW_BYTES or kind.attention != GROUPED_ATTENTION:
+            return math.inf, 0.0
+        steps, sheet = self.engine.steps, self.setting.device.sheet
+        fastest = steps.narrow_cache_rate(sheet.architecture, kind.head_dim)
+        return fastest, steps.narrow_cache_seconds
 
     def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
         """Return what all layers' attention takes for chunks of prompts."""
@@ -735,4 +755,6 @@ _steps_of = lru_cache(maxsize=4096)(EngineSteps)
 
 def engine_steps(replica: ReplicaSetting) -> EngineSteps:
     """Return the parts of a replica's steps, by operators' times and the engine's constants."""
-    return EngineSteps(replica.model, replica.engine, replica.setting)
+    return EngineSteps(
+        replica.model, replica.engine, replica.setting, tower_seconds=replica.tower_seconds
+    )

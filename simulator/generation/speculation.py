@@ -6,13 +6,15 @@ the host's part of a step: engines launch a draft's steps one behind another (vL
 SGLang, speculative/eagle_worker.py). The step then gives `tokens_per_step` on average, so that everything counts by as
 much less for each token: the means of many steps, whatever sequence gives more or fewer in one of them.
 
+An engine may guess up to a number of running sequences alone (`most_running`): above it a step is one without guesses.
+
 What is left out: guesses that form a tree (SGLang's topk above 1) count as the chain of as many tokens, rejection sampling's
-kernels as those of sampling, a draft head's smaller vocabulary as the model's, and that an engine may stop guessing at
-large batches.
+kernels as those of sampling, a draft head's smaller vocabulary as the model's, and engines that guess fewer tokens, not
+none, at larger batches.
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from rlplan.errors import MissingFactError
 from rlplan.estimate import Estimate
@@ -66,11 +68,22 @@ class SpeculativeSteps(EngineSteps):
         """Return the tokens of a running sequence that a step computes."""
         return self.said.draft_tokens + 1
 
+    @cached_property
+    def plain(self) -> EngineSteps:
+        """Return the steps of the same replica while it guesses nothing."""
+        return EngineSteps(self.model, self.engine, self.setting, tower_seconds=self.tower_seconds)
+
+    def guesses(self, running: int) -> bool:
+        """Tell whether a step of so many running sequences checks guesses."""
+        return running <= (self.said.most_running or running)
+
     @remembered
     def stretch(
         self, running: int, low: int, high: int
     ) -> tuple[SteppedInterval, frozenset[CostQuality]]:
         """Return the straight line on which a token's share of such steps lies between two nodes, and how well it is known."""
+        if not self.guesses(running):
+            return self.plain.stretch(running, low, high)
         notes: set[CostQuality] = set()
         stages, given = self.setting.pp, self.tokens_per_step
         each = -(-running // stages)
@@ -150,7 +163,8 @@ def speculative_steps(replica: ReplicaSetting) -> SpeculativeSteps:
     if model is not None:
         shard = replace(setting.shard, tp=said.draft_tp or setting.shard.tp)
         draft = EngineSteps(model, engine, replace(setting, shard=shard, pp=1, adapter=None))
-    return SpeculativeSteps(replica.model, engine, setting, said, draft)
+    parts = (replica.model, engine, setting, said, draft)
+    return SpeculativeSteps(*parts, tower_seconds=replica.tower_seconds)
 
 
 def draft_weight_bytes(placed: PlacedTask) -> int:

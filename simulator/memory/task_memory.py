@@ -25,6 +25,7 @@ from rlplan.models import (
 )
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.costs.teaching import loss_tensors_bytes
+from rlplan.simulator.costs.towers import layers_of, tower_shard
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.generation.playing import most_prompts
 from rlplan.simulator.generation.speculation import draft_weight_bytes
@@ -311,6 +312,8 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
         peaks = [layer_peak_bytes(kind, held) for kind in kinds]
         layer = max(max(0, peak - own) for peak, own in zip(peaks, kept, strict=True))
         layer += _adapter_sums(placed, held)
+        towers = kept_by_tower(placed, held)
+        layer, rows = layer + towers, rows + towers
         if recompute == OFFLOADED:
             layer += engine.memory.layers_under_way * row * (model.streams or 1)
     else:
@@ -350,6 +353,21 @@ def kept_batch(placed: PlacedTask) -> KeptBatch:
     if kernels == "autocast" and placed.shard.value_bytes == FP32_BYTES:
         kernels = "eager"
     return KeptBatch(placed.shard, sequences, longest, fused, shared, kernels)
+
+
+def kept_by_tower(placed: PlacedTask, held: KeptBatch) -> int:
+    """Return the bytes that a tower of images keeps of a micro-batch until its backward pass, which is the last of all."""
+    images, tower = placed.workload.images, placed.model.tower
+    frozen = placed.options.freezes_tower or placed.adapter is not None
+    if images is None or tower is None or frozen:
+        return 0
+    patches, shard = images.tokens * tower.merged_patches, tower_shard(held.shard)
+    count = math.ceil(held.sequences * images.per_prompt)
+    batch = held._replace(shard=shard, sequences=count, sequence_tokens=patches, shared_tokens=0)
+    layers = layers_of(tower)
+    return sum(
+        layer_activation_bytes(kind, batch, placed.recompute) * count for kind, count in layers
+    )
 
 
 def _adapter_sums(placed: PlacedTask, held: KeptBatch) -> int:

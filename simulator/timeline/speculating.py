@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from rlplan.profiles.acceptances import acceptances_of
 from rlplan.results.forecast import CALL, Forecast, SpeculationForecast
 from rlplan.simulator.generation.generating import clock_of, replica_limits
 from rlplan.simulator.generation.prices import NODES
@@ -10,11 +11,25 @@ from rlplan.simulator.stages import task_cost
 from rlplan.simulator.timeline.pool_memory import kv_bytes_left
 from rlplan.workload import mean_length
 
-NOT_KNOWN = (
-    "speculation is not counted, as it is not known how many guesses are accepted: give speculation.acceptance_length, as the "
-    "engine logs it (for one layer of multi-token prediction DeepSeek-V3's report has an acceptance of 0.85 to 0.9: "
-    "arXiv:2412.19437, section 5.4.3)"
-)
+NOT_KNOWN = "speculation is not counted, as it is not known how many guesses are accepted: give speculation.acceptance_length, as the engine logs it"
+# Whose multi-token prediction is best known, where nothing of the model is.
+USUAL_EXAMPLE = "deepseek-v3"
+
+
+def not_known(model: str, guesses: int) -> str:
+    """Return that it is not known how many guesses are accepted, with what was published of the model or of another.
+
+    Raises:
+        FileError: The file of what was published is broken.
+    """
+    own = acceptances_of(model)
+    of_whom = (
+        f"published for {model}"
+        if own
+        else f"nothing is published for {model}; for {USUAL_EXAMPLE}"
+    )
+    found = "; ".join(each.words(guesses) for each in own or acceptances_of(USUAL_EXAMPLE))
+    return f"{NOT_KNOWN} ({of_whom}: {found})"
 
 
 def with_speculation(forecast: Forecast, placed: PlacedPlan) -> Forecast:
@@ -27,7 +42,8 @@ def with_speculation(forecast: Forecast, placed: PlacedPlan) -> Forecast:
     assert said is not None, "asked of jobs whose engine guesses"
     given = said.tokens_per_step
     if given is None:
-        return replace(forecast, warnings=(*forecast.warnings, NOT_KNOWN))
+        told = not_known(placed.generate.model.name, said.draft_tokens)
+        return replace(forecast, warnings=(*forecast.warnings, told))
     own, without = placed.generate, _without(placed)
     seconds, without_seconds = (_generation_seconds(each) for each in (placed, without))
     return replace(

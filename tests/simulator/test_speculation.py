@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError, MissingFactError
-from rlplan.job import Speculation
+from rlplan.files.decoding import decode
+from rlplan.job import Job, Speculation
 from rlplan.layout import ModelCut
 from rlplan.parts import num_parameters
 from rlplan.planner.exact.generation_bounds import BoundedSettings, least_seconds, load_of
+from rlplan.profiles.acceptances import published_acceptances
 from rlplan.profiles.catalog import load_engine, load_model, resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.reports.tables.plans import step_lines
@@ -24,6 +26,7 @@ from rlplan.simulator.model import layer_parameters
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import memory_moments
+from rlplan.simulator.timeline.speculating import not_known
 from tests.simulator.placing import replica_setting
 from tests.simulator.plans import TINY, priced_plan
 
@@ -42,6 +45,40 @@ def test_guesses_that_are_accepted_one_behind_another_give_a_geometric_sum():
     assert Speculation(draft_tokens=3, acceptance=1.0).tokens_per_step == 4.0
     assert Speculation(draft_tokens=3, acceptance=0.0).tokens_per_step == 1.0
     assert Speculation(draft_tokens=3).tokens_per_step is None
+
+
+def test_shares_by_position_add_up_to_the_tokens_of_a_step():
+    # An EAGLE-3 draft's positions as logged: 71.4, 42.7 and 25.7 %; of two guesses the first two count.
+    shares = (0.714, 0.427, 0.257)
+    each = (Speculation(draft_tokens=n, acceptance_by_position=shares) for n in (1, 2, 3))
+    assert [said.tokens_per_step for said in each] == pytest.approx([1.714, 2.141, 2.398])
+
+
+def test_an_engine_that_stops_guessing_has_plain_steps_above_and_checked_ones_up_to_there():
+    own, always, plain = (
+        clock_of(steps(said)) for said in (replace(USUAL, most_running=32), USUAL, None)
+    )
+    chunks = Chunks(2, 500.0, 0.0)
+    for running, other in ((1, always), (32, always), (33, plain), (200, plain)):
+        assert own.decode(running, 1000.0) == other.decode(running, 1000.0)
+        beside = own.mixed(running, 1000.0, chunks)
+        drafted = steps(USUAL).drafted_prefill(set(), chunks) if other is plain else 0.0
+        assert beside == pytest.approx(other.mixed(running, 1000.0, chunks) + drafted)
+
+
+@settings(max_examples=8)
+@given(responses=st.lists(st.integers(300, 3000), min_size=140, max_size=160))
+def test_an_engine_that_stops_where_guesses_cease_to_pay_off_is_no_slower_than_either(responses):
+    # With three guesses of a model of its own a token is slower from some 80 running sequences on.
+    said = replace(USUAL, draft=load_model("qwen3-0.6b"))
+    limits = limits_of(load_engine("vllm-0.11"), 160, BLOCKS)
+    share = ((120,) * len(responses), tuple(responses))
+
+    def seconds(each):
+        return sum(part.seconds for part in generated(steps(each), limits, share))
+
+    stops, always, never = map(seconds, (replace(said, most_running=80), said, None))
+    assert stops <= 1.03 * min(always, never)  # the draft computes prompts all the same
 
 
 @pytest.mark.parametrize("engine", ["vllm-0.11", "vllm-0.6", "sglang-0.5"])
@@ -111,7 +148,14 @@ def test_prompts_beside_tokens_that_are_checked_add_what_they_take():
 @given(
     responses=st.lists(st.integers(1, 400), min_size=1, max_size=24),
     running=st.integers(1, 24),
-    said=st.sampled_from([USUAL, replace(USUAL, layers=0), replace(USUAL, acceptance_length=1.0)]),
+    said=st.sampled_from(
+        [
+            USUAL,
+            replace(USUAL, layers=0),
+            replace(USUAL, acceptance_length=1.0),
+            replace(USUAL, most_running=3),
+        ]
+    ),
 )
 def test_no_generation_beats_the_bound_of_the_search(responses, running, said):
     prompts = (120,) * len(responses)
@@ -193,3 +237,38 @@ def test_a_draft_is_a_model_by_its_name_and_accepts_no_more_than_it_guesses(know
     ):
         with pytest.raises(FileError, match=field):
             resolve_job(replace(job, speculation=wrong), Path())
+
+
+def test_what_was_published_of_acceptance_names_known_models_and_never_falls_with_more_guesses():
+    for each in published_acceptances():
+        assert load_model(each.model).name == each.model
+        tokens = [each.tokens_by_guesses[count] for count in sorted(each.tokens_by_guesses)]
+        assert tokens == sorted(tokens)
+        assert all(1 <= found <= count + 1 for count, found in each.tokens_by_guesses.items())
+
+
+def test_a_forecast_without_an_acceptance_names_what_was_published_of_the_model():
+    assert "published for qwen3-8b: 2.26 with 3 guesses of EAGLE-3" in not_known("qwen3-8b", 5)
+    other = not_known("qwen3-14b", 1)
+    assert "nothing is published for qwen3-14b; for deepseek-v3: 1.87 with 1 guess" in other
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            {"acceptance": 0.7, "acceptance_by_position": [0.7, 0.5, 0.3]},
+            "says the same as acceptance in another way",
+        ),
+        ({"acceptance_by_position": [0.7, 0.5]}, "has 2, and 3 tokens are guessed"),
+        ({"acceptance_by_position": [0.7, 0.8, 0.3]}, "rises"),
+    ],
+)
+def test_shares_that_cannot_be_are_refused(said, words):
+    data = {
+        "algorithm": "grpo", "models": dict.fromkeys(("actor", "reference", "reward"), "tiny"),
+        "workload": {"prompts": 8, "samples_per_prompt": 2, "prompt_tokens": 8, "response_tokens": 8},
+        "cluster": [{"gpu": "h100-80gb-sxm", "gpus_per_node": 1}], "speculation": {"draft_tokens": 3, **said},
+    }  # fmt: skip
+    with pytest.raises(FileError, match=words):
+        resolve_job(decode(Job, data, "job.yaml"), Path(), file="job.yaml")

@@ -47,6 +47,10 @@ TOKEN_SIDES: Final = {
     "qwen3_vl_moe": 32,
 }
 TOWER_NOTE: Final = (
+    "prompts hold an image of the fewest pixels each, whose tokens and passes of the tower are counted; what workers take to "
+    "open and resize images in every stage is not"
+)
+UNKNOWN_TOWER_NOTE: Final = (
     "images are tokens of the prompts alone: passes of the tower, and what workers take to open and resize images in "
     "every stage, are not counted"
 )
@@ -157,7 +161,10 @@ def _options(settings: Settings, role: Role) -> TrainerOptions:
         options = replace(options, weights="bf16")
     if role == "reference":
         return options
-    return replace(options, optimizer=OPTIMIZERS.get(own.value("optimizer"), "adam"))
+    model = actor_of(settings)
+    frozen = model is not None and model.tower is not None and own.on("freezes_tower")
+    optimizer = OPTIMIZERS.get(own.value("optimizer"), "adam")
+    return replace(options, optimizer=optimizer, freezes_tower=frozen)
 
 
 def _work(settings: Settings) -> Work:
@@ -209,7 +216,7 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
         yield sampling_guess(sampling, *generated_prompts(settings))
     model = actor_of(settings)
     if model is not None and model.vision_parameters:
-        yield TOWER_NOTE
+        yield TOWER_NOTE if _image_tokens(settings) and model.tower else UNKNOWN_TOWER_NOTE
 
 
 def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:

@@ -105,6 +105,7 @@ def _role(export: Export, role: Role) -> None:
     if trained is None:  # in fp32 unless something else is said: its own usual is bf16
         export.put_size(role, "model_dtype", options.weights)
         return
+    export.put_size(role, "freezes_tower", options.freezes_tower)
     export.put_size(role, "optimizer_offload", layout.offload and "optimizer" in leaving)
     export.put_size(role, "shard_ranks", layout.shard_ranks or -1)
     export.put_size(role, "cp", layout.cp)

@@ -31,7 +31,7 @@ from rlplan.profiles.jobs.config.layers import (
     single_parts,
     write_pairs_out,
 )
-from rlplan.profiles.jobs.config.towers import tower_parameters
+from rlplan.profiles.jobs.config.towers import image_tower, tower_parameters
 from rlplan.profiles.jobs.config.traits import FamilyTraits, load_family
 from rlplan.profiles.sheets import sheet_names
 
@@ -157,6 +157,7 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         block_layers=config.optional(traits.blocks) or None,
         streams=config.optional(traits.streams) or None,
         vision_parameters=tower_parameters(config, hidden) if traits.vision else None,
+        tower=image_tower(config) if traits.vision else None,
         feed_forward="layer-input-mlp" if inputs else None,
         layer_inputs=inputs,
     )

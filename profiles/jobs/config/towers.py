@@ -1,9 +1,10 @@
-"""Parameters of what turns images and sound into tokens, as a `config.json` says its sizes."""
+"""Parameters and sizes of what turns images and sound into tokens, as a `config.json` says them."""
 
 import math
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from rlplan.models import ImageTower
 from rlplan.profiles.jobs.config.keys import ConfigKeys
 
 # Keys of one size in different families' files.
@@ -17,6 +18,8 @@ _HALVINGS = 3
 _VISION = "_vision"
 # Families whose MLP of the tower is gated.
 _GATED = ("qwen2_5_vl", "qwen2_5_omni_vision_encoder", "gemma4", "glm4v", "glm4v_moe")
+# Families of Qwen's towers, which say all that their passes need, by the beginning of their names.
+_QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_vl", "qwen3_5", "qwen3_omni")
 # Families whose MLP of the tower is as wide as what it hands on, and whose patches are joined by one as wide as
 # the file's own inner size.
 _JOINED_BY_AN_MLP = ("glm4v", "glm4v_moe")
@@ -63,6 +66,62 @@ def tower_parameters(config: ConfigKeys, hidden_size: int) -> int | None:
             found.append(tower(keys, ConfigKeys(config.file, whole), hidden_size))
     known = [count for count in found if count is not None]
     return sum(known) if known else None
+
+
+def image_tower(config: ConfigKeys) -> ImageTower | None:
+    """Return the sizes of what turns images into tokens; None where the file has none, or one that is not known so well.
+
+    Raises:
+        FileError: A size is none.
+    """
+    said = config.outer.get("vision_config")
+    if not isinstance(said, dict):
+        return None
+    kind = str(said.get("model_type", config.outer.get("model_type"))).removesuffix(_VISION)
+    vision = ConfigKeys(config.file, {**said, "model_type": kind}, inside="vision_config")
+    if kind == "internvl":
+        whole = {key: each for key, each in config.outer.items() if key != "text_config"}
+        return _intern_sizes(vision, ConfigKeys(config.file, whole))
+    return _qwen_sizes(vision) if kind.startswith(_QWEN) else None
+
+
+def _qwen_sizes(vision: ConfigKeys) -> ImageTower | None:
+    """Return the sizes of a tower of Qwen: windows in most layers of 2.5's, outputs of some layers handed on by 3's."""
+    depth, width, inner = (_first(vision, keys) for keys in (_DEPTH, _WIDTH, _INNER))
+    if inner is None and width is not None:
+        inner = width * vision.integer("mlp_ratio")
+    if depth is None or width is None or inner is None:
+        return None
+    patch = vision.integer("patch_size", default=14, least=1)
+    window = vision.integer("window_size", default=0) // patch
+    whole, deep = vision.get("fullatt_block_indexes"), vision.get("deepstack_visual_indexes")
+    return ImageTower(
+        num_layers=depth,
+        hidden_size=width,
+        num_heads=vision.integer("num_heads", least=1),
+        ffn_size=inner,
+        gated_mlp=vision.data.get("model_type") in _GATED,
+        patch_values=_CHANNELS * patch**2 * vision.integer("temporal_patch_size", default=1),
+        merged_patches=_merged(vision, width),
+        joined=1 + (len(deep) if isinstance(deep, list) else 0),
+        window_patches=window**2 or None,
+        whole_layers=len(whole) if window and isinstance(whole, list) else 0,
+    )
+
+
+def _intern_sizes(vision: ConfigKeys, outer: ConfigKeys) -> ImageTower:
+    """Return the sizes of InternViT, whose images are tiles that do not see one another."""
+    patch = _side(vision, "patch_size", default=14)
+    return ImageTower(
+        num_layers=vision.integer("num_hidden_layers", least=1),
+        hidden_size=vision.integer("hidden_size", least=1),
+        num_heads=vision.integer("num_attention_heads", least=1),
+        ffn_size=vision.integer("intermediate_size", least=1),
+        patch_values=_CHANNELS * patch**2,
+        merged_patches=int(1 / outer.number("downsample_ratio", default=0.5)) ** 2,
+        joined_narrow=True,
+        window_patches=(_side(vision, "image_size", default=448) // patch) ** 2,
+    )
 
 
 def _pixtral(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:

@@ -25,7 +25,7 @@ from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.layouts.settings import token_budgets
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.frameworks import DATA_PARTS
-from rlplan.workload import Workload
+from rlplan.workload import PromptImages, Workload
 from rlplan_cli.config_options import framework_of
 from tests.house.tree import ROOT
 from tests.planner.configs.test_rules_of_easyr1 import CRITIC, EASYR1, A, C, R
@@ -320,7 +320,14 @@ def test_images_are_tokens_of_prompts_and_what_else_they_take_is_said():
     # 256 tokens of text, and 512 x 512 pixels in squares of 28 x 28.
     assert vision.job.workload.prompt_tokens.mean == 256 + 334
     assert any("with an image of the smallest size (334 tokens)" in each for each in vision.guesses)
-    assert any("passes of the tower" in each for each in vision.guesses)
+    assert any("passes of the tower are counted" in each for each in vision.guesses)
+    assert vision.job.workload.images == PromptImages(tokens=334)
+    assert not vision.job.trainer("actor").freezes_tower
+    frozen = easyr1(
+        f"{A}.model.model_path=Qwen/Qwen2.5-VL-7B-Instruct", f"{A}.model.freeze_vision_tower=true"
+    )
+    assert frozen.job.trainer("actor").freezes_tower
+    assert not easyr1(f"{A}.model.freeze_vision_tower=true").job.trainer("actor").freezes_tower
     larger = easyr1(f"{A}.model.model_path=Qwen/Qwen3-VL-8B-Instruct", "data.min_pixels=1048576",
                     "data.max_prompt_length=4096")  # fmt: skip
     assert larger.job.workload.prompt_tokens.mean == 256 + 1024

@@ -33,6 +33,9 @@ BASES = {
     "groups sampled again": f"{COMMON} algorithm.disable_kl=true algorithm.online_filtering=true",
     "an adapter": f"{COMMON} worker.actor.model.lora.rank=32",
     "images": COMMON.replace("Qwen/Qwen3-8B", "Qwen/Qwen2.5-VL-7B-Instruct"),
+    "images, a critic": f"{COMMON} {CRITIC}".replace(
+        "Qwen/Qwen3-8B", "Qwen/Qwen2.5-VL-7B-Instruct"
+    ),
 }
 
 

@@ -303,6 +303,67 @@ def test_a_long_tail_is_a_likely_cause_of_slow_generation(ran, expected, tmp_pat
     assert "4% of responses are cut" in slow.causes[0]
 
 
+@pytest.mark.parametrize(
+    ("slowest", "mean", "cause"),
+    [
+        ((30.0, 40.0), 20.0, "tool time: "),
+        ((900.0, 40.0), 87.0, "stuck environment: "),
+        ((2.0, 40.0), 0.1, None),
+    ],
+)
+def test_environments_that_the_longest_episode_waits_for_are_a_cause(
+    ran, expected, tmp_path, slowest, mean, cause
+):
+    steps = steps_of(expected, "verl", ("generation",), 15)
+    for row in steps:
+        row |= {
+            "timing_s/agent_loop/slowest/tool_calls": slowest[0],
+            "timing_s/agent_loop/slowest/generate_sequences": slowest[1],
+            "timing_s/agent_loop/tool_calls/mean": mean,
+        }
+    write_console(tmp_path / "log", "verl", steps)
+    found = check_steps(tmp_path / "log", ran)
+    (slow,) = [each for each in found.stages if each.name == "generation"]
+    assert slow.causes[0].startswith(cause or "the log does not show why")
+    assert not [name for name in found.others if "tool" in name]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        (
+            {"token_budget": 1200},
+            "token budget: actor.update has 1,200 tokens a micro-batch, of sequences of 755",
+        ),
+        (
+            {"micro_batch": 1, "token_budget": None},
+            "small batch: actor.update runs one sequence of 755 tokens",
+        ),
+        ({"token_budget": 16384}, ""),
+    ],
+)
+def test_micro_batches_of_hardly_two_sequences_are_a_cause(ran, expected, tmp_path, sizes, words):
+    tasks = ran.plan.tasks
+    update = replace(tasks["actor.update"], **sizes)
+    own = replace(ran, plan=replace(ran.plan, tasks=tasks.with_item("actor.update", update)))
+    write_console(tmp_path / "log", "verl", steps_of(expected, "verl", ("update_actor",), 12))
+    found = check_steps(tmp_path / "log", own)
+    (slow,) = [each for each in found.stages if each.name == "update_actor"]
+    told = [each for each in slow.causes if each.startswith(("token budget", "small batch"))]
+    assert [each[: len(words)] for each in told] == ([words] if words else [])
+
+
+def test_a_replica_of_fewer_gpus_is_tried_where_generation_is_slow(ran, expected, tmp_path):
+    tasks = ran.plan.tasks
+    generate = tasks["actor.generate"]
+    wide = replace(generate, tp=4, dp=generate.tp * generate.dp // 4)
+    own = replace(ran, plan=replace(ran.plan, tasks=tasks.with_item("actor.generate", wide)))
+    write_console(tmp_path / "log", "verl", steps_of(expected, "verl", ("generation",), 15))
+    found = check_steps(tmp_path / "log", own)
+    (slow,) = [each for each in found.stages if each.name == "generation"]
+    assert any(each.startswith("actor.generate: tp 2") for each in slow.tries), slow.tries
+
+
 def test_stages_are_compared_at_the_lengths_that_were_measured(ran, expected, tmp_path):
     steps = steps_of(expected, "verl")
     for row in steps:

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.planner.measured.measured_lengths import at_run_lengths
-from rlplan.results.measurement import MeasuredRun, ResponseLengths
+from rlplan.planner.measured.measured_lengths import at_run_lengths, own_steps
+from rlplan.profiles.sheets import load_log_sheet
+from rlplan.results.measurement import LoggedSteps, MeasuredRun, ResponseLengths
 from rlplan.trace import Trace
-from rlplan.workload import Lognormal, longest, mean_length
+from rlplan.workload import Environment, Lognormal, longest, mean_length
 from tests.simulator.plans import split_plan
 
 
@@ -44,3 +45,33 @@ def test_responses_of_one_length_are_as_long_as_the_mean():
     assert responses(run) == 24
     of_old = replace(run, response_lengths=None, response_tokens=30.0)
     assert responses(of_old) == 30
+
+
+@pytest.mark.parametrize(
+    ("sheet", "logged", "own", "longest_own"),
+    [
+        ("verl", 1500.0, 900.0, 3400.0),
+        ("verl", 500.0, 500.0, 4000.0),
+        ("openrlhf", 1500.0, 1500.0, 4000.0),
+    ],
+)
+def test_responses_that_hold_what_environments_add_are_forecast_as_the_model_wrote_them(
+    sheet, logged, own, longest_own
+):
+    # Four turns of an episode have three observations of 200 tokens between them.
+    plan = split_plan()
+    tools = Environment(name="tools", turns=4, observation_tokens=200, step_seconds=1.0)
+    work = replace(plan.job.workload, environments=(tools,))
+    plan = replace(plan, job=replace(plan.job, workload=work))
+    steps = LoggedSteps(
+        sheet=load_log_sheet(sheet),
+        steps=3,
+        step_seconds=None,
+        stage_seconds=FrozenDict(),
+        prompt_tokens=None,
+        response_tokens=logged,
+        longest_response=4000.0,
+    )
+    found, notes = own_steps(plan, steps)
+    assert (found.response_tokens, found.longest_response) == (own, longest_own)
+    assert bool(notes) == (own != logged)

@@ -1,0 +1,159 @@
+"""What towers of images compute, in generation, in passes without gradients and in updates."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import NodeGroup, TrainerOptions
+from rlplan.models import Adapter, Batch, Shard
+from rlplan.plan import TaskPlan
+from rlplan.profiles.catalog import load_model
+from rlplan.profiles.jobs.checks import check_images
+from rlplan.profiles.jobs.place import JobPlace
+from rlplan.profiles.sheets import sheet_names
+from rlplan.simulator.costs.layouts import passes_cost
+from rlplan.simulator.costs.pricing import setting_of
+from rlplan.simulator.costs.towers import layers_of, tower_pass
+from rlplan.simulator.memory.task_memory import ACTIVATIONS
+from rlplan.simulator.model import flops_of, layer_operators
+from rlplan.simulator.placed import PlacedTask, site_at
+from rlplan.simulator.stages import task_cost, task_memory
+from rlplan.workload import PromptImages
+from tests.simulator.cost_jobs import GRPO, facts_of, job_of
+
+H100 = "h100-80gb-sxm"
+IMAGES = PromptImages(tokens=1024)
+
+
+def job(model="qwen2.5-vl-7b", images=IMAGES, samples=1, **fields):
+    work = {
+        "prompts": 128,
+        "samples_per_prompt": samples,
+        "prompt_tokens": 1536,
+        "response_tokens": 512,
+    }
+    found = job_of(model, nodes=1, algorithm="grpo", **work)
+    cluster = (NodeGroup(gpu=H100, gpus_per_node=8, nodes=1, inter_node_gbps=3200),)
+    return replace(
+        found, cluster=cluster, workload=replace(found.workload, images=images), **fields
+    )
+
+
+def placed(task="actor.update", said=None, **sizes):
+    engine = "vllm-0.15" if task == "actor.generate" else "megatron-core-2025"
+    said = job() if said is None else said
+    layout = TaskPlan(pool="p0", engine=engine, **({"dp": 8} | sizes))
+    return PlacedTask(GRPO[task], layout, site_at(said, H100, 0, 8), said, facts_of(said))
+
+
+def parts(task="actor.update", said=None, **sizes):
+    cost = passes_cost(placed(task, said, **({"micro_batch": 4} | sizes)))
+    return {name: part.seconds for name, part in cost.parts}
+
+
+def test_a_tower_computes_what_its_sizes_say():
+    # Qwen2.5-VL: 4,096 patches of an image are 64 windows of 64, which 28 of 32 layers attend in.
+    tower = load_model("qwen2.5-vl-7b").tower
+    batch = Batch(sequences=1, tokens=4096, sequence_tokens=4096, head_tokens=0)
+    flops = sum(
+        count * flops_of(layer_operators(kind, Shard(), batch)) for kind, count in layers_of(tower)
+    )
+    products = 32 * 2 * 4096 * (4 * 1280**2 + 3 * 1280 * 3420)
+    pairs = 28 * 64 * 64 * (64 + 0.5) + 4 * 4096 * (4096 + 0.5)
+    assert flops == pytest.approx(products + 4 * 1280 * pairs, rel=1e-12)
+
+
+def test_sizes_of_towers_have_the_parameters_of_their_files():
+    # Biases, norms and tables of positions are beside the matrices, and sound of Omni beside images.
+    known = [load_model(name) for name in sheet_names("models")]
+    towers = [model for model in known if model.tower is not None and "omni" not in model.name]
+    assert len(towers) > 30
+    for model in towers:
+        found = model.tower.parameters(model.hidden_size) / model.vision_parameters
+        assert 0.98 < found < 1, model.name
+
+
+def test_passes_take_longer_by_the_tower_s_and_nothing_else_changes():
+    said, blind = parts(), parts(said=job(images=None))
+    setting = setting_of(placed(micro_batch=4))
+    model = load_model("qwen2.5-vl-7b")
+    # 16 responses a rank, 4 a micro-batch, each with the image of its prompt; two updates of half of them.
+    for name in ("forward", "backward"):
+        each = tower_pass(setting, model, 4, 1024, name).total.seconds
+        assert said[name] - blind[name] == pytest.approx(4 * each, rel=1e-6)
+    assert {
+        name: said[name] for name in said if name not in ("forward", "backward", "recompute")
+    } == {name: blind[name] for name in blind if name not in ("forward", "backward", "recompute")}
+
+
+def test_a_tower_that_does_not_learn_has_no_backward_pass():
+    frozen = FrozenDict({"actor": TrainerOptions(freezes_tower=True)})
+    blind, said = parts(said=job(images=None)), parts(said=job(trainers=frozen))
+    assert said["backward"] == blind["backward"]
+    assert said["forward"] == parts()["forward"] > blind["forward"]
+    adapted = {"adapters": FrozenDict({"actor": Adapter(rank=16)})}
+    blind, said = (parts(said=job(images=each, **adapted)) for each in (None, IMAGES))
+    assert said["backward"] == blind["backward"]
+
+
+def test_reference_passes_pay_the_tower_too():
+    said, blind = (parts("reference.compute_log_prob", job(images=each)) for each in (IMAGES, None))
+    assert said["forward"] > blind["forward"]
+
+
+def test_generation_computes_an_image_once_for_samples_of_a_prompt_whose_cache_is_shared():
+    def more(samples):
+        seconds = [
+            task_cost(placed("actor.generate", job(images=each, samples=samples))).total.seconds
+            for each in (IMAGES, None)
+        ]
+        return seconds[0] - seconds[1]
+
+    model, setting = load_model("qwen2.5-vl-7b"), setting_of(placed("actor.generate"))
+    each = tower_pass(setting, model, 8, 1024, "forward").total.seconds / 8
+    assert more(1) == pytest.approx(16 * each, rel=0.05)  # 16 prompts a replica
+    assert more(4) == pytest.approx(more(1), rel=0.05)
+
+
+@given(st.integers(1, 16), st.integers(16, 4096), st.sampled_from(["qwen3-vl-8b", "internvl3-8b"]))
+def test_more_images_and_larger_ones_never_take_less(images, tokens, name):
+    model = load_model(name)
+    setting = setting_of(placed(said=job(name)))
+
+    def seconds(count, size):
+        return tower_pass(setting, model, count, size, "forward").total.seconds
+
+    assert seconds(images + 1, tokens) >= 0.95 * seconds(images, tokens)
+    assert seconds(images, 2 * tokens) >= seconds(images, tokens)
+
+
+@pytest.mark.parametrize(
+    ("model", "images", "words"),
+    [
+        ("qwen3-8b", IMAGES, "given for qwen3-8b, which reads none"),
+        ("kimi-k2.5", IMAGES, "of whose tower only the parameters are known"),
+        (
+            "qwen2.5-vl-7b",
+            PromptImages(tokens=1024, per_prompt=2),
+            "have 2,048 tokens a prompt, and prompts 1,536",
+        ),
+    ],
+)
+def test_images_that_no_tower_computes_or_that_do_not_fit_are_refused(model, images, words):
+    with pytest.raises(FileError, match=words):
+        check_images(job(model, images), JobPlace(file="job.yaml", prefix=""))
+
+
+def test_a_tower_that_learns_keeps_what_its_layers_keep():
+    # Recomputed in full, each of 32 layers keeps its input: 4 images of 4,096 patches, 1,280 values of 2 bytes.
+    def held(images, **fields):
+        found = placed(said=job(images=images, **fields), micro_batch=4, recompute="full")
+        return dict(task_memory(found).transient)[ACTIVATIONS]
+
+    frozen = FrozenDict({"actor": TrainerOptions(freezes_tower=True)})
+    assert held(IMAGES) - held(None) == 32 * 4 * 4096 * 1280 * 2
+    assert held(IMAGES, trainers=frozen) == held(None)
