@@ -108,6 +108,8 @@ def start_of(
             return Start(name=name, arguments=behind, is_own=True, before=before)
     for name, arguments in programs_of(words):
         before = tuple(words[: len(words) - len(arguments) - 1])
+        if folder is not None and _refused_call(sheet, _file_of(name, folder)) is not None:
+            continue
         if refusal_of(sheet, name) is None and folder is not None:
             program = _program(sheet, name, folder)
             if program is not None:
@@ -123,13 +125,25 @@ def start_of(
 
 def _program(sheet: ConfigSheet, name: str, folder: Path) -> Path | None:
     """Return the file of a Python program that calls what starts a training; None where none is at hand."""
-    if not sheet.launch.starts:
-        return None
+    found = _file_of(name, folder) if sheet.launch.starts else None
+    return found if found is not None and has_call(found, sheet.launch.starts) else None
+
+
+def _file_of(name: str, folder: Path) -> Path | None:
+    """Return the file of a Python module or script; None where it is not at hand."""
     path = Path(name if name.endswith(".py") else f"{name.replace('.', '/')}.py")
     bases = (Path(), folder, *folder.resolve().parents)
     places = (*(base / path for base in bases), folder / path.name)
-    found = next((each for each in places if each.is_file()), None)
-    return found if found is not None and has_call(found, sheet.launch.starts) else None
+    return next((each for each in places if each.is_file()), None)
+
+
+def _refused_call(sheet: ConfigSheet, path: Path | None) -> str | None:
+    """Return what a program's calls do otherwise than train with RL; None where none is known to."""
+    if path is None or has_call(path, sheet.launch.starts):
+        return None
+    return next(
+        (what for call, what in sheet.launch.refused.items() if has_call(path, (call,))), None
+    )
 
 
 def _is_of_fork(sheet: ConfigSheet, name: str, arguments: tuple[Text, ...]) -> bool:
@@ -280,7 +294,8 @@ def _of_program(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settin
         FileError: It starts no training of the framework's.
     """
     if not has_call(path, sheet.launch.starts):
-        problem = f"starts no RL training of {sheet.title}"
+        what = _refused_call(sheet, path)
+        problem = f"starts no RL training of {sheet.title}" if what is None else what
         allowed = f"a program that calls {', '.join(sheet.launch.starts[:MOST_NAMED])}"
         raise FileError(str(path), problem, allowed=allowed)
     start = Start(name=path.name, arguments=tuple(arguments), is_own=True, program=path)
@@ -523,6 +538,12 @@ def _refuse(sheet: ConfigSheet, commands: Sequence[Command], file: str) -> None:
                     value=word.value,
                     allowed=", ".join((*sheet.plain_starts, *sheet.starts)[:MOST_NAMED]),
                 )
+        for name, _ in programs_of(command.words):
+            program = _file_of(name, Path(file).parent)
+            what = _refused_call(sheet, program)
+            if what is not None:
+                calls = ", ".join(sheet.launch.starts[:MOST_NAMED])
+                raise FileError(str(program), what, allowed=f"a program that calls {calls}")
 
 
 def _of_start(

@@ -306,7 +306,7 @@ def passes_again(settings: Settings, batches: Batches) -> bool:
 def _work(settings: Settings, batches: Batches) -> Work:
     samples = samples_of(settings, batches)
     agent = any(settings.is_given(each) for each in ("tools", "environments", "rollout_function"))
-    longest = settings.optional_whole("max_response")
+    longest = longest_response(settings)
     if longest is None:
         raise settings.refused("max_response", "leaves responses without a limit", "a whole number")
     total = longest_total(settings)
@@ -326,6 +326,13 @@ def _most_turns(settings: Settings) -> int | None:
     """Return the most turns of an episode: an answer before each round of tools' calls, and one behind the last."""
     rounds = settings.unmapped("tool_rounds")
     return rounds + 1 if isinstance(rounds, int) and rounds > 0 else None
+
+
+def longest_response(settings: Settings) -> int | None:
+    """Return the most tokens of a response: what is handed to the engine as it is goes over TRL's own limit."""
+    own = settings.optional_whole("max_response")
+    handed_on = settings.optional_whole("engine_response")
+    return own if handed_on is None else handed_on
 
 
 def longest_total(settings: Settings) -> int | None:
