@@ -32,7 +32,7 @@ from rlplan.planner.configs.reading.launched import (
     with_underscores,
     words_that_start,
 )
-from rlplan.planner.configs.reading.literals import has_call, python_keys
+from rlplan.planner.configs.reading.literals import has_call, python_keys, refused_call
 from rlplan.planner.configs.reading.scripts import (
     OVERRIDE,
     SCRIPTS,
@@ -108,7 +108,7 @@ def start_of(
             return Start(name=name, arguments=behind, is_own=True, before=before)
     for name, arguments in programs_of(words):
         before = tuple(words[: len(words) - len(arguments) - 1])
-        if folder is not None and _refused_call(sheet, _file_of(name, folder)) is not None:
+        if folder is not None and refused_call(sheet.launch, _file_of(name, folder)) is not None:
             continue
         if refusal_of(sheet, name) is None and folder is not None:
             program = _program(sheet, name, folder)
@@ -135,15 +135,6 @@ def _file_of(name: str, folder: Path) -> Path | None:
     bases = (Path(), folder, *folder.resolve().parents)
     places = (*(base / path for base in bases), folder / path.name)
     return next((each for each in places if each.is_file()), None)
-
-
-def _refused_call(sheet: ConfigSheet, path: Path | None) -> str | None:
-    """Return what a program's calls do otherwise than train with RL; None where none is known to."""
-    if path is None or has_call(path, sheet.launch.starts):
-        return None
-    return next(
-        (what for call, what in sheet.launch.refused.items() if has_call(path, (call,))), None
-    )
 
 
 def _is_of_fork(sheet: ConfigSheet, name: str, arguments: tuple[Text, ...]) -> bool:
@@ -294,7 +285,7 @@ def _of_program(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settin
         FileError: It starts no training of the framework's.
     """
     if not has_call(path, sheet.launch.starts):
-        what = _refused_call(sheet, path)
+        what = refused_call(sheet.launch, path)
         problem = f"starts no RL training of {sheet.title}" if what is None else what
         allowed = f"a program that calls {', '.join(sheet.launch.starts[:MOST_NAMED])}"
         raise FileError(str(path), problem, allowed=allowed)
@@ -540,7 +531,7 @@ def _refuse(sheet: ConfigSheet, commands: Sequence[Command], file: str) -> None:
                 )
         for name, _ in programs_of(command.words):
             program = _file_of(name, Path(file).parent)
-            what = _refused_call(sheet, program)
+            what = refused_call(sheet.launch, program)
             if what is not None:
                 calls = ", ".join(sheet.launch.starts[:MOST_NAMED])
                 raise FileError(str(program), what, allowed=f"a program that calls {calls}")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from rlplan.errors import FileError, unreadable
 from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
-from rlplan.planner.configs.reading.sheet import PythonCall
+from rlplan.planner.configs.reading.sheet import LaunchSheet, PythonCall
 from rlplan.planner.configs.shell.text import Gap
 
 ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
@@ -88,6 +88,13 @@ def has_call(path: Path, patterns: Sequence[str]) -> bool:
         return False
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(_fits(_dotted(call.func), patterns) for call in calls)
+
+
+def refused_call(launch: LaunchSheet, path: Path | None) -> str | None:
+    """Return what a program's calls do otherwise than train with RL; None where none is known to, or where it does both."""
+    if path is None or has_call(path, launch.starts):
+        return None
+    return next((what for call, what in launch.refused.items() if has_call(path, (call,))), None)
 
 
 def _tree(path: Path) -> ast.Module:
