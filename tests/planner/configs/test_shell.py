@@ -38,6 +38,7 @@ SCRIPTS = {
     "array as one word": ('A=(a b); launch x="u ${A[*]}" "$*"', "x=u a b|p q r"),
     "substitution": ("A=$(echo one two); B=$(basename /x/y.sh); launch \"$A\" $B", "one two|y.sh"),
     "continuation": ("launch a \\\n  b=1 \\\n  'c d'", "a|b=1|c d"),
+    "a count of words known in part": ('A=(a "b=$(date +%s)"); C=(); if [ ${#A[@]} -gt 1 ]; then C+=(yes); fi; launch "${C[@]}"', "yes"),
     "remarks among words": ("launch a \\\n  `# of b` \\\n  b=1 `# c, of 'it` \\\n  'c `# d`'", "a|b=1|c `# d`"),
     "subshell": ("A=1; (A=2); { B=3; }; launch $A $B", "1 3"),
     "quotes": ('A=x; launch "$A"y "a\\"b" "two  $A"', 'xy|a"b|two  x'),
