@@ -32,7 +32,7 @@ from rlplan.planner.configs.reading.launched import (
     with_underscores,
     words_that_start,
 )
-from rlplan.planner.configs.reading.literals import has_call, python_keys, refused_call
+from rlplan.planner.configs.reading.literals import has_start, python_keys, refused_call
 from rlplan.planner.configs.reading.scripts import (
     OVERRIDE,
     SCRIPTS,
@@ -126,7 +126,7 @@ def start_of(
 def _program(sheet: ConfigSheet, name: str, folder: Path) -> Path | None:
     """Return the file of a Python program that calls what starts a training; None where none is at hand."""
     found = _file_of(name, folder) if sheet.launch.starts else None
-    return found if found is not None and has_call(found, sheet.launch.starts) else None
+    return found if found is not None and has_start(sheet.launch, found) else None
 
 
 def _file_of(name: str, folder: Path) -> Path | None:
@@ -284,7 +284,7 @@ def _of_program(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settin
     Raises:
         FileError: It starts no training of the framework's.
     """
-    if not has_call(path, sheet.launch.starts):
+    if not has_start(sheet.launch, path):
         what = refused_call(sheet.launch, path)
         problem = f"starts no RL training of {sheet.title}" if what is None else what
         allowed = f"a program that calls {', '.join(sheet.launch.starts[:MOST_NAMED])}"
@@ -305,7 +305,7 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     sheet, given = load_config_sheet(framework), list(words)
     path = Path(given[0])
     if path.suffix == PYTHON and path.is_file():
-        return has_call(path, sheet.launch.starts)
+        return has_start(sheet.launch, path)
     if is_toml(path) and path.is_file():
         of_toml = toml_of(path) if sheet.arguments == "toml" else {}
         return any(fits_any(key, sheet.start_keys) for key in of_toml)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlplan.errors import FileError, unreadable
+from rlplan.files.decoding import load_yaml
 from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
 from rlplan.planner.configs.reading.sheet import LaunchSheet, PythonCall
 from rlplan.planner.configs.shell.text import Gap
@@ -34,6 +35,22 @@ MOST_CHARACTERS: Final = 1000
 DEEPEST: Final = 50
 # Parts of expressions that are looked at for one program.
 MOST_NODES: Final = 100_000
+# Bytes of another file that a program reads or imports.
+MOST_BYTES: Final = 1_000_000
+# Calls that read a file of values, by its path or by what `open` returns.
+READS_VALUES: Final = (
+    "yaml.safe_load",
+    "yaml.load",
+    "yaml.full_load",
+    "json.load",
+    "OmegaConf.load",
+)
+OPENS: Final = ("open", "io.open")
+VALUES: Final = (".yaml", ".yml", ".json")
+# Modules beside a program that are looked into.
+MOST_MODULES: Final = 50
+# Calls inside each other that are looked into for texts.
+MOST_CALLS: Final = 3
 
 
 Conditions = tuple[tuple[ast.expr, bool], ...]
@@ -80,21 +97,105 @@ def python_keys(path: Path, calls: Mapping[str, PythonCall], arguments: Flat) ->
     )
 
 
-def has_call(path: Path, patterns: Sequence[str]) -> bool:
-    """Tell whether a file is Python that calls one of some names."""
+def has_call(path: Path, patterns: Sequence[str], library: str = "") -> bool:
+    """Tell whether a file is Python that calls one of some names.
+
+    Args:
+        library: Whose they are: those of a module beside the file that never names it are others, called alike.
+    """
     try:
         tree = _tree(path)
     except FileError:
         return False
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(_fits(_dotted(call.func), patterns) for call in calls)
+    others = _imported_beside(path, tree, library) if library else frozenset()
+    calls = (_dotted(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(name not in others and _fits(name, patterns) for name in calls)
+
+
+def _imported_beside(path: Path, tree: ast.Module, library: str) -> frozenset[str]:
+    """Return the names that a program imports from modules beside it that do not name a library."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        beside = (
+            module_beside(path, node.module or "") if isinstance(node, ast.ImportFrom) else None
+        )
+        if beside is not None and library not in beside.read_text(
+            encoding="utf-8", errors="replace"
+        ):
+            found |= {each.asname or each.name for each in node.names}  # type: ignore[union-attr]
+    return frozenset(found)
+
+
+def has_start(launch: LaunchSheet, path: Path) -> bool:
+    """Tell whether a program calls what starts a framework's training."""
+    return has_call(path, launch.starts, launch.library)
 
 
 def refused_call(launch: LaunchSheet, path: Path | None) -> str | None:
     """Return what a program's calls do otherwise than train with RL; None where none is known to, or where it does both."""
-    if path is None or has_call(path, launch.starts):
+    if path is None or has_start(launch, path):
         return None
     return next((what for call, what in launch.refused.items() if has_call(path, (call,))), None)
+
+
+def module_beside(path: Path, name: str) -> Path | None:
+    """Return the file of a module that a program imports, beside it or in a folder above; None where it is not there."""
+    inner = Path(f"{name.replace('.', '/')}.py")
+    folders = list(path.resolve().parents)[:3]
+    found = (folder / inner for folder in folders if name and (folder / inner).is_file())
+    return next((each for each in found if each.stat().st_size <= MOST_BYTES), None)
+
+
+def set_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
+    """Yield what a statement, or an item of `with`, sets: a target and what it is set to."""
+    if isinstance(node, ast.Assign):
+        yield from ((target, node.value) for target in node.targets)
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        yield node.target, node.value
+    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        yield node.target, node
+    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+        yield node.optional_vars, node.context_expr
+
+
+def opened_in(tree: ast.Module) -> dict[int, ast.expr]:
+    """Return, by the identity of calls inside `with`, what the name stands for that they are given first."""
+    found: dict[int, ast.expr] = {}
+    for node in ast.walk(tree):
+        items = node.items if isinstance(node, ast.With) else []
+        named = {
+            each.optional_vars.id: each.context_expr
+            for each in items
+            if isinstance(each.optional_vars, ast.Name)
+        }
+        for call in ast.walk(node) if named else ():
+            first = call.args[0] if isinstance(call, ast.Call) and call.args else None
+            if isinstance(first, ast.Name) and first.id in named:
+                found[id(call)] = named[first.id]
+    return found
+
+
+def _names_in(node: ast.AST) -> Iterator[str]:
+    """Yield the names that an expression is made of, without those that it calls."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(node, ast.Call) and child is node.func):
+            yield from _names_in(child)
+
+
+def values_of(path: Path, named: str) -> Any:  # noqa: ANN401 -- whatever the file holds
+    """Return what a YAML or JSON file holds that a program names, from the folder where it is started or its own.
+
+    Raises:
+        FileError: It is not there, too large, or none.
+    """
+    inside = not Path(named).is_absolute() and ".." not in Path(named).parts
+    places = [base / named for base in (Path(), *list(path.resolve().parents)[:3]) if inside]
+    found = next((each for each in places if each.is_file() and each.suffix in VALUES), None)
+    if found is None or found.stat().st_size > MOST_BYTES:
+        raise FileError(named, "is not at hand")
+    return load_yaml(found)
 
 
 def _tree(path: Path) -> ast.Module:
@@ -133,6 +234,16 @@ def _fits(name: str, patterns: Sequence[str]) -> bool:
     return bool(name) and any(fnmatchcase(end, each) for end in ends for each in patterns)
 
 
+def defaults_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr | None]:
+    """Return a function's parameters with their defaults; None has none."""
+    given = node.args
+    placed = [*given.posonlyargs, *given.args]
+    none: list[ast.expr | None] = [None] * (len(placed) - len(given.defaults))
+    defaults = [*none, *given.defaults, *given.kw_defaults]
+    named = zip([*placed, *given.kwonlyargs], defaults, strict=True)
+    return {each.arg: default for each, default in named}
+
+
 @dataclass(slots=True, kw_only=True)
 class _Program:
     """Follow values through a program as far as they are constants.
@@ -141,6 +252,11 @@ class _Program:
         constants: Expressions that names are set to, by name, with all that set it.
         attributes: What is set of names' attributes: name, attribute and value.
         options: Defaults of its command line's options, by name; None has none.
+        borrowed: Modules beside the program that set names which it imports, by name, with what they call these.
+        modules: Modules beside it, by what the program calls these.
+        functions: Its functions, by name.
+        known: Modules that it and those that it imports have looked into, by file; None while one is looked into.
+        opened: What calls are given by a name that `with` has given it, by the call's identity.
         fields: Defaults of fields of classes that are made of a call's class, by key.
         found: Calls that mean something, each with what its arguments are.
         held: On which conditions a part runs, each with whether it is to be true, by the part's identity.
@@ -156,6 +272,11 @@ class _Program:
     constants: dict[str, list[ast.AST]] = field(default_factory=dict)
     attributes: list[tuple[str, str, ast.expr]] = field(default_factory=list)
     options: dict[str, ast.expr | None] = field(default_factory=dict)
+    borrowed: dict[str, tuple["_Program", str]] = field(default_factory=dict)
+    modules: dict[str, "_Program"] = field(default_factory=dict)
+    functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
+    known: "dict[Path, _Program | None]" = field(default_factory=dict)
+    opened: dict[int, ast.expr] = field(default_factory=dict)
     fields: list[tuple[str, ast.expr]] = field(default_factory=list)
     found: list[tuple[ast.Call, PythonCall]] = field(default_factory=list)
     held: dict[int, Conditions] = field(default_factory=dict)
@@ -166,20 +287,48 @@ class _Program:
     def collect(self) -> None:
         """Look for what sets names, options and calls, in the order in which it stands."""
         for node in self._nodes():
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    self._set(target, node.value)
-            elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                self._set(node.target, node.value)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                self.constants.setdefault(node.target.id, []).append(node)
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                self.functions.setdefault(node.name, node)
                 self._parameters(node)
             elif isinstance(node, ast.ClassDef):
                 self._fields(node)
             elif isinstance(node, ast.Call):
                 self._call(node)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                self._import(node)
+            else:
+                for target, value in set_in(node):
+                    self._set(target, value)
+        self.opened |= opened_in(self.tree)
         self.found.sort(key=lambda each: each[0].lineno)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Take what modules beside the program set by themselves, as far as they are at hand."""
+        above = "" if isinstance(node, ast.Import) else node.module or ""
+        for each in node.names:
+            name = each.asname or each.name
+            whole = self._beside(".".join(filter(None, (above, each.name))))
+            if whole is not None:
+                self.modules[name] = whole
+                continue
+            holder = self._beside(above)
+            if holder is not None:
+                self.borrowed[name] = (holder, each.name)
+
+    def _beside(self, name: str) -> "_Program | None":
+        """Return a module beside the program; None where it is not at hand, is no Python, or imports this one."""
+        path = module_beside(self.path, name) if len(self.known) < MOST_MODULES else None
+        if path is None or path in self.known:
+            return None if path is None else self.known[path]
+        self.known[path] = None
+        try:
+            tree = _tree(path)
+        except FileError:
+            return None
+        found = _Program(path=path, calls={}, arguments={}, tree=tree, known=self.known)
+        found.collect()
+        self.known[path] = found
+        return found
 
     def _nodes(self) -> Iterator[ast.AST]:
         """Yield all that the program consists of, and note on which conditions it runs."""
@@ -216,14 +365,7 @@ class _Program:
 
     def _parameters(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """Note a function's parameters for all that stands in it; those of an inner function come later, and count."""
-        given = node.args
-        placed = [*given.posonlyargs, *given.args]
-        none: list[ast.expr | None] = [None] * (len(placed) - len(given.defaults))
-        defaults = [*none, *given.defaults, *given.kw_defaults]
-        found = {
-            each.arg: default
-            for each, default in zip([*placed, *given.kwonlyargs], defaults, strict=True)
-        }
+        found = defaults_of(node)
         for inner in ast.walk(node):
             if isinstance(inner, ast.Call):
                 self.scopes.setdefault(id(inner), {}).update(found)
@@ -324,14 +466,35 @@ class _Program:
         try:
             held = self._value(value)
         except UnknownValueError as error:
-            return {key: self._unknown(value, _written(value), str(error))}
+            texts = tuple(self._texts_of(value))
+            return {key: self._unknown(value, _written(value), str(error), texts)}
         return {
             name: GivenValue(value=leaf, where=where) for name, leaf in nested_leaves(key, held)
         }
 
-    def _unknown(self, value: ast.expr, source: str, reason: str) -> GivenValue:
+    def _texts_of(self, value: ast.expr, inside: int = 0) -> Iterator[str]:
+        """Yield the texts that functions are given whose results a value is."""
+        named = value.id if isinstance(value, ast.Name) else None
+        for each in [value] if named is None else self.constants.get(named, []):
+            given = (
+                [*each.args, *(word.value for word in each.keywords)]
+                if isinstance(each, ast.Call)
+                else []
+            )
+            for argument in given if inside < MOST_CALLS else ():
+                try:
+                    held = self._value(argument)
+                except UnknownValueError:
+                    yield from self._texts_of(argument, inside + 1)
+                    continue
+                if isinstance(held, str):
+                    yield held
+
+    def _unknown(
+        self, value: ast.expr, source: str, reason: str, texts: tuple[str, ...] = ()
+    ) -> GivenValue:
         source = source if len(source) <= LONGEST else f"{source[:LONGEST]}..."
-        gap = Gap(line=value.lineno, source=source, reason=reason)
+        gap = Gap(line=value.lineno, source=source, reason=reason, texts=texts)
         return GivenValue(value=source, where=f"{self.path}:{value.lineno}", gaps=(gap,))
 
     def _maker_of(self, value: ast.expr) -> tuple[ast.Call, PythonCall] | None:
@@ -370,6 +533,9 @@ class _Program:
     def of_name(self, node: ast.Name, depth: int) -> Any:  # noqa: ANN401
         """Return what a name is set to."""
         values = self.constants.get(node.id, [])
+        if not values and node.id in self.borrowed and node.id not in self.parameters:
+            holder, name = self.borrowed[node.id]
+            return holder.of_name(ast.Name(id=name), depth)
         if node.id in self.parameters:
             default = self.parameters[node.id]
             if default is None:
@@ -391,9 +557,74 @@ class _Program:
         holder, _, last = name.rpartition(".")
         if holder in {"torch", "jnp", "np"}:
             return last
+        if holder in self.modules:
+            return self.modules[holder].of_name(ast.Name(id=last), depth)
+        held = self._mapping(node.value, depth)
+        if held is not None and last in held:
+            return held[last]
         if any(fnmatchcase(holder.lower(), each) for each in OPTIONS):
             return self._option_value(last, depth)
         raise UnknownValueError("is known where it runs")
+
+    def _function(
+        self, name: str
+    ) -> tuple["_Program", ast.FunctionDef | ast.AsyncFunctionDef | None]:
+        """Return a function of the program's own or of a module beside it, and in which of both it stands."""
+        holder, _, last = name.rpartition(".")
+        home = self.modules.get(holder) if holder else self
+        if not holder and last in self.borrowed:
+            home, last = self.borrowed[last]
+        return (self, None) if home is None else (home, home.functions.get(last))
+
+    def _bound(
+        self, call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, depth: int
+    ) -> dict[str, ast.expr | None]:
+        """Return a function's parameters as a call gives them; None is not known."""
+        names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+        given: dict[str, ast.expr] = dict(zip(names, call.args, strict=False))
+        given |= {word.arg: word.value for word in call.keywords if word.arg}
+        bound = defaults_of(function)
+        for name, value in given.items():
+            try:
+                bound[name] = ast.Constant(value=self._value(value, depth))
+            except UnknownValueError:
+                bound[name] = None
+        return bound
+
+    def returned(
+        self,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        bound: Mapping[str, ast.expr | None],
+        depth: int,
+    ) -> Any:  # noqa: ANN401
+        """Return what a function returns, where it does so in one place, of its parameters or a file that it reads."""
+        returns = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
+        only = returns[0] if len(returns) == 1 else None
+        if only is None or not (id(only) in self.opened or set(_names_in(only)) <= set(bound)):
+            raise UnknownValueError("is what a call returns")
+        outside, self.parameters = self.parameters, bound
+        try:
+            return self._value(only, depth)
+        finally:
+            self.parameters = outside
+
+    def _mapping(self, node: ast.expr, depth: int) -> dict[str, Any] | None:
+        """Return a mapping that an expression is; None where it is none, or not known."""
+        try:
+            held = self._value(node, depth)
+        except UnknownValueError:
+            return None
+        return held if isinstance(held, dict) else None
+
+    def _read(self, call: ast.Call, depth: int) -> Any:  # noqa: ANN401
+        """Return what a file holds that a program reads as YAML or JSON, by its path or as it has opened it."""
+        given = self.opened.get(id(call), call.args[0])
+        if isinstance(given, ast.Call) and _dotted(given.func) in OPENS and given.args:
+            given = given.args[0]
+        try:
+            return values_of(self.path, str(self._value(given, depth)))
+        except FileError:
+            raise UnknownValueError("is in a file that is not at hand") from None
 
     def _option_value(self, name: str, depth: int) -> Any:  # noqa: ANN401
         """Return what an option is given, or its default."""
@@ -414,7 +645,16 @@ class _Program:
             return True
         if name == "dict":
             return {word.arg: self._value(word.value, depth) for word in node.keywords if word.arg}
+        if _fits(name, READS_VALUES) and node.args:
+            return self._read(node, depth)
+        home, function = self._function(name)
+        if function is not None:
+            return home.returned(function, self._bound(node, function, depth), depth)
         inner = [self._value(each, depth) for each in node.args]
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and inner:
+            held = self._mapping(node.func.value, depth)
+            if held is not None:
+                return held.get(inner[0], inner[1] if len(inner) > 1 else None)
         if name in {"os.environ.get", "os.getenv", "environ.get"} and len(inner) == 2:  # noqa: PLR2004
             return inner[1]
         if name in CONVERSIONS and inner and not node.keywords:

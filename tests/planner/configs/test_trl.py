@@ -586,6 +586,26 @@ def test_distillation_by_whole_distributions_is_refused_with_the_nearest_that_a_
             imported("trl", words, OPTIONS)
 
 
+def test_a_model_that_a_function_loads_is_the_one_that_it_is_given(folder):
+    Path("own.py").write_text(
+        "model, tokenizer = load(resolved('me/Qwen2.5-0.5B-mine'), adapter=None)\n"
+        "args = GRPOConfig(max_completion_length=512)\nGRPOTrainer(model=model, args=args)\n",
+        encoding="utf-8",
+    )
+    found = imported("trl", ["own.py"], OPTIONS)
+    assert found.job.models["actor"] == "qwen2.5-0.5b"
+    assert any("is given to what returns `model` (line 3)" in note for note in found.notes)
+
+
+def test_a_config_of_one_s_own_that_is_called_as_trl_s_is_not_read_as_it(folder):
+    Path("configs.py").write_text("class GRPOConfig:\n    G: int = 16\n", encoding="utf-8")
+    Path("own.py").write_text(
+        "from configs import GRPOConfig\nconfig = GRPOConfig(G=8)\n", encoding="utf-8"
+    )
+    with pytest.raises(FileError, match="starts no RL training of TRL"):
+        imported("trl", ["own.py"], OPTIONS)
+
+
 def test_a_program_that_trains_with_rl_behind_texts_is_read(folder):
     Path("both.py").write_text(
         "SFTTrainer(model='a')\nargs = GRPOConfig(max_completion_length=512)\n"
