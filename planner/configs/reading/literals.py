@@ -115,14 +115,11 @@ def has_call(path: Path, patterns: Sequence[str], library: str = "") -> bool:
 def _imported_beside(path: Path, tree: ast.Module, library: str) -> frozenset[str]:
     """Return the names that a program imports from modules beside it that do not name a library."""
     found = set[str]()
-    for node in ast.walk(tree):
-        beside = (
-            module_beside(path, node.module or "") if isinstance(node, ast.ImportFrom) else None
-        )
-        if beside is not None and library not in beside.read_text(
-            encoding="utf-8", errors="replace"
-        ):
-            found |= {each.asname or each.name for each in node.names}  # type: ignore[union-attr]
+    for node in (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)):
+        beside = module_beside(path, node.module or "")
+        text = "" if beside is None else beside.read_text(encoding="utf-8", errors="replace")
+        if beside is not None and library not in text:
+            found |= {each.asname or each.name for each in node.names}
     return frozenset(found)
 
 
@@ -355,12 +352,14 @@ class _Program:
                 known = None
         return known
 
-    def _set(self, target: ast.expr, value: ast.expr) -> None:
+    def _set(self, target: ast.expr, value: ast.AST) -> None:
         names = target.elts if isinstance(target, ast.Tuple) else [target]
         for each in names:
             if isinstance(each, ast.Name):
                 self.constants.setdefault(each.id, []).append(value)
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+        if not isinstance(target, ast.Attribute) or not isinstance(value, ast.expr):
+            return
+        if isinstance(target.value, ast.Name):
             self.attributes.append((target.value.id, target.attr, value))
 
     def _parameters(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
