@@ -9,9 +9,22 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from rlplan.errors import FileError, unreadable
-from rlplan.files.decoding import load_yaml
+from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
+from rlplan.planner.configs.reading.python_syntax import (
+    Function,
+    attributes_in,
+    defaults_of,
+    dotted,
+    given_by,
+    module_beside,
+    names_in,
+    opened_in,
+    set_in,
+    tree_of,
+    values_of,
+    written,
+)
 from rlplan.planner.configs.reading.sheet import LaunchSheet, PythonCall
 from rlplan.planner.configs.shell.text import Gap
 
@@ -35,8 +48,6 @@ MOST_CHARACTERS: Final = 1000
 DEEPEST: Final = 50
 # Parts of expressions that are looked at for one program.
 MOST_NODES: Final = 100_000
-# Bytes of another file that a program reads or imports.
-MOST_BYTES: Final = 1_000_000
 # Calls that read a file of values, by its path or by what `open` returns.
 READS_VALUES: Final = (
     "yaml.safe_load",
@@ -46,7 +57,6 @@ READS_VALUES: Final = (
     "OmegaConf.load",
 )
 OPENS: Final = ("open", "io.open")
-VALUES: Final = (".yaml", ".yml", ".json")
 # Modules beside a program that are looked into.
 MOST_MODULES: Final = 50
 # Calls inside each other that are looked into for texts.
@@ -87,7 +97,7 @@ def python_keys(path: Path, calls: Mapping[str, PythonCall], arguments: Flat) ->
     Raises:
         FileError: It cannot be read, or is no Python of today.
     """
-    program = _Program(path=path, calls=calls, arguments=arguments, tree=_tree(path))
+    program = _Program(path=path, calls=calls, arguments=arguments, tree=tree_of(path))
     program.collect()
     return PythonKeys(
         flat=program.keys(),
@@ -104,11 +114,11 @@ def has_call(path: Path, patterns: Sequence[str], library: str = "") -> bool:
         library: Whose they are: those of a module beside the file that never names it are others, called alike.
     """
     try:
-        tree = _tree(path)
+        tree = tree_of(path)
     except FileError:
         return False
     others = _imported_beside(path, tree, library) if library else frozenset()
-    calls = (_dotted(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    calls = (dotted(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(name not in others and _fits(name, patterns) for name in calls)
 
 
@@ -135,110 +145,11 @@ def refused_call(launch: LaunchSheet, path: Path | None) -> str | None:
     return next((what for call, what in launch.refused.items() if has_call(path, (call,))), None)
 
 
-def module_beside(path: Path, name: str) -> Path | None:
-    """Return the file of a module that a program imports, beside it or in a folder above; None where it is not there."""
-    inner = Path(f"{name.replace('.', '/')}.py")
-    folders = list(path.resolve().parents)[:3]
-    found = (folder / inner for folder in folders if name and (folder / inner).is_file())
-    return next((each for each in found if each.stat().st_size <= MOST_BYTES), None)
-
-
-def set_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
-    """Yield what a statement, or an item of `with`, sets: a target and what it is set to."""
-    if isinstance(node, ast.Assign):
-        yield from ((target, node.value) for target in node.targets)
-    elif isinstance(node, ast.AnnAssign) and node.value is not None:
-        yield node.target, node.value
-    elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        yield node.target, node
-    elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-        yield node.optional_vars, node.context_expr
-
-
-def opened_in(tree: ast.Module) -> dict[int, ast.expr]:
-    """Return, by the identity of calls inside `with`, what the name stands for that they are given first."""
-    found: dict[int, ast.expr] = {}
-    for node in ast.walk(tree):
-        items = node.items if isinstance(node, ast.With) else []
-        named = {
-            each.optional_vars.id: each.context_expr
-            for each in items
-            if isinstance(each.optional_vars, ast.Name)
-        }
-        for call in ast.walk(node) if named else ():
-            first = call.args[0] if isinstance(call, ast.Call) and call.args else None
-            if isinstance(first, ast.Name) and first.id in named:
-                found[id(call)] = named[first.id]
-    return found
-
-
-def _names_in(node: ast.AST) -> Iterator[str]:
-    """Yield the names that an expression is made of, without those that it calls."""
-    if isinstance(node, ast.Name):
-        yield node.id
-    for child in ast.iter_child_nodes(node):
-        if not (isinstance(node, ast.Call) and child is node.func):
-            yield from _names_in(child)
-
-
-def values_of(path: Path, named: str) -> Any:  # noqa: ANN401 -- whatever the file holds
-    """Return what a YAML or JSON file holds that a program names, from the folder where it is started or its own.
-
-    Raises:
-        FileError: It is not there, too large, or none.
-    """
-    inside = not Path(named).is_absolute() and ".." not in Path(named).parts
-    places = [base / named for base in (Path(), *list(path.resolve().parents)[:3]) if inside]
-    found = next((each for each in places if each.is_file() and each.suffix in VALUES), None)
-    if found is None or found.stat().st_size > MOST_BYTES:
-        raise FileError(named, "is not at hand")
-    return load_yaml(found)
-
-
-def _tree(path: Path) -> ast.Module:
-    try:
-        return ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(str(path), error) from None
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None)
-        raise FileError(str(path) if line is None else f"{path}:{line}", "is not Python") from None
-
-
-def _dotted(node: ast.expr) -> str:
-    """Return a name with what stands before its dots; empty where it is none."""
-    parts = list[str]()
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        parts.append(node.id)
-    return ".".join(reversed(parts))
-
-
-def _written(node: ast.AST) -> str:
-    """Return an expression as it is written, in one line; one that is too deep is cut off."""
-    try:
-        return " ".join(ast.unparse(node).split())
-    except RecursionError:
-        return "..."
-
-
 def _fits(name: str, patterns: Sequence[str]) -> bool:
     """Tell whether a dotted name, or its end, fits one of some patterns."""
     parts = name.split(".")
     ends = [".".join(parts[at:]) for at in range(len(parts))]
     return bool(name) and any(fnmatchcase(end, each) for end in ends for each in patterns)
-
-
-def defaults_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, ast.expr | None]:
-    """Return a function's parameters with their defaults; None has none."""
-    given = node.args
-    placed = [*given.posonlyargs, *given.args]
-    none: list[ast.expr | None] = [None] * (len(placed) - len(given.defaults))
-    defaults = [*none, *given.defaults, *given.kw_defaults]
-    named = zip([*placed, *given.kwonlyargs], defaults, strict=True)
-    return {each.arg: default for each, default in named}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -271,7 +182,7 @@ class _Program:
     options: dict[str, ast.expr | None] = field(default_factory=dict)
     borrowed: dict[str, tuple["_Program", str]] = field(default_factory=dict)
     modules: dict[str, "_Program"] = field(default_factory=dict)
-    functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
     known: "dict[Path, _Program | None]" = field(default_factory=dict)
     opened: dict[int, ast.expr] = field(default_factory=dict)
     fields: list[tuple[str, ast.expr]] = field(default_factory=list)
@@ -284,7 +195,7 @@ class _Program:
     def collect(self) -> None:
         """Look for what sets names, options and calls, in the order in which it stands."""
         for node in self._nodes():
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, Function):
                 self.functions.setdefault(node.name, node)
                 self._parameters(node)
             elif isinstance(node, ast.ClassDef):
@@ -297,7 +208,27 @@ class _Program:
                 for target, value in set_in(node):
                     self._set(target, value)
         self.opened |= opened_in(self.tree)
+        self._bind_parameters()
         self.found.sort(key=lambda each: each[0].lineno)
+
+    def _bind_parameters(self) -> None:
+        """Take for the parameters of functions that are called in one place what they are given there."""
+        sites: dict[str, list[ast.Call]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                sites.setdefault(node.func.id, []).append(node)
+        for name, function in self.functions.items():
+            if len(sites.get(name, ())) != 1:
+                continue
+            given = given_by(sites[name][0], function)
+            for inner in (each for each in ast.walk(function) if isinstance(each, ast.Call)):
+                scope = self.scopes.setdefault(id(inner), {})
+                scope |= given
+                for each, value in given.items():
+                    if isinstance(value, ast.Name) and value.id == each:
+                        scope[each] = None
+                        if each in self.constants:
+                            del scope[each]  # is what it is called outside too
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         """Take what modules beside the program set by themselves, as far as they are at hand."""
@@ -319,7 +250,7 @@ class _Program:
             return None if path is None else self.known[path]
         self.known[path] = None
         try:
-            tree = _tree(path)
+            tree = tree_of(path)
         except FileError:
             return None
         found = _Program(path=path, calls={}, arguments={}, tree=tree, known=self.known)
@@ -362,7 +293,7 @@ class _Program:
         if isinstance(target.value, ast.Name):
             self.attributes.append((target.value.id, target.attr, value))
 
-    def _parameters(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    def _parameters(self, node: Function) -> None:
         """Note a function's parameters for all that stands in it; those of an inner function come later, and count."""
         found = defaults_of(node)
         for inner in ast.walk(node):
@@ -371,9 +302,9 @@ class _Program:
 
     def _fields(self, node: ast.ClassDef) -> None:
         """Take a data class's fields for options, as `HfArgumentParser` makes flags of them."""
-        if not any("dataclass" in _written(each) for each in node.decorator_list):
+        if not any("dataclass" in written(each) for each in node.decorator_list):
             return
-        bases = (self._meant_by(_dotted(base)) for base in node.bases)
+        bases = (self._meant_by(dotted(base)) for base in node.bases)
         made_of = next((each for each in bases if each is not None), None)
         for each in node.body:
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
@@ -391,7 +322,7 @@ class _Program:
         return next(fitting, None)
 
     def _call(self, node: ast.Call) -> None:
-        name = _dotted(node.func)
+        name = dotted(node.func)
         if name.endswith("add_argument"):
             self._option(node)
         meant = self._meant_by(name)
@@ -412,7 +343,7 @@ class _Program:
 
     def callee(self, call: ast.Call) -> str:
         """Return the last part of what is called."""
-        return _dotted(call.func).rpartition(".")[2]
+        return dotted(call.func).rpartition(".")[2]
 
     def keys(self) -> Flat:
         """Return what the calls are given, and what is set of their results afterwards."""
@@ -431,7 +362,8 @@ class _Program:
         self.parameters = {}
         for holder, name, value in self.attributes:
             made = self._result_of(holder)
-            if made is not None:
+            again = any(dotted(each) == f"{holder}.{name}" for each in attributes_in(value))
+            if made is not None and not again:
                 flat |= self._given(f"{made.prefix}{name}", value)
         return flat
 
@@ -445,7 +377,7 @@ class _Program:
         try:
             held = self._value(value)
         except UnknownValueError as error:
-            source = f"**{_written(value)}"
+            source = f"**{written(value)}"
             return {f"{prefix}{source}": self._unknown(value, source, str(error))}
         where = f"{self.path}:{value.lineno}"
         inner = held.items() if isinstance(held, dict) else ()
@@ -460,13 +392,17 @@ class _Program:
         made = self._maker_of(value)
         if made is not None:
             first = self._first_of(*made)
-            return {} if first is None else self._given(key, first)
+            outside, self.parameters = self.parameters, self.scopes.get(id(made[0]), {})
+            try:
+                return {} if first is None else self._given(key, first)
+            finally:
+                self.parameters = outside
         where = f"{self.path}:{value.lineno}"
         try:
             held = self._value(value)
         except UnknownValueError as error:
             texts = tuple(self._texts_of(value))
-            return {key: self._unknown(value, _written(value), str(error), texts)}
+            return {key: self._unknown(value, written(value), str(error), texts)}
         return {
             name: GivenValue(value=leaf, where=where) for name, leaf in nested_leaves(key, held)
         }
@@ -552,7 +488,7 @@ class _Program:
 
     def of_attribute(self, node: ast.Attribute, depth: int) -> Any:  # noqa: ANN401
         """Return a data type, or an option of the command line."""
-        name = _dotted(node)
+        name = dotted(node)
         holder, _, last = name.rpartition(".")
         if holder in {"torch", "jnp", "np"}:
             return last
@@ -565,9 +501,7 @@ class _Program:
             return self._option_value(last, depth)
         raise UnknownValueError("is known where it runs")
 
-    def _function(
-        self, name: str
-    ) -> tuple["_Program", ast.FunctionDef | ast.AsyncFunctionDef | None]:
+    def _function(self, name: str) -> tuple["_Program", Function | None]:
         """Return a function of the program's own or of a module beside it, and in which of both it stands."""
         holder, _, last = name.rpartition(".")
         home = self.modules.get(holder) if holder else self
@@ -575,15 +509,10 @@ class _Program:
             home, last = self.borrowed[last]
         return (self, None) if home is None else (home, home.functions.get(last))
 
-    def _bound(
-        self, call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, depth: int
-    ) -> dict[str, ast.expr | None]:
+    def _bound(self, call: ast.Call, function: Function, depth: int) -> dict[str, ast.expr | None]:
         """Return a function's parameters as a call gives them; None is not known."""
-        names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-        given: dict[str, ast.expr] = dict(zip(names, call.args, strict=False))
-        given |= {word.arg: word.value for word in call.keywords if word.arg}
         bound = defaults_of(function)
-        for name, value in given.items():
+        for name, value in given_by(call, function).items():
             try:
                 bound[name] = ast.Constant(value=self._value(value, depth))
             except UnknownValueError:
@@ -592,14 +521,14 @@ class _Program:
 
     def returned(
         self,
-        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        function: Function,
         bound: Mapping[str, ast.expr | None],
         depth: int,
     ) -> Any:  # noqa: ANN401
         """Return what a function returns, where it does so in one place, of its parameters or a file that it reads."""
         returns = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
         only = returns[0] if len(returns) == 1 else None
-        if only is None or not (id(only) in self.opened or set(_names_in(only)) <= set(bound)):
+        if only is None or not (id(only) in self.opened or set(names_in(only)) <= set(bound)):
             raise UnknownValueError("is what a call returns")
         outside, self.parameters = self.parameters, bound
         try:
@@ -618,7 +547,7 @@ class _Program:
     def _read(self, call: ast.Call, depth: int) -> Any:  # noqa: ANN401
         """Return what a file holds that a program reads as YAML or JSON, by its path or as it has opened it."""
         given = self.opened.get(id(call), call.args[0])
-        if isinstance(given, ast.Call) and _dotted(given.func) in OPENS and given.args:
+        if isinstance(given, ast.Call) and dotted(given.func) in OPENS and given.args:
             given = given.args[0]
         try:
             return values_of(self.path, str(self._value(given, depth)))
@@ -639,7 +568,7 @@ class _Program:
 
     def of_call(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         """Return what a call of a few known functions returns."""
-        name = _dotted(node.func)
+        name = dotted(node.func)
         if _fits(name, TRUE_OF_GPUS):
             return True
         if name == "dict":
@@ -694,7 +623,7 @@ class _Program:
             try:
                 found.append(self._value(each, depth))
             except UnknownValueError:
-                found.append(_written(each))
+                found.append(written(each))
         return found
 
     def of_mapping(self, node: ast.Dict, depth: int) -> dict[str, Any]:

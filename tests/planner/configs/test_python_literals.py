@@ -244,3 +244,18 @@ def test_calls_of_a_module_of_one_s_own_are_no_library_s(tmp_path):
     assert not has_call(program, ("Config",), "library")
     own.write_text("from library import Config\n", encoding="utf-8")
     assert has_call(program, ("Config",), "library")
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("def run(size, more=1):\n  Config(x=size, y=more)\nrun(3, more=4)", {"x": 3, "y": 4}),
+        ("def run(size):\n  Config(x=size)\nrun(3)\nrun(4)", {}),
+        ("size = 5\ndef run(size):\n  Config(x=size)\nrun(size=size)", {"x": 5}),
+        ("def load(n):\n  m = Trainer(model=n)\n  return m\nt = load('a')\nConfig(x=1)", {"trainer.model": "a", "x": 1}),
+        ("t = Trainer(model='a')\nt.model = t.model.to('cpu')", {"trainer.model": "a"}),
+        ("t = Trainer(model='a')\nt.model = other()", {}),
+    ],
+)  # fmt: skip
+def test_what_a_function_is_given_in_one_place_is_its_parameter(tmp_path, text, held):
+    assert values(tmp_path, text) == held
