@@ -127,7 +127,7 @@ def _imported_beside(path: Path, tree: ast.Module, library: str) -> frozenset[st
     found = set[str]()
     for node in (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)):
         beside = module_beside(path, node.module or "")
-        text = "" if beside is None else beside.read_text(encoding="utf-8", errors="replace")
+        text = "" if beside is None else beside.read_bytes().decode(errors="replace")
         if beside is not None and library not in text:
             found |= {each.asname or each.name for each in node.names}
     return frozenset(found)

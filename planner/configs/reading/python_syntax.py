@@ -22,8 +22,15 @@ def module_beside(path: Path, name: str) -> Path | None:
     """Return the file of a module that a program imports, beside it or in a folder above; None where it is not there."""
     inner = Path(f"{name.replace('.', '/')}.py")
     folders = list(path.resolve().parents)[:FOLDERS]
-    found = (folder / inner for folder in folders if name and (folder / inner).is_file())
-    return next((each for each in found if each.stat().st_size <= MOST_BYTES), None)
+    return next((folder / inner for folder in folders if name and _is_read(folder / inner)), None)
+
+
+def _is_read(path: Path) -> bool:
+    """Tell whether a file is there, and no larger than what is read."""
+    try:
+        return path.is_file() and path.stat().st_size <= MOST_BYTES
+    except (OSError, ValueError):
+        return False
 
 
 def set_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
@@ -62,11 +69,13 @@ def attributes_in(node: ast.AST) -> Iterator[ast.Attribute]:
 
 def names_in(node: ast.AST) -> Iterator[str]:
     """Yield the names that an expression is made of, without those that it calls."""
-    if isinstance(node, ast.Name):
-        yield node.id
-    for child in ast.iter_child_nodes(node):
-        if not (isinstance(node, ast.Call) and child is node.func):
-            yield from names_in(child)
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ast.Name):
+            yield part.id
+        called = part.func if isinstance(part, ast.Call) else None
+        waiting.extend(each for each in ast.iter_child_nodes(part) if each is not called)
 
 
 def values_of(path: Path, named: str) -> Any:  # noqa: ANN401 -- whatever the file holds
@@ -77,8 +86,8 @@ def values_of(path: Path, named: str) -> Any:  # noqa: ANN401 -- whatever the fi
     """
     inside = not Path(named).is_absolute() and ".." not in Path(named).parts
     places = [base / named for base in (Path(), *list(path.resolve().parents)[:FOLDERS]) if inside]
-    found = next((each for each in places if each.is_file() and each.suffix in VALUES), None)
-    if found is None or found.stat().st_size > MOST_BYTES:
+    found = next((each for each in places if each.suffix in VALUES and _is_read(each)), None)
+    if found is None:
         raise FileError(named, "is not at hand")
     return load_yaml(found)
 

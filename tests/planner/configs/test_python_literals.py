@@ -218,6 +218,8 @@ def found(path):
         ("c = OmegaConf.load('first.yaml')\nConfig(x=c.a.b)", {"x": 3}),
         ("c = yaml.safe_load(open('/etc/first.yaml'))\nConfig(x=c['a'], y=1)", {"y": 1}),
         ("from beside import found\nConfig(x=found('first.yaml'), y=1)", {"y": 1}),
+        ("c = yaml.safe_load(open('a' * 999 + '.yaml'))\nConfig(x=c['a'], y=1)", {"y": 1}),
+        (f"def f(x):\n  return x{'+x' * 2000}\nConfig(x=f(1), y=1)", {"y": 1}),
         ("from elsewhere import SIZE\nConfig(x=SIZE, y=1)", {"y": 1}),
     ],
 )  # fmt: skip
