@@ -40,7 +40,7 @@ MOST_BYTES: Final = 2**20
 READS_STATEMENTS: Final = frozenset({"bash", "sh", "ssh", "sbatch", "srun"})
 
 # A variable in the midst of a path, where the parser would end the word: `recipes/$MODEL/$TASK/config_$NAME.yaml`.
-_IN_A_PATH: Final = re.compile(r"(?<=[\w}/.-])\$([A-Za-z_]\w*)(?=[/.-])")
+_IN_A_PATH: Final = re.compile(r"(?<=[\w}/.:-])\$([A-Za-z_]\w*)(?=[/.-])")
 # `...` on one line, with what stands before it.
 _BACKTICKS: Final = re.compile(r"(?m)^([^`\n]*)`([A-Za-z$\"/][^`\n]*)`")
 # `# words` in backticks, as comments among a command's lines are written: it runs nothing, and is no word.

@@ -19,6 +19,7 @@ SCRIPTS = {
     "nested defaults": ('X=${Y:-${Z:-"a b"}}; launch "$X"', "a b"),
     "arithmetic": ("N=3; M=$((N * (4 + $N) % 5)); launch $M $((7 / 2)) $((-7 / 2)) $((2 ** 3))", "1 3 -3 8"),
     "a pattern partly in quotes": ('if [[ "$*" == *"q"* ]]; then A=yes; fi; if [[ ab == *"x"* ]]; then A=no; fi; launch $A', "yes"),
+    "a port in an address": ('P=80; A=(a=http://h:$P/v1 b); launch "${A[@]}" http://h:$P/v1 x', "a=http://h:80/v1|b|http://h:80/v1|x"),
     "variables in a path": ("M=x; T=y; S=z; F=recipes/$M/$T/config_$S.yaml; launch $F a/$M-$T.$S", "recipes/x/y/config_z.yaml|a/x-y.z"),
     "blanks between variables in quotes": ('A=1; B=2; C="$A $B \\\n  $A "; launch "$A  $B " "a $A $B c" "$C"', "1  2 |a 1 2 c|1 2   1 "),
     "arithmetic in a default": ("A=2; B=${C:-$((A * 512))}; launch b=$B", "b=1024"),
