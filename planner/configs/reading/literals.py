@@ -140,7 +140,7 @@ def has_start(launch: LaunchSheet, path: Path) -> bool:
 
 def refused_call(launch: LaunchSheet, path: Path | None) -> str | None:
     """Return what a program's calls do otherwise than train with RL; None where none is known to, or where it does both."""
-    if path is None or has_start(launch, path):
+    if path is None or not launch.refused or has_start(launch, path):
         return None
     return next((what for call, what in launch.refused.items() if has_call(path, (call,))), None)
 
