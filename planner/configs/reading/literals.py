@@ -57,6 +57,8 @@ READS_VALUES: Final = (
     "OmegaConf.load",
 )
 OPENS: Final = ("open", "io.open")
+# Stands for what a name means outside too.
+SAME: Final = ast.Name(id="")
 # Modules beside a program that are looked into.
 MOST_MODULES: Final = 50
 # Calls inside each other that are looked into for texts.
@@ -218,17 +220,35 @@ class _Program:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 sites.setdefault(node.func.id, []).append(node)
         for name, function in self.functions.items():
-            if len(sites.get(name, ())) != 1:
+            if len(sites.get(name, ())) != 1 or {"self", "cls"} & set(defaults_of(function)):
                 continue
-            given = given_by(sites[name][0], function)
+            site = sites[name][0]
+            outside = self.scopes.get(id(site), {})
+            given = {
+                each: self._meant_outside(each, value, outside)
+                for each, value in given_by(site, function).items()
+            }
             for inner in (each for each in ast.walk(function) if isinstance(each, ast.Call)):
                 scope = self.scopes.setdefault(id(inner), {})
                 scope |= given
-                for each, value in given.items():
-                    if isinstance(value, ast.Name) and value.id == each:
-                        scope[each] = None
-                        if each in self.constants:
-                            del scope[each]  # is what it is called outside too
+                for each in (each for each, value in given.items() if value is SAME):
+                    del scope[each]
+
+    def _meant_outside(
+        self, name: str, value: ast.expr, outside: Mapping[str, ast.expr | None]
+    ) -> ast.expr | None:
+        """Return what a parameter is given, where the call may stand in a function with parameters of its own.
+
+        Args:
+            outside: Those parameters.
+        """
+        if isinstance(value, ast.Name) and value.id in outside:
+            return outside[value.id]
+        if set(names_in(value)) & set(outside):
+            return None
+        if isinstance(value, ast.Name) and value.id == name:
+            return SAME if name in self.constants else None
+        return value
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         """Take what modules beside the program set by themselves, as far as they are at hand."""
@@ -492,7 +512,7 @@ class _Program:
         holder, _, last = name.rpartition(".")
         if holder in {"torch", "jnp", "np"}:
             return last
-        if holder in self.modules:
+        if holder in self.modules and not {holder} & {*self.constants, *self.parameters}:
             return self.modules[holder].of_name(ast.Name(id=last), depth)
         held = self._mapping(node.value, depth)
         if held is not None and last in held:

@@ -212,6 +212,7 @@ def found(path):
         ("from beside import BOTH as B\nConfig(x=B + 1)", {"x": 17}),
         ("import beside\nConfig(x=beside.SIZE)", {"x": 2}),
         ("import beside as b\nSIZE = 5\nConfig(x=b.BOTH, y=SIZE)", {"x": 16, "y": 5}),
+        ("import beside\nbeside = Config(SIZE=1)\nConfig(x=beside.SIZE, y=1)", {"SIZE": 1, "y": 1}),
         ("from beside import FIRST, SECOND\nConfig(x=FIRST['a']['b'], y=SECOND['a'])", {"x": 3, "y": 4}),
         ("from beside import load\nc = load('second.yaml')\nConfig(x=c['a'], y=c.get('no', 9))", {"x": 4, "y": 9}),
         ("import beside\nconfig = beside.load(path='first.yaml')\nConfig(**config['a'])", {"b": 3}),
@@ -253,6 +254,9 @@ def test_calls_of_a_module_of_one_s_own_are_no_library_s(tmp_path):
     [
         ("def run(size, more=1):\n  Config(x=size, y=more)\nrun(3, more=4)", {"x": 3, "y": 4}),
         ("def run(size):\n  Config(x=size)\nrun(3)\nrun(4)", {}),
+        ("x = 5\ndef b(y):\n  Config(x=y)\ndef a(x):\n  b(x)\na(1)\na(2)", {}),
+        ("x = 5\ndef b(y):\n  Config(x=y)\ndef a(x):\n  b(x + 1)\na(1)", {}),
+        ("class A:\n  def run(self, size):\n    Config(x=size)\nrun(3, 4)", {}),
         ("size = 5\ndef run(size):\n  Config(x=size)\nrun(size=size)", {"x": 5}),
         ("def load(n):\n  m = Trainer(model=n)\n  return m\nt = load('a')\nConfig(x=1)", {"trainer.model": "a", "x": 1}),
         ("t = Trainer(model='a')\nt.model = t.model.to('cpu')", {"trainer.model": "a"}),
