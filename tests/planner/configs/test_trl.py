@@ -1,6 +1,7 @@
 """TRL's configurations as jobs and plans: batches of completions, who generates, what wraps the model, where keys stand."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -595,6 +596,19 @@ def test_a_model_that_a_function_loads_is_the_one_that_it_is_given(folder):
     found = imported("trl", ["own.py"], OPTIONS)
     assert found.job.models["actor"] == "qwen2.5-0.5b"
     assert any("is given to what returns `model` (line 3)" in note for note in found.notes)
+
+
+def test_a_model_that_only_a_run_knows_is_asked_for_by_its_option(folder):
+    Path("own.py").write_text(
+        "args = GRPOConfig(max_completion_length=512)\nGRPOTrainer(model=load(), args=args)\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(
+        FileError, match=r"trainer\.model: cannot be evaluated.*or the model by --model"
+    ):
+        imported("trl", ["own.py"], OPTIONS)
+    chosen = replace(OPTIONS, model="qwen3-4b")
+    assert imported("trl", ["own.py"], chosen).job.models["actor"] == "qwen3-4b"
 
 
 def test_a_config_of_one_s_own_that_is_called_as_trl_s_is_not_read_as_it(folder):
