@@ -49,6 +49,8 @@ PARTS: Final[Mapping[Kind, DataPart]] = {
 _ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
 _CACHED: Final = re.compile(r"(^|/)models--(?P<id>[^/]+)")
 _BETWEEN_WORDS: Final = re.compile(r"[._-]+")
+# The point of a version (`qwen2.5-7b`, not of a size), which folders' names leave out: `qwen25-7b`.
+_POINT: Final = re.compile(r"(?<=\d)\.(?=\d+-)")
 
 # What to do with a model that has no sheet.
 NO_SHEET: Final = "a job names a model without a sheet by the path of its config.json"
@@ -131,7 +133,8 @@ def _sheet_of_words() -> FrozenDict[str, str]:
     found: dict[str, set[str]] = {}
     for listed, sheet in _sheet_of_id().items():
         for name in (listed, sheet):
-            found.setdefault(_words(name), set()).add(sheet)
+            for each in {name, _POINT.sub("", name.lower())}:
+                found.setdefault(_words(each), set()).add(sheet)
     return FrozenDict({words: sheets.pop() for words, sheets in found.items() if len(sheets) == 1})
 
 

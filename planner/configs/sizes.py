@@ -17,6 +17,10 @@ from rlplan.units import GIB
 
 # Roles whose models are read and not trained: they have weights alone.
 ONLY_READ: Final = ("reference", "reward", "teacher")
+# What a job says of a server whose answers are waited for.
+SERVICE: Final = (
+    "say how long it takes, and how many calls at a time, under rewards.service of the job"
+)
 # Of GPUs on which vLLM decodes many sequences at a time by itself; how many it does there, and on others.
 LARGE_MEMORY_BYTES: Final = 70 * GIB
 MOST_RUNNING, FEW_RUNNING = 1024, 256

@@ -324,6 +324,9 @@ def test_an_id_stands_in_one_sheet_where_it_is_looked_for():
     ("folder", "name"),
     [
         ("Qwen2_5-7B-Instruct", "qwen2.5-7b"),
+        ("/mnt/cache/qwen25-vl-7b", "qwen2.5-vl-7b"),
+        ("Qwen25_0.5B_Instruct", "qwen2.5-0.5b"),
+        ("llama-31-8b", "llama-3.1-8b"),
         ("/models/Qwen3_8B", "qwen3-8b"),
         ("/models/Qwen3_8-27B/", "qwen3.8-27b"),
         ("~/hf/Qwen3_30B_A3B_Instruct_2507", "qwen3-30b-a3b-2507"),

@@ -119,14 +119,15 @@ def _named(settings: Settings) -> str | None:
 
 
 def written_out(settings: Settings, named: str) -> ModelArchitecture | None:
-    """Return the model that flags write out; None where they do not, or leave its layers to a specification.
+    """Return the model that flags write out; None where they do not, or leave its layers to a specification or to windows.
 
     Args:
         named: Its name, or where it lies.
     """
     hidden, layers = settings.optional_whole("hidden_size"), settings.optional_whole("num_layers")
     vocab = settings.optional_whole("vocab_size")
-    if hidden is None or layers is None or vocab is None or settings.value("spec") is not None:
+    elsewhere = [settings.value(name) is not None for name in ("spec", "window")]
+    if hidden is None or layers is None or vocab is None or any(elsewhere):
         return None
     heads = settings.whole("num_heads")
     if min(hidden, layers, vocab, heads) < 1:

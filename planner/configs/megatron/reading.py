@@ -37,6 +37,7 @@ from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, W
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
 from rlplan.planner.configs.sizes import (
     ONLY_READ,
+    SERVICE,
     divided,
     models_of,
     role_sizes,
@@ -59,10 +60,6 @@ FULLY_ASYNC: Final = "fully_async"
 # Models whose checkpoints are of FP8 where they were published (config.json, quantization_config).
 PUBLISHED_FP8: Final = frozenset(
     {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
-)
-# What a job says of a server whose answers are waited for.
-SERVICE: Final = (
-    "say how long it takes, and how many calls at a time, under rewards.service of the job"
 )
 FOUR_BITS_NOTE: Final = "the engine's weights of four bits are forecast as those of 16"
 PROMPT_GUESS: Final = "prompts of at most {:,} tokens; {} says it"

@@ -32,7 +32,7 @@ from rlplan.planner.configs.reading.launched import (
     with_underscores,
     words_that_start,
 )
-from rlplan.planner.configs.reading.literals import has_call, python_keys
+from rlplan.planner.configs.reading.literals import has_start, python_keys, refused_call
 from rlplan.planner.configs.reading.scripts import (
     OVERRIDE,
     SCRIPTS,
@@ -108,6 +108,8 @@ def start_of(
             return Start(name=name, arguments=behind, is_own=True, before=before)
     for name, arguments in programs_of(words):
         before = tuple(words[: len(words) - len(arguments) - 1])
+        if folder is not None and refused_call(sheet.launch, _file_of(name, folder)) is not None:
+            continue
         if refusal_of(sheet, name) is None and folder is not None:
             program = _program(sheet, name, folder)
             if program is not None:
@@ -123,13 +125,16 @@ def start_of(
 
 def _program(sheet: ConfigSheet, name: str, folder: Path) -> Path | None:
     """Return the file of a Python program that calls what starts a training; None where none is at hand."""
-    if not sheet.launch.starts:
-        return None
+    found = _file_of(name, folder) if sheet.launch.starts else None
+    return found if found is not None and has_start(sheet.launch, found) else None
+
+
+def _file_of(name: str, folder: Path) -> Path | None:
+    """Return the file of a Python module or script; None where it is not at hand."""
     path = Path(name if name.endswith(".py") else f"{name.replace('.', '/')}.py")
     bases = (Path(), folder, *folder.resolve().parents)
     places = (*(base / path for base in bases), folder / path.name)
-    found = next((each for each in places if each.is_file()), None)
-    return found if found is not None and has_call(found, sheet.launch.starts) else None
+    return next((each for each in places if each.is_file()), None)
 
 
 def _is_of_fork(sheet: ConfigSheet, name: str, arguments: tuple[Text, ...]) -> bool:
@@ -279,8 +284,9 @@ def _of_program(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settin
     Raises:
         FileError: It starts no training of the framework's.
     """
-    if not has_call(path, sheet.launch.starts):
-        problem = f"starts no RL training of {sheet.title}"
+    if not has_start(sheet.launch, path):
+        what = refused_call(sheet.launch, path)
+        problem = f"starts no RL training of {sheet.title}" if what is None else what
         allowed = f"a program that calls {', '.join(sheet.launch.starts[:MOST_NAMED])}"
         raise FileError(str(path), problem, allowed=allowed)
     start = Start(name=path.name, arguments=tuple(arguments), is_own=True, program=path)
@@ -299,7 +305,7 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     sheet, given = load_config_sheet(framework), list(words)
     path = Path(given[0])
     if path.suffix == PYTHON and path.is_file():
-        return has_call(path, sheet.launch.starts)
+        return has_start(sheet.launch, path)
     if is_toml(path) and path.is_file():
         of_toml = toml_of(path) if sheet.arguments == "toml" else {}
         return any(fits_any(key, sheet.start_keys) for key in of_toml)
@@ -523,6 +529,12 @@ def _refuse(sheet: ConfigSheet, commands: Sequence[Command], file: str) -> None:
                     value=word.value,
                     allowed=", ".join((*sheet.plain_starts, *sheet.starts)[:MOST_NAMED]),
                 )
+        for name, _ in programs_of(command.words):
+            program = _file_of(name, Path(file).parent)
+            what = refused_call(sheet.launch, program)
+            if what is not None:
+                calls = ", ".join(sheet.launch.starts[:MOST_NAMED])
+                raise FileError(str(program), what, allowed=f"a program that calls {calls}")
 
 
 def _of_start(

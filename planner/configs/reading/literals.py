@@ -9,9 +9,23 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from rlplan.errors import FileError, unreadable
+from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
-from rlplan.planner.configs.reading.sheet import PythonCall
+from rlplan.planner.configs.reading.python_syntax import (
+    Function,
+    attributes_in,
+    defaults_of,
+    dotted,
+    given_by,
+    module_beside,
+    names_in,
+    opened_in,
+    set_in,
+    tree_of,
+    values_of,
+    written,
+)
+from rlplan.planner.configs.reading.sheet import LaunchSheet, PythonCall
 from rlplan.planner.configs.shell.text import Gap
 
 ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
@@ -34,6 +48,21 @@ MOST_CHARACTERS: Final = 1000
 DEEPEST: Final = 50
 # Parts of expressions that are looked at for one program.
 MOST_NODES: Final = 100_000
+# Calls that read a file of values, by its path or by what `open` returns.
+READS_VALUES: Final = (
+    "yaml.safe_load",
+    "yaml.load",
+    "yaml.full_load",
+    "json.load",
+    "OmegaConf.load",
+)
+OPENS: Final = ("open", "io.open")
+# Stands for what a name means outside too.
+SAME: Final = ast.Name(id="")
+# Modules beside a program that are looked into.
+MOST_MODULES: Final = 50
+# Calls inside each other that are looked into for texts.
+MOST_CALLS: Final = 3
 
 
 Conditions = tuple[tuple[ast.expr, bool], ...]
@@ -70,7 +99,7 @@ def python_keys(path: Path, calls: Mapping[str, PythonCall], arguments: Flat) ->
     Raises:
         FileError: It cannot be read, or is no Python of today.
     """
-    program = _Program(path=path, calls=calls, arguments=arguments, tree=_tree(path))
+    program = _Program(path=path, calls=calls, arguments=arguments, tree=tree_of(path))
     program.collect()
     return PythonKeys(
         flat=program.keys(),
@@ -80,43 +109,42 @@ def python_keys(path: Path, calls: Mapping[str, PythonCall], arguments: Flat) ->
     )
 
 
-def has_call(path: Path, patterns: Sequence[str]) -> bool:
-    """Tell whether a file is Python that calls one of some names."""
+def has_call(path: Path, patterns: Sequence[str], library: str = "") -> bool:
+    """Tell whether a file is Python that calls one of some names.
+
+    Args:
+        library: Whose they are: those of a module beside the file that never names it are others, called alike.
+    """
     try:
-        tree = _tree(path)
+        tree = tree_of(path)
     except FileError:
         return False
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(_fits(_dotted(call.func), patterns) for call in calls)
+    others = _imported_beside(path, tree, library) if library else frozenset()
+    calls = (dotted(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(name not in others and _fits(name, patterns) for name in calls)
 
 
-def _tree(path: Path) -> ast.Module:
-    try:
-        return ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(str(path), error) from None
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = getattr(error, "lineno", None)
-        raise FileError(str(path) if line is None else f"{path}:{line}", "is not Python") from None
+def _imported_beside(path: Path, tree: ast.Module, library: str) -> frozenset[str]:
+    """Return the names that a program imports from modules beside it that do not name a library."""
+    found = set[str]()
+    for node in (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)):
+        beside = module_beside(path, node.module or "")
+        text = "" if beside is None else beside.read_bytes().decode(errors="replace")
+        if beside is not None and library not in text:
+            found |= {each.asname or each.name for each in node.names}
+    return frozenset(found)
 
 
-def _dotted(node: ast.expr) -> str:
-    """Return a name with what stands before its dots; empty where it is none."""
-    parts = list[str]()
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        parts.append(node.id)
-    return ".".join(reversed(parts))
+def has_start(launch: LaunchSheet, path: Path) -> bool:
+    """Tell whether a program calls what starts a framework's training."""
+    return has_call(path, launch.starts, launch.library)
 
 
-def _written(node: ast.AST) -> str:
-    """Return an expression as it is written, in one line; one that is too deep is cut off."""
-    try:
-        return " ".join(ast.unparse(node).split())
-    except RecursionError:
-        return "..."
+def refused_call(launch: LaunchSheet, path: Path | None) -> str | None:
+    """Return what a program's calls do otherwise than train with RL; None where none is known to, or where it does both."""
+    if path is None or not launch.refused or has_start(launch, path):
+        return None
+    return next((what for call, what in launch.refused.items() if has_call(path, (call,))), None)
 
 
 def _fits(name: str, patterns: Sequence[str]) -> bool:
@@ -134,6 +162,11 @@ class _Program:
         constants: Expressions that names are set to, by name, with all that set it.
         attributes: What is set of names' attributes: name, attribute and value.
         options: Defaults of its command line's options, by name; None has none.
+        borrowed: Modules beside the program that set names which it imports, by name, with what they call these.
+        modules: Modules beside it, by what the program calls these.
+        functions: Its functions, by name.
+        known: Modules that it and those that it imports have looked into, by file; None while one is looked into.
+        opened: What calls are given by a name that `with` has given it, by the call's identity.
         fields: Defaults of fields of classes that are made of a call's class, by key.
         found: Calls that mean something, each with what its arguments are.
         held: On which conditions a part runs, each with whether it is to be true, by the part's identity.
@@ -149,6 +182,11 @@ class _Program:
     constants: dict[str, list[ast.AST]] = field(default_factory=dict)
     attributes: list[tuple[str, str, ast.expr]] = field(default_factory=list)
     options: dict[str, ast.expr | None] = field(default_factory=dict)
+    borrowed: dict[str, tuple["_Program", str]] = field(default_factory=dict)
+    modules: dict[str, "_Program"] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+    known: "dict[Path, _Program | None]" = field(default_factory=dict)
+    opened: dict[int, ast.expr] = field(default_factory=dict)
     fields: list[tuple[str, ast.expr]] = field(default_factory=list)
     found: list[tuple[ast.Call, PythonCall]] = field(default_factory=list)
     held: dict[int, Conditions] = field(default_factory=dict)
@@ -159,20 +197,86 @@ class _Program:
     def collect(self) -> None:
         """Look for what sets names, options and calls, in the order in which it stands."""
         for node in self._nodes():
-            if isinstance(node, ast.Assign):
-                for target in node.targets:
-                    self._set(target, node.value)
-            elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                self._set(node.target, node.value)
-            elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-                self.constants.setdefault(node.target.id, []).append(node)
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, Function):
+                self.functions.setdefault(node.name, node)
                 self._parameters(node)
             elif isinstance(node, ast.ClassDef):
                 self._fields(node)
             elif isinstance(node, ast.Call):
                 self._call(node)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                self._import(node)
+            else:
+                for target, value in set_in(node):
+                    self._set(target, value)
+        self.opened |= opened_in(self.tree)
+        self._bind_parameters()
         self.found.sort(key=lambda each: each[0].lineno)
+
+    def _bind_parameters(self) -> None:
+        """Take for the parameters of functions that are called in one place what they are given there."""
+        sites: dict[str, list[ast.Call]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                sites.setdefault(node.func.id, []).append(node)
+        for name, function in self.functions.items():
+            if len(sites.get(name, ())) != 1 or {"self", "cls"} & set(defaults_of(function)):
+                continue
+            site = sites[name][0]
+            outside = self.scopes.get(id(site), {})
+            given = {
+                each: self._meant_outside(each, value, outside)
+                for each, value in given_by(site, function).items()
+            }
+            for inner in (each for each in ast.walk(function) if isinstance(each, ast.Call)):
+                scope = self.scopes.setdefault(id(inner), {})
+                scope |= given
+                for each in (each for each, value in given.items() if value is SAME):
+                    del scope[each]
+
+    def _meant_outside(
+        self, name: str, value: ast.expr, outside: Mapping[str, ast.expr | None]
+    ) -> ast.expr | None:
+        """Return what a parameter is given, where the call may stand in a function with parameters of its own.
+
+        Args:
+            outside: Those parameters.
+        """
+        if isinstance(value, ast.Name) and value.id in outside:
+            return outside[value.id]
+        if set(names_in(value)) & set(outside):
+            return None
+        if isinstance(value, ast.Name) and value.id == name:
+            return SAME if name in self.constants else None
+        return value
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Take what modules beside the program set by themselves, as far as they are at hand."""
+        above = "" if isinstance(node, ast.Import) else node.module or ""
+        for each in node.names:
+            name = each.asname or each.name
+            whole = self._beside(".".join(filter(None, (above, each.name))))
+            if whole is not None:
+                self.modules[name] = whole
+                continue
+            holder = self._beside(above)
+            if holder is not None:
+                self.borrowed[name] = (holder, each.name)
+
+    def _beside(self, name: str) -> "_Program | None":
+        """Return a module beside the program; None where it is not at hand, is no Python, or imports this one."""
+        path = module_beside(self.path, name) if len(self.known) < MOST_MODULES else None
+        if path is None or path in self.known:
+            return None if path is None else self.known[path]
+        self.known[path] = None
+        try:
+            tree = tree_of(path)
+        except FileError:
+            return None
+        found = _Program(path=path, calls={}, arguments={}, tree=tree, known=self.known)
+        found.collect()
+        self.known[path] = found
+        return found
 
     def _nodes(self) -> Iterator[ast.AST]:
         """Yield all that the program consists of, and note on which conditions it runs."""
@@ -199,33 +303,28 @@ class _Program:
                 known = None
         return known
 
-    def _set(self, target: ast.expr, value: ast.expr) -> None:
+    def _set(self, target: ast.expr, value: ast.AST) -> None:
         names = target.elts if isinstance(target, ast.Tuple) else [target]
         for each in names:
             if isinstance(each, ast.Name):
                 self.constants.setdefault(each.id, []).append(value)
-        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+        if not isinstance(target, ast.Attribute) or not isinstance(value, ast.expr):
+            return
+        if isinstance(target.value, ast.Name):
             self.attributes.append((target.value.id, target.attr, value))
 
-    def _parameters(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+    def _parameters(self, node: Function) -> None:
         """Note a function's parameters for all that stands in it; those of an inner function come later, and count."""
-        given = node.args
-        placed = [*given.posonlyargs, *given.args]
-        none: list[ast.expr | None] = [None] * (len(placed) - len(given.defaults))
-        defaults = [*none, *given.defaults, *given.kw_defaults]
-        found = {
-            each.arg: default
-            for each, default in zip([*placed, *given.kwonlyargs], defaults, strict=True)
-        }
+        found = defaults_of(node)
         for inner in ast.walk(node):
             if isinstance(inner, ast.Call):
                 self.scopes.setdefault(id(inner), {}).update(found)
 
     def _fields(self, node: ast.ClassDef) -> None:
         """Take a data class's fields for options, as `HfArgumentParser` makes flags of them."""
-        if not any("dataclass" in _written(each) for each in node.decorator_list):
+        if not any("dataclass" in written(each) for each in node.decorator_list):
             return
-        bases = (self._meant_by(_dotted(base)) for base in node.bases)
+        bases = (self._meant_by(dotted(base)) for base in node.bases)
         made_of = next((each for each in bases if each is not None), None)
         for each in node.body:
             if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
@@ -243,7 +342,7 @@ class _Program:
         return next(fitting, None)
 
     def _call(self, node: ast.Call) -> None:
-        name = _dotted(node.func)
+        name = dotted(node.func)
         if name.endswith("add_argument"):
             self._option(node)
         meant = self._meant_by(name)
@@ -264,7 +363,7 @@ class _Program:
 
     def callee(self, call: ast.Call) -> str:
         """Return the last part of what is called."""
-        return _dotted(call.func).rpartition(".")[2]
+        return dotted(call.func).rpartition(".")[2]
 
     def keys(self) -> Flat:
         """Return what the calls are given, and what is set of their results afterwards."""
@@ -283,7 +382,8 @@ class _Program:
         self.parameters = {}
         for holder, name, value in self.attributes:
             made = self._result_of(holder)
-            if made is not None:
+            again = any(dotted(each) == f"{holder}.{name}" for each in attributes_in(value))
+            if made is not None and not again:
                 flat |= self._given(f"{made.prefix}{name}", value)
         return flat
 
@@ -297,7 +397,7 @@ class _Program:
         try:
             held = self._value(value)
         except UnknownValueError as error:
-            source = f"**{_written(value)}"
+            source = f"**{written(value)}"
             return {f"{prefix}{source}": self._unknown(value, source, str(error))}
         where = f"{self.path}:{value.lineno}"
         inner = held.items() if isinstance(held, dict) else ()
@@ -312,19 +412,44 @@ class _Program:
         made = self._maker_of(value)
         if made is not None:
             first = self._first_of(*made)
-            return {} if first is None else self._given(key, first)
+            outside, self.parameters = self.parameters, self.scopes.get(id(made[0]), {})
+            try:
+                return {} if first is None else self._given(key, first)
+            finally:
+                self.parameters = outside
         where = f"{self.path}:{value.lineno}"
         try:
             held = self._value(value)
         except UnknownValueError as error:
-            return {key: self._unknown(value, _written(value), str(error))}
+            texts = tuple(self._texts_of(value))
+            return {key: self._unknown(value, written(value), str(error), texts)}
         return {
             name: GivenValue(value=leaf, where=where) for name, leaf in nested_leaves(key, held)
         }
 
-    def _unknown(self, value: ast.expr, source: str, reason: str) -> GivenValue:
+    def _texts_of(self, value: ast.expr, inside: int = 0) -> Iterator[str]:
+        """Yield the texts that functions are given whose results a value is."""
+        named = value.id if isinstance(value, ast.Name) else None
+        for each in [value] if named is None else self.constants.get(named, []):
+            given = (
+                [*each.args, *(word.value for word in each.keywords)]
+                if isinstance(each, ast.Call)
+                else []
+            )
+            for argument in given if inside < MOST_CALLS else ():
+                try:
+                    held = self._value(argument)
+                except UnknownValueError:
+                    yield from self._texts_of(argument, inside + 1)
+                    continue
+                if isinstance(held, str):
+                    yield held
+
+    def _unknown(
+        self, value: ast.expr, source: str, reason: str, texts: tuple[str, ...] = ()
+    ) -> GivenValue:
         source = source if len(source) <= LONGEST else f"{source[:LONGEST]}..."
-        gap = Gap(line=value.lineno, source=source, reason=reason)
+        gap = Gap(line=value.lineno, source=source, reason=reason, texts=texts)
         return GivenValue(value=source, where=f"{self.path}:{value.lineno}", gaps=(gap,))
 
     def _maker_of(self, value: ast.expr) -> tuple[ast.Call, PythonCall] | None:
@@ -363,6 +488,9 @@ class _Program:
     def of_name(self, node: ast.Name, depth: int) -> Any:  # noqa: ANN401
         """Return what a name is set to."""
         values = self.constants.get(node.id, [])
+        if not values and node.id in self.borrowed and node.id not in self.parameters:
+            holder, name = self.borrowed[node.id]
+            return holder.of_name(ast.Name(id=name), depth)
         if node.id in self.parameters:
             default = self.parameters[node.id]
             if default is None:
@@ -380,13 +508,71 @@ class _Program:
 
     def of_attribute(self, node: ast.Attribute, depth: int) -> Any:  # noqa: ANN401
         """Return a data type, or an option of the command line."""
-        name = _dotted(node)
+        name = dotted(node)
         holder, _, last = name.rpartition(".")
         if holder in {"torch", "jnp", "np"}:
             return last
+        if holder in self.modules and not {holder} & {*self.constants, *self.parameters}:
+            return self.modules[holder].of_name(ast.Name(id=last), depth)
+        held = self._mapping(node.value, depth)
+        if held is not None and last in held:
+            return held[last]
         if any(fnmatchcase(holder.lower(), each) for each in OPTIONS):
             return self._option_value(last, depth)
         raise UnknownValueError("is known where it runs")
+
+    def _function(self, name: str) -> tuple["_Program", Function | None]:
+        """Return a function of the program's own or of a module beside it, and in which of both it stands."""
+        holder, _, last = name.rpartition(".")
+        home = self.modules.get(holder) if holder else self
+        if not holder and last in self.borrowed:
+            home, last = self.borrowed[last]
+        return (self, None) if home is None else (home, home.functions.get(last))
+
+    def _bound(self, call: ast.Call, function: Function, depth: int) -> dict[str, ast.expr | None]:
+        """Return a function's parameters as a call gives them; None is not known."""
+        bound = defaults_of(function)
+        for name, value in given_by(call, function).items():
+            try:
+                bound[name] = ast.Constant(value=self._value(value, depth))
+            except UnknownValueError:
+                bound[name] = None
+        return bound
+
+    def returned(
+        self,
+        function: Function,
+        bound: Mapping[str, ast.expr | None],
+        depth: int,
+    ) -> Any:  # noqa: ANN401
+        """Return what a function returns, where it does so in one place, of its parameters or a file that it reads."""
+        returns = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
+        only = returns[0] if len(returns) == 1 else None
+        if only is None or not (id(only) in self.opened or set(names_in(only)) <= set(bound)):
+            raise UnknownValueError("is what a call returns")
+        outside, self.parameters = self.parameters, bound
+        try:
+            return self._value(only, depth)
+        finally:
+            self.parameters = outside
+
+    def _mapping(self, node: ast.expr, depth: int) -> dict[str, Any] | None:
+        """Return a mapping that an expression is; None where it is none, or not known."""
+        try:
+            held = self._value(node, depth)
+        except UnknownValueError:
+            return None
+        return held if isinstance(held, dict) else None
+
+    def _read(self, call: ast.Call, depth: int) -> Any:  # noqa: ANN401
+        """Return what a file holds that a program reads as YAML or JSON, by its path or as it has opened it."""
+        given = self.opened.get(id(call), call.args[0])
+        if isinstance(given, ast.Call) and dotted(given.func) in OPENS and given.args:
+            given = given.args[0]
+        try:
+            return values_of(self.path, str(self._value(given, depth)))
+        except FileError:
+            raise UnknownValueError("is in a file that is not at hand") from None
 
     def _option_value(self, name: str, depth: int) -> Any:  # noqa: ANN401
         """Return what an option is given, or its default."""
@@ -402,12 +588,21 @@ class _Program:
 
     def of_call(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         """Return what a call of a few known functions returns."""
-        name = _dotted(node.func)
+        name = dotted(node.func)
         if _fits(name, TRUE_OF_GPUS):
             return True
         if name == "dict":
             return {word.arg: self._value(word.value, depth) for word in node.keywords if word.arg}
+        if _fits(name, READS_VALUES) and node.args:
+            return self._read(node, depth)
+        home, function = self._function(name)
+        if function is not None:
+            return home.returned(function, self._bound(node, function, depth), depth)
         inner = [self._value(each, depth) for each in node.args]
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and inner:
+            held = self._mapping(node.func.value, depth)
+            if held is not None:
+                return held.get(inner[0], inner[1] if len(inner) > 1 else None)
         if name in {"os.environ.get", "os.getenv", "environ.get"} and len(inner) == 2:  # noqa: PLR2004
             return inner[1]
         if name in CONVERSIONS and inner and not node.keywords:
@@ -448,7 +643,7 @@ class _Program:
             try:
                 found.append(self._value(each, depth))
             except UnknownValueError:
-                found.append(_written(each))
+                found.append(written(each))
         return found
 
     def of_mapping(self, node: ast.Dict, depth: int) -> dict[str, Any]:

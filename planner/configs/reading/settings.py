@@ -148,6 +148,10 @@ class Settings:
             if known not in {"", given.value} and not any(sign in known for sign in "$`)"):
                 self.used.add(self.key_of(name))
                 return known
+            problem = f"cannot be evaluated: {given.gaps[0]}"
+            allowed = f"{_remedy(given.gaps[0])}; or the model by --model"
+            field = given.older or self.key_of(name)
+            raise FileError(given.where, problem, field=field, allowed=allowed)
         return self.word(name)
 
     def has(self, pattern: str) -> Iterator[str]:

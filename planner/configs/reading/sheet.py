@@ -193,6 +193,8 @@ class LaunchSheet:
         files: Keys that name files of more keys; those of the first file count before those of the next.
         calls: Calls of a Python program that give keys, by patterns of the callee's name.
         starts: Those of them that start a training.
+        library: Module of the framework, which programs import these from; empty looks at no imports.
+        refused: Calls of programs that train otherwise, by patterns of the callee's name, and what they do.
     """
 
     launchers: tuple[str, ...] = ()
@@ -205,6 +207,8 @@ class LaunchSheet:
     files: FrozenDict[str, KeyFile] = FrozenDict()
     calls: FrozenDict[str, PythonCall] = FrozenDict()
     starts: tuple[str, ...] = ()
+    library: str = ""
+    refused: FrozenDict[str, str] = FrozenDict()
 
 
 NO_LAUNCH = LaunchSheet()

@@ -40,9 +40,11 @@ MOST_BYTES: Final = 2**20
 READS_STATEMENTS: Final = frozenset({"bash", "sh", "ssh", "sbatch", "srun"})
 
 # A variable in the midst of a path, where the parser would end the word: `recipes/$MODEL/$TASK/config_$NAME.yaml`.
-_IN_A_PATH: Final = re.compile(r"(?<=[\w}/.-])\$([A-Za-z_]\w*)(?=[/.-])")
+_IN_A_PATH: Final = re.compile(r"(?<=[\w}/.:-])\$([A-Za-z_]\w*)(?=[/.-])")
 # `...` on one line, with what stands before it.
 _BACKTICKS: Final = re.compile(r"(?m)^([^`\n]*)`([A-Za-z$\"/][^`\n]*)`")
+# `# words` in backticks, as comments among a command's lines are written: it runs nothing, and is no word.
+_REMARKS: Final = re.compile(r"(?m)^((?:[^`\n]*[ \t])?)`[ \t]*#[^`\n]*`(?=\s)")
 
 # Options of `#SBATCH` lines, and the variables that say them to the job.
 _SBATCH: Final = re.compile(r"(?:^#SBATCH\s|\s)\s*(?:--([a-z-]+)|-([NnGc]))[=\s]\s*([\w:.-]+)")
@@ -100,7 +102,7 @@ def evaluate(
     given = tuple(map(_text, arguments))
     script = _Script(variables, given, dict(probes or {}), wanted, parse)
     plain = _IN_A_PATH.sub(r"${\1}", _BLANKS.sub(r"\1'\2'", _unbroken(text)))
-    root = parse(_BACKTICKS.sub(_substitution, plain))
+    root = parse(_BACKTICKS.sub(_substitution, _REMARKS.sub(_without_remark, plain)))
     try:
         script.block(root.children)
     except RefusedError as error:
@@ -129,6 +131,12 @@ def _unbroken(text: str) -> str:
 def _substitution(found: re.Match[str]) -> str:
     """Return a substitution in backticks as one in `$(...)`, which the grammar reads better; not one in quotes."""
     return found[0] if found[1].count("'") % 2 or "#" in found[1] else f"{found[1]}$({found[2]})"
+
+
+def _without_remark(found: re.Match[str]) -> str:
+    """Return a line's beginning without the remark in backticks behind it; with it where both stand in quotes."""
+    in_quotes = found[1].count("'") % 2 or found[1].count('"') % 2
+    return found[0] if in_quotes or "#" in found[1] else found[1]
 
 
 def _broken_off(node: "Node") -> "Node | None":

@@ -16,12 +16,14 @@ class Gap:
         source: As it is written.
         reason: Why, as a clause.
         unset: Whether it is a variable or argument that is not set, which to a shell is empty.
+        texts: Texts that a function is given whose result this is.
     """
 
     line: int
     source: str
     reason: str
     unset: bool = False
+    texts: tuple[str, ...] = ()
 
     def is_unset(self) -> bool:
         """Return whether it is a variable or argument that is not set."""

@@ -235,11 +235,13 @@ class Words:
         value = self._value(name)
         if value is None:
             return Text("0", line_of(node)) if operator == "#" else self._unset(name, node)
-        unknown = next((each for each in _items(value) if each.gaps), None)
+        many = index in _ALL and isinstance(value, tuple)
+        # A word that is known in part is one; one of which nothing is known may be none, or several.
+        uncounted = (each for each in _items(value) if not many or each.value.startswith(UNKNOWN))
+        unknown = next((each for each in uncounted if each.gaps), None)
         if operator == "#" and unknown is not None:
             return Text("".join(source(node).split()), line_of(node), unknown.gaps)
         if operator == "#":
-            many = index in _ALL and isinstance(value, tuple)
             return Text(str(len(value if many else _first(value).value)), line_of(node))  # type: ignore[arg-type]
         named = self._value(_first(value).value)
         return self._gap(node, "names no variable") if named is None else _first(named)

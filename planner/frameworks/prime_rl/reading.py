@@ -18,7 +18,7 @@ from rlplan.planner.configs.broken import actor_of
 from rlplan.planner.configs.losses import given_losses, gradient_norm, kl_place
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings, is_on
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from rlplan.planner.configs.sizes import divided, eager_engine, models_of
+from rlplan.planner.configs.sizes import SERVICE, divided, eager_engine, models_of
 from rlplan.planner.configs.verl_family import GRADIENTS
 from rlplan.planner.plans.trained import TrainerSizes
 
@@ -29,8 +29,15 @@ ENVIRONMENT: Final = re.compile(r"orchestrator\.(?:train\.)?(?:source\.)?env\.\d
 GROUPED, ALONE = "grpo", "reinforce-plus-plus"
 SEVERAL, DISAGGREGATED, MULTI = "several", "disaggregated", "multi_node"
 ADAM: Final = "adamw"
-# What samples are taken from, or scored by, another model than is trained (configs/algorithm.py).
-TAUGHT: Final = ("opd", "sft", "opsd", "self_distill")
+# What scores samples by another model, or by the trained one with more before them (configs/algorithm.py).
+TAUGHT: Final = {
+    "opd": f"log-probabilities that a teacher on servers of its own tells; {SERVICE}",
+    "opsd": "a pass of the engine over each response, behind a demonstration",
+}
+OLDER: Final = {"self_distill": "opsd"}
+# Takes samples from another model, which it hosts nowhere.
+WRITTEN: Final = "sft"
+OF_SOURCES: Final = "orchestrator.train.*.algo.type"
 AUTO: Final = "auto"
 # Experts are shared out to as many ranks at most where nobody says it (configs/trainer.py, ModelConfig.ep).
 MOST_EXPERT_RANKS: Final = 8
@@ -144,6 +151,12 @@ def _check_kind(settings: Settings) -> None:
         found = next(settings.has("data.*"), None) or next(settings.has("*"), "orchestrator")
         what = "is of no part that trains with RL (texts, evaluation or a server alone)"
         raise settings.refused_key(found, what, allowed)
+    kind = settings.unmapped("algorithm")
+    if kind == WRITTEN:
+        what = "learns what another model writes on servers of its own, whose time no key says"
+        raise settings.refused(
+            "algorithm", what, "opd, or another algorithm whose samples are the policy's own"
+        )
     if settings.is_given("token_batch"):
         what = "counts a step's tokens, and how many samples these are nothing says"
         raise settings.refused("token_batch", what, "orchestrator.batch_size in its place")
@@ -268,9 +281,13 @@ def _most_turns(settings: Settings) -> int | None:
 
 def _doubt(settings: Settings) -> None:
     """Say which settings change the amount of work, or may take time, in ways that no job has."""
-    if str(settings.unmapped("algorithm")) in TAUGHT:
-        what = "passes of a teacher, or samples of another model than is trained"
-        settings.doubt("algorithm", what)
+    kinds = {settings.key_of("algorithm"): settings.unmapped("algorithm")}
+    for key, kind in (
+        kinds | {key: settings.given(key) for key in settings.has(OF_SOURCES)}
+    ).items():
+        what = TAUGHT.get(OLDER.get(str(kind), str(kind)))
+        if what is not None and key in settings.flat:
+            settings.doubts[key] = what
     if settings.on("filters"):
         settings.doubt(
             "filters", "groups of equal rewards that are dropped, which others take the place of"

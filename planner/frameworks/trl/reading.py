@@ -8,6 +8,8 @@ from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
 from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
+from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
@@ -52,6 +54,7 @@ ONE_LIGER: Final = "0.25"
 def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
     _refuse(settings)
+    _take_model_of_call(settings)
     trainer = trainer_of(settings)
     processes = processes_of(settings)
     batches = batches_of(settings, processes)
@@ -108,6 +111,20 @@ def _refuse(settings: Settings) -> None:
         problem = "is of accelerate's configuration, which says how processes start and not what they train"
         allowed = "the recipe or script of the training, with this file behind it as --config_file"
         raise settings.refused_key(held[0], problem, allowed)
+
+
+def _take_model_of_call(settings: Settings) -> None:
+    """Let a model that a function of the program's own loads be the one that it is given by its name."""
+    key = settings.key_of("model")
+    given = settings.flat.get(key)
+    if settings.model is not None or given is None or not given.gaps:
+        return
+    gap = given.gaps[0]
+    named = next((text for text in gap.texts if model_of(text) is not None), None)
+    if named is not None:
+        settings.flat[key] = GivenValue(value=named, where=given.where)
+        note = f"the model is taken for {named}, which is given to what returns `{gap.source}` (line {gap.line})"
+        settings.notes = (*settings.notes, note)
 
 
 def trainer_of(settings: Settings) -> str:
@@ -306,7 +323,7 @@ def passes_again(settings: Settings, batches: Batches) -> bool:
 def _work(settings: Settings, batches: Batches) -> Work:
     samples = samples_of(settings, batches)
     agent = any(settings.is_given(each) for each in ("tools", "environments", "rollout_function"))
-    longest = settings.optional_whole("max_response")
+    longest = longest_response(settings)
     if longest is None:
         raise settings.refused("max_response", "leaves responses without a limit", "a whole number")
     total = longest_total(settings)
@@ -326,6 +343,13 @@ def _most_turns(settings: Settings) -> int | None:
     """Return the most turns of an episode: an answer before each round of tools' calls, and one behind the last."""
     rounds = settings.unmapped("tool_rounds")
     return rounds + 1 if isinstance(rounds, int) and rounds > 0 else None
+
+
+def longest_response(settings: Settings) -> int | None:
+    """Return the most tokens of a response: what is handed to the engine as it is goes over TRL's own limit."""
+    own = settings.optional_whole("max_response")
+    handed_on = settings.optional_whole("engine_response")
+    return own if handed_on is None else handed_on
 
 
 def longest_total(settings: Settings) -> int | None:

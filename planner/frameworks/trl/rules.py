@@ -13,7 +13,13 @@ from rlplan.planner.frameworks.trl.batches import (
     mode_of,
     processes_of,
 )
-from rlplan.planner.frameworks.trl.reading import adapter_of, compares, fuses_loss, is_rloo
+from rlplan.planner.frameworks.trl.reading import (
+    adapter_of,
+    compares,
+    fuses_loss,
+    is_rloo,
+    longest_response,
+)
 
 CONFIG: Final = "trl/trainer/grpo_config.py"
 TRAINER: Final = "trl/trainer/grpo_trainer.py"
@@ -234,7 +240,7 @@ def sequences_fit_the_engine(settings: Settings) -> Iterator[Broken]:
     total = settings.optional_whole(name) if settings.on("use_vllm") else None
     if total is None:
         return
-    prompt, response = settings.optional_whole("max_prompt") or 0, settings.whole("max_response")
+    prompt, response = settings.optional_whole("max_prompt") or 0, longest_response(settings) or 0
     problem = f"is below the {prompt + response:,} tokens of the longest prompt and response"
     if prompt + response > total:
         allowed = f"at least {prompt + response:,}"
@@ -246,7 +252,7 @@ def sequences_fit_the_model(settings: Settings) -> Iterator[Broken]:
     model = actor_of(settings)
     if model is None:
         return
-    longest = (settings.optional_whole("max_prompt") or 0) + settings.whole("max_response")
+    longest = (settings.optional_whole("max_prompt") or 0) + (longest_response(settings) or 0)
     problem = f"makes sequences of {longest:,} tokens, above the {model.max_positions:,} positions of {model.name}"
     holds = longest <= model.max_positions
     yield from unless(

@@ -154,6 +154,8 @@ def test_what_trains_keeps_weights_as_it_loads_them():
 def test_what_trains_otherwise_is_refused_for_what_it_is():
     with pytest.raises(FileError, match="is of the system before AReaL-lite"):
         areal("SGLang", "exp_ctrl.total_train_epochs=5")
+    with pytest.raises(FileError, match=r"ppo\.gen\.max_new_tokens: is of the system before"):
+        areal("SGLang", "ppo.gen.max_new_tokens=8192", "group_size=8")
     with pytest.raises(FileError, match=r"rollout\.backend: is missing"):
         imported("areal", ["actor.path=Qwen/Qwen3-8B", "actor.backend=fsdp:d4"], OPTIONS)
     with pytest.raises(FileError, match=r"actor\.backend: is not understood"):

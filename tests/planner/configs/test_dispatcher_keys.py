@@ -3,6 +3,7 @@
 import pytest
 
 from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.planner.configs.sizes import GRAPHED
 
 OPTIONS = ImportOptions(
@@ -14,12 +15,19 @@ SLIME = """python3 train.py --hf-checkpoint /models/Qwen3-30B-A3B --ref-load /mo
 """
 
 
-def actor(tmp_path, *words, base=SLIME):
+def actor(tmp_path, *words, base=SLIME, framework="slime"):
     path = tmp_path / "run.sh"
     path.write_text(" ".join((base, *words)).replace("\n", " "), encoding="utf-8")
-    return imported("slime", [str(path)], OPTIONS).job.trainer("actor")
+    return imported(framework, [str(path)], OPTIONS).job.trainer("actor")
 
 
+def test_what_was_forked_reads_every_size_that_its_trainers_hand_on():
+    slime, miles = (load_config_sheet(name).trainers for name in ("slime", "miles"))
+    for name in set(slime) & set(miles):
+        assert not set(slime[name].sizes) - set(miles[name].sizes), name
+
+
+@pytest.mark.parametrize("framework", ["slime", "miles"])
 @pytest.mark.parametrize(
     ("words", "dispatcher"),
     [
@@ -32,8 +40,8 @@ def actor(tmp_path, *words, base=SLIME):
         ("--moe-enable-deepep", "deepep"),
     ],
 )
-def test_a_dispatcher_is_megatron_s_kind_and_its_backend(tmp_path, words, dispatcher):
-    assert actor(tmp_path, words).dispatcher == dispatcher
+def test_a_dispatcher_is_megatron_s_kind_and_its_backend(tmp_path, framework, words, dispatcher):
+    assert actor(tmp_path, words, framework=framework).dispatcher == dispatcher
 
 
 def test_overlap_and_balance_by_force_are_the_trainer_s(tmp_path):

@@ -160,7 +160,8 @@ def test_only_what_another_program_takes_is_said_by_a_pattern():
         framework: set(load_config_sheet(framework).named_patterns()) for framework in FRAMEWORKS
     }
     assert patterns["slime"] == {"sglang-*", "router-*"}
-    assert patterns["miles"] == {"sglang-*", "router-*", "dashboard-*", "eval-sglang-*"}
+    printed = "$(python3 *miles/utils/external_utils*"  # no flag: what prints flags
+    assert patterns["miles"] == {"sglang-*", "router-*", "dashboard-*", "eval-sglang-*", printed}
 
 
 def test_a_flag_that_nobody_knows_is_said_with_the_one_that_may_be_meant():

@@ -164,8 +164,22 @@ def test_a_checkpoint_that_nobody_knows_is_the_model_whose_file_a_script_reads_i
     assert "the model is taken for qwen2.5-7B, whose flags line 1 reads in" in found.notes
 
 
-def test_a_model_of_a_specification_of_its_own_that_no_sheet_is_of_is_refused():
-    words = f"{SHARED} --spec slime_plugins.models.new get_spec --num-layers 2 --hidden-size 64 --num-attention-heads 2"
+def test_a_model_s_flags_that_a_program_of_miles_prints_are_those_of_its_sheet(tmp_path):
+    path = tmp_path / "run.sh"
+    words = SHARED.removeprefix("train.py ")
+    path.write_text(
+        'ARGS_LINE="$(python3 "${HERE}/../../miles/utils/external_utils/model_args_utils.py" "qwen3-4B")" || exit 1\n'
+        'read -ra MODEL_ARGS <<< "${ARGS_LINE}"\n'
+        f"python3 train.py {words} ${{MODEL_ARGS[@]}}\n"
+    )
+    found = imported("miles", [str(path)], OPTIONS)
+    assert found.resolved.architecture("actor") == load_model("qwen3-4b")
+    assert not found.keys.unknown
+
+
+@pytest.mark.parametrize("own", ["--spec slime_plugins.models.new get_spec", "--window-size 128,0"])
+def test_a_model_of_layers_that_flags_do_not_write_out_and_no_sheet_is_of_is_refused(own):
+    words = f"{SHARED} {own} --num-layers 2 --hidden-size 64 --num-attention-heads 2"
     with pytest.raises(FileError, match="no sheet is of the model /models/never-seen"):
         read(f"{words} --vocab-size 100".replace("/models/Qwen3-4B", "/models/never-seen"))
 

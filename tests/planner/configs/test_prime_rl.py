@@ -155,6 +155,32 @@ def test_adapters_and_other_ways_to_send_weights():
     assert "weight_broadcast.type" in files.keys.not_modelled
 
 
+@pytest.mark.parametrize(
+    ("words", "key", "what"),
+    [
+        ("--orchestrator.algo.type opd", "orchestrator.algo.type", "rewards.service"),
+        ("--orchestrator.training-mode opd", "orchestrator.training_mode", "rewards.service"),
+        ("--orchestrator.algo.type opsd", "orchestrator.algo.type", "behind a demonstration"),
+    ],
+)
+def test_what_scores_samples_is_doubted_for_what_it_does(words, key, what):
+    assert what in prime("a node", words).keys.changes_work[key]
+
+
+def test_a_source_may_have_a_teacher_of_its_own(tmp_path, whole):
+    text = WHOLE.replace(
+        "[inference", '[orchestrator.train.source.algo]\ntype = "opd"\n[inference', 1
+    )
+    found = imported("prime-rl", [written(tmp_path, "rl.toml", text)], OPTIONS)
+    assert "rewards.service" in found.keys.changes_work["orchestrator.train.source.0.algo.type"]
+
+
+@pytest.mark.parametrize("key", ["algo.type", "training-mode"])
+def test_what_another_model_writes_is_refused(key):
+    with pytest.raises(FileError, match="learns what another model writes"):
+        prime("a node", f"--orchestrator.{key} sft")
+
+
 def test_what_trains_otherwise_is_refused_for_what_it_is(tmp_path):
     sft = written(
         tmp_path, "sft.toml", '[data]\nname = "texts"\n[model]\nname = "Qwen/Qwen3-0.6B"\n'

@@ -187,3 +187,81 @@ LITERALS = st.recursive(
 @given(value=LITERALS)
 def test_a_literal_is_itself(tmp_path_factory, value):
     assert values(tmp_path_factory.mktemp("a"), f"Config(x={value!r})") == {"x": value}
+
+
+BESIDE = """
+import yaml
+SIZE = 2
+BOTH = SIZE * 8
+with open("first.yaml") as f:
+    FIRST = yaml.safe_load(f)
+with open("second.yaml") as f:
+    SECOND = yaml.safe_load(f)
+def load(path, deep=True):
+    with open(path) as file:
+        return yaml.safe_load(file)
+def found(path):
+    return search(path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("from beside import BOTH\nConfig(x=BOTH)", {"x": 16}),
+        ("from beside import BOTH as B\nConfig(x=B + 1)", {"x": 17}),
+        ("import beside\nConfig(x=beside.SIZE)", {"x": 2}),
+        ("import beside as b\nSIZE = 5\nConfig(x=b.BOTH, y=SIZE)", {"x": 16, "y": 5}),
+        ("import beside\nbeside = Config(SIZE=1)\nConfig(x=beside.SIZE, y=1)", {"SIZE": 1, "y": 1}),
+        ("from beside import FIRST, SECOND\nConfig(x=FIRST['a']['b'], y=SECOND['a'])", {"x": 3, "y": 4}),
+        ("from beside import load\nc = load('second.yaml')\nConfig(x=c['a'], y=c.get('no', 9))", {"x": 4, "y": 9}),
+        ("import beside\nconfig = beside.load(path='first.yaml')\nConfig(**config['a'])", {"b": 3}),
+        ("c = OmegaConf.load('first.yaml')\nConfig(x=c.a.b)", {"x": 3}),
+        ("c = yaml.safe_load(open('/etc/first.yaml'))\nConfig(x=c['a'], y=1)", {"y": 1}),
+        ("from beside import found\nConfig(x=found('first.yaml'), y=1)", {"y": 1}),
+        ("c = yaml.safe_load(open('a' * 999 + '.yaml'))\nConfig(x=c['a'], y=1)", {"y": 1}),
+        (f"def f(x):\n  return x{'+x' * 2000}\nConfig(x=f(1), y=1)", {"y": 1}),
+        ("from elsewhere import SIZE\nConfig(x=SIZE, y=1)", {"y": 1}),
+    ],
+)  # fmt: skip
+def test_what_modules_and_files_beside_a_program_hold_is_known(tmp_path, monkeypatch, text, held):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "beside.py").write_text(BESIDE, encoding="utf-8")
+    (tmp_path / "first.yaml").write_text("a: {b: 3}\n", encoding="utf-8")
+    (tmp_path / "second.yaml").write_text("a: 4\n", encoding="utf-8")
+    assert values(tmp_path, text) == held
+
+
+def test_a_call_whose_result_is_not_known_tells_the_texts_that_it_is_given(tmp_path):
+    text = "name = 'a/b'\nmodel = wrap(load(name, 'c', size=3), 'd')\nTrainer(model=model)"
+    (gap,) = keys(tmp_path, text).flat["trainer.model"].gaps
+    assert gap.texts == ("a/b", "c", "d")
+
+
+def test_calls_of_a_module_of_one_s_own_are_no_library_s(tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text("from mine import Config\nConfig()\n", encoding="utf-8")
+    own = tmp_path / "mine.py"
+    assert has_call(program, ("Config",), "library")
+    own.write_text("class Config: ...\n", encoding="utf-8")
+    assert not has_call(program, ("Config",), "library")
+    own.write_text("from library import Config\n", encoding="utf-8")
+    assert has_call(program, ("Config",), "library")
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("def run(size, more=1):\n  Config(x=size, y=more)\nrun(3, more=4)", {"x": 3, "y": 4}),
+        ("def run(size):\n  Config(x=size)\nrun(3)\nrun(4)", {}),
+        ("x = 5\ndef b(y):\n  Config(x=y)\ndef a(x):\n  b(x)\na(1)\na(2)", {}),
+        ("x = 5\ndef b(y):\n  Config(x=y)\ndef a(x):\n  b(x + 1)\na(1)", {}),
+        ("class A:\n  def run(self, size):\n    Config(x=size)\nrun(3, 4)", {}),
+        ("size = 5\ndef run(size):\n  Config(x=size)\nrun(size=size)", {"x": 5}),
+        ("def load(n):\n  m = Trainer(model=n)\n  return m\nt = load('a')\nConfig(x=1)", {"trainer.model": "a", "x": 1}),
+        ("t = Trainer(model='a')\nt.model = t.model.to('cpu')", {"trainer.model": "a"}),
+        ("t = Trainer(model='a')\nt.model = other()", {}),
+    ],
+)  # fmt: skip
+def test_what_a_function_is_given_in_one_place_is_its_parameter(tmp_path, text, held):
+    assert values(tmp_path, text) == held

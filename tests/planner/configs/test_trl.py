@@ -1,6 +1,7 @@
 """TRL's configurations as jobs and plans: batches of completions, who generates, what wraps the model, where keys stand."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -332,6 +333,18 @@ def test_what_a_mapping_of_arguments_holds_is_doubted_where_it_is_not_known(fold
     assert found.keys.changes_work == {"**kwargs": "what it holds is not known"}
 
 
+def test_what_the_engine_is_handed_goes_over_trl_s_own_limit_of_responses(folder):
+    Path("train.py").write_text(
+        "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-0.5B', device_map={'': 0})\n"
+        "args = GRPOConfig(max_completion_length=512, generation_kwargs={'max_new_tokens': 1024, 'top_p': 0.9})\n"
+        "GRPOTrainer(model=model, args=args, tokenizer=tokenizer)\n",
+        encoding="utf-8",
+    )
+    found = imported("trl", ["train.py"], OPTIONS)
+    assert found.job.workload.response_tokens.max == 1024
+    assert not found.keys.unknown
+
+
 def test_tools_and_environments_are_doubted(folder):
     text = 'GRPOTrainer("Qwen/Qwen3-8B", args=GRPOConfig(), tools=[add], environment_factory=Game)'
     Path("train.py").write_text(text, encoding="utf-8")
@@ -557,6 +570,63 @@ def test_a_launcher_s_accumulation_is_not_the_trainer_s():
     """accelerate's flag of that name goes to its environment; the trainer has its own, 1 unless it is given."""
     words = GRPO.replace("-m trl", "--gradient_accumulation_steps 4 -m trl")
     assert read(words).job.workload.sequences == read(GRPO).job.workload.sequences == 64
+
+
+def test_distillation_by_whole_distributions_is_refused_with_the_nearest_that_a_job_says(folder):
+    """Flags that GRPO has too make no GRPO of it."""
+    Path("distil.py").write_text(
+        "args = GKDConfig(lmbda=0.5)\nGKDTrainer(model='a', teacher_model='b', args=args)\n",
+        encoding="utf-8",
+    )
+    Path("run.sh").write_text(
+        "accelerate launch distil.py --use_vllm --max_completion_length 64 --num_generations 4\n",
+        encoding="utf-8",
+    )
+    for words in (["distil.py"], ["run.sh"]):
+        with pytest.raises(FileError, match=r"distil\.py: distils by GKD.*on-policy-distillation"):
+            imported("trl", words, OPTIONS)
+
+
+def test_a_model_that_a_function_loads_is_the_one_that_it_is_given(folder):
+    Path("own.py").write_text(
+        "model, tokenizer = load(resolved('me/Qwen2.5-0.5B-mine'), adapter=None)\n"
+        "args = GRPOConfig(max_completion_length=512)\nGRPOTrainer(model=model, args=args)\n",
+        encoding="utf-8",
+    )
+    found = imported("trl", ["own.py"], OPTIONS)
+    assert found.job.models["actor"] == "qwen2.5-0.5b"
+    assert any("is given to what returns `model` (line 3)" in note for note in found.notes)
+
+
+def test_a_model_that_only_a_run_knows_is_asked_for_by_its_option(folder):
+    Path("own.py").write_text(
+        "args = GRPOConfig(max_completion_length=512)\nGRPOTrainer(model=load(), args=args)\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(
+        FileError, match=r"trainer\.model: cannot be evaluated.*or the model by --model"
+    ):
+        imported("trl", ["own.py"], OPTIONS)
+    chosen = replace(OPTIONS, model="qwen3-4b")
+    assert imported("trl", ["own.py"], chosen).job.models["actor"] == "qwen3-4b"
+
+
+def test_a_config_of_one_s_own_that_is_called_as_trl_s_is_not_read_as_it(folder):
+    Path("configs.py").write_text("class GRPOConfig:\n    G: int = 16\n", encoding="utf-8")
+    Path("own.py").write_text(
+        "from configs import GRPOConfig\nconfig = GRPOConfig(G=8)\n", encoding="utf-8"
+    )
+    with pytest.raises(FileError, match="starts no RL training of TRL"):
+        imported("trl", ["own.py"], OPTIONS)
+
+
+def test_a_program_that_trains_with_rl_behind_texts_is_read(folder):
+    Path("both.py").write_text(
+        "SFTTrainer(model='a')\nargs = GRPOConfig(max_completion_length=512)\n"
+        "GRPOTrainer(model='Qwen/Qwen2.5-0.5B', args=args)\n",
+        encoding="utf-8",
+    )
+    assert imported("trl", ["both.py"], OPTIONS).job.models["actor"] == "qwen2.5-0.5b"
 
 
 @pytest.mark.parametrize(
