@@ -669,8 +669,10 @@ class EngineSteps:
         """Return what the host does in a step, however many sequences it has."""
         engine, setting = self.engine, self.setting
         several = setting.shard.tp * setting.pp > 1
-        worker = engine.steps.worker_seconds if several else 0.0
-        return (engine.step_seconds + worker) * setting.device.sheet.host_times
+        step = engine.step_seconds + (engine.steps.worker_seconds if several else 0.0)
+        dispatched = engine.steps.dispatch_seconds
+        longer = step if dispatched is None else min(step, dispatched)
+        return step + longer * (setting.device.sheet.host_times - 1)
 
     def _attention(
         self, kind: ModelArchitecture, sequences: int, tokens: int, cached: int
