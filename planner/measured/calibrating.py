@@ -12,7 +12,12 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import load_plan
 from rlplan.planner.measured.logs import read_log
-from rlplan.planner.measured.measured_lengths import at_lengths, forecast_as_run, same_lengths
+from rlplan.planner.measured.measured_lengths import (
+    at_lengths,
+    forecast_as_run,
+    own_tokens,
+    same_lengths,
+)
 from rlplan.planner.measured.reading import KnownTables, open_table, own_tables, row_at_site
 from rlplan.planner.measured.trackers import tracked_files
 from rlplan.profiles.facts import DATASHEET, Facts
@@ -192,7 +197,7 @@ def _measured_in_log(path: Path, given: CalibrationInputs) -> Measured:
     work = plan.job.workload
     log = read_log(path, updates=work.updates * work.epochs)
     return measured_in_steps(
-        path.name, log, at_lengths(plan, log.prompt_tokens, log.response_tokens), facts
+        path.name, log, at_lengths(plan, log.prompt_tokens, own_tokens(work, log)), facts
     )
 
 

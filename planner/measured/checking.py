@@ -19,7 +19,7 @@ from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.sizes import eager_engine
 from rlplan.planner.measured.calibrating import row_of_log
 from rlplan.planner.measured.logs import read_log
-from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths
+from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths, own_tokens
 from rlplan.planner.measured.trackers import tracked_files
 from rlplan.planner.requests.drafts import read_draft
 from rlplan.profiles.analytic.efficiencies import load_spreads
@@ -489,7 +489,7 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
         beside=steps.beside_seconds,
         beside_forecast=_beside_forecast(steps, forecast),
         notes=(
-            *_notes(ran, steps.response_tokens, forecast),
+            *_notes(ran, own_tokens(ran.plan.job.workload, steps), forecast),
             *_apart(steps),
             *_beside_notes(steps, plan, forecast),
             *_idle_notes(judged[-1] if step else None, Subject(plan, ran.facts, forecast, steps)),

@@ -11,7 +11,7 @@ from rlplan.profiles.jobs.place import JobPlace
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import LoggedSteps, MeasuredRun
 from rlplan.simulator.simulate import simulate
-from rlplan.workload import Logged, mean_length, with_mean
+from rlplan.workload import Logged, Workload, mean_length, with_mean
 
 # The longest response is longer than the mean by more where lengths are uneven at all.
 UNEVEN_TIMES = 1.1
@@ -30,9 +30,21 @@ def at_lengths(plan: Plan, prompt_tokens: float | None, response_tokens: float |
     return replace(plan, job=replace(plan.job, workload=workload))
 
 
+def own_tokens(workload: Workload, steps: LoggedSteps) -> float | None:
+    """Return the mean tokens of a log's responses that the model itself made; None where the log does not tell them.
+
+    Where the log counts what environments answered, it is as long as the job says: so many turns of such answers.
+    """
+    logged = steps.response_tokens
+    if logged is None or not steps.sheet.counts_observations:
+        return logged
+    own = logged - sum(each.share * each.mean_observations_tokens for each in workload.environments)
+    return own if own > 0 else None
+
+
 def at_logged_lengths(plan: Plan, steps: LoggedSteps) -> Plan:
     """Return a plan at a log's mean lengths; where the job has one length for all, spread as the log shows."""
-    mean, most = steps.response_tokens, steps.longest_response
+    mean, most = own_tokens(plan.job.workload, steps), steps.longest_response
     of_one_length = isinstance(plan.job.workload.response_tokens, int)
     if of_one_length and mean and most and most > UNEVEN_TIMES * mean:
         # A share of cut responses that no lengths of this mean have tells nothing.

@@ -162,6 +162,7 @@ class LogSheet:
             holds; empty where those of the updates hold both.
         prompt_tokens: Key of the mean length of prompts.
         response_tokens: Key of the mean length of responses, after the cut at the maximum.
+        counts_observations: Whether these responses hold what environments answered between turns.
         total_tokens: Key of the mean length of both together, for logs that do not print the prompts'.
         longest_response: Key of the longest response of a step.
         clip_ratio: Key of the share of responses that were cut at the maximum.
@@ -198,6 +199,7 @@ class LogSheet:
     states_in: str = ""
     prompt_tokens: str = ""
     response_tokens: str = ""
+    counts_observations: bool = False
     total_tokens: str = ""
     longest_response: str = ""
     clip_ratio: str = ""

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.planner.measured.measured_lengths import at_run_lengths
-from rlplan.results.measurement import MeasuredRun, ResponseLengths
+from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths, own_tokens
+from rlplan.profiles.sheets import load_log_sheet
+from rlplan.results.measurement import LoggedSteps, MeasuredRun, ResponseLengths
 from rlplan.trace import Trace
-from rlplan.workload import Lognormal, longest, mean_length
+from rlplan.workload import Environment, Lognormal, longest, mean_length
 from tests.simulator.plans import split_plan
 
 
@@ -44,3 +45,33 @@ def test_responses_of_one_length_are_as_long_as_the_mean():
     assert responses(run) == 24
     of_old = replace(run, response_lengths=None, response_tokens=30.0)
     assert responses(of_old) == 30
+
+
+def logged(name, tokens):
+    return LoggedSteps(
+        sheet=load_log_sheet(name),
+        steps=5,
+        step_seconds=100.0,
+        stage_seconds=FrozenDict(),
+        prompt_tokens=None,
+        response_tokens=tokens,
+    )
+
+
+def test_what_environments_answered_is_taken_off_responses_whose_log_counts_it():
+    """Of 12 turns 11 are answered with 330 tokens each, in three of four episodes."""
+    tools = Environment(name="swe", share=0.75, turns=12, observation_tokens=330, step_seconds=1.0)
+    chat = Environment(name="chat", share=0.25, turns=1, step_seconds=1.0)
+    plan = split_plan()
+    work = replace(plan.job.workload, environments=(tools, chat))
+    assert own_tokens(work, logged("verl", 4000.0)) == 4000 - 0.75 * 11 * 330
+    assert own_tokens(work, logged("nemo-rl", 4000.0)) == 4000
+    assert own_tokens(replace(work, environments=()), logged("verl", 4000.0)) == 4000
+    assert (
+        own_tokens(work, logged("verl", 2000.0)) is None
+    )  # fewer than the job's environments answer
+    assert own_tokens(work, logged("verl", None)) is None
+
+    plan = replace(plan, job=replace(plan.job, workload=work))
+    found = at_logged_lengths(plan, logged("verl", 4000.0)).job.workload.response_tokens
+    assert mean_length(found) == pytest.approx(1277.5, abs=0.5)
