@@ -653,12 +653,13 @@ class EngineSteps:
         )
 
     def _layer_launch(self, kind: ModelArchitecture) -> float:
-        if told := self.engine.launch_seconds_on(self.setting.device.sheet):
-            return told
+        sheet = self.setting.device.sheet
+        if told := self.engine.launch_seconds_on(sheet):
+            return told * sheet.host_times
         batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
         operators = layer_operators(kind, self.setting.shard, batch)
         own = tuple(each for each in operators if not isinstance(each, Collective))
-        return kernels_of(own) * self.setting.device.sheet.launch_seconds
+        return kernels_of(own) * sheet.launch_seconds * sheet.host_times
 
     def host_seconds(self, sequences: float) -> float:
         """Return what the host does in a step of so many sequences."""

@@ -125,3 +125,13 @@ def test_what_dispatches_takes_longer_on_grace_and_python_does_not(tp):
     assert host(engine, "h100-80gb-sxm") == host(whole, "h100-80gb-sxm") == usual
     assert host(whole, "gb200") == pytest.approx(2.6 * usual)
     assert host(engine, "gb200") == pytest.approx(usual + 1.6 * engine.steps.dispatch_seconds)
+
+
+def test_launching_layer_by_layer_takes_as_many_times_as_long_on_grace_as_dispatching():
+    model, engine = load_model("qwen3-8b"), load_engine("vllm-0.11-eager")
+    usual, grace = (
+        steps_in(replica_setting(model, engine, device)).floor_seconds(16)
+        for device in ("h200", "gh200-480gb")
+    )
+    assert usual == pytest.approx(model.num_layers * engine.layer_launch_seconds)
+    assert grace == pytest.approx(2.6 * usual)
