@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import simpy
@@ -19,7 +20,7 @@ from rlplan.workload import Empirical
 from tests.simulator.streams import replica, setting, stream, workload
 from tests.simulator.test_streaming_plans import apart, forecast
 
-IN_TURN = {"takes_batches": True, "limits_prompts": True}
+IN_TURN: dict[str, Any] = {"takes_batches": True, "limits_prompts": True}
 
 
 def queue_of(**changes):
