@@ -116,6 +116,10 @@ class FrameworkSheet:
             leaves it open.
         bounds_ages: Whether its trainer waits, in mode async, for samples that would get too old; else only how many are
             begun before others are learnt from is bounded, and those that take long are learnt from when they end.
+        takes_batches: Whether an iteration learns, in mode async, from the prompts that were begun for it, once all of
+            them have ended; else from those that end first, each of its updates as soon as it has its own.
+        limits_prompts: Whether no more prompts are under way, in mode async, than `staleness` batches have: the next one
+            begins when all responses of another have ended, and its responses go to all replicas in turn.
         staleness: Updates that its weights may lack where it is run as its authors run it, generation on GPUs of its
             own; None where it runs iterations one after another.
         calls: Host time of handing a stage its data and collecting what it returns, by kind of task; that of a
@@ -153,6 +157,8 @@ class FrameworkSheet:
     streams_rewards: bool = False
     in_flight: InFlight = "drain"
     bounds_ages: bool = True
+    takes_batches: bool = False
+    limits_prompts: bool = False
     staleness: Updates | None = None
     calls: FrozenDict[str, HostTime] = FrozenDict()
     driver: HostTime = NO_HOST_TIME

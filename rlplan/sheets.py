@@ -246,6 +246,8 @@ class StepCosts:
         seconds_per_sequence: Host time for every running sequence, beside `step_seconds`.
         worker_seconds: Host time of passing a step on to the other processes of a replica that
             spans several GPUs.
+        dispatch_seconds: Part of `step_seconds` in which the host dispatches operations one by one, beside a graph; it alone
+            grows with a device's `host_factor`, since the rest is Python. None: all of it, and `worker_seconds`.
         host_overlap: Whether the host prepares a step while the device computes the one before, so
             that a step takes the longer of both.
         overlap_gpus: Most GPUs of a replica whose steps are prepared so; 0 is any number.
@@ -267,6 +269,7 @@ class StepCosts:
 
     seconds_per_sequence: NonNegative = 0.0
     worker_seconds: NonNegative = 0.0
+    dispatch_seconds: NonNegative | None = None
     host_overlap: bool = False
     overlap_gpus: NonNegativeInt = 0
     all_reduce_seconds: NonNegative = 0.0

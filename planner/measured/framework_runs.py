@@ -10,9 +10,11 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import nearest_name
 from rlplan.files.frozen import FrozenDict
+from rlplan.framework import FrameworkSheet
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role
 from rlplan.models import Precision
 from rlplan.plan import (
+    BATCH_AHEAD_MODE,
     BY_SAMPLE_MODE,
     ENDLESS_MODE,
     FLOWS,
@@ -298,19 +300,22 @@ class Overlap:
     old_log_prob: OldLogProb | None = None
 
 
-def overlap_of(record: Record, usual: InFlight) -> Overlap:
+def overlap_of(record: Record, sheet: FrameworkSheet) -> Overlap:
     """Return how a record's step overlaps generation with training.
 
     A published step is what lies between two syncs: verl's trainer takes it in `sync_step` parts (its
     `trigger_parameter_sync_step`, or V1's `parameter_sync_step`), with a bound of so many batches beside the one
-    that is due (`staleness_threshold`). NeMo-RL's `8off` bounds the age in steps.
+    that is due (`staleness_threshold`). NeMo-RL's `8off` bounds the age in steps, and so does its `1off`, whose weights come
+    while responses are under way: the next batch begins before all of this one has ended.
 
     Args:
-        usual: What the framework makes of responses under way where the record does not say it.
+        sheet: The framework's, which says what becomes of responses under way where the record does not.
 
     Raises:
         UnknownSettingError: The mode is no step.
     """
+    if record["mode"] == BATCH_AHEAD_MODE and sheet.takes_batches and sheet.in_flight != "drain":
+        return Overlap(mode=ENDLESS_MODE, staleness=1.0, in_flight=sheet.in_flight)
     for mode in WHOLE_BATCH_MODES:
         if record["mode"] == mode:
             return Overlap(mode=mode)
@@ -327,7 +332,7 @@ def overlap_of(record: Record, usual: InFlight) -> Overlap:
         mode=ENDLESS_MODE,
         parts=parts,
         staleness=parts - 1 + ahead * parts,
-        in_flight="recompute" if "partial" in text else usual,
+        in_flight="recompute" if "partial" in text else sheet.in_flight,
         old_log_prob=log_prob,
     )
 

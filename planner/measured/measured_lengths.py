@@ -48,11 +48,17 @@ def own_steps(plan: Plan, steps: LoggedSteps) -> tuple[LoggedSteps, tuple[str, .
     """Return a log's steps with the lengths of what the model wrote, and a note where they are others than logged.
 
     Where a log's responses hold what environments add, the job says how much of them that is. Where that is more than the
-    log has, the job's environments are not those of the log, and its lengths stay as they are.
+    log has, the job's environments are not those of the log: its lengths stay as they are, and a note says so.
     """
     added, mean = plan.job.workload.mean_observations_tokens, steps.response_tokens
-    if not steps.sheet.with_observations or not added or mean is None or mean <= added:
+    if not steps.sheet.with_observations or not added or mean is None:
         return steps, ()
+    if mean <= added:
+        note = (
+            f"lengths: the log's responses of {mean:,.0f} tokens hold what environments add, {added:,.0f} by the job, which is "
+            "more: they are forecast as they are"
+        )
+        return steps, (note,)
     most = None if steps.longest_response is None else max(1.0, steps.longest_response - added)
     note = (
         f"lengths: the log's responses of {mean:,.0f} tokens hold what environments add, {added:,.0f} by the job: the model's "

@@ -13,7 +13,7 @@ import simpy
 
 from rlplan.plan import InFlight
 from rlplan.simulator.asynchronous.meter import Meter
-from rlplan.simulator.asynchronous.samples import Sample, SampleQueue
+from rlplan.simulator.asynchronous.samples import Bundle, Sample, SampleQueue
 from rlplan.simulator.asynchronous.setting import StreamSetting
 from rlplan.simulator.generation.arrivals import Arriving
 from rlplan.simulator.generation.batching.running import DecodeSteps, RunningSet
@@ -170,6 +170,7 @@ class GeneratingReplica:
         self._samples: dict[int, tuple[Sample, int]] = {}  # with their response tokens
         self._leaving: list[int] = []
         self._coming: list[MovedResponse] = []
+        self._dealt: list[Bundle] = []
         self._stopping: InFlight | None = None
         self._stopped: simpy.Event | None = None
         self._woken: simpy.Event | None = None
@@ -191,6 +192,19 @@ class GeneratingReplica:
             self._samples[sequence] = (sample, response)
             sample.at.append((self, sequence))
         self.under_way += len(bundle)
+
+    def deal(self, bundle: Bundle) -> None:
+        """Begin with responses behind the step that is under way."""
+        self.under_way += len(bundle)
+        self._dealt.append(bundle)
+        self._interrupt()
+        self._wake()
+
+    def _begin_dealt(self) -> None:
+        for bundle in self._dealt:
+            self.under_way -= len(bundle)
+            self.begin([each for each in bundle if not each[2].gone])
+        self._dealt.clear()
 
     def give_up(self, count: int) -> list[MovedResponse]:
         """Give up so many responses, those first that came last, while it has stopped behind a step."""
@@ -267,9 +281,10 @@ class GeneratingReplica:
             if state.ended:
                 self._hand_out(queue)
             self._receive()
+            self._begin_dealt()
             if self._leaving:
                 self._let_go(queue)
-            if self._stopping is None:
+            if self._stopping is None and not queue.setting.deals:
                 while self.under_way < self.slots and (bundle := queue.next_bundle()):
                     self.begin(bundle)
             goes_on = self._stopping in (None, "drain") and state.busy
@@ -356,7 +371,10 @@ class Generators:
     ) -> None:
         self.environment, self.replicas, self.queue = environment, replicas, queue
         self.helpers = helpers
+        self._stopping = False
         self._share_out(replicas)
+        if queue.setting.deals:
+            queue.deal = self._deal
         for replica in replicas:
             replica.start(queue, meter.generate)
         for replica in helpers:
@@ -365,6 +383,7 @@ class Generators:
 
     def stop(self, in_flight: InFlight) -> simpy.Event:
         """Stop all replicas; return what happens when the last of them has."""
+        self._stopping = True
         return self.environment.all_of([each.stop(in_flight) for each in self.replicas])
 
     def resume(self, version: int, *, helped: bool = False) -> None:
@@ -373,6 +392,7 @@ class Generators:
         Args:
             helped: Whether the helpers get their part of what is under way and what is begun.
         """
+        self._stopping = False
         self.queue.renew(version)
         if helped:
             move_evenly(self.replicas, self.helpers)
@@ -394,6 +414,11 @@ class Generators:
                 return
             replica.begin(bundle)
             heapq.heappush(room, (replica.under_way, place))
+
+    def _deal(self) -> None:
+        """Deal out what may be begun in the place of what has ended, each time where fewest are under way."""
+        while not self._stopping and (bundle := self.queue.next_bundle()):
+            min(self.replicas, key=lambda each: each.under_way).deal(bundle)
 
     @property
     def generated(self) -> int:

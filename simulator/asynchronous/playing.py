@@ -89,10 +89,11 @@ class Stream:
     def slots(self) -> float:
         """Return the responses with which a replica takes no others.
 
-        Calls begin whole prompts, for which there has to be room; those of a batch in step are there together.
+        Calls begin whole prompts, for which there has to be room; those of a batch in step are there together, and what is
+        dealt out waits at a replica.
         This project's executor lets episodes wait at a replica for an instance; others do so before it has them.
         """
-        if self.in_step:
+        if self.in_step or self.setting.deals:
             return math.inf
         if self.calls is not None:
             return max(1, self.replica.max_running - self.setting.samples + 1)

@@ -91,7 +91,8 @@ class SampleQueue:
 
     A sample may be taken unless that would leave too little room, in the iterations that are left to them, for
     samples of older weights: so none is ever learnt from later than its staleness allows, and iterations wait for
-    those that must not get older. Where ages are not bounded, whatever has ended may be taken.
+    those that must not get older. Where ages are not bounded, whatever has ended may be taken. Where trainers take
+    batches, a sample may be taken in the iteration that it was begun for.
 
     Attributes:
         version: Iterations whose updates the generators' weights have.
@@ -103,6 +104,7 @@ class SampleQueue:
         waited_samples: Samples that had not come when training asked for them.
         held: How often all had been begun that might be, when generators got new weights.
         prepare: Called with a response that has ended, and its tokens; None: it is handed on at once.
+        deal: Called when all responses of a sample have ended, where others may be begun in its place.
     """
 
     def __init__(
@@ -123,6 +125,8 @@ class SampleQueue:
         self._complete = 0  # whose responses have all ended, and that are neither taken nor dropped
         self._wanted: tuple[int, simpy.Event] | None = None
         self.prepare: Callable[[Sample, int], None] | None = None
+        self.deal: Callable[[], None] | None = None
+        self._unended = 0  # samples of which a response has not ended
         self._open: Sample | None = None  # begun, with responses that no replica has yet
         self._unbegun = 0  # responses of it
         self._alive: Counter[int] = Counter()  # begun and neither taken nor dropped, by version
@@ -144,12 +148,19 @@ class SampleQueue:
 
     def next_bundle(self) -> Bundle | None:
         """Begin the next responses that go to one replica; None where no more may be begun."""
-        if self._open is None and self.begun >= self._quota:
+        if not self._goes_on:
             return None
         found: Bundle = []
-        while len(found) < self.setting.bundle and (self._open or self.begun < self._quota):
+        while len(found) < self.setting.bundle and self._goes_on:
             found.append(self._next())
         return found
+
+    @property
+    def _goes_on(self) -> bool:
+        """Tell whether a response may be begun."""
+        if self._open is not None:
+            return True
+        return self.begun < self._quota and self._unended < self.setting.most_units
 
     def _next(self) -> tuple[int, int, Sample]:
         sample = self._open
@@ -158,6 +169,7 @@ class SampleQueue:
             sample = self._open = Sample(self.begun, self.version, unit, unit)
             self._unbegun = self.setting.unit
             self.begun += 1
+            self._unended += 1
             self._alive[self.version] += 1
             self._under_way.setdefault(self.version, {})[sample] = None
         self._unbegun -= 1
@@ -176,11 +188,14 @@ class SampleQueue:
         sample.made += tokens
         sample.unended -= 1
         if not sample.unended:
+            self._unended -= 1
             self._count_complete(1)
         if self.prepare is None:
             self.hand_on(sample)
         else:
             self.prepare(sample, tokens)
+        if not sample.unended and self.deal is not None:
+            self.deal()
 
     @property
     def complete(self) -> int:
@@ -236,6 +251,25 @@ class SampleQueue:
 
     def _take(self, iteration: int) -> Sample | None:
         """Return the sample that ended first of those that may be taken now."""
+        found = self._of_batch(iteration) if self.setting.takes_batches else self._first()
+        if found is None:
+            return None
+        self._ready[found.version].remove(found)
+        self._leave(found.version)
+        self.taken += 1
+        self._count_complete(-1)
+        self.taken_tokens += found.tokens
+        self.ages[iteration - found.version] += 1
+        return found
+
+    def _of_batch(self, iteration: int) -> Sample | None:
+        """Return the sample that ended first of those that were begun for an iteration."""
+        ready = (each for version in self._ready.values() for each in version)
+        own = (each for each in ready if each.number // self.setting.begun == iteration)
+        return min(own, key=lambda each: each.ended_at, default=None)
+
+    def _first(self) -> Sample | None:
+        """Return the sample that ended first of those whose taking lets no other get too old."""
         best: Sample | None = None
         alive = 0
         for version in sorted(self._alive):
@@ -246,14 +280,6 @@ class SampleQueue:
             room = self._room(self.setting.last_iteration(version))
             if self.setting.bounds_ages and alive >= room:
                 break  # what is newer must not take their places
-        if best is None:
-            return None
-        self._ready[best.version].popleft()
-        self._leave(best.version)
-        self.taken += 1
-        self._count_complete(-1)
-        self.taken_tokens += best.tokens
-        self.ages[iteration - best.version] += 1
         return best
 
     def _room(self, iteration: int) -> int:
@@ -283,7 +309,9 @@ class SampleQueue:
 
     def _drop(self, sample: Sample) -> None:
         sample.gone = True
-        if not sample.unended:
+        if sample.unended:
+            self._unended -= 1
+        else:
             self._count_complete(-1)
         if sample is self._open:
             self._open = None

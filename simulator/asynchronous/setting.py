@@ -55,6 +55,9 @@ class StreamSetting:
         staleness: Most updates that the weights which began a response may lack, as it is played.
         beyond: Whole updates by which the plan's bound is larger than the one that is played.
         bounds_ages: Whether iterations wait for samples that would get older than that.
+        takes_batches: Whether an iteration takes the units that were begun for it.
+        most_units: Units that are under way at the most, of which the next are dealt out as others end; infinite where
+            replicas take what may be begun as they have room.
         warm_up: Iterations that fill the pools.
         counted: Iterations whose mean is taken.
     """
@@ -78,6 +81,13 @@ class StreamSetting:
     ahead: bool = False
     beyond: int = 0
     bounds_ages: bool = True
+    takes_batches: bool = False
+    most_units: float = math.inf
+
+    @property
+    def deals(self) -> bool:
+        """Tell whether units are dealt out as others end."""
+        return self.most_units < math.inf
 
     @property
     def iterations(self) -> int:
@@ -116,23 +126,26 @@ def setting_of(
     grouped = load_algorithm(plan.job.algorithm).groups
     unit = work.samples_per_prompt if grouped else 1
     learnt = prompts * work.samples_per_prompt // unit
-    number = updates * _pieces_of_update(plan)
-    number = min(number, learnt)
+    framework = generate.framework
+    whole = framework.takes_batches and plan.flow.is_endless
+    number = 1 if whole else min(updates * _pieces_of_update(plan), learnt)
     pieces = tuple(
         learnt * (piece + 1) // number - learnt * piece // number for piece in range(number)
     )
     ends = tuple(
         (piece + 1) * updates // number > piece * updates // number for piece in range(number)
     )
+    begun = math.ceil(prompts * work.over_provisioning) * work.samples_per_prompt // unit
+    limits = framework.limits_prompts and plan.flow.is_endless
     return StreamSetting(
         replicas=played,
         whole_replicas=replicas,
         prompts=prompts,
         samples=work.samples_per_prompt,
         unit=unit,
-        bundle=_bundle(work.samples_per_prompt, prompts, played),
+        bundle=_bundle(work.samples_per_prompt, prompts, played, in_turn=limits),
         learnt=learnt,
-        begun=math.ceil(prompts * work.over_provisioning) * work.samples_per_prompt // unit,
+        begun=begun,
         pieces=pieces,
         piece_updates=ends,
         staleness=staleness,
@@ -143,7 +156,9 @@ def setting_of(
         counted=counted,
         learns=_learning_pieces(plan, number),
         ahead=not plan.learns_in_order and plan.job.framework == OWN,
-        bounds_ages=generate.framework.bounds_ages,
+        bounds_ages=framework.bounds_ages,
+        takes_batches=whole,
+        most_units=max(1.0, staleness) * begun if limits else math.inf,
     )
 
 
@@ -215,7 +230,11 @@ def _pieces_of_update(plan: Plan) -> int:
     return max(1, min(MOST_PIECES, micro_batches))
 
 
-def _bundle(samples: int, prompts: int, replicas: int) -> int:
-    """Return how many samples of a prompt go to one replica, so that all have some of a batch."""
-    share = max(1, prompts * samples // replicas)
+def _bundle(samples: int, prompts: int, replicas: int, *, in_turn: bool) -> int:
+    """Return how many samples of a prompt go to one replica, so that all have some of a batch.
+
+    Args:
+        in_turn: Whether all have some of each prompt.
+    """
+    share = max(1, (1 if in_turn else prompts) * samples // replicas)
     return max(each for each in divisors(samples) if each <= share)

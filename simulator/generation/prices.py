@@ -673,12 +673,13 @@ class EngineSteps:
         )
 
     def _layer_launch(self, kind: ModelArchitecture) -> float:
-        if told := self.engine.launch_seconds_on(self.setting.device.sheet):
-            return told
+        sheet = self.setting.device.sheet
+        if told := self.engine.launch_seconds_on(sheet):
+            return told * sheet.host_times
         batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
         operators = layer_operators(kind, self.setting.shard, batch)
         own = tuple(each for each in operators if not isinstance(each, Collective))
-        return kernels_of(own) * self.setting.device.sheet.launch_seconds
+        return kernels_of(own) * sheet.launch_seconds * sheet.host_times
 
     def host_seconds(self, sequences: float) -> float:
         """Return what the host does in a step of so many sequences."""
@@ -689,8 +690,10 @@ class EngineSteps:
         """Return what the host does in a step, however many sequences it has."""
         engine, setting = self.engine, self.setting
         several = setting.shard.tp * setting.pp > 1
-        worker = engine.steps.worker_seconds if several else 0.0
-        return (engine.step_seconds + worker) * setting.device.sheet.host_times
+        step = engine.step_seconds + (engine.steps.worker_seconds if several else 0.0)
+        dispatched = engine.steps.dispatch_seconds
+        longer = step if dispatched is None else min(step, dispatched)
+        return step + longer * (setting.device.sheet.host_times - 1)
 
     def _attention(
         self, kind: ModelArchitecture, sequences: int, tokens: int, cached: int

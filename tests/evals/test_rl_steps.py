@@ -2,6 +2,7 @@
 
 import csv
 from collections import defaultdict
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from rlplan.planner.measured.framework_runs import (
 )
 from rlplan.planner.measured.rows import summarise
 from rlplan.planner.measured.tables import rl_steps, rl_steps_more
+from rlplan.profiles.sheets import load_framework
 from rlplan.rules import check_plan
 
 TABLE = next(path for path in held_tables() if path.stem == "rl_steps")
@@ -143,7 +145,7 @@ def test_a_pass_more_and_a_longer_mean_take_longer():
     ],
 )
 def test_modes_are_played_as_what_they_are(name, mode, parts, staleness, in_flight, old_log_prob):
-    overlap = overlap_of(RECORDS[name], "recompute")
+    overlap = overlap_of(RECORDS[name], load_framework("verl-fsdp"))
     assert (overlap.mode, overlap.parts, overlap.in_flight) == (mode, parts, in_flight)
     assert overlap.staleness == staleness
     assert overlap.old_log_prob == old_log_prob
@@ -156,7 +158,8 @@ def test_a_bound_in_batches_is_the_plans_in_iterations(parts, ahead):
         "mode_text": f"sync_step {parts}",
         "staleness_fraction": str(ahead),
     }
-    overlap = overlap_of(record, "drain")
+    drains = replace(load_framework("verl-fsdp"), in_flight="drain")
+    overlap = overlap_of(record, drains)
     assert overlap.in_flight == "drain"
     # What a plan says of itself in verl's words.
     assert (overlap.staleness - (parts - 1)) / parts == pytest.approx(ahead)
@@ -164,7 +167,15 @@ def test_a_bound_in_batches_is_the_plans_in_iterations(parts, ahead):
 
 def test_ages_in_steps_are_read_too():
     record = {**RECORDS["v1sep"], "mode_text": "async 8off", "staleness_fraction": ""}
-    assert overlap_of(record, "keep").staleness == 8.0
+    assert overlap_of(record, load_framework("nemo-rl")).staleness == 8.0
+
+
+def test_one_step_off_begins_the_next_batch_early_only_where_weights_come_in_flight():
+    record, sheet = {**RECORDS[NEMO_8B], "mode": "one-step-off"}, load_framework("nemo-rl")
+    overlap = overlap_of(record, sheet)
+    assert (overlap.mode, overlap.staleness, overlap.in_flight) == ("async", 1.0, "keep")
+    for other in (replace(sheet, in_flight="drain"), replace(sheet, takes_batches=False)):
+        assert overlap_of(record, other).mode == "one-step-off"
 
 
 @pytest.mark.full

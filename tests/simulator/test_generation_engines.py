@@ -111,3 +111,27 @@ def test_eager_decode_steps_last_at_least_as_long_as_their_launches():
     )
     # One sequence is read in 7 ms a step, which the launches of 32 ms cover; prefill comes on top.
     assert 1.0 < launched / least < 1.1
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+def test_what_dispatches_takes_longer_on_grace_and_python_does_not(tp):
+    engine, model = load_engine("vllm-0.11"), load_model("qwen3-8b")
+    whole = replace(engine, steps=replace(engine.steps, dispatch_seconds=None))
+
+    def host(sheet, device):
+        return steps_in(replica_setting(model, sheet, device, tp=tp)).host_seconds(0)
+
+    usual = engine.step_seconds + (engine.steps.worker_seconds if tp > 1 else 0.0)
+    assert host(engine, "h100-80gb-sxm") == host(whole, "h100-80gb-sxm") == usual
+    assert host(whole, "gb200") == pytest.approx(2.6 * usual)
+    assert host(engine, "gb200") == pytest.approx(usual + 1.6 * engine.steps.dispatch_seconds)
+
+
+def test_launching_layer_by_layer_takes_as_many_times_as_long_on_grace_as_dispatching():
+    model, engine = load_model("qwen3-8b"), load_engine("vllm-0.11-eager")
+    usual, grace = (
+        steps_in(replica_setting(model, engine, device)).floor_seconds(16)
+        for device in ("h200", "gh200-480gb")
+    )
+    assert usual == pytest.approx(model.num_layers * engine.layer_launch_seconds)
+    assert grace == pytest.approx(2.6 * usual)

@@ -485,12 +485,12 @@ def _adapter(settings: Settings, trainer: str) -> Adapter | None:
 
 
 def _modes(settings: Settings, *, apart: bool) -> Mapping[str, Any]:
-    """Return the mode: one step off, as published steps of it are forecast, or further off."""
+    """Return the mode: batches of so many steps ahead, or a whole one where weights wait for all that is under way."""
     ahead = settings.optional_whole("ahead")
     if not apart or not (ahead or settings.on("async")):
         return {}
     age = ahead or settings.whole("age")
-    if age == 1:
+    if age == 1 and not settings.on("in_flight"):
         return {"mode": BATCH_AHEAD_MODE, "staleness": 1.0}
     kept = "recompute" if settings.on("recomputes_cache") else "keep"
     return {

@@ -140,7 +140,7 @@ def run_of(record: Record) -> PublishedRun:
         if not record[name]:
             raise UnknownSettingError(f"{name.replace('_', ' ')}: not published")
     framework = _framework(record)
-    overlap = overlap_of(record, load_framework(framework).in_flight)
+    overlap = overlap_of(record, load_framework(framework))
     gpus, prompts, samples = (
         _whole(record[name]) or 0 for name in ("gpus", "prompts", "samples_per_prompt")
     )

@@ -74,4 +74,4 @@ def test_responses_that_hold_what_environments_add_are_forecast_as_the_model_wro
     )
     found, notes = own_steps(plan, steps)
     assert (found.response_tokens, found.longest_response) == (own, longest_own)
-    assert bool(notes) == (own != logged)
+    assert bool(notes) == (sheet == "verl")
