@@ -341,6 +341,7 @@ class PlacementSearch:
         self.space, self.placement, self.schedule = space, placement, schedule
         self.found = Incumbent()
         self._straddling: dict[tuple[Share, ...], PlacementSearch] = {}
+        self._streamed: list[tuple[Choice, float]] = []  # thousands of responses each
         self.found.bound = self.least_value = self.bounds.least_value
 
     def quick(self) -> None:
@@ -413,6 +414,20 @@ class PlacementSearch:
 
     def simulated(self, choice: Choice) -> float:
         """Simulate a choice's plan, remember it if it is the best, and return its value."""
+        known = next((value for one, value in self._streamed if one == choice), None)
+        if known is not None:
+            return known
+        value = self._newly_simulated(choice)
+        if self.schedule.streams:
+            self._streamed.append((choice, value))
+        return value
+
+    @property
+    def streamed(self) -> int:
+        """Return how many choices of streams were simulated."""
+        return len(self._streamed)
+
+    def _newly_simulated(self, choice: Choice) -> float:
         space = self.space
         plan = plan_of(choice, space.job, MADE_BY, space.pinned)
         layouts = space.options.space
