@@ -355,6 +355,7 @@ class PlacementSearch:
         self.space, self.placement, self.schedule = space, placement, schedule
         self.found = Incumbent()
         self._straddling: dict[tuple[Share, ...], PlacementSearch] = {}
+        self._streamed: list[tuple[Choice, Simulated]] = []  # thousands of responses each
         self.found.bound = self.least_value = self.bounds.least_value
 
     def quick(self) -> None:
@@ -430,6 +431,20 @@ class PlacementSearch:
 
     def simulated(self, choice: Choice) -> Simulated:
         """Simulate a choice's plan, remember it if it is the best, and return what it is worth."""
+        known = next((found for one, found in self._streamed if one == choice), None)
+        if known is not None:
+            return known
+        found = self._newly_simulated(choice)
+        if self.schedule.streams:
+            self._streamed.append((choice, found))
+        return found
+
+    @property
+    def streamed(self) -> int:
+        """Return how many choices of streams were simulated."""
+        return len(self._streamed)
+
+    def _newly_simulated(self, choice: Choice) -> Simulated:
         space = self.space
         plan = plan_of(choice, space.job, MADE_BY, space.pinned)
         layouts = space.options.space

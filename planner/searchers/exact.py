@@ -42,10 +42,10 @@ ROUNDING = 1e-9
 BUDGET_OF_OVERLAPPING = SearchBudget(plays=64, simulations=8)
 
 # The same where responses stream: every simulation plays thousands of them, and speaks of all layouts with no less
-# work on any pool, so that the bound rises with each. Gaps of less than twice what means of finitely many iterations
-# are off are not worth a simulation.
-STREAMED_GAP = 2 * PLAYED_NOISE_FRACTION
-BUDGET_OF_STREAMS = SearchBudget(simulations=16, gap=STREAMED_GAP)
+# work on any pool, so that the bound rises with each. Gaps of less than what means of finitely many iterations are off
+# are not worth a simulation.
+STREAMED_GAP = PLAYED_NOISE_FRACTION
+BUDGET_OF_STREAMS = SearchBudget(simulations=64, gap=STREAMED_GAP)
 
 # The same where a simulation proves little: it speaks of itself alone where responses are dropped, and where placements
 # are left that nobody looks at, the bound is theirs.
@@ -54,8 +54,14 @@ BUDGET_OF_FEW_STREAMS = SearchBudget(simulations=2, gap=STREAMED_GAP)
 # The same where a batch ends once enough of its responses have: bounds are of the shortest ones that can be kept.
 BUDGET_OF_BEGUN = SearchBudget(simulations=8)
 
+# What bounds placements whose responses stream by the layouts of all their pools together.
+BUDGET_OF_BOUNDS = SearchBudget(simulations=0)
+
 # Placements and schedules of streamed responses that are simulated, of the lowest bounds.
 MOST_STREAMS = 12
+
+# Plans of streamed responses that are simulated for the proofs of all of them together: a fifth of a second each.
+MOST_SIMULATED_STREAMS = 192
 
 
 def search(
@@ -97,8 +103,7 @@ def search(
             f" {', '.join(pinned.asked.modes) or 'sync'} and the transition {pinned.transition or 'of choice'}"
         )
     campaign.find_winner()
-    # Of streams not all are looked at for a winner, so that one of the others may be better.
-    others = others or any(each.schedule.streams for each in campaign.ranked)
+    others = others or campaign.has_unseen  # one of them may be better
     if others:
         campaign.find_others()
     return campaign.result(time.perf_counter() - started, others=others)
@@ -136,14 +141,12 @@ class _Campaign:
 
     def find_winner(self) -> None:
         """Find a good plan of every placement that may win, then the best of all, with its proof."""
-        streams = 0
+        left = MOST_SIMULATED_STREAMS
         for each in self.ranked:
-            if each.least_value >= self.best or self._is_late:
-                continue
-            streams += each.schedule.streams
-            if not each.schedule.streams or streams <= MOST_STREAMS:
+            if not (each.schedule.streams or each.least_value >= self.best or self._is_late):
                 each.quick()
-        has_unseen = self._has_unseen
+        self._look_at_streams()
+        has_unseen = self.has_unseen
         for each in sorted(self.ranked, key=lambda each: (each.found.value, each.least_value)):
             if each.found.bound >= self.best or self._is_late:
                 continue
@@ -151,26 +154,56 @@ class _Campaign:
             if each.schedule.streams and each.found.plan is None:
                 continue
             budget = _budget(each, has_unseen=has_unseen)
+            if each.schedule.streams:
+                budget = replace(budget, simulations=min(budget.simulations, left))
+            before = each.streamed
             each.exact(self.best, replace(budget, deadline=self.deadline))
+            left -= each.streamed - before
         self.bound = min(min(each.found.bound, each.found.value) for each in self.ranked)
 
+    def _look_at_streams(self) -> None:
+        """Find a good plan of the placements whose responses stream and that may still win.
+
+        A first plan plays thousands of responses. What the layouts of all pools together cannot beat takes a tenth
+        of that, and rules out most placements once there is a good plan.
+        """
+        streams = [each for each in self.ranked if each.schedule.streams]
+        for each in streams:
+            if self.best < math.inf or self._is_late:
+                break
+            each.quick()
+        if math.isinf(self.best):
+            return  # nothing fits, and without a plan to beat all layouts of all pools would be joined
+        for each in streams:
+            if each.least_value < self.best and not self._is_late:
+                each.exact(self.best, replace(BUDGET_OF_BOUNDS, deadline=self.deadline))
+        tried = 0
+        for each in sorted(streams, key=lambda each: each.found.bound):
+            if tried == MOST_STREAMS or each.found.bound >= self.best or self._is_late:
+                return
+            if each.found.plan is None:
+                each.quick()
+                tried += 1
+
     def find_others(self) -> None:
-        """Find a good plan of every other placement."""
+        """Find a good plan of every other placement, and of those streams that look best by each role alone."""
+        streams = [each for each in self.ranked if each.schedule.streams][:MOST_STREAMS]
         for each in self.ranked:
             self._tell(each)
             if math.isinf(each.least_value) or self._is_late:
                 continue
             known = each.schedule.streams and self._has_plan(each.placement)
-            if each.found.plan is None and not known:
+            promises = each in streams and each.least_value < self.best
+            if each.found.plan is None and (promises or not known):
                 each.quick()
 
     @property
-    def _has_unseen(self) -> bool:
+    def has_unseen(self) -> bool:
         """Tell whether a placement of streams has no plan that would be looked at, and might be the best."""
         return any(
             each.schedule.streams
             and each.found.plan is None
-            and each.least_value < self.best * (1 - STREAMED_GAP)
+            and each.found.bound < self.best * (1 - STREAMED_GAP)
             for each in self.ranked
         )
 

@@ -4,6 +4,7 @@ import math
 import random
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,7 @@ from rlplan.planner.requests.schedules import (
 )
 from rlplan.planner.search import search
 from rlplan.planner.searchers.exact import suits
-from rlplan.profiles.catalog import load_model
+from rlplan.profiles.catalog import load_job, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
 from rlplan.workload import Environment, Lognormal, LognormalSeconds, Uniform, Workload, longest
@@ -36,6 +37,7 @@ ROUNDING = 1e-9
 THREE_POOLS = ((GENERATION,), ("actor",), ("reference",))
 # Half of it is what means of finitely many iterations are off.
 LARGEST_GAP = 2 * PLAYED_NOISE_FRACTION
+PPO = Path(__file__).parents[2] / "examples/ppo-7b-16xa100.yaml"
 A100 = "a100-80gb-sxm"
 STREAMING = Schedule("streaming")
 # Of engines that batch continuously, plans of each schedule and job.
@@ -236,6 +238,46 @@ def of_three_pools(space, schedule, simulations):
     search_of.quick()
     search_of.exact(math.inf, SearchBudget(simulations=simulations))
     return search_of.found
+
+
+@pytest.mark.full
+def test_no_plan_beats_what_a_search_within_a_limit_of_staleness_proves():
+    generator, held = random.Random(11), 0
+    schedules = (SYNC, STREAMING, asynchronous(1, 1), asynchronous(1, 2))
+    while held < JOBS:
+        job, plans, facts = random_space(
+            generator, 24, precision="bf16", cluster=pair, specs=Specs(staleness=1)
+        )
+        alone = [plan for plan in plans if plan.mode == "one-step-off" and generates_alone(plan)]
+        if not alone:
+            continue
+        held += 1
+        found = search(job, facts)
+        for plan in generator.sample(alone, min(PLANS, len(alone))):
+            for schedule in (ONE_STEP_OFF, *schedules):
+                forecast = simulate(scheduled(plan, schedule), facts)
+                seconds = forecast.iteration_seconds
+                assert not forecast.feasible or found.bound_seconds <= seconds * (1 + ROUNDING)
+
+
+@pytest.mark.full
+def test_a_limit_of_staleness_leaves_a_small_gap_on_many_gpus():
+    """45 placements and schedules stream; most are ruled out by the layouts of all their pools together."""
+    job = load_job(PPO)
+    models = FrozenDict(dict.fromkeys(job.models, load_model("llama-2-70b")))
+    job = replace(job, models=models, cluster=(replace(job.cluster[0], nodes=32),))
+    found = search(job, load_facts(job), specs=Specs(staleness=1))
+    assert found.gap <= PLAYED_NOISE_FRACTION + ROUNDING
+
+
+@pytest.mark.full
+def test_a_choice_that_streams_is_simulated_once():
+    space = Space(LONG_TAILED, load_facts(LONG_TAILED), {}, "throughput", LONG_TAILED.specs)
+    search_of = PlacementSearch(space, THREE_POOLS, STREAMING)
+    search_of.quick()
+    found, before = search_of.found, space.tally.considered["simulated plans"]
+    assert search_of.simulated(found.choice) == found.value
+    assert space.tally.considered["simulated plans"] == before == search_of.streamed
 
 
 def generates_alone(plan):
