@@ -66,7 +66,6 @@ ASYNC_KEYS: Final = "async_training.*"
 IN_WHOLE_BATCHES: Final = ("dapo", "entropy")
 # Whether its reward model writes judgements is for the function to know that asks it (verl, experimental/reward_loop).
 JUDGES: Final = "a function asks the reward model, which may write judgements: say how long they are under rewards.judge of the job"
-GPUS_OF_A_NODE: Final = 8
 # Models that engines serve, and none trains.
 SERVED: Final = ("reward", "teacher")
 PPO, DISTILLATION = "ppo", "on-policy-distillation"
@@ -102,6 +101,7 @@ def run_of(settings: Settings) -> Run:
         model_keys=keys,
         work=work,
         groups=groups,
+        packs_nodes=True,
         pools=pools,
         generate=_generation(settings, pools[1] if FLOWS[mode].overlaps else pools[0]),
         trainers=trains,
@@ -255,7 +255,11 @@ def _algorithm(settings: Settings) -> str:
 def _pools(
     settings: Settings, roles: tuple[Role, ...], mode: Mode, gpus: int
 ) -> tuple[tuple[RunPool, ...], tuple[tuple[int, int], ...]]:
-    """Return the pools, and the cluster's groups of nodes."""
+    """Return the pools, and the nodes of each.
+
+    Ray packs each pool's GPUs of a node, and several pools into one node that has room (single_controller/ray/base.py:
+    STRICT_PACK); scripts of `one_step_off_policy/shell` that end in `2_6` share out a node of eight so.
+    """
     apart = settings.on("reward_on") and settings.on("reward_pool")
     elsewhere = ("teacher", "reward") if apart else ("teacher",)
     trained = tuple(role for role in roles if role not in elsewhere)
@@ -278,19 +282,7 @@ def _pools(
         name = teaching.TEACHER_POOL
         pools.append(RunPool(name=name, gpus=per_node * nodes, roles=("teacher",)))
         groups.append((per_node, nodes))
-    return tuple(pools), _on_one_node(groups)
-
-
-def _on_one_node(groups: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the groups of nodes; pools that are parts of a node each stand together in one where they fit.
-
-    Ray packs each pool's GPUs of a node, and several pools into one node that has room (single_controller/ray/base.py:
-    STRICT_PACK); scripts of `one_step_off_policy/shell` that end in `2_6` share out a node of eight so.
-    """
-    gpus = sum(per_node for per_node, _ in groups)
-    if gpus > GPUS_OF_A_NODE or any(nodes > 1 for _, nodes in groups):
-        return tuple(groups)
-    return ((gpus, 1),)
+    return tuple(pools), tuple(groups)
 
 
 def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> TrainerSizes:
