@@ -29,8 +29,8 @@ class MemoryForecast:
         peak_task: The task during which the peak occurs.
         host_terms: Bytes of host memory that the pool keeps for one GPU, by term.
         host_capacity_bytes: A GPU's share of its node's host memory; 0 where it is not known.
-        cache_shortage_bytes: What the generation engine's share of the GPU lacks for the cache of one longest
-            sequence; 0 where it suffices.
+        cache_shortage_bytes: What the generation engine's share of the GPU lacks for its weights, what it computes in
+            and the cache of one longest sequence; 0 where it suffices.
     """
 
     pool: str
