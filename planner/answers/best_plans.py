@@ -242,7 +242,7 @@ def best_plans(
 
     def why_none(specs: Specs, none_fits: InfeasibleError) -> InfeasibleError:
         found = infeasible_specs_error(job, specs, solve, none_fits)
-        if found is none_fits and pinned != NOTHING_PINNED:
+        if found is none_fits and pinned.given:
             found = _pinned_error(job, facts, pinned, none_fits)
         return found
 

@@ -122,16 +122,18 @@ def _missing(members: ColocatedSet, site: Site, space: Space, resident_bytes: in
             return f"has no layout of {role} that keeps {pins or 'what all its passes need'}"
     generates = generates_alone(members) or space.options.space.generate_task().role in members
     replicas = space.generations.replicas(site) if generates else []
+    is_pinned = space.pinned.given or bool(space.options.space.drafts)
     if not generates:
         return "has no layouts of its roles that fit together"
     if not replicas:
-        return "has no layout of generation that keeps what is pinned"
+        return f"has no layout of generation{' that keeps what is pinned' if is_pinned else ''}"
     rooms = space.generations.cache_bytes
     if any(
         rooms(each, np.array([float(resident_bytes)]), 0)[0] >= each.least_bytes
         for each in replicas
     ):
-        return "has no layouts of training and generation that keep what is pinned and go together"
+        kept = "keep what is pinned and " if is_pinned else ""
+        return f"has no layouts of training and generation that {kept}go together"
     return "leaves no room for the KV cache of one sequence"
 
 

@@ -30,6 +30,7 @@ from rlplan.planner.placements.partitions import (
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import Schedule, ScheduleSpace
 from rlplan.profiles.facts import Facts
+from rlplan.profiles.sheets import load_framework
 from rlplan.results.forecast import Candidate, Forecast, InfeasiblePlacement, SearchResult
 
 Progress = Callable[[int, int, str], None]
@@ -93,7 +94,7 @@ def search(
     campaign = _Campaign(space, deadline, progress)
     if not campaign.ranked:
         raise InfeasibleError(
-            f"no placement of job {job.name!r} keeps what is pinned: the pools with the mode"
+            f"no placement of job {job.name!r} {'keeps what is pinned: ' if pinned.given else 'has '}the pools with the mode"
             f" {', '.join(pinned.asked.modes) or 'sync'} and the transition {pinned.transition or 'of choice'}"
         )
     campaign.find_winner()
@@ -172,8 +173,16 @@ class _Campaign:
 
     @property
     def _kept(self) -> str:
-        is_free = self.space.pinned == NOTHING_PINNED
-        return "" if is_free else "that keeps what is pinned "
+        """Return in words what plans keep beside fitting the cluster, a space behind them."""
+        pinned = self.space.pinned
+        said = []
+        if pinned.arranged is not None:
+            said.append(f"arranged as {load_framework(self.space.job.framework).title} does it")
+        elif pinned.asked.modes:
+            said.append(f"in mode {' or '.join(pinned.asked.modes)}")
+        if pinned.given:
+            said.append("that keeps what is pinned")
+        return "".join(f"{each} " for each in said)
 
     @property
     def _is_late(self) -> bool:
