@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from rlplan.errors import InfeasibleError
+from rlplan.errors import InfeasibleError, UnfinishedError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Specs
 from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
@@ -32,6 +32,7 @@ from rlplan.planner.requests.schedules import Schedule, ScheduleSpace
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.sheets import load_framework
 from rlplan.results.forecast import Candidate, Forecast, InfeasiblePlacement, SearchResult
+from rlplan.units import show_seconds
 
 Progress = Callable[[int, int, str], None]
 
@@ -85,6 +86,7 @@ def search(
 
     Raises:
         InfeasibleError: No plan fits; the message has the reasons.
+        UnfinishedError: None was found in time; one may fit.
     """
     started = time.perf_counter()
     deadline = math.inf if seconds is None else started + seconds
@@ -120,6 +122,9 @@ class _Campaign:
         ]
         self.ranked = sorted(searches, key=lambda each: each.least_value)
         self.done = 0
+        # Placements that were looked at, or cannot fit; and those whose proof ended before its time.
+        self.seen = {id(each) for each in searches if math.isinf(each.least_value)}
+        self.cut = set[int]()
 
     @property
     def best(self) -> float:
@@ -134,7 +139,7 @@ class _Campaign:
                 continue
             streams += each.schedule.streams
             if not each.schedule.streams or streams <= MOST_STREAMS:
-                each.quick()
+                self._look_at(each)
         has_unseen = self._has_unseen
         for each in sorted(self.ranked, key=lambda each: (each.found.value, each.least_value)):
             if each.found.bound >= self.best or self._is_late:
@@ -144,6 +149,8 @@ class _Campaign:
                 continue
             budget = _budget(each, has_unseen=has_unseen)
             each.exact(self.best, replace(budget, deadline=self.deadline))
+            if self._is_over and each.found.plan is None and math.isfinite(each.found.bound):
+                self.cut.add(id(each))
         self.bound = min(min(each.found.bound, each.found.value) for each in self.ranked)
 
     def find_others(self) -> None:
@@ -154,7 +161,16 @@ class _Campaign:
                 continue
             known = each.schedule.streams and self._has_plan(each.placement)
             if each.found.plan is None and not known:
-                each.quick()
+                self._look_at(each)
+
+    def _look_at(self, search: PlacementSearch) -> None:
+        """Find a good plan of a placement, if any fits."""
+        search.quick()
+        self.seen.add(id(search))
+
+    def _is_known(self, search: PlacementSearch) -> bool:
+        """Tell whether a placement in which no plan was found has none, as far as searches tell."""
+        return id(search) in self.seen - self.cut
 
     @property
     def _has_unseen(self) -> bool:
@@ -186,7 +202,11 @@ class _Campaign:
 
     @property
     def _is_late(self) -> bool:
-        return time.perf_counter() > self.deadline and self.best < math.inf
+        return self._is_over and self.best < math.inf
+
+    @property
+    def _is_over(self) -> bool:
+        return time.perf_counter() > self.deadline
 
     def _tell(self, search: PlacementSearch) -> None:
         if self.progress:
@@ -209,13 +229,25 @@ class _Campaign:
         for each in sorted(self.ranked, key=lambda each: each.found.value):
             if each.found.plan is not None:
                 best.setdefault(each.placement, each)
+        unseen = tuple(
+            dict.fromkeys(
+                each.placement
+                for each in self.ranked
+                if (others or not best) and each.placement not in best and not self._is_known(each)
+            )
+        )
+        if not best and unseen:
+            raise UnfinishedError(
+                f"no plan of job {self.space.job.name!r} {self._kept}was found in {show_seconds(seconds)}, and "
+                f"{len(unseen)} of {len(self.placements)} placements were not looked at to the end; allow more --seconds"
+            )
         infeasible = tuple(
             InfeasiblePlacement(
                 placement=show_placement(placement),
                 reason=infeasibility_reason(placement, self.space),
             )
             for placement in (self.placements if others or not best else ())
-            if placement not in best
+            if placement not in best and placement not in unseen
         )
         if not best:
             # A reason names the set that does not fit, and many placements share theirs.
@@ -237,6 +269,7 @@ class _Campaign:
         return SearchResult(
             plans=tuple(_candidate(each, winner.forecast) for each in found),
             infeasible=infeasible,
+            unseen=tuple(map(show_placement, unseen)),
             considered=FrozenDict(self.space.options.tally.considered | tally.considered),
             pruned=FrozenDict(self.space.options.tally.pruned | tally.pruned),
             bound_seconds=winner.forecast.iteration_seconds * (1 - gap),

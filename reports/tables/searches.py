@@ -200,6 +200,9 @@ def search_words(search: SearchResult) -> str:
         return "The search found no plan that fits."
     words = [
         f"Of {counted(len(best) + len(search.infeasible), 'placement')}, {len(best)} fit.",
+        f"There was no time to look at {counted(len(search.unseen), 'more placement')}."
+        if search.unseen
+        else "",
         _margin_words(best),
         f"No plan of the space is faster than {show_seconds(search.bound_seconds)}: "
         + (

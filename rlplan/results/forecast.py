@@ -535,6 +535,7 @@ class SearchResult(NotebookResult):
         bound_seconds: No plan in the space is faster than this.
         gap: (best - bound) / best; 0 means proven optimal under the cost model.
         space: In words, the plans of which the best is meant.
+        unseen: Placements that the search was out of time for: whether a plan of theirs fits is not known.
         deadline: What the deadline of the whole run costs; None where there is none.
     """
 
@@ -548,6 +549,7 @@ class SearchResult(NotebookResult):
     search_seconds: float
     profile: str
     space: str = ""
+    unseen: tuple[str, ...] = ()
     deadline: DeadlinePrice | None = None
 
 

@@ -575,6 +575,10 @@ def _print(
         say(words)
     if misfits and not all_placements:
         say(f"{misfits} placements have no plan that fits (--all says why)")
+    if found.unseen:
+        say(
+            f"{len(found.unseen)} placements were not looked at in time: more --seconds may find better plans"
+        )
     if found.deadline is not None:
         say(deadline_words(found.deadline))
     print_remarks(best.forecast, also=_asked_by_default(job), why=asked.why)

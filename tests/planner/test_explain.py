@@ -161,14 +161,15 @@ def test_an_engine_that_no_layout_keeps_is_not_called_short_of_cache(job):
 
 
 def test_nothing_is_called_pinned_where_nothing_is(job):
+    facts = facts_with(job, 2**30)
+    pinned = Pinned(asked=AskedSchedules(modes=("one-step-off",)))
     with pytest.raises(InfeasibleError) as mode_alone:
-        asked = AskedSchedules(modes=("one-step-off",))
-        best_plans(job, facts_with(job, 2**30), pinned=Pinned(asked=asked))
+        best_plans(job, facts, pinned=pinned)
     assert "pinned" not in str(mode_alone.value)
     assert "in mode one-step-off fits its cluster" in str(mode_alone.value)
+    pinned = Pinned(tasks=FrozenDict({"actor.update": TaskDraft(tp=2)}))
     with pytest.raises(InfeasibleError) as kept:
-        pins = FrozenDict({"actor.update": TaskDraft(tp=2)})
-        search(job, facts_with(job, 2**30), pinned=Pinned(tasks=pins))
+        search(job, facts, pinned=pinned)
     assert "that keeps what is pinned fits its cluster" in str(kept.value)
 
 
