@@ -12,6 +12,9 @@ from rlplan.planner.placements.partitions import ColocatedSet, Placement
 from rlplan.simulator.placed import Site
 from rlplan.units import show_bytes
 
+# Limits that are kept before any plan is looked at.
+KEPT_BEFORE = frozenset({"memory_headroom_fraction", "staleness"})
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryShortage:
@@ -110,7 +113,9 @@ def shortage_of(members: ColocatedSet, site: Site, space: Space) -> MemoryShorta
         weights, working = min(copies, key=sum)
         resident, transient = resident + weights, max(transient, working)
     capacity = space.options.space.capacity_bytes(site)
-    otherwise = "" if resident + transient > capacity else _missing(members, site, space, resident)
+    otherwise = ""
+    if resident + transient <= capacity:
+        otherwise = _missing(members, site, space, resident) + _within_limits(space)
     return MemoryShortage(members, site, resident + transient, capacity, otherwise)
 
 
@@ -135,6 +140,12 @@ def _missing(members: ColocatedSet, site: Site, space: Space, resident_bytes: in
         kept = "keep what is pinned and " if is_pinned else ""
         return f"has no layouts of training and generation that {kept}go together"
     return "leaves no room for the KV cache of one sequence"
+
+
+def _within_limits(space: Space) -> str:
+    """Return the limits under which plans were looked for, which may be what is not kept where memory suffices."""
+    names = [name for name in space.specs.given if name not in KEPT_BEFORE]
+    return f" within the limit of {', '.join(names)}" if names else ""
 
 
 def _pins(role: Role, space: Space) -> str:

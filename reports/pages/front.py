@@ -8,11 +8,11 @@ from rlplan.reports.panels import Part, Section
 from rlplan.reports.pictures.frontier import frontier_picture
 from rlplan.reports.tables import wording
 from rlplan.reports.tables.plans import Table, columns
-from rlplan.reports.tables.run import duration_interval, usd_interval, whole_usd
+from rlplan.reports.tables.run import duration_interval, usd_interval
 from rlplan.reports.tables.searches import frontier_table, pools_words
 from rlplan.results.forecast import Frontier
 from rlplan.results.stored import write_plan
-from rlplan.units import ShownAs, show_duration, show_seconds
+from rlplan.units import ShownAs, show_duration, show_seconds, whole_usd
 
 PAGE_NAME = "front"
 

@@ -21,7 +21,7 @@ from rlplan.results.forecast import (
     StageLoss,
     losses,
 )
-from rlplan.units import ShownAs, show_seconds
+from rlplan.units import ShownAs, show_seconds, whole_usd
 
 
 def runners_up_table(search: SearchResult) -> Table:
@@ -288,9 +288,9 @@ def _row(number: int, point: FrontierPoint, shown_as: Mapping[str, ShownAs]) -> 
 
 def deadline_words(found: DeadlinePrice) -> str:
     """Return what the deadline of a run costs, in a sentence."""
-    within = f"{show_seconds(found.run_seconds)} and {found.run_usd:,.0f} USD"
-    free = f"{show_seconds(found.free_run_seconds)} and {found.free_run_usd:,.0f} USD"
+    within = f"{show_seconds(found.run_seconds)} and {whole_usd(found.run_usd)}"
+    free = f"{show_seconds(found.free_run_seconds)} and {whole_usd(found.free_run_usd)}"
     return (
-        f"deadline of {show_seconds(found.deadline_seconds)}: it costs {found.extra_usd:,.0f} USD; the cheapest run in time takes "
+        f"deadline of {show_seconds(found.deadline_seconds)}: it costs {whole_usd(found.extra_usd)}; the cheapest run in time takes "
         f"{within}, the cheapest at all {free}"
     )

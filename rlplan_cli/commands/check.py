@@ -264,7 +264,7 @@ def _print_work(checked: Checked) -> None:
 
 def _print(checked: Checked, run: AskedRun | None, *, why: bool) -> None:
     from rlplan.reports.tables.plans import host_terms_table, memory_terms_table
-    from rlplan.units import show_seconds
+    from rlplan.units import show_seconds, whole_usd
     from rlplan_cli.terminal import print_answer, print_remarks
 
     answer = "runs" if checked.will_run else "will not run"
@@ -289,7 +289,7 @@ def _print(checked: Checked, run: AskedRun | None, *, why: bool) -> None:
             if steps is not None and not told and (beside is None or beside.run_seconds is None):
                 whole = show_seconds(steps * checked.forecast.iteration_seconds)
                 cost = steps * checked.forecast.cost_usd
-                sys.stdout.write(f"{what}: {whole} and {cost:,.0f} USD in {steps:,} steps\n")
+                sys.stdout.write(f"{what}: {whole} and {whole_usd(cost)} in {steps:,} steps\n")
         _print_better(checked, checked.forecast)
         print_remarks(checked.forecast, checked.verdict, _notes(checked), why=why)
     if checked.imported is not None:
