@@ -571,7 +571,7 @@ def _print(
     if misfits and all_placements:
         print_table("Placements without a plan that fits", infeasible_table(found))
     say(_certificate(found, job))
-    if words := mode_words(found):
+    if words := mode_words(found, *_values(found, job)):
         say(words)
     if misfits and not all_placements:
         say(f"{misfits} placements have no plan that fits (--all says why)")
@@ -600,16 +600,25 @@ def _asked_by_default(job: Job) -> list[str]:
 
 def _worth(found: SearchResult, job: Job, table: Table, most: int | None) -> Table:
     """Return the table of placements, by the figure of the job's objective where that is not time."""
-    from rlplan.planner.objectives import load_objective
     from rlplan.reports.tables.searches import worth_table
+
+    shown_as, values = _values(found, job)
+    if shown_as is None:
+        return table
+    return worth_table(replace(found, plans=found.plans[:most]), shown_as, values[:most])
+
+
+def _values(found: SearchResult, job: Job) -> tuple[ShownAs | None, list[float]]:
+    """Return how the job's objective is shown, and its value of each plan; None and none where it is time."""
+    from rlplan.planner.objectives import load_objective
     from rlplan.simulator.timeline.assemble import batch_tokens
 
     objective = load_objective(job.objective)
     if objective.limit == "iteration_seconds":
-        return table
-    plans = found.plans[:most]
-    values = [objective.value(each.forecast, batch_tokens(job)) for each in plans]
-    return worth_table(replace(found, plans=plans), objective.shown_as, values)
+        return None, []
+    return objective.shown_as, [
+        objective.value(each.forecast, batch_tokens(job)) for each in found.plans
+    ]
 
 
 def _schedule(plan: Plan) -> str:

@@ -360,7 +360,7 @@ def test_a_limit_changes_nothing_in_what_is_searched(tmp_path):
     assert bound.front == free.front
     assert bound.chosen == 0
     tight = replace(limits, budget_usd=1e-9)
-    with pytest.raises(InfeasibleError, match="keeps <0.0001 USD at p90"):
+    with pytest.raises(InfeasibleError, match=r"keeps <0\.0001 USD at p90"):
         rent(request_of(tmp_path, limits=tight), offered(sheets))
 
 

@@ -145,7 +145,8 @@ def words(answer: Answer) -> str:
         memory_words(answer.step),
         f"{proof} under the cost model; searched in {took}; best of {answer.space}",
         (
-            f"next: {each.placement} on {each.gpus} GPUs: {show_seconds(each.loses_seconds)} slower"
+            f"next: {each.placement} on {each.gpus} GPUs: a step {show_seconds(abs(each.loses_seconds))} "
+            f"{'shorter' if each.loses_seconds < 0 else 'longer'}"
             for each in answer.others
         ),
     )
