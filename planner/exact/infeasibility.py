@@ -145,7 +145,9 @@ def _missing(members: ColocatedSet, site: Site, space: Space, resident_bytes: in
 def _within_limits(space: Space) -> str:
     """Return the limits under which plans were looked for, which may be what is not kept where memory suffices."""
     names = [name for name in space.specs.given if name not in KEPT_BEFORE]
-    return f" within the limit of {', '.join(names)}" if names else ""
+    within = f" within the limit of {', '.join(names)}" if names else ""
+    stays = space.job.has_spot and space.job.failures is None
+    return f"{within} and trains on nodes that stay (job.failures is missing)" if stays else within
 
 
 def _pins(role: Role, space: Space) -> str:

@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from rlplan.errors import InfeasibleError, UnfinishedError
+from rlplan.errors import InfeasibleError, MissingFactError, UnfinishedError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Specs
-from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
+from rlplan.planner.exact.best_first import STOPS_UNKNOWN, PlacementSearch, SearchBudget
 from rlplan.planner.exact.infeasibility import infeasibility_reason
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
 from rlplan.planner.exact.space import Space
@@ -32,6 +32,7 @@ from rlplan.planner.requests.schedules import Schedule, ScheduleSpace
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.sheets import load_framework
 from rlplan.results.forecast import Candidate, Forecast, InfeasiblePlacement, SearchResult
+from rlplan.simulator.timeline.spot import NO_FAILURES
 from rlplan.units import show_seconds
 
 Progress = Callable[[int, int, str], None]
@@ -87,6 +88,7 @@ def search(
     Raises:
         InfeasibleError: No plan fits; the message has the reasons.
         UnfinishedError: None was found in time; one may fit.
+        MissingFactError: All that were found train on spot nodes, and the job does not say what a loss takes.
     """
     started = time.perf_counter()
     deadline = math.inf if seconds is None else started + seconds
@@ -236,6 +238,11 @@ class _Campaign:
                 if (others or not best) and each.placement not in best and not self._is_known(each)
             )
         )
+        stops = self.space.tally.pruned.get(STOPS_UNKNOWN, 0)
+        if not best and stops:
+            raise MissingFactError(
+                f"no plan of job {self.space.job.name!r} {self._kept}was found that does not train on spot nodes: {NO_FAILURES}"
+            )
         if not best and unseen:
             raise UnfinishedError(
                 f"no plan of job {self.space.job.name!r} {self._kept}was found in {show_seconds(seconds)}, and "
@@ -276,7 +283,8 @@ class _Campaign:
             gap=gap,
             search_seconds=seconds,
             profile=self.space.facts.label,
-            space=self.space.words(self.schedules),
+            space=self.space.words(self.schedules)
+            + (f"; none that {STOPS_UNKNOWN}" if stops else ""),
         )
 
 

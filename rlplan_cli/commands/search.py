@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -389,9 +390,14 @@ def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
     from rlplan.planner.configs.searching import plans_of
 
     job, facts = asked.job, asked.facts_of(found.plans[0].plan.job)
+    started = time.perf_counter() - found.search_seconds
+
+    def left() -> float | None:
+        return None if asked.seconds is None else asked.seconds - (time.perf_counter() - started)
+
     if asked.lends:
-        found = with_lending(found, job, facts)
-    found = on_spot_nodes(found, job, facts)
+        found = with_lending(found, job, facts, left())
+    found = on_spot_nodes(found, job, facts, left())
     if asked.run is not None and found.plans[0].forecast.run is None:
         found = with_run(found, facts, asked.run)
     if job.specs.run_seconds is None:
