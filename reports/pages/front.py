@@ -18,9 +18,17 @@ PAGE_NAME = "front"
 
 
 def write_front_page(out: Path, front: Frontier, shown_as: Mapping[str, ShownAs]) -> Path:
-    """Write `front.html`, its Markdown and picture, and the plan of each point (`plan-1.yaml`) into a folder; return the page's path."""
+    """Write `front.html`, its Markdown and picture, and the plan of each point (`plan-1.yaml`) into a folder; return the page's path.
+
+    Plans of a longer front that was written there before are removed: the page says that its own plans stand beside it.
+    """
+    had_front = (out / f"{PAGE_NAME}.html").is_file()
     for number, point in enumerate(front.points, 1):
         write_plan(out / f"plan-{number}.yaml", point.candidate.plan)
+    number = len(front.points) + 1
+    while had_front and (old := out / f"plan-{number}.yaml").is_file():
+        old.unlink()
+        number += 1
     return write_content(out, front_content(front, shown_as), PAGE_NAME)
 
 
