@@ -17,6 +17,7 @@ from dataclasses import replace
 from rlplan.errors import InfeasibleError, MissingFactError, UnfinishedError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Specs
+from rlplan.plan import USUAL_MODE
 from rlplan.planner.exact.best_first import STOPS_UNKNOWN, PlacementSearch, SearchBudget
 from rlplan.planner.exact.infeasibility import infeasibility_reason
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
@@ -196,7 +197,7 @@ class _Campaign:
         said = []
         if pinned.arranged is not None:
             said.append(f"arranged as {load_framework(self.space.job.framework).title} does it")
-        elif pinned.asked.modes:
+        elif pinned.asked.modes not in {(), (USUAL_MODE,)}:
             said.append(f"in mode {' or '.join(pinned.asked.modes)}")
         if pinned.given:
             said.append("that keeps what is pinned")
