@@ -511,10 +511,14 @@ def _loss(settings: Settings) -> Hyperparameters:
     weight = settings.number(f"kl_{kind}_weight") if kind != "none" else 0.0
     actor = settings.of(trainer_of(settings), "actor")
     found = hyperparameters_of(settings, actor, _algorithm(settings), kind, weight)
-    coefficient = settings.number("teacher_weight") if teaching.teaches(settings) else 0.0
-    if coefficient <= 0 or teaching.alone(settings):
-        return found  # what a teacher alone says has no other weight to be weighed against
-    return replace(found, teacher_coefficient=coefficient)
+    if not teaching.teaches(settings):
+        return found
+    coefficient, alone = settings.number("teacher_weight"), teaching.alone(settings)
+    if coefficient < 0 or (alone and coefficient == 0):
+        allowed = "above 0" if alone else "at least 0"
+        raise settings.refused("teacher_weight", "is no weight of a teacher", allowed)
+    # What a teacher alone says has no other weight to be weighed against.
+    return found if alone else replace(found, teacher_coefficient=coefficient)
 
 
 def _precision(settings: Settings, trainer: str) -> Precision | None:
