@@ -114,7 +114,8 @@ class Run:
             has room.
         nodes_together: Nodes that it places by domain of a fast link; None leaves that to its framework.
         generate: Layout of generation.
-        usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time.
+        usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time; then `generate` has
+            what else limits them.
         trainers: By role, its sizes.
         options: By role, how its trainer keeps states and makes logits.
         teacher: How its teacher answers; None without one, or where a pass tells of sampled tokens.
@@ -290,7 +291,8 @@ def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
     tasks = {}
     generate = run.generate
     if run.usual_running:
-        generate = replace(generate, max_running=usual_running(sheet_of(job, gpu)))
+        usual = usual_running(sheet_of(job, gpu))
+        generate = replace(generate, max_running=min(usual, generate.max_running))
     for task in tasks_of(load_algorithm(job.algorithm), job):
         if task.generates:
             tasks[task.name] = _pinned(generate, task)

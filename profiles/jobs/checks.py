@@ -216,16 +216,7 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
     for field in ("clip_ratio_dual", "importance_cap"):
         if getattr(settings, field) is not None and update.loss not in CLIPPED_BY_TOKEN:
             raise place.error(f"hyperparameters.{field}", f"the loss of {algorithm.name} has none")
-    if settings.teacher_coefficient != 1 and "teacher" not in job.models:
-        problem = "weighs what a teacher says, and there is none"
-        raise place.error("hyperparameters.teacher_coefficient", problem, allowed="models.teacher")
-    if settings.teacher_coefficient == 0 and "teacher" in algorithm.required_roles:
-        raise place.error(
-            "hyperparameters.teacher_coefficient",
-            f"weighs the only thing with nothing that {algorithm.name} learns from",
-            value=settings.teacher_coefficient,
-            allowed="above 0",
-        )
+    _check_teacher(job, algorithm, place)
     if settings.kl_target is not None and not algorithm.uses_reference(settings):
         raise place.error(
             "hyperparameters.kl_target", "there is no penalty whose weight could change"
@@ -237,6 +228,21 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
             f"{algorithm.name} has no reference model to stay near to",
             value=place_of_kl,
             allowed="none",
+        )
+
+
+def _check_teacher(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
+    """Refuse a weight of what a teacher says where there is none, or nothing else is learnt from."""
+    settings = job.hyperparameters
+    if settings.teacher_coefficient != 1 and "teacher" not in job.models:
+        problem = "weighs what a teacher says, and there is none"
+        raise place.error("hyperparameters.teacher_coefficient", problem, allowed="models.teacher")
+    if settings.teacher_coefficient == 0 and "teacher" in algorithm.required_roles:
+        raise place.error(
+            "hyperparameters.teacher_coefficient",
+            f"weighs the only thing with nothing that {algorithm.name} learns from",
+            value=settings.teacher_coefficient,
+            allowed="above 0",
         )
 
 
