@@ -247,7 +247,7 @@ class _Campaign:
         if not best and unseen:
             raise UnfinishedError(
                 f"no plan of job {self.space.job.name!r} {self._kept}was found in {show_seconds(seconds)}, and "
-                f"{len(unseen)} of {len(self.placements)} placements were not looked at to the end; allow more --seconds"
+                f"{len(unseen)} of {len(self.placements)} placements were not looked at to the end; allow more seconds"
             )
         infeasible = tuple(
             InfeasiblePlacement(

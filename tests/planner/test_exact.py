@@ -321,7 +321,7 @@ def test_a_search_that_is_cut_short_does_not_say_that_nothing_fits():
     assert best < hasty
     limit = Specs(iteration_seconds=(best + hasty) / 2)
     assert search(job, facts, specs=limit).plans
-    with pytest.raises(UnfinishedError, match="not looked at to the end; allow more --seconds"):
+    with pytest.raises(UnfinishedError, match="not looked at to the end; allow more seconds"):
         search(job, facts, specs=limit, seconds=0)
 
 
