@@ -97,7 +97,7 @@ def call(asked: Arguments) -> Answer:
     from rlplan_cli.typed.tool import ARGUMENTS
 
     if asked.seconds < 0:
-        problem, allowed = "is below zero", "seconds"
+        problem, allowed = "is too small", "0 or more"
         raise FileError(ARGUMENTS, problem, field="seconds", value=asked.seconds, allowed=allowed)
     path = Path(asked.job)
     job, _ = load_request(path)
