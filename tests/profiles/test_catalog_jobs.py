@@ -75,8 +75,8 @@ def taught(algorithm, **changes):
     """Return a job that learns from a teacher alone, nothing else giving rewards."""
     models = dict.fromkeys(("actor", "reference", "teacher"), "tiny")
     group = 1 if algorithm == "remax" else 2
-    work = {**PPO["workload"], "samples_per_prompt": group}
-    return {**PPO, "algorithm": algorithm, "models": models, "workload": work, **changes}
+    data = changed("workload.samples_per_prompt", group)
+    return {**data, "algorithm": algorithm, "models": models, **changes}
 
 
 def test_a_greedy_baseline_needs_rewards_that_no_teacher_gives(tmp_path):
