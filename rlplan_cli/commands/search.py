@@ -146,12 +146,18 @@ def requested_job(
     Raises:
         UserError: A name is not known or a value is not allowed.
     """
+    from rlplan.errors import FileError
     from rlplan.planner.objectives import load_objective
 
     name = objective or job.objective
     load_objective(name)
-    given = dict(_pair(text) for text in specs or ())
-    given |= {spec: value for spec, value in limits.items() if value is not None}
+    own = {spec: value for spec, value in limits.items() if value is not None}
+    given: dict[str, Any] = {}
+    for spec, value in (*map(_pair, specs or ()), *own.items()):
+        if given.setdefault(spec, value) != value:
+            problem, allowed = "says two limits of the same name", "one of them"
+            found = f"{given[spec]:g} and {value:g}"
+            raise FileError("--spec", problem, field=spec, value=found, allowed=allowed)
     if mode is not None:
         known = given.get("staleness", job.specs.staleness)
         given["staleness"] = mode_staleness(mode, known)
@@ -267,6 +273,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_files(files, inputs=(job,))
     check_folder("--report", report)
     _check_plot(plot, names)
+    _check_objective(objective, pareto)
     _check_target(target, pareto, beyond=beyond, lend=lend)
     run = asked_run(steps, budget_usd, max_days)
     _check_run(run, pareto, beyond=beyond)
@@ -438,6 +445,19 @@ def _check_plot(plot: Path | None, names: tuple[str, ...] | None) -> None:
     if plot is not None and plot.suffix != ".svg":
         allowed = "a name ending in .svg"
         raise FileError("--plot", "is no SVG file", value=str(plot), allowed=allowed)
+
+
+def _check_objective(objective: str | None, pareto: str | None) -> None:
+    """Refuse one objective beside those of a front.
+
+    Raises:
+        FileError: Names the option.
+    """
+    from rlplan.errors import FileError
+
+    if objective is not None and pareto is not None:
+        problem, allowed = "is of one best plan, and a front has its own", "without --pareto"
+        raise FileError("--objective", problem, value=objective, allowed=allowed)
 
 
 def _check_target(target: str | None, pareto: str | None, *, beyond: bool, lend: bool) -> None:
