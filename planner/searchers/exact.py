@@ -11,10 +11,10 @@ what none of its placement can beat.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
-from rlplan.errors import InfeasibleError, MissingFactError, UnfinishedError
+from rlplan.errors import InfeasibleError, MissingFactError, UnfinishedError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Specs
 from rlplan.plan import USUAL_MODE
@@ -217,6 +217,39 @@ class _Campaign:
             self.progress(min(self.done, total), total, show_placement(search.placement))
         self.done += 1
 
+    def _unseen(self, best: Container[Placement]) -> tuple[Placement, ...]:
+        """Return the placements without a plan that there was no time for."""
+        ranked = (each for each in self.ranked if each.placement not in best)
+        return tuple(dict.fromkeys(each.placement for each in ranked if not self._is_known(each)))
+
+    def _nothing_found(
+        self,
+        infeasible: Sequence[InfeasiblePlacement],
+        unseen: int,
+        stops: int,
+        seconds: float,
+    ) -> UserError:
+        """Return why no plan was found: facts that lack, too little time, or what the placements do not fit.
+
+        Args:
+            unseen: Placements that there was no time for.
+            stops: Plans that were left out since they train on spot nodes.
+            seconds: That the search took.
+        """
+        job = f"no plan of job {self.space.job.name!r} {self._kept}"
+        if stops:
+            return MissingFactError(
+                f"{job}was found that does not train on spot nodes: {NO_FAILURES}"
+            )
+        if unseen:
+            return UnfinishedError(
+                f"{job}was found in {show_seconds(seconds)}, and {unseen} of {len(self.placements)} placements were not looked "
+                "at to the end; allow more seconds"
+            )
+        # A reason names the set that does not fit, and many placements share theirs.
+        reasons = "; ".join(dict.fromkeys(item.reason for item in infeasible))
+        return InfeasibleError(f"{job}fits its cluster, in {len(infeasible)} placements: {reasons}")
+
     def result(self, seconds: float, *, others: bool) -> SearchResult:
         """Return what was found.
 
@@ -232,38 +265,18 @@ class _Campaign:
         for each in sorted(self.ranked, key=lambda each: each.found.value):
             if each.found.plan is not None:
                 best.setdefault(each.placement, each)
-        unseen = tuple(
-            dict.fromkeys(
-                each.placement
-                for each in self.ranked
-                if (others or not best) and each.placement not in best and not self._is_known(each)
-            )
-        )
-        stops = self.space.tally.pruned.get(STOPS_UNKNOWN, 0)
-        if not best and stops:
-            raise MissingFactError(
-                f"no plan of job {self.space.job.name!r} {self._kept}was found that does not train on spot nodes: {NO_FAILURES}"
-            )
-        if not best and unseen:
-            raise UnfinishedError(
-                f"no plan of job {self.space.job.name!r} {self._kept}was found in {show_seconds(seconds)}, and "
-                f"{len(unseen)} of {len(self.placements)} placements were not looked at to the end; allow more seconds"
-            )
+        unseen = self._unseen(best) if others or not best else ()
+        rest = tuple(each for each in self.placements if each not in best and each not in unseen)
         infeasible = tuple(
             InfeasiblePlacement(
                 placement=show_placement(placement),
                 reason=infeasibility_reason(placement, self.space),
             )
-            for placement in (self.placements if others or not best else ())
-            if placement not in best and placement not in unseen
+            for placement in (rest if others or not best else ())
         )
+        stops = self.space.tally.pruned.get(STOPS_UNKNOWN, 0)
         if not best:
-            # A reason names the set that does not fit, and many placements share theirs.
-            reasons = "; ".join(dict.fromkeys(item.reason for item in infeasible))
-            raise InfeasibleError(
-                f"no plan of job {self.space.job.name!r} {self._kept}fits its cluster, in "
-                f"{len(infeasible)} placements: {reasons}"
-            )
+            raise self._nothing_found(infeasible, len(unseen), stops, seconds)
         found = list(best.values())
         winner = found[0].found
         assert winner.forecast is not None, "what has a plan has its forecast"

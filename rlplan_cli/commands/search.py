@@ -272,8 +272,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))
     check_folder("--report", report)
-    _check_plot(plot, names)
-    _check_objective(objective, pareto)
+    _check_plot(plot, names, objective)
     _check_target(target, pareto, beyond=beyond, lend=lend)
     run = asked_run(steps, budget_usd, max_days)
     _check_run(run, pareto, beyond=beyond)
@@ -432,32 +431,22 @@ def _report(found: SearchResult, folder: Path, asked: SearchRequest) -> Path:
     return report_run(folder, best.plan, best.forecast, None, found, facts)
 
 
-def _check_plot(plot: Path | None, names: tuple[str, ...] | None) -> None:
-    """Refuse a plot of one plan.
+def _check_plot(plot: Path | None, names: tuple[str, ...] | None, objective: str | None) -> None:
+    """Refuse a plot of one plan, and one objective beside those of a front.
 
     Raises:
         FileError: Names the option.
     """
     from rlplan.errors import FileError
 
+    if objective is not None and names is not None:
+        problem, allowed = "is of one best plan, and a front has its own", "without --pareto"
+        raise FileError("--objective", problem, value=objective, allowed=allowed)
     if plot is not None and names is None:
         raise FileError("--plot", "draws a front", value=str(plot), allowed="with --pareto only")
     if plot is not None and plot.suffix != ".svg":
         allowed = "a name ending in .svg"
         raise FileError("--plot", "is no SVG file", value=str(plot), allowed=allowed)
-
-
-def _check_objective(objective: str | None, pareto: str | None) -> None:
-    """Refuse one objective beside those of a front.
-
-    Raises:
-        FileError: Names the option.
-    """
-    from rlplan.errors import FileError
-
-    if objective is not None and pareto is not None:
-        problem, allowed = "is of one best plan, and a front has its own", "without --pareto"
-        raise FileError("--objective", problem, value=objective, allowed=allowed)
 
 
 def _check_target(target: str | None, pareto: str | None, *, beyond: bool, lend: bool) -> None:

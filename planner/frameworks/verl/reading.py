@@ -1,6 +1,6 @@
 """verl: colocated roles on one pool, generation and reward models on pools of their own where configured."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -93,9 +93,7 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=sheet.framework,
         trainer=trainer,
-        engines=_engines(
-            settings, sheet.engine, (each for role, each in trains.items() if role not in SERVED)
-        ),
+        engines=_engines(settings, sheet.engine, trains),
         algorithm=algorithm,
         models=models,
         model_keys=keys,
@@ -127,10 +125,13 @@ def run_of(settings: Settings) -> Run:
     )
 
 
-def _engines(settings: Settings, spread: str | None, trains: Iterable[TrainerSizes]) -> Engines:
+def _engines(
+    settings: Settings, spread: str | None, trains: Mapping[Role, TrainerSizes]
+) -> Engines:
     """Return the engines of a run; where experts are spread out, that of the trainer's sheet."""
+    spreads = any(each.ep > 1 for role, each in trains.items() if role not in SERVED)
     return Engines(
-        train=spread if any(each.ep > 1 for each in trains) else None,
+        train=spread if spreads else None,
         generate=_engine(settings),
         sleeps=settings.on("frees_cache"),
     )
