@@ -10,6 +10,7 @@ RlplanError                     exit code 1, a failure of our own
     ├── PlanError               a plan or job whose parts contradict each other
     │   └── CapabilityError     a valid plan that asks for what its executor cannot do
     ├── InfeasibleError         nothing that was asked for fits the hardware
+    │   └── UnfinishedError     a search found nothing in the time that it was given: something may fit
     ├── MissingFactError        a cost was asked for that no profile and no device sheet can give
     └── SeveralMistakesError    more than one of the above, all said at once
 
@@ -175,6 +176,10 @@ class CapabilityError(PlanError):
 
 class InfeasibleError(UserError):
     """Say why nothing fits: which GPU, which term, by how much, and the nearest change that does."""
+
+
+class UnfinishedError(InfeasibleError):
+    """Say in what time no plan was found, of a search that had not seen all when it ended."""
 
 
 class MissingFactError(UserError):

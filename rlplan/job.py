@@ -294,7 +294,8 @@ class Hyperparameters:
             `token-sum-norm` over the longest allowed response as well; `sum` divides by nothing. None takes the algorithm's
             usual choice.
         gae_lambda: Lambda of generalised advantage estimation.
-        teacher_coefficient: Weight, in every token's advantage, of what a teacher says of it; of jobs with one.
+        teacher_coefficient: Weight, in every token's advantage, of what a teacher says of it; of jobs with one. At 0
+            it is asked, and nothing is learnt from it.
     """
 
     learning_rate: Positive = 1e-6
@@ -319,7 +320,7 @@ class Hyperparameters:
     entropy_coefficient: NonNegative = 0.0
     max_gradient_norm: Positive = 1.0
     temperature: Positive = 1.0
-    teacher_coefficient: Positive = 1.0
+    teacher_coefficient: NonNegative = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,11 +108,13 @@ class NetworkSheet:
         exchange_seconds: Of an all-to-all of next to nothing.
         peer_seconds: Beside that, for each rank on other nodes.
         exchange_spread: Relative, one sigma.
+        measured_on: Architectures of the GPUs on whose nodes that was measured; on others it is no fit.
         sources: Origin of every figure.
     """
 
     name: str
     title: str
+    measured_on: tuple[str, ...]
     exchange_efficiency: Positive
     exchange_seconds: NonNegative
     peer_seconds: NonNegative

@@ -114,6 +114,15 @@ def show_usd(usd: float) -> str:
     return f"{usd:,.2f} USD" if usd >= 1 else f"{usd:.4f} USD"
 
 
+# From so many USD on, cents are left out.
+WHOLE_USD_FROM = 100.0
+
+
+def whole_usd(usd: float) -> str:
+    """Return an amount of money, without cents where they say nothing."""
+    return f"{usd:,.0f} USD" if usd >= WHOLE_USD_FROM or usd == 0 else show_usd(usd)
+
+
 # Below it, digits of an amount say nothing to who pays it.
 SMALLEST_USD = 1e-4
 

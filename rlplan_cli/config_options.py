@@ -247,12 +247,19 @@ def refuse_given(given: GivenOptions, file: str) -> None:
     """
     from rlplan.errors import FileError
 
-    for name, value in given._asdict().items():
-        if value is not None and value is not False:
-            option = NAMED_OTHERWISE.get(name, f"--{name.replace('_', '-')}")
-            problem = f"is said of frameworks' configurations, and {file} is a job or a plan"
-            shown = value if isinstance(value, str | int | float) else None
-            raise FileError(option, problem, value=shown, allowed="without it")
+    for option, value in said_beside(given).items():
+        problem = f"is said of frameworks' configurations, and {file} is a job or a plan"
+        shown = value if isinstance(value, str | int | float) and value is not True else None
+        raise FileError(option, problem, value=shown, allowed="without it")
+
+
+def said_beside(given: GivenOptions) -> dict[str, object]:
+    """Return what is said beside a configuration, by the options that say it."""
+    return {
+        NAMED_OTHERWISE.get(name, f"--{name.replace('_', '-')}"): value
+        for name, value in given._asdict().items()
+        if value is not None and value is not False
+    }
 
 
 def import_options(

@@ -310,10 +310,26 @@ def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: i
 
 
 def _check_position(checkpoint: Checkpoint, plan: Plan, before: Job) -> None:
-    """Refuse whole batches that would begin prompts again, or pass some over, for as many are begun as another job says."""
+    """Refuse whole batches that would begin prompts again, or pass some over.
+
+    For as many are begun as another job says, or for samples that were handed on one by one were learnt from in another order.
+    """
     state, batches = checkpoint.state, job_of_batches(plan).workload
-    used = state.next_prompt - len(state.left_prompts)
-    if plan.flow.by_sample or used == state.iteration * batches.prompts:
+    if plan.flow.by_sample:
+        return
+    used, count = state.next_prompt - len(state.left_prompts), state.iteration * batches.prompts
+    behind = [each for each in state.left_prompts if each < count]
+    if used == count and behind:
+        was = read_yaml(Plan, checkpoint.folder / PLAN_FILE)
+        raise FileError(
+            str(checkpoint.folder),
+            f"has not learnt from {len(behind)} of the first {count} prompts, but from as many later ones, and whole batches "
+            "begin behind them all",
+            field="plan.mode",
+            value=plan.mode,
+            allowed=f"{was.mode}, or another mode that hands on samples one by one",
+        )
+    if used == count:
         return
     raise FileError(
         str(checkpoint.folder),

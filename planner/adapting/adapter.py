@@ -38,6 +38,7 @@ from rlplan.units import show_seconds
 LEDGER_FILE: Final = "adapting.jsonl"
 # What the ledger says of logs and frameworks, where advice on other runs names theirs.
 LOG, FRAMEWORK = "metrics.jsonl", "rlplan"
+DRY_RUN: Final = "dry run: nothing is moved"
 # Beside the ledger: the plans that a run does not try again, numbered from 1.
 BARRED_PLAN: Final = "plan-barred-{:06d}.yaml"
 
@@ -125,6 +126,8 @@ class MoveAdapter:
                 for file in self._barred_files:
                     file.unlink(missing_ok=True)
                 self._barred = []
+            else:
+                self._say_unjudged()
         self._window.clear()
         self._begun_seconds, self._asked_after = seconds, done
         self._ranges = None
@@ -132,6 +135,19 @@ class MoveAdapter:
         self._has_moved = moved is not None and same_layout(plan, moved.plan)
         if moved is not None and (not self._has_moved or moved.is_back):
             self._decided = None  # it was not made, or nothing is to be judged of it
+
+    def _say_unjudged(self) -> None:
+        """Say of which move nothing will be judged, since what was measured before it ended with the process."""
+        try:
+            lines = read_ledger(self._ledger)
+        except UserError:
+            return  # as `barred` says
+        last = next((each for each in reversed(lines) if not _is_dry(each)), None)
+        if isinstance(last, Decision) and last.answer == "change":
+            self._said.append(
+                f"the move that was decided after step {last.step} is not judged, and kept where it was made: what was measured "
+                "before it ended with the process"
+            )
 
     def after(self, iteration: DoneIteration) -> Adaptation:
         """Return what the run does after an iteration."""
@@ -272,7 +288,7 @@ class MoveAdapter:
             notes=(
                 *notes,
                 self._cost_words(),
-                *(("dry run: nothing is moved",) if answer == "change" and not moves else ()),
+                *((DRY_RUN,) if answer == "change" and not moves else ()),
             ),
         )
         self._write(decision)
@@ -402,3 +418,8 @@ class MoveAdapter:
         except UserError as error:
             self._said.append(f"not written to the ledger: {error}")
         self._said.append(self._words(line))
+
+
+def _is_dry(line: AdviceLine) -> bool:
+    """Tell whether a line of a ledger is a decision that moved nothing, whatever it answered."""
+    return isinstance(line, Decision) and (line.answer != "change" or DRY_RUN in line.notes)

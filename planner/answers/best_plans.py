@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from rlplan.errors import InfeasibleError, UnknownNameError, UserError
+from rlplan.errors import InfeasibleError, UnfinishedError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Specs
 from rlplan.plan import Plan
@@ -242,7 +242,7 @@ def best_plans(
 
     def why_none(specs: Specs, none_fits: InfeasibleError) -> InfeasibleError:
         found = infeasible_specs_error(job, specs, solve, none_fits)
-        if found is none_fits and pinned != NOTHING_PINNED:
+        if found is none_fits and pinned.given:
             found = _pinned_error(job, facts, pinned, none_fits)
         return found
 
@@ -265,8 +265,14 @@ def under_specs(
     specs = roomy(job)
     try:
         return find(specs)
+    except UnfinishedError:
+        raise
     except InfeasibleError as error:
-        raise why_none(specs, error) from None
+        try:
+            why = why_none(specs, error)
+        except UnfinishedError:  # what would fit was not found in time; that nothing does is known
+            why = error
+        raise why from None
 
 
 def _pinned_error(
@@ -460,6 +466,8 @@ def _best_under(name: str, limit: float, others: Specs, solve: Solve) -> Candida
 def _best(solve: Solve, objective: str, specs: Specs) -> Candidate | None:
     try:
         return solve(objective, specs).plans[0]
+    except UnfinishedError:
+        raise
     except InfeasibleError:
         return None
 

@@ -19,7 +19,7 @@ from rlplan.results.run import RunForecast
 from rlplan.simulator.timeline.assemble import batch_tokens
 from rlplan.simulator.timeline.progress import with_progress
 from rlplan.simulator.whole_run import run_forecast
-from rlplan.units import show_duration
+from rlplan.units import show_duration, whole_usd
 
 Search = Callable[[Job], SearchResult]
 # Searches until a plan keeps the limits; the second one does, unless plans of unlike spread follow each other.
@@ -103,7 +103,15 @@ def _beside(free: SearchResult, found: SearchResult, job: Job) -> SearchResult:
     plans = tuple(_asked_of(each, job) for each in found.plans)
     gap = max(0.0, 1 - bound / _value(found, job))
     space = f"{found.space}; the distance is that to the best plan without limits of the run"
-    return replace(found, plans=plans, gap=gap, bound_seconds=free.bound_seconds, space=space)
+    return replace(
+        found,
+        plans=plans,
+        infeasible=free.infeasible,  # what is over such a limit of a step may well fit
+        unseen=free.unseen,
+        gap=gap,
+        bound_seconds=free.bound_seconds,
+        space=space,
+    )
 
 
 def _asked_of(candidate: Candidate, job: Job) -> Candidate:
@@ -170,10 +178,10 @@ def _nearest(asked: AskedRun, told: dict[str, SearchResult]) -> InfeasibleError:
     """Return why no plan was found that keeps the limits: what the cheapest and the fastest run take."""
     limits = asked.limits
     words = [
-        f"the {word} run takes {run.interval_usd[1]:,.0f} USD and {show_duration(run.interval_seconds[1])} at p90"
+        f"the {word} run takes {whole_usd(run.interval_usd[1])} and {show_duration(run.interval_seconds[1])} at p90"
         for word, run in ((word, _run_of(each)) for word, each in told.items())
     ]
-    allowed = [] if limits.budget_usd is None else [f"{limits.budget_usd:,.0f} USD"]
+    allowed = [] if limits.budget_usd is None else [whole_usd(limits.budget_usd)]
     allowed += [] if limits.deadline_seconds is None else [show_duration(limits.deadline_seconds)]
     return InfeasibleError(
         f"no plan was found that does {asked.steps:,} steps within {' and '.join(allowed)} at p90; {'; '.join(words)}"

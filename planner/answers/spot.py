@@ -13,7 +13,7 @@ from typing import Final
 from rlplan.errors import MissingFactError
 from rlplan.job import Job
 from rlplan.plan import Plan
-from rlplan.planner.answers.variants import beside, variant_forecast
+from rlplan.planner.answers.variants import TimeLeft, beside, variant_forecast
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.requests.specs import roomy
 from rlplan.profiles.facts import Facts
@@ -24,11 +24,18 @@ MOST_PLANS, MOST_ORDERS = 3, 6
 COST: Final = "cost"
 
 
-def on_spot_nodes(found: SearchResult, job: Job, facts: Facts) -> SearchResult:
-    """Return a search's plans, the best by what is expected with losses first; as they are without spot nodes."""
+def on_spot_nodes(
+    found: SearchResult, job: Job, facts: Facts, seconds: float | None = None
+) -> SearchResult:
+    """Return a search's plans, the best by what is expected with losses first; as they are without spot nodes.
+
+    Args:
+        seconds: When to stop trying orders; None tries all.
+    """
     if not found.plans[0].plan.job.has_spot:
         return found
-    tried = [_best_order(each, job, facts) for each in found.plans[:MOST_PLANS]]
+    left = TimeLeft(seconds)
+    tried = [_best_order(each, job, facts, left) for each in found.plans[:MOST_PLANS]]
     plans = sorted((*tried, *found.plans[MOST_PLANS:]), key=lambda each: expected(each, job))
     winner = plans[0].forecast
     seconds = expected_seconds(winner)
@@ -37,7 +44,7 @@ def on_spot_nodes(found: SearchResult, job: Job, facts: Facts) -> SearchResult:
         found,
         plans=tuple(beside(each, winner) for each in plans),
         gap=max(found.gap, 1 - found.bound_seconds / seconds) if known else 1.0,
-        space=f"{found.space}; what stands on spot nodes by what is expected with losses, which the bound leaves out",
+        space=f"{found.space}; what stands on spot nodes by what is expected with losses{left.words}, which the bound leaves out",
     )
 
 
@@ -59,17 +66,19 @@ def expected_seconds(forecast: Forecast) -> float:
     return math.inf if forecast.spot.iteration_seconds is None else forecast.spot.iteration_seconds
 
 
-def _best_order(candidate: Candidate, job: Job, facts: Facts) -> Candidate:
+def _best_order(candidate: Candidate, job: Job, facts: Facts, left: TimeLeft) -> Candidate:
     others = [
         replace(candidate, plan=plan, forecast=forecast)
-        for plan, forecast in _tried(candidate.plan, job, facts)
+        for plan, forecast in _tried(candidate.plan, job, facts, left)
     ]
     return min((candidate, *others), key=lambda each: expected(each, job))
 
 
-def _tried(plan: Plan, job: Job, facts: Facts) -> Iterator[tuple[Plan, Forecast]]:
+def _tried(plan: Plan, job: Job, facts: Facts, left: TimeLeft) -> Iterator[tuple[Plan, Forecast]]:
     """Yield a plan with its pools on other nodes, and its forecasts, as far as they are allowed, fit and keep the limits."""
     for pools in islice(permutations(plan.pools), 1, MOST_ORDERS):
+        if not left:
+            return
         other = replace(plan, pools=pools)
         if forecast := variant_forecast(other, facts, roomy(job), (MissingFactError,)):
             yield other, forecast

@@ -401,7 +401,6 @@ def _of_sheet(
     sheets = [load_framework(name) for name in _sheets(framework)]
     apart = generates_apart(plan)
     for sheet in sorted(sheets, key=lambda each: family(each.engines.train or "") != wanted):
-        _check_sync(sheet, apart=apart)
         other = replace(
             plan.job,
             framework=sheet.name,
@@ -412,6 +411,7 @@ def _of_sheet(
             trainers=None,
         )
         try:
+            _check_sync(sheet, apart=apart)
             job = resolve_job(other, Path(), file="job")
             job = _with_engine(job, framework.folder, plan.job.engines.generate or "")
             facts = request.facts_of(job)

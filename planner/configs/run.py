@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
+from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import (
     USUAL_TRAINER,
@@ -43,6 +45,7 @@ from rlplan.profiles.sheets import (
     load_framework,
     sheet_of,
 )
+from rlplan.sheets import DeviceSheet
 from rlplan.simulator.workload import packed_sequences
 from rlplan.workload import Lengths, Logged, PromptImages, Workload, mean_length
 
@@ -50,6 +53,7 @@ USUAL_ENGINES, USUAL_LOSS = Engines(), Hyperparameters()
 TRAIN_POOL, ROLLOUT_POOL, REWARD_POOL = "train", "rollout", "reward"
 # Any built-in rule: what it computes takes no GPU, and how long it takes a configuration does not say.
 RULE = "exact_match"
+USUAL_NODE = 8
 # Where a configuration says no mean: about what tasks of mathematics have with their template (GSM8K, MATH and
 # DAPO's in the frameworks' own examples).
 USUAL_PROMPT_TOKENS = 256
@@ -106,9 +110,12 @@ class Run:
         model_keys: By role, the key that names it.
         architectures: By role, models that the configuration writes out itself, in place of a sheet's.
         groups: Equal nodes of the cluster: GPUs of a node, and nodes.
+        packs_nodes: Whether groups are of one pool each, and those that are parts of a node stand together in one that
+            has room.
         nodes_together: Nodes that it places by domain of a fast link; None leaves that to its framework.
         generate: Layout of generation.
-        usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time.
+        usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time; then `generate` has
+            what else limits them.
         trainers: By role, its sizes.
         options: By role, how its trainer keeps states and makes logits.
         teacher: How its teacher answers; None without one, or where a pass tells of sampled tokens.
@@ -127,6 +134,7 @@ class Run:
     architectures: Mapping[Role, ModelArchitecture] = field(default_factory=dict)
     work: Work
     groups: tuple[tuple[int, int], ...]
+    packs_nodes: bool = False
     nodes_together: int | None = None
     pools: tuple[RunPool, ...]
     generate: TaskPlan
@@ -186,7 +194,7 @@ def job_of(
                 host_memory_bytes=host_memory_bytes,
                 nvlink_domain_gpus=_domain_gpus(run, gpu, per_node),
             )
-            for per_node, nodes in run.groups
+            for per_node, nodes in _nodes(run, gpu)
         ),
         rewards=None if "reward" in run.models else Rewards(function=RULE),
         teacher=run.teacher,
@@ -197,6 +205,21 @@ def job_of(
         dynamic_sampling=run.dynamic_sampling,
         specs=Specs(staleness=run.staleness) if run.staleness else Specs(),
     )
+
+
+def _nodes(run: Run, gpu: str) -> tuple[tuple[int, int], ...]:
+    """Return the groups of nodes; pools that are parts of a node stand together in one as wide as the GPU's usual node."""
+    gpus = sum(per_node for per_node, _ in run.groups)
+    wide = gpus > _usual_node(gpu) or any(nodes > 1 for _, nodes in run.groups)
+    return run.groups if not run.packs_nodes or wide else ((gpus, 1),)
+
+
+def _usual_node(gpu: str) -> int:
+    """Return the GPUs of a device's usual node; a name that nobody knows is refused later."""
+    name, file = canonical_name("devices", gpu), Path(gpu).expanduser()
+    if name in device_names():
+        return load_device(name).gpus_per_node
+    return read_yaml(DeviceSheet, file).gpus_per_node if file.is_file() else USUAL_NODE
 
 
 def unusual(options: Mapping[Role, TrainerOptions]) -> FrozenDict[Role, TrainerOptions] | None:
@@ -272,7 +295,8 @@ def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
     tasks = {}
     generate = run.generate
     if run.usual_running:
-        generate = replace(generate, max_running=usual_running(sheet_of(job, gpu)))
+        usual = usual_running(sheet_of(job, gpu))
+        generate = replace(generate, max_running=min(usual, generate.max_running))
     for task in tasks_of(load_algorithm(job.algorithm), job):
         if task.generates:
             tasks[task.name] = _pinned(generate, task)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
-from rlplan.errors import FileError, InfeasibleError, UserError
+from rlplan.errors import FileError, InfeasibleError, UnfinishedError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job, Specs
 from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
@@ -314,6 +314,8 @@ class _FrameworkSearch:
             )
             try:
                 found.append(_searched(asked))
+            except UnfinishedError as error:
+                problem = error  # whether anything fits is not known, whatever other ways say
             except InfeasibleError as error:
                 problem = problem or error
         if not found:
@@ -635,6 +637,7 @@ def _merged(
     return SearchResult(
         plans=tuple(_beside(each, first) for each in plans),
         infeasible=tuple(dict.fromkeys(each for result in found for each in result.infeasible)),
+        unseen=tuple(dict.fromkeys(each for result in found for each in result.unseen)),
         considered=_summed(result.considered for result in found),
         pruned=_summed(result.pruned for result in found),
         bound_seconds=seconds * (1 - gap),

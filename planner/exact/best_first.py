@@ -33,6 +33,7 @@ from rlplan.planner.requests.specs import ROUNDING, violations
 from rlplan.results.forecast import Forecast
 from rlplan.simulator.placed import Floats, Ints, Site
 from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.spot import stopping_parts
 
 
 @dataclass(slots=True)
@@ -324,6 +325,8 @@ class BestFirst:
 # that is first even then is simulated with the choices for the others, until no bound is below the best plan.
 
 MADE_BY = "exact search"
+# What plans train on nodes that may be lost of whose failures the job does not speak.
+STOPS_UNKNOWN = "trains on spot nodes without job.failures"
 
 # Generations that are looked at for a placement's first plan.
 QUICK_PLAYS = 10
@@ -449,6 +452,9 @@ class PlacementSearch:
         plan = plan_of(choice, space.job, MADE_BY, space.pinned)
         layouts = space.options.space
         plan = with_largest_share(plan, space.facts, layouts.usable_fraction, layouts.drafts)
+        if space.job.has_spot and space.job.failures is None and stopping_parts(plan):
+            space.tally.prune(STOPS_UNKNOWN)
+            return Simulated()
         forecast = simulate(plan, space.facts)
         space.tally.consider("simulated plans")
         if not forecast.feasible:

@@ -12,6 +12,9 @@ from rlplan.planner.placements.partitions import ColocatedSet, Placement
 from rlplan.simulator.placed import Site
 from rlplan.units import show_bytes
 
+# Limits that are kept before any plan is looked at.
+KEPT_BEFORE = frozenset({"memory_headroom_fraction", "staleness"})
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryShortage:
@@ -110,7 +113,9 @@ def shortage_of(members: ColocatedSet, site: Site, space: Space) -> MemoryShorta
         weights, working = min(copies, key=sum)
         resident, transient = resident + weights, max(transient, working)
     capacity = space.options.space.capacity_bytes(site)
-    otherwise = "" if resident + transient > capacity else _missing(members, site, space, resident)
+    otherwise = ""
+    if resident + transient <= capacity:
+        otherwise = _missing(members, site, space, resident) + _within_limits(space)
     return MemoryShortage(members, site, resident + transient, capacity, otherwise)
 
 
@@ -122,17 +127,27 @@ def _missing(members: ColocatedSet, site: Site, space: Space, resident_bytes: in
             return f"has no layout of {role} that keeps {pins or 'what all its passes need'}"
     generates = generates_alone(members) or space.options.space.generate_task().role in members
     replicas = space.generations.replicas(site) if generates else []
+    is_pinned = space.pinned.given or bool(space.options.space.drafts)
     if not generates:
         return "has no layouts of its roles that fit together"
     if not replicas:
-        return "has no layout of generation that keeps what is pinned"
+        return f"has no layout of generation{' that keeps what is pinned' if is_pinned else ''}"
     rooms = space.generations.cache_bytes
     if any(
         rooms(each, np.array([float(resident_bytes)]), 0)[0] >= each.least_bytes
         for each in replicas
     ):
-        return "has no layouts of training and generation that keep what is pinned and go together"
+        kept = "keep what is pinned and " if is_pinned else ""
+        return f"has no layouts of training and generation that {kept}go together"
     return "leaves no room for the KV cache of one sequence"
+
+
+def _within_limits(space: Space) -> str:
+    """Return the limits under which plans were looked for, which may be what is not kept where memory suffices."""
+    names = [name for name in space.specs.given if name not in KEPT_BEFORE]
+    within = f" within the limit of {', '.join(names)}" if names else ""
+    stays = space.job.has_spot and space.job.failures is None
+    return f"{within} and trains on nodes that stay (job.failures is missing)" if stays else within
 
 
 def _pins(role: Role, space: Space) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rlplan.errors import InfeasibleError
 from rlplan.results.renting import RentalLimits, RentalOffer
-from rlplan.units import show_duration
+from rlplan.units import show_duration, whole_usd
 
 
 def front_of(offers: Sequence[RentalOffer]) -> tuple[RentalOffer, ...]:
@@ -38,7 +38,7 @@ def within(offers: Sequence[RentalOffer], limits: RentalLimits) -> tuple[RentalO
 def _nearest(offers: Sequence[RentalOffer], limits: RentalLimits) -> list[str]:
     """Return why no offer keeps limits, and what would be kept."""
     budget, deadline = limits.budget_usd, limits.deadline_seconds
-    asked = [f"{budget:,.0f} USD"] if budget is not None else []
+    asked = [whole_usd(budget)] if budget is not None else []
     asked += [show_duration(deadline)] if deadline is not None else []
     lines = [f"nothing to rent keeps {' and '.join(asked)} at p90"]
     in_time = [o for o in offers if deadline is None or o.run.interval_seconds[1] <= deadline]
@@ -61,7 +61,7 @@ def _nearest(offers: Sequence[RentalOffer], limits: RentalLimits) -> list[str]:
 def _words(offer: RentalOffer) -> str:
     usd, seconds = offer.run.interval_usd[1], offer.run.interval_seconds[1]
     what = f"{offer.instances} x {offer.name} of {offer.provider}"
-    return f"up to {usd:,.0f} USD and {show_duration(seconds)} ({what})"
+    return f"up to {whole_usd(usd)} and {show_duration(seconds)} ({what})"
 
 
 def chosen_of(front: Sequence[RentalOffer], limits: RentalLimits) -> int | None:

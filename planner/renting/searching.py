@@ -32,7 +32,7 @@ from rlplan.results.renting import (
 )
 from rlplan.results.run import RunForecast
 from rlplan.simulator.whole_run import Curve, run_forecast
-from rlplan.units import show_duration
+from rlplan.units import show_duration, whole_usd
 from rlplan.workload import with_mean
 
 Progress = Callable[[int, int, str], None]
@@ -221,7 +221,7 @@ class _Found:
             self._leave(each, f"no better than nodes on which: {better.reason}")
         elif bound is not None:
             self.pruned += 1
-            took = f"at least {show_duration(bound.seconds)} and {bound.usd:,.0f} USD"
+            took = f"at least {show_duration(bound.seconds)} and {whole_usd(bound.usd)}"
             self._leave(each, f"cannot beat what was found: {took}, as bounds have it")
         else:
             self.searched += 1

@@ -11,13 +11,14 @@ what none of its placement can beat.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 
-from rlplan.errors import InfeasibleError
+from rlplan.errors import InfeasibleError, MissingFactError, UnfinishedError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Specs
-from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
+from rlplan.plan import USUAL_MODE
+from rlplan.planner.exact.best_first import STOPS_UNKNOWN, PlacementSearch, SearchBudget
 from rlplan.planner.exact.infeasibility import infeasibility_reason
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
 from rlplan.planner.exact.space import Space
@@ -30,7 +31,10 @@ from rlplan.planner.placements.partitions import (
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import Schedule, ScheduleSpace
 from rlplan.profiles.facts import Facts
+from rlplan.profiles.sheets import load_framework
 from rlplan.results.forecast import Candidate, Forecast, InfeasiblePlacement, SearchResult
+from rlplan.simulator.timeline.spot import NO_FAILURES
+from rlplan.units import show_seconds
 
 Progress = Callable[[int, int, str], None]
 
@@ -90,6 +94,8 @@ def search(
 
     Raises:
         InfeasibleError: No plan fits; the message has the reasons.
+        UnfinishedError: None was found in time; one may fit.
+        MissingFactError: All that were found train on spot nodes, and the job does not say what a loss takes.
     """
     started = time.perf_counter()
     deadline = math.inf if seconds is None else started + seconds
@@ -99,7 +105,7 @@ def search(
     campaign = _Campaign(space, deadline, progress)
     if not campaign.ranked:
         raise InfeasibleError(
-            f"no placement of job {job.name!r} keeps what is pinned: the pools with the mode"
+            f"no placement of job {job.name!r} {'keeps what is pinned: ' if pinned.given else 'has '}the pools with the mode"
             f" {', '.join(pinned.asked.modes) or 'sync'} and the transition {pinned.transition or 'of choice'}"
         )
     campaign.find_winner()
@@ -133,6 +139,9 @@ class _Campaign:
         ]
         self.ranked = sorted(searches, key=lambda each: each.least_value)
         self.done = 0
+        # Placements that were looked at, or cannot fit; and those whose proof ended before its time.
+        self.seen = {id(each) for each in searches if math.isinf(each.least_value)}
+        self.cut = set[int]()
 
     @property
     def best(self) -> float:
@@ -144,7 +153,7 @@ class _Campaign:
         left = MOST_SIMULATED_STREAMS
         for each in self.ranked:
             if not (each.schedule.streams or each.least_value >= self.best or self._is_late):
-                each.quick()
+                self._look_at(each)
         self._look_at_streams()
         has_unseen = self.has_unseen
         for each in sorted(self.ranked, key=lambda each: (each.found.value, each.least_value)):
@@ -159,6 +168,8 @@ class _Campaign:
             before = each.streamed
             each.exact(self.best, replace(budget, deadline=self.deadline))
             left -= each.streamed - before
+            if self._is_over and each.found.plan is None and math.isfinite(each.found.bound):
+                self.cut.add(id(each))
         self.bound = min(min(each.found.bound, each.found.value) for each in self.ranked)
 
     def _look_at_streams(self) -> None:
@@ -171,7 +182,7 @@ class _Campaign:
         for each in streams:
             if self.best < math.inf or self._is_late:
                 break
-            each.quick()
+            self._look_at(each)
         if math.isinf(self.best):
             return  # nothing fits, and without a plan to beat all layouts of all pools would be joined
         for each in streams:
@@ -182,7 +193,7 @@ class _Campaign:
             if tried == MOST_STREAMS or each.found.bound >= self.best or self._is_late:
                 return
             if each.found.plan is None:
-                each.quick()
+                self._look_at(each)
                 tried += 1
 
     def find_others(self) -> None:
@@ -195,7 +206,16 @@ class _Campaign:
             known = each.schedule.streams and self._has_plan(each.placement)
             promises = each in streams and each.least_value < self.best
             if each.found.plan is None and (promises or not known):
-                each.quick()
+                self._look_at(each)
+
+    def _look_at(self, search: PlacementSearch) -> None:
+        """Find a good plan of a placement, if any fits."""
+        search.quick()
+        self.seen.add(id(search))
+
+    def _is_known(self, search: PlacementSearch) -> bool:
+        """Tell whether a placement in which no plan was found has none, as far as searches tell."""
+        return id(search) in self.seen - self.cut
 
     @property
     def has_unseen(self) -> bool:
@@ -214,18 +234,63 @@ class _Campaign:
 
     @property
     def _kept(self) -> str:
-        is_free = self.space.pinned == NOTHING_PINNED
-        return "" if is_free else "that keeps what is pinned "
+        """Return in words what plans keep beside fitting the cluster, a space behind them."""
+        pinned = self.space.pinned
+        said = []
+        if pinned.arranged is not None:
+            said.append(f"arranged as {load_framework(self.space.job.framework).title} does it")
+        elif pinned.asked.modes not in {(), (USUAL_MODE,)}:
+            said.append(f"in mode {' or '.join(pinned.asked.modes)}")
+        if pinned.given:
+            said.append("that keeps what is pinned")
+        return "".join(f"{each} " for each in said)
 
     @property
     def _is_late(self) -> bool:
-        return time.perf_counter() > self.deadline and self.best < math.inf
+        return self._is_over and self.best < math.inf
+
+    @property
+    def _is_over(self) -> bool:
+        return time.perf_counter() > self.deadline
 
     def _tell(self, search: PlacementSearch) -> None:
         if self.progress:
             total = 2 * len(self.ranked)
             self.progress(min(self.done, total), total, show_placement(search.placement))
         self.done += 1
+
+    def _unseen(self, best: Container[Placement]) -> tuple[Placement, ...]:
+        """Return the placements without a plan that there was no time for."""
+        ranked = (each for each in self.ranked if each.placement not in best)
+        return tuple(dict.fromkeys(each.placement for each in ranked if not self._is_known(each)))
+
+    def _nothing_found(
+        self,
+        infeasible: Sequence[InfeasiblePlacement],
+        unseen: int,
+        stops: int,
+        seconds: float,
+    ) -> UserError:
+        """Return why no plan was found: facts that lack, too little time, or what the placements do not fit.
+
+        Args:
+            unseen: Placements that there was no time for.
+            stops: Plans that were left out since they train on spot nodes.
+            seconds: That the search took.
+        """
+        job = f"no plan of job {self.space.job.name!r} {self._kept}"
+        if stops:
+            return MissingFactError(
+                f"{job}was found that does not train on spot nodes: {NO_FAILURES}"
+            )
+        if unseen:
+            return UnfinishedError(
+                f"{job}was found in {show_seconds(seconds)}, and {unseen} of {len(self.placements)} placements were not looked "
+                "at to the end; allow more seconds"
+            )
+        # A reason names the set that does not fit, and many placements share theirs.
+        reasons = "; ".join(dict.fromkeys(item.reason for item in infeasible))
+        return InfeasibleError(f"{job}fits its cluster, in {len(infeasible)} placements: {reasons}")
 
     def result(self, seconds: float, *, others: bool) -> SearchResult:
         """Return what was found.
@@ -242,21 +307,18 @@ class _Campaign:
         for each in sorted(self.ranked, key=lambda each: each.found.value):
             if each.found.plan is not None:
                 best.setdefault(each.placement, each)
+        unseen = self._unseen(best) if others or not best else ()
+        rest = tuple(each for each in self.placements if each not in best and each not in unseen)
         infeasible = tuple(
             InfeasiblePlacement(
                 placement=show_placement(placement),
                 reason=infeasibility_reason(placement, self.space),
             )
-            for placement in (self.placements if others or not best else ())
-            if placement not in best
+            for placement in (rest if others or not best else ())
         )
+        stops = self.space.tally.pruned.get(STOPS_UNKNOWN, 0)
         if not best:
-            # A reason names the set that does not fit, and many placements share theirs.
-            reasons = "; ".join(dict.fromkeys(item.reason for item in infeasible))
-            raise InfeasibleError(
-                f"no plan of job {self.space.job.name!r} {self._kept}fits its cluster, in "
-                f"{len(infeasible)} placements: {reasons}"
-            )
+            raise self._nothing_found(infeasible, len(unseen), stops, seconds)
         found = list(best.values())
         winner = found[0].found
         assert winner.forecast is not None, "what has a plan has its forecast"
@@ -270,13 +332,15 @@ class _Campaign:
         return SearchResult(
             plans=tuple(_candidate(each, winner.forecast) for each in found),
             infeasible=infeasible,
+            unseen=tuple(map(show_placement, unseen)),
             considered=FrozenDict(self.space.options.tally.considered | tally.considered),
             pruned=FrozenDict(self.space.options.tally.pruned | tally.pruned),
             bound_seconds=winner.forecast.iteration_seconds * (1 - gap),
             gap=gap,
             search_seconds=seconds,
             profile=self.space.facts.label,
-            space=self.space.words(self.schedules),
+            space=self.space.words(self.schedules)
+            + (f"; none that {STOPS_UNKNOWN}" if stops else ""),
         )
 
 

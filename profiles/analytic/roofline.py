@@ -228,10 +228,32 @@ class Roofline:
         if ranks <= ranks_per_node:
             return self._inside_node(kind, num_bytes, ranks)
         if kind == "all_to_all" and network is not None:
-            return _exchange(num_bytes, ranks, ranks_per_node, inter_node_bytes_per_second, network)
+            rate = inter_node_bytes_per_second
+            return self._exchange(num_bytes, ranks, ranks_per_node, rate, network)
         return self._across_nodes(
             kind, num_bytes, ranks, ranks_per_node, inter_node_bytes_per_second
         )
+
+    def _exchange(
+        self,
+        num_bytes: float,
+        ranks: int,
+        ranks_per_node: int,
+        inter_node_bytes_per_second: float,
+        network: NetworkSheet,
+    ) -> Estimate:
+        """Estimate an all-to-all over a network whose all-to-alls were measured, links inside nodes hidden behind it.
+
+        On nodes of GPUs of another architecture than those measured it is no fit, and as uncertain as any collective.
+        """
+        inside = math.ceil(ranks / math.ceil(ranks / ranks_per_node))
+        leaving = num_bytes * (ranks - inside) / ranks
+        seconds = leaving / (inter_node_bytes_per_second * network.exchange_efficiency)
+        seconds += network.exchange_seconds + network.peer_seconds * (ranks - inside)
+        if self.sheet.architecture in network.measured_on:
+            return Estimate(seconds, seconds * network.exchange_spread, Source.FITTED)
+        spread = max(network.exchange_spread, self.shares.collective_spread.value)
+        return Estimate(seconds, seconds * spread, Source.DATASHEET)
 
     def _inside_node(self, kind: CollectiveKind, num_bytes: float, ranks: int) -> Estimate:
         links, link = self.kernels.links, self.sheet.intra_node_bytes_per_second
@@ -305,21 +327,6 @@ class Roofline:
         least = self.shares.borrowed_spread
         spread = max(spread, least.value if least is not None else 0.0)
         return Estimate(seconds, seconds * spread, Source.DATASHEET)
-
-
-def _exchange(
-    num_bytes: float,
-    ranks: int,
-    ranks_per_node: int,
-    inter_node_bytes_per_second: float,
-    network: NetworkSheet,
-) -> Estimate:
-    """Estimate an all-to-all over a network whose all-to-alls were measured, links inside nodes hidden behind it."""
-    inside = math.ceil(ranks / math.ceil(ranks / ranks_per_node))
-    leaving = num_bytes * (ranks - inside) / ranks
-    seconds = leaving / (inter_node_bytes_per_second * network.exchange_efficiency)
-    seconds += network.exchange_seconds + network.peer_seconds * (ranks - inside)
-    return Estimate(seconds, seconds * network.exchange_spread, Source.FITTED)
 
 
 def _paged_attention(kernels: Kernels, sheet: DeviceSheet) -> PagedAttentionTime | None:

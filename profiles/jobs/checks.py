@@ -126,6 +126,8 @@ MOST_GROUPS = 32
 MOST_SEQUENCES = 10_000_000
 # Losses that clip every token as PPO does, and weigh it by settings.
 CLIPPED_BY_TOKEN = ("ppo_policy", "ppo_ptx_policy")
+# The estimator that works on the rewards of greedy responses too, of which a teacher is asked nothing.
+GREEDY_BASELINE = "greedy-baseline"
 
 
 def check_roles(job: Job, place: JobPlace) -> None:
@@ -165,7 +167,14 @@ def _check_rewards(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
     if has_rule and "rule" not in (*algorithm.required_roles, *algorithm.optional_roles):
         field = "service" if job.rewards and job.rewards.function is None else "function"
         raise place.error(f"rewards.{field}", f"{algorithm.name} takes no reward function")
-    judged = has_rule or {"reward", "teacher"} & {*job.models} or job.environments
+    scored = has_rule or "reward" in job.models or job.environments
+    judged = scored or "teacher" in job.models
+    if judged and not scored and algorithm.advantage == GREEDY_BASELINE:
+        raise place.error(
+            "rewards",
+            f"{algorithm.name} subtracts the reward of a greedy response, and a teacher gives none",
+            allowed="a reward model under models.reward, or a function under rewards.function",
+        )
     if not judged and "reward" in algorithm.optional_roles:
         raise place.error(
             "rewards",
@@ -207,9 +216,7 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
     for field in ("clip_ratio_dual", "importance_cap"):
         if getattr(settings, field) is not None and update.loss not in CLIPPED_BY_TOKEN:
             raise place.error(f"hyperparameters.{field}", f"the loss of {algorithm.name} has none")
-    if settings.teacher_coefficient != 1 and "teacher" not in job.models:
-        problem = "weighs what a teacher says, and there is none"
-        raise place.error("hyperparameters.teacher_coefficient", problem, allowed="models.teacher")
+    _check_teacher(job, algorithm, place)
     if settings.kl_target is not None and not algorithm.uses_reference(settings):
         raise place.error(
             "hyperparameters.kl_target", "there is no penalty whose weight could change"
@@ -221,6 +228,21 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
             f"{algorithm.name} has no reference model to stay near to",
             value=place_of_kl,
             allowed="none",
+        )
+
+
+def _check_teacher(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
+    """Refuse a weight of what a teacher says where there is none, or nothing else is learnt from."""
+    settings = job.hyperparameters
+    if settings.teacher_coefficient != 1 and "teacher" not in job.models:
+        problem = "weighs what a teacher says, and there is none"
+        raise place.error("hyperparameters.teacher_coefficient", problem, allowed="models.teacher")
+    if settings.teacher_coefficient == 0 and "teacher" in algorithm.required_roles:
+        raise place.error(
+            "hyperparameters.teacher_coefficient",
+            f"weighs the only thing with nothing that {algorithm.name} learns from",
+            value=settings.teacher_coefficient,
+            allowed="above 0",
         )
 
 

@@ -376,7 +376,8 @@ def _as_its_framework_does(job: Job, place: JobPlace) -> Job:
         job,
         framework=name,
         rewards=rewards,
-        engines=Engines(
+        engines=replace(
+            engines,
             train=engines.train or sheet.engines.train,
             generate=engines.generate or sheet.engines.generate,
         ),
@@ -611,9 +612,8 @@ def _device(gpu: str, at: int, job: Job, folder: Path, place: JobPlace) -> Devic
 def _engines(engines: Engines, sheet: DeviceSheet, place: JobPlace) -> Engines:
     usual = usual_engines(sheet.kind)
     train = _engine("train", engines.train or usual.train, place)
-    return Engines(
-        train=train, generate=_engine("generate", engines.generate or usual.generate, place)
-    )
+    generate = _engine("generate", engines.generate or usual.generate, place)
+    return replace(engines, train=train, generate=generate)
 
 
 def _engine(

@@ -8,19 +8,27 @@ from rlplan.reports.panels import Part, Section
 from rlplan.reports.pictures.frontier import frontier_picture
 from rlplan.reports.tables import wording
 from rlplan.reports.tables.plans import Table, columns
-from rlplan.reports.tables.run import duration_interval, usd_interval, whole_usd
+from rlplan.reports.tables.run import duration_interval, usd_interval
 from rlplan.reports.tables.searches import frontier_table, pools_words
 from rlplan.results.forecast import Frontier
 from rlplan.results.stored import write_plan
-from rlplan.units import ShownAs, show_duration, show_seconds
+from rlplan.units import ShownAs, show_duration, show_seconds, whole_usd
 
 PAGE_NAME = "front"
 
 
 def write_front_page(out: Path, front: Frontier, shown_as: Mapping[str, ShownAs]) -> Path:
-    """Write `front.html`, its Markdown and picture, and the plan of each point (`plan-1.yaml`) into a folder; return the page's path."""
+    """Write `front.html`, its Markdown and picture, and the plan of each point (`plan-1.yaml`) into a folder; return the page's path.
+
+    Plans of a longer front that was written there before are removed: the page says that its own plans stand beside it.
+    """
+    had_front = (out / f"{PAGE_NAME}.html").is_file()
     for number, point in enumerate(front.points, 1):
         write_plan(out / f"plan-{number}.yaml", point.candidate.plan)
+    number = len(front.points) + 1
+    while had_front and (old := out / f"plan-{number}.yaml").is_file():
+        old.unlink()
+        number += 1
     return write_content(out, front_content(front, shown_as), PAGE_NAME)
 
 

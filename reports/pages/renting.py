@@ -16,9 +16,9 @@ from rlplan.reports.tables.renting import (
     offers_table,
     search_words,
 )
-from rlplan.reports.tables.run import missing_words, parts_table, whole_usd
+from rlplan.reports.tables.run import missing_words, parts_table
 from rlplan.results.renting import RentalAnswer, RentalOffer
-from rlplan.units import show_duration
+from rlplan.units import show_duration, whole_usd
 
 PAGE_NAME = "rent"
 

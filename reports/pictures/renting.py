@@ -20,7 +20,6 @@ from rlplan.reports.pictures.picture import (
     titled_canvas,
 )
 from rlplan.reports.tables.renting import offer_words
-from rlplan.reports.tables.run import whole_usd
 from rlplan.results.renting import RentalAnswer, RentalLimits, RentalOffer
 from rlplan.units import (
     DAYS_FROM_HOURS,
@@ -28,6 +27,7 @@ from rlplan.units import (
     hours_from_seconds,
     seconds_from_hours,
     show_duration,
+    whole_usd,
 )
 
 _SIDE, _LEFT, _RIGHT = 320.0, 70.0, 14.0

@@ -18,7 +18,7 @@ from rlplan.reports.pictures.picture import (
     picture,
     titled_canvas,
 )
-from rlplan.reports.tables.run import duration_interval, usd_interval, whole_usd
+from rlplan.reports.tables.run import duration_interval, usd_interval
 from rlplan.results.run import RunForecast, RunPoint
 from rlplan.units import (
     DAYS_FROM_HOURS,
@@ -27,6 +27,7 @@ from rlplan.units import (
     seconds_scale,
     show_duration,
     show_seconds,
+    whole_usd,
 )
 
 _SIDE, _LEFT, _RIGHT = 220.0, 60.0, 14.0

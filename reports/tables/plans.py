@@ -30,7 +30,7 @@ from rlplan.results.forecast import (
 )
 from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
 from rlplan.stages import STAGE_KINDS
-from rlplan.units import show_bytes, show_filled, show_joules, show_seconds, show_usd
+from rlplan.units import show_bytes, show_filled, show_joules, show_seconds, show_usd, whole_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +387,7 @@ def beside_lines(forecast: Forecast) -> tuple[str, ...]:
     lines += [f"        {note}" for note in beside.notes]
     if beside.run_seconds is not None:
         left_out = f", {' and '.join(beside.unknown)} not counted" if beside.unknown else ""
-        usd = f"{beside.run_usd or 0.0:,.0f} USD"
+        usd = whole_usd(beside.run_usd or 0.0)
         lines.append(
             f"training: {show_seconds(beside.run_seconds)} and {usd} in {counted(beside.iterations or 0, 'step')}{left_out}"
         )
@@ -466,7 +466,7 @@ def spot_lines(forecast: Forecast) -> tuple[str, ...]:
         )
     if left.run_seconds is not None and left.run_usd is not None:
         lines.append(
-            f"      the whole run: {show_seconds(left.run_seconds)} and {left.run_usd:,.0f} USD"
+            f"      the whole run: {show_seconds(left.run_seconds)} and {whole_usd(left.run_usd)}"
         )
     return tuple(lines)
 

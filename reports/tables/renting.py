@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from rlplan.reports.tables.plans import Table, columns
-from rlplan.reports.tables.run import duration_interval, missing_words, usd_interval, whole_usd
+from rlplan.reports.tables.run import duration_interval, missing_words, usd_interval
 from rlplan.reports.tables.wording import counted
 from rlplan.results.renting import RentalAnswer, RentalLimits, RentalOffer
-from rlplan.units import show_duration, show_usd
+from rlplan.units import show_duration, show_usd, whole_usd
 
 UNDATED = "not dated"
 # Where a column says so itself.

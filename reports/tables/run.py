@@ -7,19 +7,13 @@ from rlplan.results.renting import RentalLimits
 from rlplan.results.run import FAILURES, STEPS, RunForecast
 from rlplan.units import (
     DAYS_FROM_HOURS,
+    WHOLE_USD_FROM,
     hours_from_seconds,
     show_duration,
     show_seconds,
     show_usd,
+    whole_usd,
 )
-
-# From so many USD on, cents are left out.
-WHOLE_USD_FROM = 100.0
-
-
-def whole_usd(usd: float) -> str:
-    """Return an amount of money, without cents where they say nothing."""
-    return f"{usd:,.0f} USD" if usd >= WHOLE_USD_FROM else show_usd(usd)
 
 
 def usd_interval(usd: tuple[float, float]) -> str:

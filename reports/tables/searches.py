@@ -21,7 +21,7 @@ from rlplan.results.forecast import (
     StageLoss,
     losses,
 )
-from rlplan.units import ShownAs, show_seconds
+from rlplan.units import ShownAs, show_seconds, whole_usd
 
 
 def runners_up_table(search: SearchResult) -> Table:
@@ -87,17 +87,32 @@ def schedule_words(plan: Plan) -> str:
     return f"{plan.mode}, weights up to {age} old"
 
 
-def mode_words(search: SearchResult) -> str:
-    """Return a sentence on why plans whose steps overlap win, or lose, against those whose steps follow one another; empty where only one kind was found."""
+def mode_words(
+    search: SearchResult, shown_as: ShownAs | None = None, values: Sequence[float] = ()
+) -> str:
+    """Return a sentence on why plans whose steps overlap win, or lose, against those whose steps follow one another; empty where only one kind was found.
+
+    Args:
+        shown_as: How values of the objective are shown; None where it is time.
+        values: Of the plans by another objective, in their order.
+    """
     best = search.plans[0]
     overlaps = best.plan.flow.overlaps
-    other = next((each for each in search.plans if each.plan.flow.overlaps != overlaps), None)
-    if other is None:
+    place = next(
+        (i for i, each in enumerate(search.plans) if each.plan.flow.overlaps != overlaps), None
+    )
+    if place is None:
         return ""
+    other = search.plans[place]
     ours, theirs = (each.forecast.iteration_seconds for each in (best, other))
     verb = "wins" if overlaps else "loses"
     mode = best.plan.mode if overlaps else other.plan.mode
     kind = "plan whose steps follow one another" if overlaps else f"plan in mode {mode}"
+    if shown_as is not None:
+        return (
+            f"{mode} {verb} by {shown_as.heading}: the best {kind}, {other.plan.placement}, has "
+            f"{shown_as.words(values[place])} where the best of all has {shown_as.words(values[0])}"
+        )
     lost = main_loss_words(other, best)
     mainly = "" if lost == NOTHING else f"; mainly in {lost}"
     return (
@@ -143,6 +158,8 @@ def cause_words(loss: StageLoss, most: int = 3) -> str:
 
 
 NOTHING = "nothing"
+# The objective by which less time is better.
+TIME = "throughput"
 
 # Parts of forecasts whose names say too little where they stand alone.
 _CAUSES = {"software": "overhead of the sync"}
@@ -200,21 +217,29 @@ def search_words(search: SearchResult) -> str:
         return "The search found no plan that fits."
     words = [
         f"Of {counted(len(best) + len(search.infeasible), 'placement')}, {len(best)} fit.",
+        f"There was no time to look at {counted(len(search.unseen), 'more placement')}."
+        if search.unseen
+        else "",
         _margin_words(best),
-        f"No plan of the space is faster than {show_seconds(search.bound_seconds)}: "
-        + (
-            "the best plan is proven to be the optimum under the cost model."
-            if search.gap <= 0
-            else f"the best plan is at most {percent(search.gap)} from the optimum."
-        ),
+        _proof_words(search),
         f"The search took {show_seconds(search.search_seconds)}.",
     ]
     return " ".join(word for word in words if word)
 
 
+def _proof_words(search: SearchResult) -> str:
+    """Return how far from the optimum the best plan is: a bound of seconds where seconds are what was searched by."""
+    objective = search.plans[0].plan.job.objective
+    least = f"No plan of the space is faster than {show_seconds(search.bound_seconds)}"
+    least = least if objective == TIME else f"Plans were searched by {objective}"
+    if search.gap <= 0:
+        return f"{least}: the best plan is proven to be the optimum under the cost model."
+    return f"{least}: the best plan is at most {percent(search.gap)} from the optimum."
+
+
 def _margin_words(best: tuple[Candidate, ...]) -> str:
     first = f"The best takes {show_seconds(best[0].forecast.iteration_seconds)}"
-    if len(best) == 1:
+    if len(best) == 1 or best[0].plan.job.objective != TIME:
         return f"{first}."
     margin = best[1].loses_seconds / best[0].forecast.iteration_seconds
     return f"{first}; the best of another placement takes {percent(margin)} longer."
@@ -285,9 +310,9 @@ def _row(number: int, point: FrontierPoint, shown_as: Mapping[str, ShownAs]) -> 
 
 def deadline_words(found: DeadlinePrice) -> str:
     """Return what the deadline of a run costs, in a sentence."""
-    within = f"{show_seconds(found.run_seconds)} and {found.run_usd:,.0f} USD"
-    free = f"{show_seconds(found.free_run_seconds)} and {found.free_run_usd:,.0f} USD"
+    within = f"{show_seconds(found.run_seconds)} and {whole_usd(found.run_usd)}"
+    free = f"{show_seconds(found.free_run_seconds)} and {whole_usd(found.free_run_usd)}"
     return (
-        f"deadline of {show_seconds(found.deadline_seconds)}: it costs {found.extra_usd:,.0f} USD; the cheapest run in time takes "
+        f"deadline of {show_seconds(found.deadline_seconds)}: it costs {whole_usd(found.extra_usd)}; the cheapest run in time takes "
         f"{within}, the cheapest at all {free}"
     )

@@ -6,7 +6,7 @@ A file is a regular one of a bounded size, read whole.
 import dataclasses
 import json
 import stat
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
@@ -248,9 +248,16 @@ def _as_file_error(
         _PROBLEMS.get(error["type"]) or error["msg"][0].lower() + error["msg"][1:],
         field=field,
         value=_shown(value),
-        allowed=", ".join(names) or None,
+        allowed=", ".join(names) or _range_words(context),
         nearest=nearest_name(value, names) if isinstance(value, str) else None,
     )
+
+
+def _range_words(context: Mapping[str, Any]) -> str | None:
+    """Return the limit that a number breaks; None where it is something else that is wrong."""
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    said = (f"{word} {context[key]:g}" for key, word in words.items() if key in context)
+    return next(said, None)
 
 
 # What we say in place of words that speak of Python's types.

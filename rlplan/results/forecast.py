@@ -30,8 +30,8 @@ class MemoryForecast:
         peak_task: The task during which the peak occurs.
         host_terms: Bytes of host memory that the pool keeps for one GPU, by term.
         host_capacity_bytes: A GPU's share of its node's host memory; 0 where it is not known.
-        cache_shortage_bytes: What the generation engine's share of the GPU lacks for the cache of one longest
-            sequence; 0 where it suffices.
+        cache_shortage_bytes: What the generation engine's share of the GPU lacks for its weights, what it computes in
+            and the cache of one longest sequence; 0 where it suffices.
     """
 
     pool: str
@@ -538,6 +538,7 @@ class SearchResult(NotebookResult):
         bound_seconds: No plan in the space is faster than this.
         gap: (best - bound) / best; 0 means proven optimal under the cost model.
         space: In words, the plans of which the best is meant.
+        unseen: Placements that the search was out of time for: whether a plan of theirs fits is not known.
         deadline: What the deadline of the whole run costs; None where there is none.
     """
 
@@ -551,6 +552,7 @@ class SearchResult(NotebookResult):
     search_seconds: float
     profile: str
     space: str = ""
+    unseen: tuple[str, ...] = ()
     deadline: DeadlinePrice | None = None
 
 

@@ -27,6 +27,8 @@ from rlplan_cli.config_options import (
     VersionOption,
     framework_of,
     import_options,
+    refuse_given,
+    said_beside,
 )
 from rlplan_cli.run_options import (
     BudgetOption,
@@ -38,6 +40,8 @@ from rlplan_cli.run_options import (
 from rlplan_cli.terminal import JsonOption, WhyOption, echo_json, print_table, say, say_written
 
 if TYPE_CHECKING:
+    from collections.abc import Sized
+
     from rlplan.planner.answers.run_limits import AskedRun
     from rlplan.planner.configs.checking import Checked
     from rlplan.planner.configs.importing import Imported
@@ -119,7 +123,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
             observation_tokens,
             tool_seconds,
         )
-        asked = CheckRequest(given, shown_as, out, steps, budget_usd, max_days, why)
+        asked = CheckRequest(given, shown_as, out, steps, budget_usd, max_days, why, each)
         will_run = _each(words, asked) if each else _told(words, asked)
     if not will_run:
         raise typer.Exit(WILL_NOT_RUN)
@@ -135,6 +139,7 @@ class CheckRequest(NamedTuple):
     budget_usd: float | None = None
     max_days: float | None = None
     why: bool = False
+    each: bool = False
 
     def run_of(self, checked: Checked) -> AskedRun | None:
         """Return what is asked of the whole run of a configuration; None where nothing is, or it has no forecast.
@@ -197,7 +202,7 @@ def _told(words: list[str], asked: CheckRequest) -> bool:
 
     shown_as, out = asked.shown_as, asked.out
     try:
-        checked = _checked(words, asked.given)
+        checked = _checked(words, asked.given, each=asked.each)
     except UserError as error:
         if shown_as is Format.GITHUB:
             sys.stdout.write("".join(f"{each}\n" for each in annotations_of_error(error)))
@@ -239,12 +244,28 @@ def _write_job(checked: Checked, out: Path) -> None:
         write_yaml(out, plain(checked.imported.job, drop_defaults=True))
 
 
-def _checked(words: list[str], given: GivenOptions) -> Checked:
+def _are(words: Sized) -> str:
+    return "is" if len(words) == 1 else "are"
+
+
+def _checked(words: list[str], given: GivenOptions, *, each: bool) -> Checked:
+    """Return what is to be said of what words name.
+
+    Args:
+        each: Whether the options are of several files, some of which may be jobs or plans.
+
+    Raises:
+        UserError: They are wrong, or an option is of no use.
+    """
     from rlplan.planner.configs.checking import check_config
     from rlplan_cli.interface import check_file
 
     framework, rest = framework_of(words, given.taken_as)
     if framework is None:
+        if not each:
+            refuse_given(given, rest[0])
+        elif said := said_beside(given):
+            say(f"{rest[0]} is a job or a plan: {', '.join(said)} {_are(said)} not used")
         return check_file(Path(rest[0]))
     return check_config(framework, rest, import_options(framework, rest, given))
 
@@ -264,7 +285,7 @@ def _print_work(checked: Checked) -> None:
 
 def _print(checked: Checked, run: AskedRun | None, *, why: bool) -> None:
     from rlplan.reports.tables.plans import host_terms_table, memory_terms_table
-    from rlplan.units import show_seconds
+    from rlplan.units import show_seconds, whole_usd
     from rlplan_cli.terminal import print_answer, print_remarks
 
     answer = "runs" if checked.will_run else "will not run"
@@ -289,7 +310,7 @@ def _print(checked: Checked, run: AskedRun | None, *, why: bool) -> None:
             if steps is not None and not told and (beside is None or beside.run_seconds is None):
                 whole = show_seconds(steps * checked.forecast.iteration_seconds)
                 cost = steps * checked.forecast.cost_usd
-                sys.stdout.write(f"{what}: {whole} and {cost:,.0f} USD in {steps:,} steps\n")
+                sys.stdout.write(f"{what}: {whole} and {whole_usd(cost)} in {steps:,} steps\n")
         _print_better(checked, checked.forecast)
         print_remarks(checked.forecast, checked.verdict, _notes(checked), why=why)
     if checked.imported is not None:

@@ -26,6 +26,8 @@ from rlplan_cli.config_options import (
     VersionOption,
     framework_of,
     import_options,
+    refuse_given,
+    said_beside,
 )
 from rlplan_cli.terminal import (
     JsonOption,
@@ -139,13 +141,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
         else:
             _print_frameworks(compared)
         return
-    for option, value in (
-        ("--framework", framework),
-        ("--mode", mode),
-        ("--seconds", seconds),
-        ("--gpu", gpu),
-        ("--mean-response", mean_response),
-    ):
+    own = {"--framework": framework, "--mode": mode, "--seconds": seconds}
+    for option, value in (*own.items(), *said_beside(said).items()):
         _check_alone(option, value, "with --with")
     _check_alone("compare", " ".join(words[1:]) or None, "one job's file, or --with")
     _compare_systems(Path(words[0]), systems, (profile, site), out, as_json=as_json)
@@ -267,6 +264,7 @@ def _given(
     meant = words if asked.framework is None else [asked.framework, *words]
     framework, rest = framework_of(meant, said.taken_as)
     if framework is None:
+        refuse_given(said, rest[0])
         job, pinned = load_request(Path(rest[0]))
         if pinned == NOTHING_PINNED:
             return job, None, ()

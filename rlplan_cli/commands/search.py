@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -145,12 +146,18 @@ def requested_job(
     Raises:
         UserError: A name is not known or a value is not allowed.
     """
+    from rlplan.errors import FileError
     from rlplan.planner.objectives import load_objective
 
     name = objective or job.objective
     load_objective(name)
-    given = dict(_pair(text) for text in specs or ())
-    given |= {spec: value for spec, value in limits.items() if value is not None}
+    own = {spec: value for spec, value in limits.items() if value is not None}
+    given: dict[str, Any] = {}
+    for spec, value in (*map(_pair, specs or ()), *own.items()):
+        if given.setdefault(spec, value) != value:
+            problem, allowed = "says two limits of the same name", "one of them"
+            found = f"{given[spec]:g} and {value:g}"
+            raise FileError("--spec", problem, field=spec, value=found, allowed=allowed)
     if mode is not None:
         known = given.get("staleness", job.specs.staleness)
         given["staleness"] = mode_staleness(mode, known)
@@ -265,7 +272,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))
     check_folder("--report", report)
-    _check_plot(plot, names)
+    _check_plot(plot, names, objective)
     _check_target(target, pareto, beyond=beyond, lend=lend)
     run = asked_run(steps, budget_usd, max_days)
     _check_run(run, pareto, beyond=beyond)
@@ -389,9 +396,14 @@ def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
     from rlplan.planner.configs.searching import plans_of
 
     job, facts = asked.job, asked.facts_of(found.plans[0].plan.job)
+    started = time.perf_counter() - found.search_seconds
+
+    def left() -> float | None:
+        return None if asked.seconds is None else asked.seconds - (time.perf_counter() - started)
+
     if asked.lends:
-        found = with_lending(found, job, facts)
-    found = on_spot_nodes(found, job, facts)
+        found = with_lending(found, job, facts, left())
+    found = on_spot_nodes(found, job, facts, left())
     if asked.run is not None and found.plans[0].forecast.run is None:
         found = with_run(found, facts, asked.run)
     if job.specs.run_seconds is None:
@@ -419,14 +431,17 @@ def _report(found: SearchResult, folder: Path, asked: SearchRequest) -> Path:
     return report_run(folder, best.plan, best.forecast, None, found, facts)
 
 
-def _check_plot(plot: Path | None, names: tuple[str, ...] | None) -> None:
-    """Refuse a plot of one plan.
+def _check_plot(plot: Path | None, names: tuple[str, ...] | None, objective: str | None) -> None:
+    """Refuse a plot of one plan, and one objective beside those of a front.
 
     Raises:
         FileError: Names the option.
     """
     from rlplan.errors import FileError
 
+    if objective is not None and names is not None:
+        problem, allowed = "is of one best plan, and a front has its own", "without --pareto"
+        raise FileError("--objective", problem, value=objective, allowed=allowed)
     if plot is not None and names is None:
         raise FileError("--plot", "draws a front", value=str(plot), allowed="with --pareto only")
     if plot is not None and plot.suffix != ".svg":
@@ -571,10 +586,14 @@ def _print(
     if misfits and all_placements:
         print_table("Placements without a plan that fits", infeasible_table(found))
     say(_certificate(found, job))
-    if words := mode_words(found):
+    if words := mode_words(found, *_values(found, job)):
         say(words)
     if misfits and not all_placements:
         say(f"{misfits} placements have no plan that fits (--all says why)")
+    if found.unseen:
+        say(
+            f"{len(found.unseen)} placements were not looked at in time: more --seconds may find better plans"
+        )
     if found.deadline is not None:
         say(deadline_words(found.deadline))
     print_remarks(best.forecast, also=_asked_by_default(job), why=asked.why)
@@ -596,16 +615,25 @@ def _asked_by_default(job: Job) -> list[str]:
 
 def _worth(found: SearchResult, job: Job, table: Table, most: int | None) -> Table:
     """Return the table of placements, by the figure of the job's objective where that is not time."""
-    from rlplan.planner.objectives import load_objective
     from rlplan.reports.tables.searches import worth_table
+
+    shown_as, values = _values(found, job)
+    if shown_as is None:
+        return table
+    return worth_table(replace(found, plans=found.plans[:most]), shown_as, values[:most])
+
+
+def _values(found: SearchResult, job: Job) -> tuple[ShownAs | None, list[float]]:
+    """Return how the job's objective is shown, and its value of each plan; None and none where it is time."""
+    from rlplan.planner.objectives import load_objective
     from rlplan.simulator.timeline.assemble import batch_tokens
 
     objective = load_objective(job.objective)
     if objective.limit == "iteration_seconds":
-        return table
-    plans = found.plans[:most]
-    values = [objective.value(each.forecast, batch_tokens(job)) for each in plans]
-    return worth_table(replace(found, plans=plans), objective.shown_as, values)
+        return None, []
+    return objective.shown_as, [
+        objective.value(each.forecast, batch_tokens(job)) for each in found.plans
+    ]
 
 
 def _schedule(plan: Plan) -> str:

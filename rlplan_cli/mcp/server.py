@@ -19,7 +19,7 @@ from rlplan.errors import printable
 from rlplan.files.decoding import adapter, decode
 from rlplan.files.writing import plain
 from rlplan_cli.terminal import say
-from rlplan_cli.typed.tool import ARGUMENTS, Mistake, Refused, ToolModule, tried
+from rlplan_cli.typed.tool import ARGUMENTS, Mistake, Refused, ToolModule, named, tried
 from rlplan_cli.typed.tools import TOOLS
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def answer(name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
 
     found = tried(called)
     if isinstance(found, Refused):
-        return refusal(name, found.mistakes)
+        return refusal(name, tuple(named(each, arguments) for each in found.mistakes))
     tool, answered = found
     content = {"answer": plain(answered, drop_none=False), "mistakes": []}
     return _result(tool.words(answered), content)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from rlplan.errors import (
@@ -121,6 +121,15 @@ def mistakes_of(error: UserError) -> tuple[Mistake, ...]:
             hint=f"{MEANT} {one_of(near)}?" if near else None,
         ),
     )
+
+
+def named(mistake: Mistake, given: Mapping[str, Any]) -> Mistake:
+    """Return a mistake with the argument at fault, where its value, or its file, is that of one argument alone."""
+    if mistake.argument is not None:
+        return mistake
+    wrong = {each for each in (mistake.file, mistake.value) if isinstance(each, str)}
+    names = [name for name, value in given.items() if isinstance(value, str) and value in wrong]
+    return replace(mistake, argument=names[0]) if len(names) == 1 else mistake
 
 
 def _argument(error: FileError) -> str | None:

@@ -51,10 +51,14 @@ class Room:
 
     def cache_bytes(self, engine: EngineSheet, fraction: Floats | float) -> Floats:
         """Return the bytes of the card that a share leaves to the KV cache; 0 if there are none."""
+        return np.maximum(0.0, self.left_bytes(engine, fraction))
+
+    def left_bytes(self, engine: EngineSheet, fraction: Floats | float) -> Floats:
+        """Return the bytes of the card that a share leaves beside weights and work; below 0 where it has no room for these."""
         share, own = engine.share, self.weights_bytes + self.working_bytes
         if share.of == "free":
             free = self.capacity_bytes - self.others_bytes - own
-            return np.asarray(fraction * np.maximum(0.0, free))
+            return np.asarray(np.where(np.less(free, 0.0), free, fraction * free))
         counted = {
             "everything": self.others_bytes,
             "started": self.started_bytes,
@@ -62,8 +66,8 @@ class Room:
         }[share.counts_others]
         counted = counted + np.zeros(np.shape(self.others_bytes))
         if share.of == "static":
-            return np.maximum(0.0, fraction * (self.capacity_bytes - counted) - self.weights_bytes)
-        return np.maximum(0.0, fraction * self.capacity_bytes - counted - own)
+            return np.asarray(fraction * (self.capacity_bytes - counted) - self.weights_bytes)
+        return np.asarray(fraction * self.capacity_bytes - counted - own)
 
     def fraction_left(self, engine: EngineSheet, usable_bytes: float) -> Floats:
         """Return the largest share, in hundredths, with which everything stays within the bytes that may be used.
@@ -129,8 +133,14 @@ def serving_cache_bytes(served: PlacedTask) -> float:
 
 
 def serving_shortage_bytes(served: PlacedTask) -> int:
-    """Return by how much such a share is too small for the cache of one longest sequence; 0 if it is not."""
-    return max(0, round(least_kv_bytes(served) - serving_cache_bytes(served)))
+    """Return by how much such a share is too small for weights, work and the cache of one longest sequence; 0 if it is not."""
+    return cache_shortage_bytes(served, generation_room(served, None, 0.0))
+
+
+def cache_shortage_bytes(generate: PlacedTask, room: Room) -> int:
+    """Return what an engine's share lacks for the cache of one longest sequence, weights that are over it included; 0 if nothing."""
+    left = float(room.left_bytes(generate.engine, generate.layout.memory_fraction))
+    return max(0, round(least_kv_bytes(generate) - left))
 
 
 def has_room_to_serve(table: PlacedTasks) -> Flags:

@@ -540,8 +540,8 @@ def memory_shortage(pool: ResourcePool, memory: MemoryForecast) -> str:
     if memory.gpu_peak_bytes <= memory.capacity_bytes and memory.cache_shortage_bytes:
         return (
             f"pool {pool.name} ({pool.gpus} x {pool.device}): the generation engine's share of each GPU lacks "
-            f"{show_bytes(memory.cache_shortage_bytes)} for the KV cache of one longest sequence, beside its "
-            "weights and what it computes in"
+            f"{show_bytes(memory.cache_shortage_bytes)} for its weights, what it computes in and the KV cache of one "
+            "longest sequence"
         )
     if memory.fits_device:
         term, term_bytes = max(memory.host_terms.items(), key=lambda item: (item[1], item[0]))

@@ -36,6 +36,7 @@ from rlplan.simulator.memory.task_memory import (
 from rlplan.simulator.memory.transition_memory import (
     Room,
     bucket_terms,
+    cache_shortage_bytes,
     generation_room,
     hundredths,
     serving_shortage_bytes,
@@ -324,14 +325,13 @@ def _generation_moments(placed: PlacedPlan, generate: PlacedTask) -> dict[str, T
 
 
 def _cache_shortage_bytes(placed: PlacedPlan, task: PlacedTask) -> int:
-    """Return by how much the share of a task's engine is too small for the cache of one longest sequence; 0 if it is not."""
+    """Return what the share of a task's engine lacks for weights, work and the cache of one longest sequence; 0 if nothing."""
     served = judging(task) if task.job.serves else None
     if served is not None:
         return serving_shortage_bytes(served)
     if task.task.kind != "generate":
         return 0
-    left = _cache_bytes(task, _room(placed, task))
-    return max(0, round(least_kv_bytes(task) - left))
+    return cache_shortage_bytes(task, _room(placed, task))
 
 
 def _beside_terms(generate: PlacedTask) -> Terms:

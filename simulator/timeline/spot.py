@@ -34,6 +34,10 @@ from rlplan.simulator.workload import evenly
 
 # Lengths that stand for a distribution's.
 LENGTHS = 512
+NO_FAILURES = (
+    "each loss stops the run, and the job does not say what a checkpoint and a restart take; say it in job.failures "
+    "(node_mtbf_seconds, checkpoint_seconds, restart_seconds), or train on nodes that stay"
+)
 Play = Callable[[Plan, Facts], Forecast]
 
 
@@ -96,12 +100,23 @@ def with_spot(forecast: Forecast, placed: PlacedPlan, play: Play) -> Forecast:
     return replace(forecast, spot=_spot(forecast, placed, parts, play)) if parts else forecast
 
 
+def stopping_parts(plan: Plan) -> list[SpotPart]:
+    """Return the parts on spot nodes whose loss stops the run: all but those of a pool that only generates."""
+    alone = _only_generates(plan)
+    return [part for part in spot_parts(plan) if part.pool.name not in alone]
+
+
+def _only_generates(plan: Plan) -> set[str]:
+    """Return the name of the pool that generates and does nothing else, where there is one."""
+    others = {each.pool for name, each in plan.tasks.items() if name != "actor.generate"}
+    return {plan.tasks["actor.generate"].pool} - others
+
+
 def _spot(
     forecast: Forecast, placed: PlacedPlan, parts: list[SpotPart], play: Play
 ) -> SpotForecast:
     plan = placed.plan
-    alone = {plan.tasks["actor.generate"].pool} - {plan.tasks["actor.update"].pool}
-    alone -= {each.pool for name, each in plan.tasks.items() if name != "actor.generate"}
+    alone = _only_generates(plan)
     generating = [part for part in parts if part.pool.name in alone]
     stopping = [part for part in parts if part.pool.name not in alone]
     lost_seconds = lost_response_seconds(forecast, placed)
@@ -194,11 +209,7 @@ def _goodput(
     failures = plan.job.failures
     if failures is None and stopping:
         names = ", ".join(dict.fromkeys(part.pool.name for part in stopping))
-        raise MissingFactError(
-            f"pool {names} trains on spot nodes: each loss stops the run, and the job does not say what a checkpoint and a "
-            "restart take; say it in job.failures (node_mtbf_seconds, checkpoint_seconds, restart_seconds), or put the pool "
-            "on nodes that stay"
-        )
+        raise MissingFactError(f"pool {names} trains on spot nodes: {NO_FAILURES}")
     if failures is None:
         return None
     losses = sum(part.losses_per_second for part in stopping)

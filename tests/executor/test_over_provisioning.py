@@ -296,3 +296,32 @@ def test_what_cannot_drop_responses_is_refused_by_name(case):
         CapabilityError, match=f"more responses begun than are learnt from.*{words}"
     ):
         check_runnable(plan)
+
+
+@pytest.mark.parametrize(
+    ("next_prompt", "left", "is_refused"),
+    # Of 2 iterations of 8 prompts: all of the first 16; the same with more begun; 3 and 7 left behind for 16 and 17.
+    [(16, (), False), (18, (16, 17), False), (18, (3, 7), True), (19, (3, 7, 18), True)],
+)
+def test_whole_batches_do_not_go_on_where_samples_were_learnt_from_in_another_order(
+    tmp_path, next_prompt, left, is_refused
+):
+    plan = make_plan(job_of(over=1.0), {"p0": (1, GRPO)})
+    assert begun_work(plan.job.workload).prompts == 8
+    write_plan(tmp_path / PLAN_FILE, replace(plan, mode="streaming"))
+    state = CheckpointState(
+        iteration=2,
+        next_prompt=next_prompt,
+        left_prompts=left,
+        seed=1,
+        algorithm_state=FrozenDict[str, float]({}),
+    )
+    checkpoint = Checkpoint(folder=tmp_path, state=state)
+    check_continues(checkpoint, replace(plan, mode="streaming"), 1, 4)
+    if not is_refused:
+        check_continues(checkpoint, plan, 1, 4)
+        return
+    with pytest.raises(
+        FileError, match=r"plan\.mode: has not learnt from 2 of the first 16 prompts"
+    ):
+        check_continues(checkpoint, plan, 1, 4)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlplan.errors import InfeasibleError, UnknownNameError
+from rlplan.errors import InfeasibleError, UnfinishedError, UnknownNameError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, NodeGroup, Specs
@@ -303,6 +303,27 @@ def test_a_search_that_is_cut_short_says_how_far_off_it_may_be(example):
     hasty = search(job, facts, seconds=0)
     found_seconds = hasty.plans[0].forecast.iteration_seconds
     assert hasty.bound_seconds <= best_seconds <= found_seconds
+
+
+def test_a_search_that_is_cut_short_calls_nothing_unfit_that_it_had_no_time_for(example):
+    job, facts, result = example
+    assert result.unseen == ()
+    hasty = search(job, facts, seconds=0)
+    assert hasty.unseen
+    unfit = {each.placement for each in result.infeasible}
+    assert {each.placement for each in hasty.infeasible} <= unfit
+
+
+def test_a_search_that_is_cut_short_does_not_say_that_nothing_fits():
+    job = load_job(EXAMPLES / "dapo-qwen2.5-7b-8xh100.yaml")
+    facts = load_facts(job)
+    hasty = search(job, facts, seconds=0).plans[0].forecast.iteration_seconds
+    best = search(job, facts).plans[0].forecast.iteration_seconds
+    assert best < hasty
+    limit = Specs(iteration_seconds=(best + hasty) / 2)
+    assert search(job, facts, specs=limit).plans
+    with pytest.raises(UnfinishedError, match="not looked at to the end; allow more seconds"):
+        search(job, facts, specs=limit, seconds=0)
 
 
 def test_limits_are_kept(example):

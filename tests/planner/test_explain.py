@@ -3,14 +3,19 @@ from pathlib import Path
 
 import pytest
 
+from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NO_SPECS, Rewards
 from rlplan.plan import TaskDraft
+from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.explain import nearest_fit
 from rlplan.planner.exact.infeasibility import infeasibility_reason, shortage_of
 from rlplan.planner.exact.space import Space
 from rlplan.planner.layouts.settings import PinnedCut, PoolCuts
 from rlplan.planner.placements.partitions import placed_roles
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.planner.search import search
 from rlplan.profiles.catalog import ENGINES, load_engine, load_job
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
@@ -153,6 +158,19 @@ def test_an_engine_that_no_layout_keeps_is_not_called_short_of_cache(job):
     space = Space(job, facts_with(job, 2**40), pins, "throughput", NO_SPECS)
     reason = infeasibility_reason((placed_roles(job),), space)
     assert reason.endswith("has no layout of generation that keeps what is pinned")
+
+
+def test_nothing_is_called_pinned_where_nothing_is(job):
+    facts = facts_with(job, 2**30)
+    pinned = Pinned(asked=AskedSchedules(modes=("one-step-off",)))
+    with pytest.raises(InfeasibleError) as mode_alone:
+        best_plans(job, facts, pinned=pinned)
+    assert "pinned" not in str(mode_alone.value)
+    assert "in mode one-step-off fits its cluster" in str(mode_alone.value)
+    pinned = Pinned(tasks=FrozenDict({"actor.update": TaskDraft(tp=2)}))
+    with pytest.raises(InfeasibleError) as kept:
+        search(job, facts, pinned=pinned)
+    assert "that keeps what is pinned fits its cluster" in str(kept.value)
 
 
 @pytest.mark.parametrize("zero", [2, 3])

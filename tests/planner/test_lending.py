@@ -1,9 +1,11 @@
 """Lending in searches: proposed only where it is better, never worse for it, and what a deadline costs."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from rlplan.errors import MissingFactError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Failures, Specs, Spot
 from rlplan.plan import Lending
@@ -12,10 +14,15 @@ from rlplan.planner.answers.deadlines import deadline_price
 from rlplan.planner.answers.lending import with_lending
 from rlplan.planner.answers.spot import expected, on_spot_nodes
 from rlplan.planner.requests.specs import run_seconds, spec_values, with_deadline
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_job
 from rlplan.profiles.facts import load_facts
 from rlplan.results.forecast import Candidate, SearchResult
 from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.spot import stopping_parts
 from tests.simulator.test_streaming_plans import apart
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "grpo-qwen2.5-7b-8xh100.yaml"
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +65,15 @@ def test_lending_allowed_is_never_worse_and_what_lends_is_said_to_be_bounded_by_
     else:
         assert (lent.gap, lent.bound_seconds) == (1.0, 0.0)
     assert "idle GPUs lent" in lent.space
+
+
+def test_nothing_is_tried_once_a_search_is_out_of_time():
+    plan = streaming()
+    found = result(plan)
+    late = with_lending(found, plan.job, load_facts(plan.job), seconds=-1.0)
+    assert [each.plan for each in late.plans] == [plan]
+    assert late.considered["plans that lend"] == 0
+    assert late.space.endswith("tried on 1 of the plans found, as far as there was time")
 
 
 def test_lending_is_tried_on_plans_that_stream_alone():
@@ -162,3 +178,20 @@ def test_what_lends_leaves_as_much_memory_free_as_searches_do():
     plan = streaming()
     found = with_lending(result(plan), plan.job, load_facts(plan.job))
     assert found.plans[0].forecast.free_fraction >= 0.1 - 1e-9
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_search_without_failures_trains_on_nodes_that_stay_or_names_the_field(stays):
+    job = load_job(EXAMPLE)
+    (group,) = job.cluster
+    group = replace(group, gpus_per_node=4, usd_per_gpu_hour=2.0)
+    spot = Spot(loss_every_seconds=36000.0, replacement_seconds=300.0, start_seconds=120.0)
+    cluster = (group, replace(group, spot=spot)) if stays else (replace(group, spot=spot),)
+    job = replace(job, cluster=cluster)
+    if not stays:
+        with pytest.raises(MissingFactError, match=r"job\.failures \(node_mtbf_seconds"):
+            search(job, load_facts(job))
+        return
+    found = search(job, load_facts(job))
+    assert all(not stopping_parts(each.plan) for each in found.plans)
+    assert "none that trains on spot nodes without job.failures" in found.space

@@ -258,11 +258,11 @@ def test_limits_leave_no_better_front_than_there_is_without(offers, budget, dead
 def test_what_keeps_no_limit_is_named_by_what_comes_nearest():
     offers = [offer_of(7200.0, 10.0, 1.5, 1), offer_of(3600.0, 30.0, 1.5, 2)]
     with pytest.raises(
-        InfeasibleError, match=r"keeps 12 USD at p90; the cheapest takes up to 15 USD"
+        InfeasibleError, match=r"keeps 12.00 USD at p90; the cheapest takes up to 15.00 USD"
     ):
         within(offers, RentalLimits(budget_usd=12.0))
     with pytest.raises(
-        InfeasibleError, match=r"the cheapest by then takes up to 45 USD .*n2 of ours"
+        InfeasibleError, match=r"the cheapest by then takes up to 45.00 USD .*n2 of ours"
     ):
         within(offers, RentalLimits(budget_usd=20.0, deadline_seconds=6000.0))
 
@@ -360,7 +360,7 @@ def test_a_limit_changes_nothing_in_what_is_searched(tmp_path):
     assert bound.front == free.front
     assert bound.chosen == 0
     tight = replace(limits, budget_usd=1e-9)
-    with pytest.raises(InfeasibleError, match="keeps 0 USD at p90"):
+    with pytest.raises(InfeasibleError, match=r"keeps <0\.0001 USD at p90"):
         rent(request_of(tmp_path, limits=tight), offered(sheets))
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Rewards, Specs
+from rlplan.job import Engines, Job, NodeGroup, Rewards, Role, Specs
+from rlplan.models import ModelArchitecture
 from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
 from rlplan.planner.exact.space import Space
-from rlplan.planner.placements.partitions import GENERATION, all_placements
+from rlplan.planner.placements.partitions import GENERATION, Placement, all_placements
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import (
     IN_FLIGHT,
@@ -34,7 +35,7 @@ from tests.cases import draws
 from tests.planner.brute_force import random_space
 
 ROUNDING = 1e-9
-THREE_POOLS = ((GENERATION,), ("actor",), ("reference",))
+THREE_POOLS: Placement = ((GENERATION,), ("actor",), ("reference",))
 # Half of it is what means of finitely many iterations are off.
 LARGEST_GAP = 2 * PLAYED_NOISE_FRACTION
 PPO = Path(__file__).parents[2] / "examples/ppo-7b-16xa100.yaml"
@@ -264,7 +265,9 @@ def test_no_plan_beats_what_a_search_within_a_limit_of_staleness_proves():
 def test_a_limit_of_staleness_leaves_a_small_gap_on_many_gpus():
     """45 placements and schedules stream; most are ruled out by the layouts of all their pools together."""
     job = load_job(PPO)
-    models = FrozenDict(dict.fromkeys(job.models, load_model("llama-2-70b")))
+    models = FrozenDict[Role, str | ModelArchitecture](
+        dict.fromkeys(job.models, load_model("llama-2-70b"))
+    )
     job = replace(job, models=models, cluster=(replace(job.cluster[0], nodes=32),))
     found = search(job, load_facts(job), specs=Specs(staleness=1))
     assert found.gap <= PLAYED_NOISE_FRACTION + ROUNDING
@@ -276,7 +279,7 @@ def test_a_choice_that_streams_is_simulated_once():
     search_of = PlacementSearch(space, THREE_POOLS, STREAMING)
     search_of.quick()
     found, before = search_of.found, space.tally.considered["simulated plans"]
-    assert search_of.simulated(found.choice) == found.value
+    assert search_of.simulated(found.choice).value == found.value
     assert space.tally.considered["simulated plans"] == before == search_of.streamed
 
 

@@ -64,6 +64,44 @@ def test_the_grpo_example_has_uneven_responses_and_a_rule():
     assert job.rewards.function == "exact_match"
 
 
+def test_an_engine_that_does_not_sleep_stays_awake_once_its_names_are_found(tmp_path):
+    data = changed("engines", {"sleeps": False})
+    assert load_job(written(tmp_path, data)).engines == Engines(
+        train="torch-tp-dp", generate="torch-static", sleeps=False
+    )
+
+
+def taught(algorithm, **changes):
+    """Return a job that learns from a teacher alone, nothing else giving rewards."""
+    models = dict.fromkeys(("actor", "reference", "teacher"), "tiny")
+    group = 1 if algorithm == "remax" else 2
+    data = changed("workload.samples_per_prompt", group)
+    return {**data, "algorithm": algorithm, "models": models, **changes}
+
+
+def test_a_greedy_baseline_needs_rewards_that_no_teacher_gives(tmp_path):
+    assert load_job(written(tmp_path, taught("grpo"))).models.keys() == {
+        "actor",
+        "reference",
+        "teacher",
+    }
+    with pytest.raises(FileError, match="rewards: remax subtracts the reward of a greedy response"):
+        load_job(written(tmp_path, taught("remax")))
+    ruled = taught("remax", rewards={"function": "exact_match"})
+    assert load_job(written(tmp_path, ruled)).algorithm == "remax"
+
+
+def test_a_teacher_that_weighs_nothing_is_kept_where_rewards_are_learnt_from(tmp_path):
+    nothing = {"hyperparameters": {"teacher_coefficient": 0.0}}
+    assert (
+        load_job(written(tmp_path, taught("grpo", **nothing))).hyperparameters.teacher_coefficient
+        == 0
+    )
+    alone = taught("on-policy-distillation", models={"actor": "tiny", "teacher": "tiny"}, **nothing)
+    with pytest.raises(FileError, match=r"teacher_coefficient: weighs .*; allowed: above 0"):
+        load_job(written(tmp_path, alone))
+
+
 def test_a_cpu_job_gets_fp32_and_the_project_s_own_engines(tmp_path):
     job = load_job(written(tmp_path, PPO))
     assert job.precision == "fp32"

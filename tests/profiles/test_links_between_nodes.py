@@ -67,8 +67,22 @@ def test_a_network_of_its_own_changes_all_to_alls_between_nodes_and_nothing_else
         )
 
 
+def test_all_to_alls_over_efa_are_no_fit_on_gpus_on_whose_nodes_nothing_was_measured():
+    fitted, b200 = (
+        device.collective("all_to_all", 2.0**29, 32, **EFA)
+        for device in (h100(), device_facts("b200"))
+    )
+    assert b200.seconds == fitted.seconds
+    assert (fitted.source, b200.source) == (Source.FITTED, Source.DATASHEET)
+    assert b200.spread_seconds >= fitted.spread_seconds
+
+
 def h100():
-    return DeviceFacts(load_device("h100-80gb-sxm"))
+    return device_facts("h100-80gb-sxm")
+
+
+def device_facts(name):
+    return DeviceFacts(load_device(name))
 
 
 def test_between_nodes_every_number_of_nodes_and_of_their_devices_is_measured():

@@ -10,6 +10,7 @@ from rlplan.reports.tables import plans as tables
 from rlplan.reports.tables import searches as search_tables
 from rlplan.reports.tables import wording
 from rlplan.results.measurement import Comparison, ComparisonRow
+from rlplan.units import ShownAs
 from rlplan.workload import Empirical, Lognormal, Uniform
 from tests.reports.run_samples import cpu_forecast, cpu_plan, cpu_run
 from tests.reports.samples import gpu_forecast, gpu_plan, gpu_search
@@ -98,6 +99,38 @@ def test_the_search_says_how_far_the_best_plan_can_be_from_the_optimum():
         "3.1 % from the optimum. The search took 3.10 s."
     )
     assert "proven to be the optimum" in search_tables.search_words(replace(gpu_search(), gap=0.0))
+
+
+def by_cost():
+    """Return a search by cost: its runner-up runs ahead, and is faster and dearer."""
+    found = gpu_search()
+    first, _, last = found.plans
+    job = replace(first.plan.job, objective="cost")
+    plans = (
+        replace(first, plan=replace(first.plan, job=job)),
+        replace(
+            last,
+            plan=replace(last.plan, job=job, mode="one-step-off", staleness=1.0),
+            loses_seconds=-9.0,
+        ),
+    )
+    return replace(found, plans=plans)
+
+
+def test_a_search_by_cost_bounds_no_seconds():
+    told = search_tables.search_words(by_cost())
+    assert "Plans were searched by cost: the best plan is at most 3.1 % from the optimum." in told
+    assert "faster than" not in told
+    assert "longer" not in told
+
+
+def test_a_mode_loses_by_what_was_searched_by():
+    usd = ShownAs(heading="USD/M tokens")
+    told = search_tables.mode_words(by_cost(), usd, [0.25, 0.5])
+    assert told.startswith(
+        "one-step-off loses by USD/M tokens: the best plan in mode one-step-off, "
+    )
+    assert told.endswith("has 0.500 where the best of all has 0.250")
 
 
 def test_a_search_without_a_plan_says_so():

@@ -175,7 +175,12 @@ def test_export_writes_only_where_it_is_told(project, rlplan):
         (
             "search",
             {"job": "jobb.yaml"},
-            {"file": "jobb.yaml", "problem": "no such file", "hint": "did you mean 'job.yaml'?"},
+            {
+                "argument": "job",
+                "file": "jobb.yaml",
+                "problem": "no such file",
+                "hint": "did you mean 'job.yaml'?",
+            },
         ),
         ("check", {"file": "run.sh", "framework": "verl"}, {"argument": "gpu", "file": None}),
         ("check", {"file": "plan.yaml", "gpu": "h100"}, {"argument": "gpu", "value": "h100"}),
@@ -196,6 +201,22 @@ def test_export_writes_only_where_it_is_told(project, rlplan):
         ),
         ("search", {"job": "broken.yaml"}, {"file": "broken.yaml", "field": "algorithm"}),
         ("search", {"job": "job.yaml", "mode": "fast"}, {"argument": "mode", "value": "fast"}),
+        (
+            "search",
+            {"job": "job.yaml", "objective": "speed"},
+            {"argument": "objective", "value": "speed", "allowed": "cost, energy, throughput"},
+        ),
+        (
+            "search",
+            {"job": "job.yaml", "limits": {"gpus": -3}},
+            {"argument": "limits", "field": "gpus", "value": -3.0, "allowed": "at least 1"},
+        ),
+        (
+            "fit",
+            {"model": "tinny", "gpu": "cpu", "gpus": 2},
+            {"argument": "model", "value": "tinny"},
+        ),
+        ("fit", {"model": "tiny", "gpu": "cqu", "gpus": 2}, {"argument": "gpu", "value": "cqu"}),
         ("export", {"to": "verl"}, {"argument": "file", "allowed": "one of file and plan"}),
         ("export", {"to": "vrel", "file": "plan.yaml"}, {"hint": "did you mean 'verl'?"}),
         (

@@ -13,6 +13,7 @@ from rlplan.planner.answers import run_limits
 from rlplan.planner.answers.run_limits import AskedRun, plans_within
 from rlplan.results.renting import RentalLimits
 from rlplan.results.run import RunForecast
+from rlplan.units import whole_usd
 from rlplan_cli.run_options import asked_run, keeps_run
 
 
@@ -59,7 +60,15 @@ def plans(monkeypatch):
             raise InfeasibleError("no plan keeps the limits")
         seconds, usd = min(kept, key=lambda each: each[job.objective == "cost"])
         plan = candidate(job, seconds, usd)
-        return replace_like(plans=(plan,), gap=0.0, bound_seconds=seconds, space="plans")
+        unfit = ("without memory",) if len(kept) == len(known) else ("without memory", "too slow")
+        return replace_like(
+            plans=(plan,),
+            gap=0.0,
+            bound_seconds=seconds,
+            space="plans",
+            infeasible=unfit,
+            unseen=(),
+        )
 
     def run(plan, _facts, steps):
         seconds, usd = plan.known
@@ -127,6 +136,14 @@ def test_limits_that_the_run_has_put_on_steps_are_not_the_plans_and_prove_nothin
     # 15 s, beside 10 s without a limit.
     assert found.gap == pytest.approx(1 / 3)
     assert found.bound_seconds == 10.0
+    assert found.infeasible == ("without memory",)
+
+
+@pytest.mark.parametrize(
+    ("usd", "shown"), [(0.3, "0.3000 USD"), (7.5, "7.50 USD"), (140, "140 USD")]
+)
+def test_small_budgets_are_told_to_the_cent(usd, shown):
+    assert whole_usd(usd) == shown
 
 
 def test_budget_and_days_are_kept_together(plans):

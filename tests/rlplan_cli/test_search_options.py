@@ -92,6 +92,9 @@ def test_specs_that_no_plan_keeps_say_which_binds_and_the_nearest_value(project,
 @pytest.mark.full
 def test_a_front_is_printed_stored_and_drawn_and_its_ends_are_the_single_optima(project, rlplan):
     widened(project)
+    (project / "page").mkdir()
+    for name in ("front.html", *(f"plan-{number}.yaml" for number in range(1, 40))):
+        (project / "page" / name).write_text("of a longer front, before")
     answer = rlplan(
         "search", "job.yaml", "--pareto", "throughput,cost", "--plot", "front.svg",
         "--result", "front.json", "--report", "page", "--steps", "50", "--json",

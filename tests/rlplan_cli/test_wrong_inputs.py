@@ -252,6 +252,12 @@ RUNS = [
 ]  # fmt: skip
 
 OPTIONS = [
+    plain("search job.yaml --spec gpus=1 --max-gpus 2", name="limit that is given twice", said=("--spec: gpus", "two limits of the same name", "'1 and 2'")),
+    plain("search job.yaml --objective cost --pareto cost,energy", name="objective beside those of a front", said=("--objective", "'cost'", "without --pareto")),
+    plain("check job.yaml --gpu h200", name="GPU beside a job that says its own", said=("--gpu", "'h200'", "job.yaml is a job or a plan")),
+    plain("compare job.yaml --mean-prompt 100", name="prompts of a comparison of systems", said=("--mean-prompt", "has no effect here", "with --with")),
+    plain("compare job.yaml --model qwen3-8b", name="model of a comparison of systems", said=("--model", "has no effect here", "with --with")),
+    plain("compare job.yaml --with verl --turns 3", name="turns beside a job that says its own", said=("--turns", "job.yaml is a job or a plan")),
     plain("serach job.yaml", name="unknown command", said=("'serach'", "'search'")),
     plain("search", name="missing argument", said=("Missing argument", "search --help")),
     plain("search job.yaml --ou best.yaml", name="unknown option", said=("--ou", "--out")),

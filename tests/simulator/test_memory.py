@@ -346,13 +346,31 @@ def test_a_pool_without_room_for_one_sequence_does_not_fit():
 def test_an_engines_share_that_is_too_small_is_named():
     starved = colocated(**{"actor.generate": layout("vllm", tp=2, dp=4, memory_fraction=0.05)})
     forecast = peak_of(starved)
-    least = least_kv_bytes(PlacedPlan(starved, FACTS).tasks["actor.generate"])
+    generate = PlacedPlan(starved, FACTS).tasks["actor.generate"]
     assert kv_bytes_left(PlacedPlan(starved, FACTS)) == 0
-    assert forecast.cache_shortage_bytes == least
+    assert forecast.cache_shortage_bytes >= least_kv_bytes(generate)
     assert forecast.gpu_peak_bytes < forecast.capacity_bytes
     assert not forecast.fits
     said = memory_shortage(starved.pools[0], forecast)
     assert "the generation engine's share of each GPU lacks" in said
+
+
+@pytest.mark.parametrize("of", ["card", "static"])
+def test_a_share_lacks_what_weights_are_over_it_as_well(of):
+    def shortage(fraction):
+        starved = colocated(
+            **{"actor.generate": layout("vllm", tp=2, dp=4, memory_fraction=fraction)}
+        )
+        generate = PlacedPlan(starved, FACTS).tasks["actor.generate"]
+        share = replace(generate.engine.share, of=of)
+        engine = replace(generate.engine, share=share)
+        room = replace(generation_room(generate, None, 0.0), weights_bytes=40 * 2**30)
+        return float(room.left_bytes(engine, fraction)), room
+
+    (less, room), (more, _) = shortage(0.05), shortage(0.10)
+    assert less < more < 0
+    assert more - less == pytest.approx(0.05 * room.capacity_bytes)
+    assert room.cache_bytes(PlacedPlan(colocated(), FACTS).generate.engine, 0.05) == 0
 
 
 def test_a_copy_on_a_pool_of_its_own_stays():

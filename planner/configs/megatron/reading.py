@@ -439,8 +439,11 @@ def _loss(settings: Settings) -> Hyperparameters:
     kind: KlPlace = "reward" if reward else "loss" if settings.on("kl_loss") else "none"
     weight = reward or (settings.number("kl_loss_weight") if settings.on("kl_loss") else 0.0)
     losses = given_losses(settings, algorithm(settings))
-    if "teacher" in _roles(settings) and settings.number("teacher_weight") > 0:
-        losses["teacher_coefficient"] = settings.number("teacher_weight")
+    if "teacher" in _roles(settings):
+        coefficient = settings.number("teacher_weight")
+        if coefficient < 0:
+            raise settings.refused("teacher_weight", "is no weight of a teacher", "at least 0")
+        losses["teacher_coefficient"] = coefficient
     return Hyperparameters(
         **losses,
         temperature=settings.number("temperature") or 1.0,

@@ -19,6 +19,7 @@ from rlplan.planner.configs.losses import (
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
+    MOST_RUNNING,
     adapter_of,
     eager_engine,
     models_of,
@@ -395,7 +396,9 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
         memory_fraction=settings.number("sglang_memory" if is_sglang else "vllm_memory"),
     )
     running = settings.optional_whole("sglang_running" if is_sglang else "vllm_running")
-    return layout if running is None else replace(layout, max_running=running)
+    if running is None:
+        return replace(layout, max_running=MOST_RUNNING) if is_sglang else layout
+    return replace(layout, max_running=running)
 
 
 def _loss(settings: Settings, algorithm: str) -> Hyperparameters:

@@ -19,6 +19,7 @@ from rlplan.planner.configs.losses import (
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.run import TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
+    MOST_RUNNING,
     adapter_of,
     divided,
     eager_engine,
@@ -266,7 +267,7 @@ def _generation(settings: Settings, gpus: int) -> TaskPlan:
         memory_fraction=settings.number("memory_fraction"),
     )
     running = settings.optional_whole("engine_running")
-    return layout if running is None else replace(layout, max_running=running)
+    return replace(layout, max_running=MOST_RUNNING if running is None else running)
 
 
 def _loss(settings: Settings, algorithm: str) -> Hyperparameters:

@@ -67,6 +67,7 @@ def run_of(settings: Settings) -> Run:
         groups=(_nodes(settings, learners + engines),),
         pools=tuple(pools),
         generate=_generation(settings, pools[-1]),
+        usual_running=True,
         trainers={role: _sizes(settings, trainer, role, learners) for role in models},
         options={role: _options(settings, trainer, role) for role in models},
         loss=_loss(settings, algorithm),

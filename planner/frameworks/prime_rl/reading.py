@@ -18,7 +18,7 @@ from rlplan.planner.configs.broken import actor_of
 from rlplan.planner.configs.losses import given_losses, gradient_norm, kl_place
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings, is_on
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from rlplan.planner.configs.sizes import SERVICE, divided, eager_engine, models_of
+from rlplan.planner.configs.sizes import MOST_RUNNING, SERVICE, divided, eager_engine, models_of
 from rlplan.planner.configs.verl_family import GRADIENTS
 from rlplan.planner.plans.trained import TrainerSizes
 
@@ -339,7 +339,7 @@ def _generation(settings: Settings, gpus: int) -> TaskPlan:
         memory_fraction=settings.number("memory_fraction"),
     )
     running = settings.optional_whole("running")
-    return layout if running is None else replace(layout, max_running=running)
+    return replace(layout, max_running=MOST_RUNNING if running is None else running)
 
 
 def _loss(settings: Settings) -> Hyperparameters:

@@ -69,6 +69,7 @@ def run_of(settings: Settings) -> Run:
         groups=(_nodes(settings, placement.gpus),),
         pools=placement.pools,
         generate=_generation(settings, placement.pools[-1]),
+        usual_running=settings.optional_whole("running") is None and _is_vllm(settings),
         trainers=sizes,
         options={role: _options(settings, role) for role in models},
         loss=_loss(settings, algorithm),
@@ -252,6 +253,10 @@ def _options(settings: Settings, role: Role) -> TrainerOptions:
 
 def _engine(settings: Settings) -> str:
     return eager_engine(settings.word("rollout_engine"), eager=settings.on("eager"))
+
+
+def _is_vllm(settings: Settings) -> bool:
+    return settings.word("rollout_engine").startswith("vllm")
 
 
 def _generation(settings: Settings, pool: RunPool) -> TaskPlan:

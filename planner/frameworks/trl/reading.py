@@ -79,6 +79,7 @@ def run_of(settings: Settings) -> Run:
         groups=(processes.cluster,),
         pools=tuple(pools),
         generate=generate,
+        usual_running=mode_of(settings) not in {"transformers", "colocate"},
         trainers=sizes,
         options={role: _options(settings, trainer, role) for role in models},
         loss=_loss(settings),

@@ -1,6 +1,6 @@
 """verl: colocated roles on one pool, generation and reward models on pools of their own where configured."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -66,7 +66,6 @@ ASYNC_KEYS: Final = "async_training.*"
 IN_WHOLE_BATCHES: Final = ("dapo", "entropy")
 # Whether its reward model writes judgements is for the function to know that asks it (verl, experimental/reward_loop).
 JUDGES: Final = "a function asks the reward model, which may write judgements: say how long they are under rewards.judge of the job"
-GPUS_OF_A_NODE: Final = 8
 # Models that engines serve, and none trains.
 SERVED: Final = ("reward", "teacher")
 PPO, DISTILLATION = "ppo", "on-policy-distillation"
@@ -94,14 +93,13 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=sheet.framework,
         trainer=trainer,
-        engines=_engines(
-            settings, sheet.engine, (each for role, each in trains.items() if role not in SERVED)
-        ),
+        engines=_engines(settings, sheet.engine, trains),
         algorithm=algorithm,
         models=models,
         model_keys=keys,
         work=work,
         groups=groups,
+        packs_nodes=True,
         pools=pools,
         generate=_generation(settings, pools[1] if FLOWS[mode].overlaps else pools[0]),
         trainers=trains,
@@ -127,10 +125,13 @@ def run_of(settings: Settings) -> Run:
     )
 
 
-def _engines(settings: Settings, spread: str | None, trains: Iterable[TrainerSizes]) -> Engines:
+def _engines(
+    settings: Settings, spread: str | None, trains: Mapping[Role, TrainerSizes]
+) -> Engines:
     """Return the engines of a run; where experts are spread out, that of the trainer's sheet."""
+    spreads = any(each.ep > 1 for role, each in trains.items() if role not in SERVED)
     return Engines(
-        train=spread if any(each.ep > 1 for each in trains) else None,
+        train=spread if spreads else None,
         generate=_engine(settings),
         sleeps=settings.on("frees_cache"),
     )
@@ -255,7 +256,11 @@ def _algorithm(settings: Settings) -> str:
 def _pools(
     settings: Settings, roles: tuple[Role, ...], mode: Mode, gpus: int
 ) -> tuple[tuple[RunPool, ...], tuple[tuple[int, int], ...]]:
-    """Return the pools, and the cluster's groups of nodes."""
+    """Return the pools, and the nodes of each.
+
+    Ray packs each pool's GPUs of a node, and several pools into one node that has room (single_controller/ray/base.py:
+    STRICT_PACK); scripts of `one_step_off_policy/shell` that end in `2_6` share out a node of eight so.
+    """
     apart = settings.on("reward_on") and settings.on("reward_pool")
     elsewhere = ("teacher", "reward") if apart else ("teacher",)
     trained = tuple(role for role in roles if role not in elsewhere)
@@ -278,19 +283,7 @@ def _pools(
         name = teaching.TEACHER_POOL
         pools.append(RunPool(name=name, gpus=per_node * nodes, roles=("teacher",)))
         groups.append((per_node, nodes))
-    return tuple(pools), _on_one_node(groups)
-
-
-def _on_one_node(groups: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the groups of nodes; pools that are parts of a node each stand together in one where they fit.
-
-    Ray packs each pool's GPUs of a node, and several pools into one node that has room (single_controller/ray/base.py:
-    STRICT_PACK); scripts of `one_step_off_policy/shell` that end in `2_6` share out a node of eight so.
-    """
-    gpus = sum(per_node for per_node, _ in groups)
-    if gpus > GPUS_OF_A_NODE or any(nodes > 1 for _, nodes in groups):
-        return tuple(groups)
-    return ((gpus, 1),)
+    return tuple(pools), tuple(groups)
 
 
 def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> TrainerSizes:
@@ -519,10 +512,14 @@ def _loss(settings: Settings) -> Hyperparameters:
     weight = settings.number(f"kl_{kind}_weight") if kind != "none" else 0.0
     actor = settings.of(trainer_of(settings), "actor")
     found = hyperparameters_of(settings, actor, _algorithm(settings), kind, weight)
-    coefficient = settings.number("teacher_weight") if teaching.teaches(settings) else 0.0
-    if coefficient <= 0 or teaching.alone(settings):
-        return found  # what a teacher alone says has no other weight to be weighed against
-    return replace(found, teacher_coefficient=coefficient)
+    if not teaching.teaches(settings):
+        return found
+    coefficient, alone = settings.number("teacher_weight"), teaching.alone(settings)
+    if coefficient < 0 or (alone and coefficient == 0):
+        allowed = "above 0" if alone else "at least 0"
+        raise settings.refused("teacher_weight", "is no weight of a teacher", allowed)
+    # What a teacher alone says has no other weight to be weighed against.
+    return found if alone else replace(found, teacher_coefficient=coefficient)
 
 
 def _precision(settings: Settings, trainer: str) -> Precision | None:

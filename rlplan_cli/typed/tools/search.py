@@ -99,7 +99,7 @@ def call(asked: Arguments) -> Answer:
     from rlplan_cli.typed.tool import ARGUMENTS
 
     if asked.seconds < 0:
-        problem, allowed = "is below zero", "seconds"
+        problem, allowed = "is too small", "0 or more"
         raise FileError(ARGUMENTS, problem, field="seconds", value=asked.seconds, allowed=allowed)
     path = Path(asked.job)
     job, _ = load_request(path)
@@ -147,7 +147,8 @@ def words(answer: Answer) -> str:
         memory_words(answer.step),
         f"{proof} under the cost model; searched in {took}; best of {answer.space}",
         (
-            f"next: {each.placement} on {each.gpus} GPUs: {show_seconds(each.loses_seconds)} slower"
+            f"next: {each.placement} on {each.gpus} GPUs: a step {show_seconds(abs(each.loses_seconds))} "
+            f"{'shorter' if each.loses_seconds < 0 else 'longer'}"
             for each in answer.others
         ),
     )

@@ -428,6 +428,31 @@ def test_a_move_that_was_lost_on_the_way_is_not_judged(facts, together, apart, t
     assert {each.kind for each in read_ledger(tmp_path / "adapting.jsonl")} == {"decision"}
 
 
+def test_a_resumed_run_says_which_move_it_cannot_judge(facts, together, apart, tmp_path):
+    moved(facts, together, apart, tmp_path, Found(proposal(apart, 5.0)))
+    resumed = adapter_of(facts, tmp_path, Found())
+    resumed.begun(apart, 10, START)
+    (said,) = resumed.after(done(apart, 10)).said
+    assert "the move that was decided after step " in said
+    assert "is not judged" in said
+
+
+def test_a_resumed_run_says_nothing_of_moves_that_were_judged_or_not_made(
+    facts, together, apart, tmp_path
+):
+    adapter, number = moved(facts, together, apart, tmp_path, Found(proposal(apart, 5.0)))
+    follow(adapter, apart, range(number, number + 9), 4.0)
+    resumed = adapter_of(facts, tmp_path, Found())
+    resumed.begun(apart, 20, START)
+    assert resumed.after(done(apart, 20)).said == ()
+    dry = adapter_of(facts, tmp_path, Found(proposal(apart, 5.0)), dry_run=True)
+    dry.begun(together, 0, START)
+    assert follow(dry, together, range(9)) is None
+    again = adapter_of(facts, tmp_path, Found(), dry_run=True)
+    again.begun(together, 9, START)
+    assert again.after(done(together, 9)).said == ()
+
+
 def measured_run(plan, facts, times=2.0):
     """Return iterations that took so many times their forecast."""
     forecast, window = simulate(plan, facts), Window(20, 1)

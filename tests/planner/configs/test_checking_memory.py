@@ -192,3 +192,11 @@ def test_what_only_trains_is_no_doubt_below_what_there_is(factor, verdict):
     again = check_plan(plan, facts_with(plan.job, round(peak / factor)), "plan")
     assert again.forecast.memory[0].peak_task == "actor.update"
     assert again.verdict == verdict
+
+
+def test_weights_that_are_gibibytes_over_the_engines_share_do_not_fit():
+    checked = check_config("verl", [*VERL, f"{R}.gpu_memory_utilization=0.05"], OPTIONS)
+    (pool,) = checked.forecast.memory
+    assert pool.gpu_peak_bytes < pool.capacity_bytes
+    assert pool.cache_shortage_bytes > 0.04 * pool.capacity_bytes
+    assert checked.verdict == "does not fit"

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from rlplan.errors import FileError, UnknownNameError
+from rlplan.errors import FileError, InfeasibleError, UnknownNameError
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.differences import causes_of
+from rlplan.planner.configs import comparing
 from rlplan.planner.configs.comparing import (
     ComparisonRequest,
     _best,
@@ -70,6 +71,24 @@ def test_frameworks_without_a_writing_have_the_users_layout_alone():
     assert own.forecast.iteration_seconds <= (
         found["verl-fsdp", "as it is"].forecast.iteration_seconds
     )
+
+
+def test_a_first_sheet_without_a_sync_does_not_end_a_comparison(monkeypatch):
+    first, check = [], comparing._check_sync
+
+    def refused(sheet, *, apart):
+        first.append(sheet.name)
+        if sheet.name == first[0]:
+            raise InfeasibleError(f"{sheet.title} has no weight sync")
+        check(sheet, apart=apart)
+
+    request = request_of()
+    swift = known_framework("ms-swift")
+    empty = comparing._empty(swift, "same layout")
+    monkeypatch.setattr(comparing, "_check_sync", refused)
+    step = comparing._of_sheet(request, request.plan, swift, empty, comparing.KEPT[-1])
+    assert len(set(first)) > 1
+    assert step.plan.job.framework != first[0]
 
 
 @pytest.mark.full

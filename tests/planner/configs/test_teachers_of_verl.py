@@ -2,6 +2,7 @@
 
 import pytest
 
+from rlplan.errors import FileError
 from rlplan.job import Teacher
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import ImportOptions, imported
@@ -58,6 +59,7 @@ def test_it_is_forecast_with_the_engines_memory_beside_the_pass():
     [
         ((), "grpo", 1.0),
         ((f"{LOSS}.distillation_loss_coef=0.3",), "grpo", 0.3),
+        ((f"{LOSS}.distillation_loss_coef=0",), "grpo", 0.0),
         ((ALONE, f"{LOSS}.distillation_loss_coef=0.3"), "on-policy-distillation", 1.0),
         ((ALONE, "actor_rollout_ref.actor.use_kl_loss=True"), "grpo", 1.0),
     ],
@@ -74,3 +76,11 @@ def test_teachers_that_share_out_prompts_are_doubtful():
     assert found.job.teacher is None
     assert "teacher" not in found.job.models
     assert f"{D}.enabled" in found.keys.changes_work
+
+
+@pytest.mark.parametrize(
+    "words", [(f"{LOSS}.distillation_loss_coef=-1",), (ALONE, f"{LOSS}.distillation_loss_coef=0")]
+)
+def test_weights_that_learn_nothing_or_the_opposite_are_refused_by_their_key(words):
+    with pytest.raises(FileError, match="distillation_loss_coef: is no weight of a teacher"):
+        taught(*words)
