@@ -39,6 +39,7 @@ LEDGER_FILE: Final = "adapting.jsonl"
 # What the ledger says of logs and frameworks, where advice on other runs names theirs.
 LOG, FRAMEWORK = "metrics.jsonl", "rlplan"
 DRY_RUN: Final = "dry run: nothing is moved"
+LATER: Final = "it pays once responses are longer: now an iteration would be {} longer"
 # Beside the ledger: the plans that a run does not try again, numbered from 1.
 BARRED_PLAN: Final = "plan-barred-{:06d}.yaml"
 
@@ -262,9 +263,7 @@ class MoveAdapter:
         answer, deadline = answer_of(None if best is None else best.gain_left, cost, step, left)
         if answer == "change" and gain is not None and gain.p50_seconds <= 0:
             answer = "keep"
-            notes.append(
-                f"it pays once responses are longer: now an iteration would be {show_seconds(-gain.p50_seconds)} longer"
-            )
+            notes.append(LATER.format(show_seconds(-gain.p50_seconds)))
         request = found.request
         moves = answer == "change" and not self._options.dry_run
         decision = Decision(
