@@ -100,6 +100,16 @@ def test_a_tower_that_does_not_learn_has_no_backward_pass():
     assert said["backward"] == blind["backward"]
 
 
+def test_few_images_cost_as_much_of_one_a_prompt_as_there_are():
+    # A micro-batch of one sequence: one in ten has the pass of a tower over one image.
+    whole, tenth, none = (
+        parts(said=job(images=each), micro_batch=1)
+        for each in (IMAGES, replace(IMAGES, per_prompt=0.1), None)
+    )
+    for name in ("forward", "backward"):
+        assert tenth[name] - none[name] == pytest.approx((whole[name] - none[name]) / 10, rel=1e-9)
+
+
 def test_reference_passes_pay_the_tower_too():
     said, blind = (parts("reference.compute_log_prob", job(images=each)) for each in (IMAGES, None))
     assert said["forward"] > blind["forward"]
