@@ -124,6 +124,8 @@ def _expert_fault(model: ModelArchitecture) -> ArchitectureFault | None:
 MOST_GPUS = 1_000_000
 MOST_GROUPS = 32
 MOST_SEQUENCES = 10_000_000
+# The mean of lengths that were made to have one is as near to it.
+ROUNDING = 1e-6
 # Losses that clip every token as PPO does, and weigh it by settings.
 CLIPPED_BY_TOKEN = ("ppo_policy", "ppo_ptx_policy")
 # The estimator that works on the rewards of greedy responses too, of which a teacher is asked nothing.
@@ -525,7 +527,7 @@ def check_images(job: Job, place: JobPlace) -> None:
             allowed="none: their tokens among prompt_tokens are counted all the same",
         )
     tokens, mean = images.tokens * images.per_prompt, mean_length(job.workload.prompt_tokens)
-    if tokens > mean:
+    if tokens > mean * (1 + ROUNDING):
         raise place.error(
             "workload.images",
             f"have {tokens:,.0f} tokens a prompt, and prompts {mean:,.0f} on average",

@@ -13,6 +13,7 @@ from rlplan.models import Adapter, Batch, Shard
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.jobs.checks import check_images
+from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
 from rlplan.profiles.jobs.place import JobPlace
 from rlplan.profiles.sheets import sheet_names
 from rlplan.simulator.costs.layouts import passes_cost
@@ -22,7 +23,7 @@ from rlplan.simulator.memory.task_memory import ACTIVATIONS
 from rlplan.simulator.model import flops_of, layer_operators
 from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_cost, task_memory
-from rlplan.workload import PromptImages
+from rlplan.workload import Logged, PromptImages
 from tests.simulator.cost_jobs import GRPO, facts_of, job_of
 
 H100 = "h100-80gb-sxm"
@@ -156,6 +157,14 @@ def test_more_images_and_larger_ones_never_take_less(images, tokens, name):
 def test_images_that_no_tower_computes_or_that_do_not_fit_are_refused(model, images, words):
     with pytest.raises(FileError, match=words):
         check_images(job(model, images), JobPlace(file="job.yaml", prefix=""))
+
+
+def test_prompts_of_as_many_tokens_as_their_image_have_room_for_it():
+    # Of prompts that a log has cut at 400, a mean of 335 is one of 334.99999999999994.
+    said = job(images=PromptImages(tokens=335))
+    work = replace(said.workload, prompt_tokens=Logged(mean=335, max=400))
+    place = JobPlace(file="job.yaml", prefix="")
+    check_images(replace(said, workload=with_logged_lengths(work, place)), place)
 
 
 def test_a_tower_that_learns_keeps_what_its_layers_keep():
