@@ -512,9 +512,16 @@ def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) 
 def check_images(job: Job, place: JobPlace) -> None:
     """Check that images of prompts have a tower whose sizes are known, and room among the prompts' tokens.
 
+    A tower that is frozen has to be there, too.
+
     Raises:
         FileError: They do not.
     """
+    for role, model in job.models.items():
+        blind = isinstance(model, ModelArchitecture) and not model.vision_parameters
+        if blind and job.trainer(role).freezes_tower:
+            problem = f"is on, and {model.name} reads no images"
+            raise place.error(f"trainers.{role}.freezes_tower", problem, allowed="false")
     images, actor = job.workload.images, job.models.get("actor")
     if images is None or not isinstance(actor, ModelArchitecture):
         return

@@ -159,6 +159,14 @@ def test_images_that_no_tower_computes_or_that_do_not_fit_are_refused(model, ima
         check_images(job(model, images), JobPlace(file="job.yaml", prefix=""))
 
 
+def test_a_model_of_text_has_no_tower_to_freeze():
+    frozen = FrozenDict({"actor": TrainerOptions(freezes_tower=True)})
+    place = JobPlace(file="job.yaml", prefix="")
+    check_images(job(images=None, trainers=frozen), place)
+    with pytest.raises(FileError, match=r"trainers.actor.freezes_tower: is on, and qwen3-8b reads"):
+        check_images(job("qwen3-8b", None, trainers=frozen), place)
+
+
 def test_prompts_of_as_many_tokens_as_their_image_have_room_for_it():
     # Of prompts that a log has cut at 400, a mean of 335 is one of 334.99999999999994.
     said = job(images=PromptImages(tokens=335))
