@@ -143,7 +143,8 @@ def padding(stage: StageCheck, subject: Subject) -> str | None:
 def small_batch(stage: StageCheck, subject: Subject) -> str | None:
     """Name micro-batches whose number is what a forward pass mostly costs: of one sequence, or of a budget of hardly two."""
     work = subject.plan.job.workload
-    tokens = mean_length(work.prompt_tokens) + mean_length(work.response_tokens)
+    own = mean_length(work.prompt_tokens) + mean_length(work.response_tokens)
+    tokens = own + work.mean_observations_tokens
     for name, layout in _layouts(stage, subject).items():
         budget = layout.token_budget
         if (budget / tokens >= FEW_SEQUENCES) if budget else layout.micro_batch > 1:
