@@ -364,12 +364,7 @@ def imported_run(
     except FileError as error:
         raise in_keys(error, settings, run) from None
     keys = with_turns_said(keys_of(settings)) if environments else keys_of(settings)
-    guesses = (
-        *settings.guesses,
-        *_guesses(run, options),
-        *_image_guesses(resolved),
-        *assumed,
-    )
+    guesses = (*settings.guesses, *_guesses(run, options, resolved), *assumed)
     return Imported(
         job=job,
         resolved=resolved,
@@ -512,7 +507,7 @@ def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
     yield from _older_names(settings)
 
 
-def _guesses(run: Run, options: ImportOptions) -> Iterator[str]:
+def _guesses(run: Run, options: ImportOptions, resolved: Job) -> Iterator[str]:
     """Yield what was assumed of the amount of work, which no configuration says."""
     yield from run.guesses
     if run.work.turns != 1 and options.environments == NOTHING_GIVEN:
@@ -522,6 +517,7 @@ def _guesses(run: Run, options: ImportOptions) -> Iterator[str]:
         mean = usual_prompt_tokens(run.work.max_prompt or run.work.max_total or 1, image)
         held = f", with an image of the smallest size ({image} tokens)" if 0 < image <= mean else ""
         yield f"prompts of {mean} tokens on average, as in mathematics{held}; say --mean-prompt"
+    yield from _image_guesses(resolved)
 
 
 def _image_guesses(job: Job) -> Iterator[str]:
