@@ -518,8 +518,9 @@ def check_images(job: Job, place: JobPlace) -> None:
         FileError: They do not.
     """
     for role, model in job.models.items():
-        blind = isinstance(model, ModelArchitecture) and not model.vision_parameters
-        if blind and job.trainer(role).freezes_tower:
+        if not isinstance(model, ModelArchitecture) or model.vision_parameters:
+            continue
+        if job.trainer(role).freezes_tower:
             problem = f"is on, and {model.name} reads no images"
             raise place.error(f"trainers.{role}.freezes_tower", problem, allowed="false")
     images, actor = job.workload.images, job.models.get("actor")
