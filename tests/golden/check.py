@@ -58,7 +58,9 @@ def main():
         del arguments[at : at + 2]
     names = ["forecasts", "accuracy", "searches"]
     if unknown := set(arguments) - set(names):
-        raise SystemExit(f"{', '.join(sorted(unknown))}: is not one of {', '.join(names)}\n{__doc__}")
+        raise SystemExit(
+            f"{', '.join(sorted(unknown))}: is not one of {', '.join(names)}\n{__doc__}"
+        )
     wanted = arguments or names
     found = []
     if "forecasts" in wanted:
