@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
@@ -426,6 +426,11 @@ class Environment:
         return (mean_length(self.turns) - 1) * mean_length(self.observation_tokens)
 
 
+def observations_tokens(environments: Iterable[Environment]) -> float:
+    """Return the tokens that environments are expected to add to a sequence."""
+    return sum(each.share * each.mean_observations_tokens for each in environments)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """Say on which prompts, that nothing is learnt from, an actor is judged, how often and how.
@@ -544,4 +549,4 @@ class Workload:
     @property
     def mean_observations_tokens(self) -> float:
         """Return the tokens that environments are expected to add to a sequence."""
-        return sum(each.share * each.mean_observations_tokens for each in self.environments)
+        return observations_tokens(self.environments)

@@ -78,6 +78,16 @@ TURNS_NOTE = (
     "one turn a response: say what tools and environments take by --environment FILE (rlplan fit-environment writes it), or by "
     "--turns, --observation-tokens and --tool-seconds"
 )
+TEXT_NOTE = (
+    "prompts of text alone, though {model} reads images too: where they hold some, --mean-prompt has their tokens, and "
+    "passes of the tower are not counted ({remedy})"
+)
+JOB_IMAGES = "workload.images of an imported job counts them"
+NO_SIZES = "the sizes of this one are not known"
+IMAGES_NOTE = (
+    "prompts hold an image of {tokens:,} tokens each, the fewest, whose tokens and passes of the tower are counted; what workers "
+    "take to open and resize images in every stage is not"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,7 +364,7 @@ def imported_run(
     except FileError as error:
         raise in_keys(error, settings, run) from None
     keys = with_turns_said(keys_of(settings)) if environments else keys_of(settings)
-    guesses = (*settings.guesses, *_guesses(run, options), *assumed)
+    guesses = (*settings.guesses, *_guesses(run, options, resolved), *assumed)
     return Imported(
         job=job,
         resolved=resolved,
@@ -497,7 +507,7 @@ def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
     yield from _older_names(settings)
 
 
-def _guesses(run: Run, options: ImportOptions) -> Iterator[str]:
+def _guesses(run: Run, options: ImportOptions, resolved: Job) -> Iterator[str]:
     """Yield what was assumed of the amount of work, which no configuration says."""
     yield from run.guesses
     if run.work.turns != 1 and options.environments == NOTHING_GIVEN:
@@ -505,8 +515,20 @@ def _guesses(run: Run, options: ImportOptions) -> Iterator[str]:
     if options.mean_prompt is None:
         image = run.work.image_tokens
         mean = usual_prompt_tokens(run.work.max_prompt or run.work.max_total or 1, image)
-        held = f", with an image of the smallest size ({image} tokens)" if image else ""
+        held = f", with an image of the smallest size ({image} tokens)" if 0 < image <= mean else ""
         yield f"prompts of {mean} tokens on average, as in mathematics{held}; say --mean-prompt"
+    yield from _image_guesses(resolved)
+
+
+def _image_guesses(job: Job) -> Iterator[str]:
+    """Yield what was assumed of images that prompts of a resolved job may hold."""
+    model = job.models.get("actor")
+    if not isinstance(model, ModelArchitecture) or not model.vision_parameters:
+        return
+    if job.workload.images is not None:
+        yield IMAGES_NOTE.format(tokens=job.workload.images.tokens)
+        return
+    yield TEXT_NOTE.format(model=model.name, remedy=JOB_IMAGES if model.tower else NO_SIZES)
 
 
 def _of_fork(settings: Settings, keys: Keys) -> Iterator[str]:

@@ -32,7 +32,7 @@ from rlplan.planner.measured.following import (
     unlike_before,
 )
 from rlplan.planner.measured.gains import answer_of, gain_of, most_restart_seconds
-from rlplan.planner.measured.measured_lengths import at_lengths
+from rlplan.planner.measured.measured_lengths import at_lengths, options_at, own_steps
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.advice import Decision, Departure, Gain, KeyChange, Outcome
 from rlplan.results.forecast import Forecast
@@ -191,6 +191,7 @@ class Advisor:
         left = max(0, end - step)
         steps = self._medians(log, name)
         now = self.current(steps, name)
+        _, lengths = own_steps(steps, now.plan.job.workload.mean_observations_tokens)
         best, notes = self._best(now)
         restart, told = self._restart(log)
         gain = None if best is None else best.gain
@@ -217,7 +218,7 @@ class Advisor:
             restart_seconds=restart,
             deadline_step=deadline,
             departures=tuple(self.departures(log, name)),
-            notes=(*notes, *told),
+            notes=(*lengths, *notes, *told),
         )
 
     def _medians(self, log: FollowedRun, name: str) -> LoggedSteps:
@@ -235,11 +236,7 @@ class Advisor:
         Raises:
             UserError: The configuration cannot be imported.
         """
-        means = replace(
-            self.options,
-            mean_response=steps.response_tokens or self.options.mean_response,
-            mean_prompt=steps.prompt_tokens or self.options.mean_prompt,
-        )
+        means = options_at(self.options, self.settings, self.run, steps)
         found = imported_run(self.settings, self.run, means)
         bare = load_facts(found.resolved)
         plan = complete(found.draft, found.resolved, bare, self.settings.file, misfits=True)
@@ -362,7 +359,8 @@ class Advisor:
         if earlier is None or latest is None or not latest.step_seconds:
             return
         now = self.current(earlier, name)
-        plan = at_lengths(now.plan, latest.prompt_tokens, latest.response_tokens)
+        own, _ = own_steps(latest, now.plan.job.workload.mean_observations_tokens)
+        plan = at_lengths(now.plan, own.prompt_tokens, own.response_tokens)
         forecast = simulate(plan, now.facts_of(plan.job))
         low, high = forecast.iteration_seconds_interval
         if low <= latest.step_seconds <= high:

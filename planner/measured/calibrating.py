@@ -195,7 +195,8 @@ def _measured_in_log(path: Path, given: CalibrationInputs) -> Measured:
         raise FileError(str(path), "is a log: its plan says what ran", allowed="with --plan")
     plan, facts = load_plan(given.plan, given.profile, misfits=True)
     work = plan.job.workload
-    log, _ = own_steps(plan, read_log(path, updates=work.updates * work.epochs))
+    read = read_log(path, updates=work.updates * work.epochs)
+    log, _ = own_steps(read, work.mean_observations_tokens)
     return measured_in_steps(
         path.name, log, at_lengths(plan, log.prompt_tokens, log.response_tokens), facts
     )

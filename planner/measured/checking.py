@@ -143,7 +143,8 @@ def padding(stage: StageCheck, subject: Subject) -> str | None:
 def small_batch(stage: StageCheck, subject: Subject) -> str | None:
     """Name micro-batches whose number is what a forward pass mostly costs: of one sequence, or of a budget of hardly two."""
     work = subject.plan.job.workload
-    tokens = mean_length(work.prompt_tokens) + mean_length(work.response_tokens)
+    own = mean_length(work.prompt_tokens) + mean_length(work.response_tokens)
+    tokens = own + work.mean_observations_tokens
     for name, layout in _layouts(stage, subject).items():
         budget = layout.token_budget
         if (budget / tokens >= FEW_SEQUENCES) if budget else layout.micro_batch > 1:
@@ -162,7 +163,7 @@ def tools(stage: StageCheck, subject: Subject) -> str | None:
     if stage.name not in GENERATION or found is None or subject.log is None:
         return None
     waited, engine = found
-    if waited < TOOL_FRACTION * (waited + engine):
+    if not waited or waited < TOOL_FRACTION * (waited + engine):
         return None
     mean = subject.log.tool_seconds or waited
     told = f"the longest episode waits {show_seconds(waited)} for its environment, {show_seconds(engine)} for the engine"
@@ -490,7 +491,7 @@ def check_steps(source: Path, ran: RunContext, *, warmup: int = 1) -> StepCheck:
 
 def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
     """Return the medians of a log's steps beside their forecast."""
-    steps, observed = own_steps(ran.plan, steps)
+    steps, observed = own_steps(steps, ran.plan.job.workload.mean_observations_tokens)
     plan = at_logged_lengths(ran.plan, steps)
     forecast = simulate(plan, ran.facts)
     row = row_of_log("", steps, plan, forecast)

@@ -5,13 +5,17 @@ from dataclasses import replace
 
 from rlplan.errors import FileError
 from rlplan.plan import Plan
+from rlplan.planner.configs.environments import environments_of
+from rlplan.planner.configs.importing import ImportOptions
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.run import Run
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
 from rlplan.profiles.jobs.place import JobPlace
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import LoggedSteps, MeasuredRun
 from rlplan.simulator.simulate import simulate
-from rlplan.workload import Logged, mean_length, with_mean
+from rlplan.workload import Logged, mean_length, observations_tokens, with_mean
 
 # The longest response is longer than the mean by more where lengths are uneven at all.
 UNEVEN_TIMES = 1.1
@@ -44,13 +48,16 @@ def at_logged_lengths(plan: Plan, steps: LoggedSteps) -> Plan:
     return at_lengths(plan, steps.prompt_tokens, mean)
 
 
-def own_steps(plan: Plan, steps: LoggedSteps) -> tuple[LoggedSteps, tuple[str, ...]]:
+def own_steps(steps: LoggedSteps, added: float) -> tuple[LoggedSteps, tuple[str, ...]]:
     """Return a log's steps with the lengths of what the model wrote, and a note where they are others than logged.
 
     Where a log's responses hold what environments add, the job says how much of them that is. Where that is more than the
     log has, the job's environments are not those of the log: its lengths stay as they are, and a note says so.
+
+    Args:
+        added: Tokens that the job's environments add to a sequence, the mean.
     """
-    added, mean = plan.job.workload.mean_observations_tokens, steps.response_tokens
+    mean = steps.response_tokens
     if not steps.sheet.with_observations or not added or mean is None:
         return steps, ()
     if mean <= added:
@@ -65,6 +72,23 @@ def own_steps(plan: Plan, steps: LoggedSteps) -> tuple[LoggedSteps, tuple[str, .
         f"own {mean - added:,.0f} are forecast"
     )
     return replace(steps, response_tokens=mean - added, longest_response=most), (note,)
+
+
+def options_at(
+    options: ImportOptions, settings: Settings, run: Run, steps: LoggedSteps
+) -> ImportOptions:
+    """Return options of an import with the mean lengths of a log's steps, as far as it tells them.
+
+    Raises:
+        FileError: The environments that are given contradict themselves or the configuration.
+    """
+    environments, _ = environments_of(options.environments, settings, run.work)
+    own, _ = own_steps(steps, observations_tokens(environments))
+    return replace(
+        options,
+        mean_response=own.response_tokens or options.mean_response,
+        mean_prompt=own.prompt_tokens or options.mean_prompt,
+    )
 
 
 def at_run_lengths(plan: Plan, run: MeasuredRun) -> Plan:

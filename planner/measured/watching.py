@@ -1,7 +1,7 @@
 """Watch a run that goes on: each of its steps beside the forecast at the lengths that it had."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rlplan.plan import Plan
@@ -12,7 +12,12 @@ from rlplan.planner.measured.calibrating import row_of_log
 from rlplan.planner.measured.checking import RunContext
 from rlplan.planner.measured.following import FollowedRun
 from rlplan.planner.measured.logs import medians_of
-from rlplan.planner.measured.measured_lengths import SAME_LENGTH_FRACTION, at_logged_lengths
+from rlplan.planner.measured.measured_lengths import (
+    SAME_LENGTH_FRACTION,
+    at_logged_lengths,
+    options_at,
+    own_steps,
+)
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import LoggedSteps
@@ -83,12 +88,7 @@ class Watch:
         updates = run.work.updates * run.work.epochs
 
         def plan_at(steps: LoggedSteps) -> tuple[Plan, Facts]:
-            means = replace(
-                options,
-                mean_response=steps.response_tokens or options.mean_response,
-                mean_prompt=steps.prompt_tokens or options.mean_prompt,
-            )
-            found = imported_run(settings, run, means)
+            found = imported_run(settings, run, options_at(options, settings, run, steps))
             facts = load_facts(found.resolved, profile, site)
             plan = complete(found.draft, found.resolved, facts, settings.file, misfits=True)
             return plan, facts
@@ -100,8 +100,13 @@ class Watch:
     def of_plan(cls, ran: RunContext) -> "Watch":
         """Return the watch of a plan."""
         work = ran.plan.job.workload
+
+        def plan_at(steps: LoggedSteps) -> tuple[Plan, Facts]:
+            own, _ = own_steps(steps, work.mean_observations_tokens)
+            return at_logged_lengths(ran.plan, own), ran.facts
+
         return cls(
-            plan_at=lambda steps: (at_logged_lengths(ran.plan, steps), ran.facts),
+            plan_at=plan_at,
             updates=work.updates * work.epochs,
         )
 

@@ -124,6 +124,8 @@ def _expert_fault(model: ModelArchitecture) -> ArchitectureFault | None:
 MOST_GPUS = 1_000_000
 MOST_GROUPS = 32
 MOST_SEQUENCES = 10_000_000
+# The mean of lengths that were made to have one is as near to it.
+ROUNDING = 1e-6
 # Losses that clip every token as PPO does, and weigh it by settings.
 CLIPPED_BY_TOKEN = ("ppo_policy", "ppo_ptx_policy")
 # The estimator that works on the rewards of greedy responses too, of which a teacher is asked nothing.
@@ -510,9 +512,17 @@ def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) 
 def check_images(job: Job, place: JobPlace) -> None:
     """Check that images of prompts have a tower whose sizes are known, and room among the prompts' tokens.
 
+    A tower that is frozen has to be there, too.
+
     Raises:
         FileError: They do not.
     """
+    for role, model in job.models.items():
+        if not isinstance(model, ModelArchitecture) or model.vision_parameters:
+            continue
+        if job.trainer(role).freezes_tower:
+            problem = f"is on, and {model.name} reads no images"
+            raise place.error(f"trainers.{role}.freezes_tower", problem, allowed="false")
     images, actor = job.workload.images, job.models.get("actor")
     if images is None or not isinstance(actor, ModelArchitecture):
         return
@@ -525,7 +535,7 @@ def check_images(job: Job, place: JobPlace) -> None:
             allowed="none: their tokens among prompt_tokens are counted all the same",
         )
     tokens, mean = images.tokens * images.per_prompt, mean_length(job.workload.prompt_tokens)
-    if tokens > mean:
+    if tokens > mean * (1 + ROUNDING):
         raise place.error(
             "workload.images",
             f"have {tokens:,.0f} tokens a prompt, and prompts {mean:,.0f} on average",

@@ -368,9 +368,9 @@ def speculation_line(forecast: Forecast) -> str:
         return ""
     times = found.without_seconds / found.generation_seconds
     until = (
-        f"a token is faster with up to the {found.most_running:,} sequences that run at a time"
+        f"guessing makes a token faster with up to the {found.most_running:,} sequences that run at a time"
         if found.break_even_running is None
-        else f"a token is slower from {counted(found.break_even_running, 'running sequence')} a replica on"
+        else f"guessing makes a token slower from {counted(found.break_even_running, 'running sequence')} a replica on"
     )
     return (
         f"speculation: {found.tokens_per_step:.2f} tokens a step, generation {show_seconds(found.generation_seconds)} in place of "

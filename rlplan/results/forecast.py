@@ -179,8 +179,8 @@ class SpeculationForecast:
         generation_seconds: On its pool, with it; without calls.
         without_seconds: The same of an engine that does not guess.
         most_running: That a replica runs at a time at most.
-        break_even_running: Running sequences from which on a token takes longer than without, at contexts of the mean
-            length; None where it is shorter up to `most_running`.
+        break_even_running: Running sequences from which on a token takes longer where they are guessed than without, at
+            contexts of the mean length; None where it is shorter up to `most_running`.
     """
 
     tokens_per_step: float

@@ -119,15 +119,17 @@ def training_passes(
     A frozen tower has a forward pass alone; beside an adapter it is frozen.
 
     Args:
-        sequences: Of the micro-batch; each has the images of its prompt.
+        sequences: Of the micro-batch; each has the images of its prompt, the mean of them: where few prompts have one, a
+            pass over one image counts by the share of micro-batches that have it.
     """
     images = placed.workload.images
     assert images is not None, "asked of prompts with images"
     frozen = placed.options.freezes_tower or placed.adapter is not None
     if direction != "forward" and (frozen or direction == "none"):
         return NOTHING
-    count = max(1, round(sequences * images.per_prompt))
-    return tower_pass(setting, placed.model, count, images.tokens, direction)
+    expected = sequences * images.per_prompt
+    count = max(1, round(expected))
+    return tower_pass(setting, placed.model, count, images.tokens, direction) * (expected / count)
 
 
 def seconds_per_prompt_token(setting: Setting, placed: PlacedTask) -> float:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from rlplan.job import Speculation
 from rlplan.profiles.acceptances import acceptances_of
 from rlplan.results.forecast import CALL, Forecast, SpeculationForecast
 from rlplan.simulator.generation.generating import clock_of, replica_limits
@@ -44,7 +45,8 @@ def with_speculation(forecast: Forecast, placed: PlacedPlan) -> Forecast:
     if given is None:
         told = not_known(placed.generate.model.name, said.draft_tokens)
         return replace(forecast, warnings=(*forecast.warnings, told))
-    own, without = placed.generate, _without(placed)
+    own, without = placed.generate, _saying(placed, None)
+    always = _saying(placed, replace(said, most_running=None))
     seconds, without_seconds = (_generation_seconds(each) for each in (placed, without))
     return replace(
         forecast,
@@ -53,13 +55,14 @@ def with_speculation(forecast: Forecast, placed: PlacedPlan) -> Forecast:
             generation_seconds=seconds,
             without_seconds=without_seconds,
             most_running=own.running,
-            break_even_running=_break_even(own, without.generate),
+            break_even_running=_break_even(always.generate, without.generate),
         ),
     )
 
 
-def _without(placed: PlacedPlan) -> PlacedPlan:
-    job = replace(placed.plan.job, speculation=None)
+def _saying(placed: PlacedPlan, said: Speculation | None) -> PlacedPlan:
+    """Return a placed plan whose engine guesses as it is said, or nothing."""
+    job = replace(placed.plan.job, speculation=said)
     return PlacedPlan(replace(placed.plan, job=job), placed.facts)
 
 
@@ -72,7 +75,7 @@ def _generation_seconds(placed: PlacedPlan) -> float:
 def _break_even(own: PlacedTask, without: PlacedTask) -> int | None:
     """Return the running sequences from which on guessing makes a token slower, at contexts of the mean length.
 
-    They are looked for among the sizes at which steps are priced; of a step in between, none is nearer.
+    An engine that guesses whatever runs is asked, so that the answer tells where one should stop. They are looked for among the sizes at which steps are priced; of a step in between, none is nearer.
     """
     work = own.workload
     cached = mean_length(work.prompt_tokens) + mean_length(work.response_tokens) / 2

@@ -56,7 +56,12 @@ def main():
         at = arguments.index("--every")
         every = int(arguments[at + 1])
         del arguments[at : at + 2]
-    wanted = arguments or ["forecasts", "accuracy", "searches"]
+    names = ["forecasts", "accuracy", "searches"]
+    if unknown := set(arguments) - set(names):
+        raise SystemExit(
+            f"{', '.join(sorted(unknown))}: is not one of {', '.join(names)}\n{__doc__}"
+        )
+    wanted = arguments or names
     found = []
     if "forecasts" in wanted:
         found += forecast_moves(every)

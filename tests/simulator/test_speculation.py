@@ -199,6 +199,10 @@ def test_a_forecast_says_what_it_gains_and_until_when(known):
     slow = forecast(known, replace(USUAL, acceptance_length=1.0)).speculation
     assert slow.break_even_running == 1
     assert slow.generation_seconds > slow.without_seconds
+    # Where guessing itself stops to pay off does not hang on where the engine stops.
+    stops = forecast(known, replace(USUAL, most_running=4)).speculation
+    assert stops.break_even_running == told.break_even_running is None
+    assert told.generation_seconds < stops.generation_seconds
 
 
 def test_what_guesses_lies_on_the_gpus_that_generate_and_has_a_cache_of_its_own(known):

@@ -13,6 +13,7 @@ from rlplan.models import Adapter, Batch, Shard
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.jobs.checks import check_images
+from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
 from rlplan.profiles.jobs.place import JobPlace
 from rlplan.profiles.sheets import sheet_names
 from rlplan.simulator.costs.layouts import passes_cost
@@ -22,7 +23,7 @@ from rlplan.simulator.memory.task_memory import ACTIVATIONS
 from rlplan.simulator.model import flops_of, layer_operators
 from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_cost, task_memory
-from rlplan.workload import PromptImages
+from rlplan.workload import Logged, PromptImages
 from tests.simulator.cost_jobs import GRPO, facts_of, job_of
 
 H100 = "h100-80gb-sxm"
@@ -100,6 +101,16 @@ def test_a_tower_that_does_not_learn_has_no_backward_pass():
     assert said["backward"] == blind["backward"]
 
 
+def test_few_images_cost_as_much_of_one_a_prompt_as_there_are():
+    # A micro-batch of one sequence: one in ten has the pass of a tower over one image.
+    whole, tenth, none = (
+        parts(said=job(images=each), micro_batch=1)
+        for each in (IMAGES, replace(IMAGES, per_prompt=0.1), None)
+    )
+    for name in ("forward", "backward"):
+        assert tenth[name] - none[name] == pytest.approx((whole[name] - none[name]) / 10, rel=1e-9)
+
+
 def test_reference_passes_pay_the_tower_too():
     said, blind = (parts("reference.compute_log_prob", job(images=each)) for each in (IMAGES, None))
     assert said["forward"] > blind["forward"]
@@ -146,6 +157,22 @@ def test_more_images_and_larger_ones_never_take_less(images, tokens, name):
 def test_images_that_no_tower_computes_or_that_do_not_fit_are_refused(model, images, words):
     with pytest.raises(FileError, match=words):
         check_images(job(model, images), JobPlace(file="job.yaml", prefix=""))
+
+
+def test_a_model_of_text_has_no_tower_to_freeze():
+    frozen = FrozenDict({"actor": TrainerOptions(freezes_tower=True)})
+    place = JobPlace(file="job.yaml", prefix="")
+    check_images(job(images=None, trainers=frozen), place)
+    with pytest.raises(FileError, match=r"trainers.actor.freezes_tower: is on, and qwen3-8b reads"):
+        check_images(job("qwen3-8b", None, trainers=frozen), place)
+
+
+def test_prompts_of_as_many_tokens_as_their_image_have_room_for_it():
+    # Of prompts that a log has cut at 400, a mean of 335 is one of 334.99999999999994.
+    said = job(images=PromptImages(tokens=335))
+    work = replace(said.workload, prompt_tokens=Logged(mean=335, max=400))
+    place = JobPlace(file="job.yaml", prefix="")
+    check_images(replace(said, workload=with_logged_lengths(work, place)), place)
 
 
 def test_a_tower_that_learns_keeps_what_its_layers_keep():

@@ -125,6 +125,8 @@ def exported(
         left.append("job.rewards.judge")
     if plan.job.rewards is not None and plan.job.rewards.service is not None:
         left.append("job.rewards.service")
+    if plan.job.workload.images is not None:
+        left.append("job.workload.images")
     if left:
         export.notes.append(f"not written, and for you to set: {', '.join(left)}")
     if facts is not None:

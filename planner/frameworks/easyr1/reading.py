@@ -47,14 +47,6 @@ TOKEN_SIDES: Final = {
     "qwen3_vl": 32,
     "qwen3_vl_moe": 32,
 }
-TOWER_NOTE: Final = (
-    "prompts hold an image of the fewest pixels each, whose tokens and passes of the tower are counted; what workers take to "
-    "open and resize images in every stage is not"
-)
-UNKNOWN_TOWER_NOTE: Final = (
-    "images are tokens of the prompts alone: passes of the tower, and what workers take to open and resize images in "
-    "every stage, are not counted"
-)
 
 
 def run_of(settings: Settings) -> Run:
@@ -215,9 +207,6 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
     """Yield what was assumed of the amount of work, and what of it is not counted though no key says it."""
     if sampling is not None:
         yield sampling_guess(sampling, *generated_prompts(settings))
-    model = actor_of(settings)
-    if model is not None and model.vision_parameters:
-        yield TOWER_NOTE if _image_tokens(settings) and model.tower else UNKNOWN_TOWER_NOTE
 
 
 def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:

@@ -323,6 +323,12 @@ def test_images_are_tokens_of_prompts_and_what_else_they_take_is_said():
     assert any("passes of the tower are counted" in each for each in vision.guesses)
     assert vision.job.workload.images == PromptImages(tokens=334)
     assert not vision.job.trainer("actor").freezes_tower
+    blind = easyr1(
+        f"{A}.model.model_path=Qwen/Qwen2.5-VL-7B-Instruct", "data.max_prompt_length=600"
+    )
+    assert blind.job.workload.images is None  # 300 tokens have no room for 334
+    assert any(each.startswith("prompts of text alone, though") for each in blind.guesses)
+    assert not any("image of the smallest size" in each for each in blind.guesses)
     frozen = easyr1(
         f"{A}.model.model_path=Qwen/Qwen2.5-VL-7B-Instruct", f"{A}.model.freeze_vision_tower=true"
     )

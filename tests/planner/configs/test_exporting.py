@@ -29,10 +29,10 @@ from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_framework
-from rlplan.workload import Workload
+from rlplan.workload import PromptImages, Workload
 from tests.house.tree import ROOT
 from tests.planner.configs.exportable import drawn_plan
-from tests.planner.configs.test_importing import OPENRLHF
+from tests.planner.configs.test_importing import OPENRLHF, VERL
 
 SHARED = ROOT.parent / "shared"
 RECIPES = SHARED / "data" / "configs" / "nemo-rl"
@@ -363,3 +363,19 @@ def test_nemo_rl_knows_every_exported_key_and_its_type():
             kind = int | float if number else type(usual)
             refers = isinstance(usual, str) and "${" in usual
             assert refers or usual is None or value is None or isinstance(value, kind), (key, value)
+
+
+def test_images_of_prompts_are_named_where_keys_do_not_say_them():
+    options = ImportOptions(
+        gpu="h100-80gb-sxm", mean_response=300, mean_prompt=900, environment={"HOME": "~"}
+    )
+    words = [*VERL, "actor_rollout_ref.model.path=Qwen/Qwen2.5-VL-7B-Instruct"]
+    found = imported("verl", words, options)
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved), "plan")
+    work = replace(plan.job.workload, images=PromptImages(tokens=600))
+    seeing = replace(plan, job=replace(plan.job, workload=work))
+    told = [
+        any("job.workload.images" in note for note in exported(each, "verl").notes)
+        for each in (plan, seeing)
+    ]
+    assert told == [False, True]

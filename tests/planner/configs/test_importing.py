@@ -399,3 +399,16 @@ def test_scripts_that_start_each_other_start_no_training(tmp_path):
 def test_a_norm_of_gradients_may_be_a_whole_number(norm, read):
     found = imported("verl", [*VERL, f"actor_rollout_ref.actor.grad_clip={norm}"], OPTIONS)
     assert found.job.hyperparameters.max_gradient_norm == read
+
+
+def test_images_are_never_left_out_in_silence():
+    path = "actor_rollout_ref.model.path"
+    frozen = "actor_rollout_ref.actor.freeze_vision_tower"
+    vision = verl(f"{path}=Qwen/Qwen3-VL-8B-Instruct", f"{frozen}=True")
+    assert vision.job.workload.images is None
+    told = [each for each in vision.guesses if "passes of the tower are not counted" in each]
+    assert len(told) == 1
+    assert "qwen3-vl-8b reads images" in told[0]
+    assert "workload.images" in told[0]
+    assert frozen in vision.keys.not_modelled
+    assert not any("images" in each for each in verl().guesses)

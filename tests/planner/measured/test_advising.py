@@ -1,6 +1,7 @@
 """Advice on a running job: laws of when a restart pays, logs that are followed, and decisions on a small recorded log."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError
+from rlplan.planner.configs.environments import GivenEnvironments
 from rlplan.planner.configs.importing import ImportOptions
 from rlplan.planner.measured.advising import Advisor, FollowOptions
 from rlplan.planner.measured.following import (
@@ -19,8 +21,10 @@ from rlplan.planner.measured.following import (
 )
 from rlplan.planner.measured.gains import answer_of, deadline_step, difference_spread_seconds
 from rlplan.planner.measured.ledger import open_decisions, read_ledger, text_of, write_line
+from rlplan.planner.measured.watching import Watch
 from rlplan.reports.tables.advice import advice_lines
 from rlplan.results.advice import Decision, Departure, Gain, KeyChange, Outcome
+from rlplan.workload import mean_length
 
 RUNNING = "actor_rollout_ref.rollout.max_num_seqs"
 # One sequence at a time where there is room for hundreds: a setting that surely costs something.
@@ -280,6 +284,22 @@ def decided(advisor, tmp_path_factory):
     path = tmp_path_factory.mktemp("log") / "train.log"
     path.write_text(log_of(count=6))
     return advisor.decide(followed(path), "train.log")
+
+
+def test_agents_are_advised_and_watched_at_the_lengths_that_the_model_wrote(log):
+    # Three turns with two observations of 20 tokens between them: of 128 tokens that the log counts the model wrote 88.
+    agents = replace(
+        OPTIONS,
+        environments=GivenEnvironments(turns=3.0, observation_tokens=20.0, tool_seconds=0.1),
+    )
+    log.write_text(log_of(count=6))
+    advisor = Advisor.of("verl", VERL, agents, FollowOptions(restart_seconds=60.0))
+    now = advisor.current(followed(log).medians(20, 1), "train.log")
+    watched, _ = Watch.of_configuration("verl", VERL, agents).plan_at(followed(log).medians(20, 1))
+    for plan in (now.plan, watched):
+        work = plan.job.workload
+        assert work.mean_observations_tokens == 40
+        assert mean_length(work.response_tokens) == pytest.approx(88, rel=0.005)
 
 
 def test_the_key_that_holds_generation_back_is_named_with_its_gain_and_deadline(decided):

@@ -30,7 +30,7 @@ from rlplan.reports.tables.accuracy import step_check_table
 from rlplan.results.measurement import LoggedSteps
 from rlplan.simulator.costs.taskcost import DRIVER
 from rlplan.simulator.simulate import simulate
-from rlplan.workload import Evaluation
+from rlplan.workload import Environment, Evaluation
 
 STEPS = 5
 MEAN = {"prompt": 155.0, "response": 600.0}
@@ -542,3 +542,20 @@ def test_the_side_that_stands_still_beside_the_other_is_named(ran, expected, tmp
     assert sum(note.startswith(words) for note in told) == 1
     sync = check_steps(log, ran)
     assert not any("stands still" in note or "training waits" in note for note in sync.notes)
+
+
+def test_what_environments_add_is_in_micro_batches_too(ran, expected, tmp_path):
+    # The log's 755 tokens of a sequence hold 100 of an environment; of the model's own 655 two would be in a budget of 1,400.
+    environment = Environment(name="e", turns=2, observation_tokens=100, step_seconds=0.0)
+    work = replace(ran.plan.job.workload, environments=(environment,))
+    tasks = ran.plan.tasks
+    update = replace(tasks["actor.update"], token_budget=1400)
+    plan = replace(
+        ran.plan,
+        job=replace(ran.plan.job, workload=work),
+        tasks=tasks.with_item("actor.update", update),
+    )
+    write_console(tmp_path / "log", "verl", steps_of(expected, "verl", ("update_actor",), 12))
+    found = check_steps(tmp_path / "log", replace(ran, plan=plan))
+    (slow,) = [each for each in found.stages if each.name == "update_actor"]
+    assert any("1,400 tokens a micro-batch, of sequences of 755" in each for each in slow.causes)

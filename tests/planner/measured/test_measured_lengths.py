@@ -72,6 +72,6 @@ def test_responses_that_hold_what_environments_add_are_forecast_as_the_model_wro
         response_tokens=logged,
         longest_response=4000.0,
     )
-    found, notes = own_steps(plan, steps)
+    found, notes = own_steps(steps, work.mean_observations_tokens)
     assert (found.response_tokens, found.longest_response) == (own, longest_own)
     assert bool(notes) == (sheet == "verl")
