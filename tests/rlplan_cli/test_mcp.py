@@ -204,7 +204,11 @@ def test_export_writes_only_where_it_is_told(project, rlplan):
         (
             "search",
             {"job": "job.yaml", "objective": "speed"},
-            {"argument": "objective", "value": "speed", "allowed": "cost, energy, throughput"},
+            {
+                "argument": "objective",
+                "value": "speed",
+                "allowed": "cost, energy, throughput, time-to-score",
+            },
         ),
         (
             "search",

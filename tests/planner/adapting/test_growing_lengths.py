@@ -132,7 +132,7 @@ def test_lengths_beyond_what_the_job_allows_are_not_looked_at(growing, facts):  
     ],
     ids=["grows", "twice as long", "up to the job's longest", "shrinks", "cut"],
 )
-def test_lengths_of_iterations_that_are_left(growing, facts, means, mean, longest, expected):  # noqa: F811, PLR0913, PLR0917
+def test_lengths_of_iterations_that_are_left(growing, facts, means, mean, longest, expected):  # noqa: F811
     lengths = replace(GROWS, training_means=means)
     work = replace(growing.job.workload, response_tokens=lengths)
     plan = replace(growing, job=replace(growing.job, workload=work))
