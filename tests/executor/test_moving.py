@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -442,7 +443,7 @@ def test_workers_are_ended_but_where_an_interruption_ends_ray(monkeypatch, error
     where = "rlplan.executor.control.run"
     monkeypatch.setattr(f"{where}.running_ray", lambda *_: nullcontext())
     monkeypatch.setattr(f"{where}.KeptWorkers", lambda *_: kept)
-    run = SimpleNamespace(_joined=None, _moving=Moving(Forced({})), plan=together(2))
+    run: Any = SimpleNamespace(_joined=None, _moving=Moving(Forced({})), plan=together(2))
     with pytest.raises(type(error)) if error else nullcontext(), Run._session(run) as given:
         assert given is kept
         if error:

@@ -45,6 +45,10 @@ def set_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
         yield node.target, node.value
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         yield node.target, node
+    elif isinstance(node, ast.For | ast.AsyncFor):
+        yield node.target, node  # one value after another
+    elif isinstance(node, ast.NamedExpr):
+        yield node.target, node.value
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
         yield node.optional_vars, node.context_expr
 
