@@ -262,9 +262,7 @@ class MoveAdapter:
         answer, deadline = answer_of(None if best is None else best.gain_left, cost, step, left)
         if answer == "change" and gain is not None and gain.p50_seconds <= 0:
             answer = "keep"
-            notes.append(
-                f"it pays once responses are longer: now an iteration would be {show_seconds(-gain.p50_seconds)} longer"
-            )
+            notes.append(_waiting_words(gain))
         request = found.request
         moves = answer == "change" and not self._options.dry_run
         decision = Decision(
@@ -423,3 +421,9 @@ class MoveAdapter:
 def _is_dry(line: AdviceLine) -> bool:
     """Tell whether a line of a ledger is a decision that moved nothing, whatever it answered."""
     return isinstance(line, Decision) and (line.answer != "change" or DRY_RUN in line.notes)
+
+
+def _waiting_words(gain: Gain) -> str:
+    """Return what is said of a move that pays over what is left, and not yet."""
+    longer = show_seconds(-gain.p50_seconds)
+    return f"it pays once responses are longer: now an iteration would be {longer} longer"
