@@ -504,7 +504,7 @@ class _Program:
         values = self.constants.get(node.id, [])
         if not values and node.id in self.borrowed and node.id not in self.parameters:
             holder, name = self.borrowed[node.id]
-            return holder.of_name(ast.Name(id=name), depth)
+            return self._unchanged(node.id, holder.of_name(ast.Name(id=name), depth))
         if node.id in self.parameters:
             default = self.parameters[node.id]
             if default is None:
@@ -518,9 +518,13 @@ class _Program:
         found = [self._value(each, depth) for each in values]
         if any(each != found[0] for each in found):
             raise UnknownValueError("is set in more than one way")
-        if isinstance(found[0], dict) and node.id in self.changed:
+        return self._unchanged(node.id, found[0])
+
+    def _unchanged(self, name: str, held: Any) -> Any:  # noqa: ANN401
+        """Return what a name holds, where the program changes none of its items."""
+        if isinstance(held, dict) and name in self.changed:
             raise UnknownValueError("is changed after it is set")
-        return found[0]
+        return held
 
     def of_attribute(self, node: ast.Attribute, depth: int) -> Any:  # noqa: ANN401
         """Return a data type, or an option of the command line."""
@@ -529,7 +533,8 @@ class _Program:
         if holder in {"torch", "jnp", "np"}:
             return last
         if holder in self.modules and not {holder} & {*self.constants, *self.parameters}:
-            return self.modules[holder].of_name(ast.Name(id=last), depth)
+            held = self.modules[holder].of_name(ast.Name(id=last), depth)
+            return self._unchanged(holder, held)
         held = self._mapping(node.value, depth)
         if held is not None and last in held:
             return held[last]

@@ -283,6 +283,8 @@ def test_what_a_function_is_given_in_one_place_is_its_parameter(tmp_path, text, 
         "n = 4\nfor n in (8, 16):\n  Config(x=n)",
         "n = 4\nprint(n := 8)\nConfig(x=n)",
         "d = {'n': 4}\nd['n'] = 16\nConfig(x=d['n'])",
+        "from held import D\nD['n'] = 16\nConfig(x=D['n'])",
+        "import held\nheld.D['n'] = 16\nConfig(x=held.D['n'])",
         "d = {'n': 4}\nd.update(n=16)\nConfig(x=d['n'])",
         "d = yaml.safe_load(open('a.yaml'))\nd['n']['m'] = 16\nConfig(x=d['n']['m'])",
     ],
@@ -290,6 +292,7 @@ def test_what_a_function_is_given_in_one_place_is_its_parameter(tmp_path, text, 
 def test_what_may_be_another_value_by_then_is_not_known(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.yaml").write_text("n: {m: 4}\n", encoding="utf-8")
+    (tmp_path / "held.py").write_text("D = {'n': 4}\n", encoding="utf-8")
     assert values(tmp_path, text) == {}
 
 
