@@ -279,8 +279,10 @@ class Run:
             kept = KeptWorkers(Worker, DEVICE)
             try:
                 yield kept
-            finally:
+            except Exception:
                 kept.end()
+                raise
+            kept.end()  # an interruption ends Ray, or Ray has ended and would not answer
 
     def _take_plan(self, plan: Plan, reason: str) -> None:
         """Go on with another plan from the checkpoint that was written for it."""

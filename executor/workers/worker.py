@@ -44,6 +44,7 @@ from rlplan.executor.workers.clock import now_seconds, set_clock
 from rlplan.executor.workers.cluster.looking import seen_job
 from rlplan.executor.workers.processes.process_state import (
     forget_peak,
+    give_memory_back,
     peak_bytes,
     random_states,
     read_random_states,
@@ -214,6 +215,7 @@ class Worker:
         self._begun, self._bench, self._job = begun, None, None
         leave_process_group()
         thaw_collector()
+        give_memory_back()
         forget_peak()
         set_random_states(begun)
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from math import ceil
+from statistics import fmean
 from typing import Final
 
 from rlplan.calibration import NO_CALIBRATION, Calibration
-from rlplan.errors import UserError
+from rlplan.errors import PlanError, UserError
 from rlplan.job import Job
 from rlplan.plan import Plan
 from rlplan.planner.adapting.layouts import in_layout_of, may_follow, same_layout
@@ -23,7 +26,7 @@ from rlplan.results.measurement import MeasuredRun
 from rlplan.simulator.calibration import calibrate
 from rlplan.simulator.observations import observations_of_run
 from rlplan.simulator.simulate import simulate
-from rlplan.workload import Lognormal, can_have_mean, mean_at_step, mean_length
+from rlplan.workload import Lognormal, mean_at_step, mean_length
 
 # Of plans that gain, how many are kept: the executor may refuse the first.
 MOST_PROPOSALS: Final = 5
@@ -80,7 +83,7 @@ class Proposals:
         forecast_seconds: Of an iteration as it is, with factors fitted on those that were measured; None where that failed.
         site: These factors.
         plans: That gain, the one that surely gains most first.
-        notes: What hindered the search.
+        notes: What hindered the search, or is left out of its gains.
     """
 
     request: Request
@@ -121,7 +124,11 @@ def _found(request: Request, facts: Facts) -> Proposals:
     site = site_of(measured, facts)
     facts = facts.with_calibration(site)
     now = at_run_lengths(measured.plan, measured)
-    ways = [(each, simulate(each, facts)) for each in (now, *_later(request, now))]
+    try:
+        later, notes = _later(request, now), tuple[str, ...]()
+    except PlanError as error:
+        later, notes = (), (f"gains are of the present lengths alone: {error}",)
+    ways = [(each, simulate(each, facts)) for each in (now, *later)]
     found = best_plans(
         _searched_job(ways[len(ways) // 2][0], request.staleness),
         facts,
@@ -138,29 +145,51 @@ def _found(request: Request, facts: Facts) -> Proposals:
         forecast_seconds=ways[0][1].iteration_seconds,
         site=site,
         plans=tuple(gained[:MOST_PROPOSALS]),
+        notes=notes,
     )
 
 
 def _later(request: Request, now: Plan) -> tuple[Plan, ...]:
     """Return a run's plan at the lengths in the middle of what is left and of its last iteration; none where they stay.
 
-    The job says how lengths grow; what was measured is as many times longer or shorter all the way.
+    The job says how lengths grow; what was measured, over the iterations that were, is as many times longer or shorter all the way,
+    and so is the longest, up to the longest that the job allows.
+
+    Raises:
+        PlanError: The job allows no responses of these lengths.
     """
     planned = request.measured.plan.job.workload.response_tokens
+    lengths = now.job.workload.response_tokens
     if not isinstance(planned, Lognormal) or planned.training_means is None:
         return ()
-    steps = now.job.iterations or request.iterations
-    done = request.measured.trace.iterations[-1].iteration + 1
-    present, *later = (
-        mean_at_step(planned.training_means, step, steps)
-        for step in (done, round((done + request.iterations) / 2), request.iterations)
+    assert isinstance(lengths, Lognormal), (
+        "lengths that were measured are of the kind that is planned"
     )
-    times = mean_length(now.job.workload.response_tokens) / present
-    means = [times * each for each in later]
-    lengths = now.job.workload.response_tokens
-    if not all(can_have_mean(lengths, each) for each in means):
-        return ()  # longer than any that the job allows: nothing is known of them
-    return tuple(at_lengths(now, None, each) for each in means)
+    steps, iterations = now.job.iterations or request.iterations, request.measured.trace.iterations
+    means = partial(mean_at_step, planned.training_means, steps=steps)
+    present = fmean(means(step=each.iteration + 1) for each in iterations)
+    if now.job.workload.drops_responses:  # those that are measured do not say how long all are
+        present = mean_length(lengths)
+    done = iterations[-1].iteration + 1
+    later = [
+        means(step=step) / present
+        for step in (round((done + request.iterations) / 2), request.iterations)
+    ]
+    return tuple(_lengthened(now, lengths, times, planned.max) for times in later)
+
+
+def _lengthened(plan: Plan, lengths: Lognormal, times: float, most: int) -> Plan:
+    """Return a plan whose responses are some times as long as lengths that were measured, cut where the job cuts them."""
+    mean = times * mean_length(lengths)
+    is_cut = lengths.max >= most  # else the longest is of those that were drawn
+    longest = most if is_cut else min(most, ceil(times * lengths.max))
+    if not 1 <= mean < longest:
+        raise PlanError(
+            f"responses would have a mean of {mean:,.0f} tokens later, and lie from 1 to {most:,}"
+        )
+    workload = replace(plan.job.workload, response_tokens=replace(lengths, max=longest))
+    cut = replace(plan, job=replace(plan.job, workload=workload))
+    return at_lengths(cut, None, mean)
 
 
 def _searched_job(now: Plan, staleness: float) -> Job:

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -430,6 +432,54 @@ def test_execute_with_adapt_moves_writes_its_ledger_and_resumes_by_the_last_plan
     assert same_layout(read_yaml(Plan, out / "plan.yaml"), after)
     assert [row["iteration"] for row in read_metrics(out)] == list(range(7))
     assert len(read_ledger(out / LEDGER_FILE)) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "ends"), [(None, 1), (RlplanError("failed"), 1), (KeyboardInterrupt(), 0)]
+)
+def test_workers_are_ended_but_where_an_interruption_ends_ray(monkeypatch, error, ends):
+    ended = []
+    kept = SimpleNamespace(end=lambda: ended.append(1))
+    where = "rlplan.executor.control.run"
+    monkeypatch.setattr(f"{where}.running_ray", lambda *_: nullcontext())
+    monkeypatch.setattr(f"{where}.KeptWorkers", lambda *_: kept)
+    run: Any = SimpleNamespace(_joined=None, _moving=Moving(Forced({})), plan=together(2))
+    with pytest.raises(type(error)) if error else nullcontext(), Run._session(run) as given:
+        assert given is kept
+        if error:
+            raise error
+    assert len(ended) == ends
+
+
+SERVER_LOST = """
+import sys
+from pathlib import Path
+import psutil
+from tests.executor.test_moving import Forced, carried_out, together
+
+
+def told(done, _, words):
+    print(words, flush=True)
+    if done == 2 and not lost:
+        lost.extend(each for each in psutil.Process().children(recursive=True) if each.name() == "gcs_server")
+        lost[0].kill()
+
+
+lost = []
+carried_out(together(2), Path(sys.argv[1]), adapter=Forced({}), progress=told)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.ray
+def test_a_run_that_may_move_goes_on_where_a_server_of_ray_ends(tmp_path):
+    command = [sys.executable, "-c", SERVER_LOST, str(tmp_path / "out")]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert "Ray's gcs_server ended" in found.stdout
+    assert re.search(r"goes on after [23] iterations \(retry 1 of 3\)", found.stdout)
+    assert [row["iteration"] for row in read_metrics(tmp_path / "out")] == list(range(ITERATIONS))
 
 
 KILLER = """

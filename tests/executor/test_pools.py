@@ -239,6 +239,11 @@ class Remembering(ReusedWorker):
         torch.manual_seed(3)  # what a plan may do
         return os.getpid(), sorted(vars(self)), torch.initial_seed()
 
+    @registered("one-to-all")
+    def hold(self, many):
+        """Hold so many blocks of a kilobyte, which malloc takes from its heap."""
+        self._held = [bytearray(1000) for _ in range(many)]
+
 
 def test_workers_that_a_plan_leaves_go_on_as_they_started_in_the_next(ray_slots):
     kept = KeptWorkers(Remembering, DEVICE)
@@ -283,6 +288,21 @@ def test_random_numbers_after_a_plan_are_those_of_a_process_that_has_just_starte
 
 def drawn(*_):
     return float(torch.rand(())), float(np.random.random()), random.random()  # noqa: NPY002
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="malloc_trim(3) is glibc's")
+def test_a_plan_that_is_left_takes_its_memory_along(ray_slots):
+    kept = KeptWorkers(Remembering, DEVICE)
+    peaks = []
+    for many in (200_000, 0):
+        group = kept.start_group(1)
+        join_all({group: "cpu"})
+        group.call("hold", many)
+        peaks.append(group.call("peak")[0])
+        kept.take_back([group])
+        kept.clear()
+    kept.end()
+    assert peaks[1] < peaks[0] - 100_000_000
 
 
 @pytest.mark.full

@@ -74,7 +74,7 @@ def test_a_budget_that_nothing_keeps_is_an_error_that_names_the_nearest(rlplan, 
     )
     answer = rlplan(*asked)
     assert answer.code == 2
-    assert "nothing to rent keeps 0 USD at p90; the cheapest takes up to" in answer.err
+    assert "nothing to rent keeps 0.0100 USD at p90; the cheapest takes up to" in answer.err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """State of a worker's process: random generators in a file, and the peak of its memory."""
 
+import ctypes
 import json
 import random
 import resource
@@ -81,6 +82,20 @@ def peak_bytes(device: str) -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts in KiB, macOS in bytes (getrusage(2)).
     return peak if sys.platform == "darwin" else peak * KIB
+
+
+def give_memory_back() -> None:
+    """Give freed memory of the host back to the system: glibc's (`malloc_trim(3)`), and what torch has pinned for CUDA.
+
+    What is freed stays with the process else: `ray_session.ENVIRONMENT` lets malloc keep it from task to task, and torch
+    keeps pinned blocks for the next offload of the same size.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        # torch names it for this, and builds without CUDA have none.
+        getattr(torch._C, "_host_emptyCache", lambda: None)()  # noqa: SLF001
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def forget_peak() -> None:

@@ -14,12 +14,16 @@ from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
 from rlplan.planner.configs.reading.python_syntax import (
     Function,
     attributes_in,
+    changed_in,
     defaults_of,
     dotted,
     given_by,
+    is_method,
     module_beside,
     names_in,
+    only_return_of,
     opened_in,
+    reset_in,
     set_in,
     tree_of,
     values_of,
@@ -164,9 +168,10 @@ class _Program:
         options: Defaults of its command line's options, by name; None has none.
         borrowed: Modules beside the program that set names which it imports, by name, with what they call these.
         modules: Modules beside it, by what the program calls these.
-        functions: Its functions, by name.
+        functions: Its functions, by name; None is not known.
         known: Modules that it and those that it imports have looked into, by file; None while one is looked into.
         opened: What calls are given by a name that `with` has given it, by the call's identity.
+        changed: Names of mappings that are changed after they are made.
         fields: Defaults of fields of classes that are made of a call's class, by key.
         found: Calls that mean something, each with what its arguments are.
         held: On which conditions a part runs, each with whether it is to be true, by the part's identity.
@@ -184,9 +189,10 @@ class _Program:
     options: dict[str, ast.expr | None] = field(default_factory=dict)
     borrowed: dict[str, tuple["_Program", str]] = field(default_factory=dict)
     modules: dict[str, "_Program"] = field(default_factory=dict)
-    functions: dict[str, Function] = field(default_factory=dict)
+    functions: dict[str, Function | None] = field(default_factory=dict)
     known: "dict[Path, _Program | None]" = field(default_factory=dict)
     opened: dict[int, ast.expr] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
     fields: list[tuple[str, ast.expr]] = field(default_factory=list)
     found: list[tuple[ast.Call, PythonCall]] = field(default_factory=list)
     held: dict[int, Conditions] = field(default_factory=dict)
@@ -198,7 +204,7 @@ class _Program:
         """Look for what sets names, options and calls, in the order in which it stands."""
         for node in self._nodes():
             if isinstance(node, Function):
-                self.functions.setdefault(node.name, node)
+                self._function_of(node)
                 self._parameters(node)
             elif isinstance(node, ast.ClassDef):
                 self._fields(node)
@@ -210,8 +216,15 @@ class _Program:
                 for target, value in set_in(node):
                     self._set(target, value)
         self.opened |= opened_in(self.tree)
+        self.changed |= changed_in(self.tree)
         self._bind_parameters()
         self.found.sort(key=lambda each: each[0].lineno)
+
+    def _function_of(self, node: Function) -> None:
+        """Note a function by its name; one that is there more than once, or that something is put around, is none that is known."""
+        if not is_method(node):
+            is_known = node.name not in self.functions and not node.decorator_list
+            self.functions[node.name] = node if is_known else None
 
     def _bind_parameters(self) -> None:
         """Take for the parameters of functions that are called in one place what they are given there."""
@@ -220,14 +233,14 @@ class _Program:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 sites.setdefault(node.func.id, []).append(node)
         for name, function in self.functions.items():
-            if len(sites.get(name, ())) != 1 or {"self", "cls"} & set(defaults_of(function)):
+            if function is None or len(sites.get(name, ())) != 1:
                 continue
             site = sites[name][0]
             outside = self.scopes.get(id(site), {})
             given = {
                 each: self._meant_outside(each, value, outside)
                 for each, value in given_by(site, function).items()
-            }
+            } | dict.fromkeys(reset_in(function) & set(defaults_of(function)))
             for inner in (each for each in ast.walk(function) if isinstance(each, ast.Call)):
                 scope = self.scopes.setdefault(id(inner), {})
                 scope |= given
@@ -316,6 +329,7 @@ class _Program:
     def _parameters(self, node: Function) -> None:
         """Note a function's parameters for all that stands in it; those of an inner function come later, and count."""
         found = defaults_of(node)
+        found |= dict.fromkeys(reset_in(node) & set(found))
         for inner in ast.walk(node):
             if isinstance(inner, ast.Call):
                 self.scopes.setdefault(id(inner), {}).update(found)
@@ -490,7 +504,7 @@ class _Program:
         values = self.constants.get(node.id, [])
         if not values and node.id in self.borrowed and node.id not in self.parameters:
             holder, name = self.borrowed[node.id]
-            return holder.of_name(ast.Name(id=name), depth)
+            return self._unchanged(node.id, holder.of_name(ast.Name(id=name), depth))
         if node.id in self.parameters:
             default = self.parameters[node.id]
             if default is None:
@@ -504,7 +518,13 @@ class _Program:
         found = [self._value(each, depth) for each in values]
         if any(each != found[0] for each in found):
             raise UnknownValueError("is set in more than one way")
-        return found[0]
+        return self._unchanged(node.id, found[0])
+
+    def _unchanged(self, name: str, held: Any) -> Any:  # noqa: ANN401
+        """Return what a name holds, where the program changes none of its items."""
+        if isinstance(held, dict) and name in self.changed:
+            raise UnknownValueError("is changed after it is set")
+        return held
 
     def of_attribute(self, node: ast.Attribute, depth: int) -> Any:  # noqa: ANN401
         """Return a data type, or an option of the command line."""
@@ -513,7 +533,8 @@ class _Program:
         if holder in {"torch", "jnp", "np"}:
             return last
         if holder in self.modules and not {holder} & {*self.constants, *self.parameters}:
-            return self.modules[holder].of_name(ast.Name(id=last), depth)
+            held = self.modules[holder].of_name(ast.Name(id=last), depth)
+            return self._unchanged(holder, held)
         held = self._mapping(node.value, depth)
         if held is not None and last in held:
             return held[last]
@@ -531,13 +552,13 @@ class _Program:
 
     def _bound(self, call: ast.Call, function: Function, depth: int) -> dict[str, ast.expr | None]:
         """Return a function's parameters as a call gives them; None is not known."""
-        bound = defaults_of(function)
+        bound, reset = defaults_of(function), reset_in(function)
         for name, value in given_by(call, function).items():
             try:
                 bound[name] = ast.Constant(value=self._value(value, depth))
             except UnknownValueError:
                 bound[name] = None
-        return bound
+        return bound | dict.fromkeys(reset & set(bound))
 
     def returned(
         self,
@@ -546,8 +567,7 @@ class _Program:
         depth: int,
     ) -> Any:  # noqa: ANN401
         """Return what a function returns, where it does so in one place, of its parameters or a file that it reads."""
-        returns = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
-        only = returns[0] if len(returns) == 1 else None
+        only = only_return_of(function)
         if only is None or not (id(only) in self.opened or set(names_in(only)) <= set(bound)):
             raise UnknownValueError("is what a call returns")
         outside, self.parameters = self.parameters, bound

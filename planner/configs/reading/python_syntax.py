@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,9 @@ MOST_BYTES: Final = 1_000_000
 VALUES: Final = (".yaml", ".yml", ".json")
 # Folders in which a program's files are looked for: its own, and those above.
 FOLDERS: Final = 3
+
+# Methods of a mapping that change it.
+CHANGES: Final = ("update", "setdefault", "pop", "popitem", "clear")
 
 # A function of a program.
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -41,6 +45,10 @@ def set_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
         yield node.target, node.value
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
         yield node.target, node
+    elif isinstance(node, ast.For | ast.AsyncFor):
+        yield node.target, node  # one value after another
+    elif isinstance(node, ast.NamedExpr):
+        yield node.target, node.value
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
         yield node.optional_vars, node.context_expr
 
@@ -137,7 +145,58 @@ def defaults_of(node: Function) -> dict[str, ast.expr | None]:
 
 
 def given_by(call: ast.Call, function: Function) -> dict[str, ast.expr]:
-    """Return what a call gives a function, by the names of its parameters."""
-    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-    given = dict(zip(names, call.args, strict=False))
-    return given | {word.arg: word.value for word in call.keywords if word.arg}
+    """Return what a call gives a function, by the names of its parameters.
+
+    What `*` or `**` may give stands as it is written behind these: as `ast.Starred`.
+    """
+    placed = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    before = [*takewhile(lambda each: not isinstance(each, ast.Starred), call.args)]
+    given = dict(zip(placed, before, strict=False))
+    given |= {word.arg: word.value for word in call.keywords if word.arg}
+    unpacked = next((word.value for word in call.keywords if word.arg is None), None)
+    spread = unpacked if len(before) == len(call.args) else call.args[len(before)]
+    if spread is None:
+        return given
+    names = placed if unpacked is None else defaults_of(function)
+    return {name: ast.Starred(value=spread) for name in names} | given
+
+
+def reset_in(function: Function) -> set[str]:
+    """Return the names that a function sets itself: a parameter among them need not be what is given for it."""
+    names = (each for each in ast.walk(function) if isinstance(each, ast.Name))
+    return {each.id for each in names if isinstance(each.ctx, ast.Store)}
+
+
+def is_method(function: Function) -> bool:
+    """Tell whether a function's first parameter is an object or a class, as methods name it."""
+    return bool({"self", "cls"} & set(defaults_of(function)))
+
+
+def only_return_of(function: Function) -> ast.expr | None:
+    """Return what a function returns where it always ends in one place, inside `with` at most; None where it may end in others."""
+    waiting: list[ast.stmt] = [*function.body]
+    ends = list[ast.Return]()
+    while waiting:
+        part = waiting.pop()
+        waiting += part.body if isinstance(part, ast.With) else ()
+        ends += [part] if isinstance(part, ast.Return) else ()
+    count = sum(isinstance(each, ast.Return) for each in ast.walk(function))
+    return ends[0].value if len(ends) == count == 1 else None
+
+
+def changed_in(tree: ast.Module) -> set[str]:
+    """Return the names of mappings that a program changes after it has made them, by their items or by a method."""
+    found = set[str]()
+    for node in ast.walk(tree):
+        held = node.value if isinstance(node, ast.Subscript) and _is_set(node) else None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            held = node.func.value if node.func.attr in CHANGES else None
+        while isinstance(held, ast.Subscript | ast.Attribute):
+            held = held.value
+        if isinstance(held, ast.Name):
+            found.add(held.id)
+    return found
+
+
+def _is_set(node: ast.Subscript) -> bool:
+    return isinstance(node.ctx, ast.Store | ast.Del)

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.planner.adapting.proposing import ENDS, Proposal, Request, mean_gain, proposals
+from rlplan.planner.adapting.proposing import ENDS, Proposal, Request, _later, mean_gain, proposals
+from rlplan.planner.adapting.window import Window
 from rlplan.planner.measured.gains import gain_of
 from rlplan.planner.measured.ledger import read_ledger
-from rlplan.planner.measured.measured_lengths import at_lengths
+from rlplan.planner.measured.measured_lengths import at_lengths, at_run_lengths
 from rlplan.results.advice import Gain
 from rlplan.simulator.simulate import simulate
-from rlplan.workload import Lognormal
+from rlplan.workload import Lognormal, mean_length
 from tests.planner.adapting.test_adapting import (
     DECIDED,
     LEFT,
@@ -109,7 +110,43 @@ def test_lengths_beyond_what_the_job_allows_are_not_looked_at(growing, facts):  
     )
     # Measured are 5 tokens where the job has 4.3: at the end these would be 14.
     found = proposals(request_of(plan, facts, iterations=100), facts)
+    assert found.plans
     assert all(each.gain == each.gain_left for each in found.plans)
+    (note,) = found.notes
+    assert note.startswith(
+        "gains are of the present lengths alone: responses would have a mean of 14 tokens"
+    )
+
+
+@pytest.mark.parametrize(
+    ("means", "mean", "longest", "expected"),
+    [
+        # Of 100 iterations, 41 to 45 are measured; left are 55, of which the middle one is the 72nd or 73rd, and the last.
+        ((4.0, 12.0), 7.4, 9.0, ((9.68, 12), (11.96, 15))),
+        # Twice as long as the job has them, so all the way; no longer than it allows.
+        ((4.0, 12.0), 14.8, 18.0, ((19.36, 24), (23.92, 30))),
+        ((4.0, 12.0), 14.8, 30.0, ((19.36, 40), (23.92, 40))),
+        ((12.0, 4.0), 8.6, 12.0, ((6.32, 9), (4.04, 6))),
+        # Where responses are cut already, they stay so.
+        ((12.0, 4.0), 8.6, 40.0, ((6.32, 40), (4.04, 40))),
+    ],
+    ids=["grows", "twice as long", "up to the job's longest", "shrinks", "cut"],
+)
+def test_lengths_of_iterations_that_are_left(growing, facts, means, mean, longest, expected):  # noqa: F811
+    lengths = replace(GROWS, training_means=means)
+    work = replace(growing.job.workload, response_tokens=lengths)
+    plan = replace(growing, job=replace(growing.job, workload=work))
+    rows = {"response_tokens_std": 1.0, "longest_response": longest}
+    measured = [done(plan, number, tokens=mean) for number in range(40, 45)]
+    window = Window(20, 0)
+    for each in measured:
+        window.note(replace(each, metrics={**each.metrics, **rows}))
+    request = Request(measured=window.measured(), step_seconds=SECONDS, iterations=100, staleness=1)
+    later = _later(request, at_run_lengths(plan, request.measured))
+    found = [each.job.workload.response_tokens for each in later]
+    for lengths, (tokens, most) in zip(found, expected, strict=True):
+        assert mean_length(lengths) == pytest.approx(tokens, rel=0.01)
+        assert lengths.max == most
 
 
 def test_the_mean_of_gains_that_grow_evenly_is_the_middle_one():

@@ -265,3 +265,48 @@ def test_calls_of_a_module_of_one_s_own_are_no_library_s(tmp_path):
 )  # fmt: skip
 def test_what_a_function_is_given_in_one_place_is_its_parameter(tmp_path, text, held):
     assert values(tmp_path, text) == held
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f():\n  return 4\ndef f():\n  return 16\nConfig(x=f())",
+        "@around\ndef f():\n  return 4\nConfig(x=f())",
+        "def f(n):\n  n = n * 2\n  return n\nConfig(x=f(4))",
+        "def f(n):\n  n *= 2\n  return n\nConfig(x=f(4))",
+        "def f(n):\n  if n:\n    return 4\nConfig(x=f(0))",
+        "def run(n):\n  n = n * 2\n  Config(x=n)\nrun(4)",
+        "def run(n=4):\n  n = n * 2\n  Config(x=n)\nrun()",
+        "def run(n, m=4):\n  Config(x=m)\nrun(1, **more)",
+        "def run(n, m=4):\n  Config(x=m)\nrun(*more)",
+        "def f(n, m=4):\n  return m\nConfig(x=f(*more, 5))",
+        "n = 4\nfor n in (8, 16):\n  Config(x=n)",
+        "n = 4\nprint(n := 8)\nConfig(x=n)",
+        "d = {'n': 4}\nd['n'] = 16\nConfig(x=d['n'])",
+        "from held import D\nD['n'] = 16\nConfig(x=D['n'])",
+        "import held\nheld.D['n'] = 16\nConfig(x=held.D['n'])",
+        "d = {'n': 4}\nd.update(n=16)\nConfig(x=d['n'])",
+        "d = yaml.safe_load(open('a.yaml'))\nd['n']['m'] = 16\nConfig(x=d['n']['m'])",
+    ],
+)  # fmt: skip
+def test_what_may_be_another_value_by_then_is_not_known(tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text("n: {m: 4}\n", encoding="utf-8")
+    (tmp_path / "held.py").write_text("D = {'n': 4}\n", encoding="utf-8")
+    assert values(tmp_path, text) == {}
+
+
+def test_what_is_given_before_what_is_unpacked_is_known(tmp_path):
+    text = "def run(n, m=4):\n  Config(x=n, y=m)\nrun(1, **more)"
+    assert values(tmp_path, text) == {"x": 1}
+
+
+def test_no_module_or_file_beside_a_program_is_carried_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    marks = f"import os\nopen({str(tmp_path / 'done')!r}, 'w')\nfrom program import x\nSIZE = 3\n"
+    (tmp_path / "beside.py").write_text(marks, encoding="utf-8")
+    tag = f"a: 1\nb: !!python/object/apply:os.mkdir ['{tmp_path / 'done'}']\n"
+    (tmp_path / "evil.yaml").write_text(tag, encoding="utf-8")
+    text = "from beside import SIZE\nd = yaml.load(open('evil.yaml'))\nConfig(x=SIZE, y=d['a'])"
+    assert values(tmp_path, text) == {"x": 3}
+    assert not (tmp_path / "done").exists()
