@@ -37,13 +37,14 @@ def on_spot_nodes(
     left = TimeLeft(seconds)
     tried = [_best_order(each, job, facts, left) for each in found.plans[:MOST_PLANS]]
     plans = sorted((*tried, *found.plans[MOST_PLANS:]), key=lambda each: expected(each, job))
-    winner = plans[0].forecast
-    seconds = expected_seconds(winner)
-    known = math.isfinite(seconds) and found.bound_seconds > 0
+    winner, value = plans[0].forecast, expected(plans[0], job)
+    # No plan is worth less without losses, nor with them.
+    bound = load_objective(job.objective).figure(found.plans[0].forecast) * (1 - found.gap)
+    known = math.isfinite(value) and bound > 0
     return replace(
         found,
         plans=tuple(beside(each, winner) for each in plans),
-        gap=max(found.gap, 1 - found.bound_seconds / seconds) if known else 1.0,
+        gap=max(found.gap, 1 - bound / value) if known else 1.0,
         space=f"{found.space}; what stands on spot nodes by what is expected with losses{left.words}, which the bound leaves out",
     )
 

@@ -99,11 +99,12 @@ def plans_of(
             found = best_plans_for(named, job, facts_of, pinned=pinned, **options)
     except UserError as error:
         if stands is not None and isinstance(error, InfeasibleError):
-            return _alone(stands, facts_of(job))
+            return _alone(stands, facts_of(job), error)
         if named is None or target is not None:
             raise
         title = load_config_sheet(named).title
-        raise InfeasibleError(f"{error} (of what {title} runs; --beyond looks further)") from error
+        kind = UnfinishedError if isinstance(error, UnfinishedError) else InfeasibleError
+        raise kind(f"{error} (of what {title} runs; --beyond looks further)") from error
     if stands is None:
         return found
     found = replace(found, space=f"the plan as it stands and {found.space}")
@@ -119,18 +120,19 @@ def _standing(job: Job, facts_of: FactsOf, plan: Plan) -> Candidate | None:
     return Candidate(plan=own, forecast=forecast, loses_seconds=0.0, loses_to=FrozenDict())
 
 
-def _alone(stands: Candidate, facts: Facts) -> SearchResult:
-    """Return a plan as the one of a search that found no other."""
+def _alone(stands: Candidate, facts: Facts, error: InfeasibleError) -> SearchResult:
+    """Return a plan as the one of a search that found no other, for a reason: nothing bounds others that it had no time for."""
+    is_unfinished = isinstance(error, UnfinishedError)
     return SearchResult(
         plans=(_beside(stands, stands),),
         infeasible=(),
         considered=FrozenDict({"simulated plans": 1}),
         pruned=FrozenDict(),
-        bound_seconds=stands.forecast.iteration_seconds,
-        gap=0.0,
+        bound_seconds=0.0 if is_unfinished else stands.forecast.iteration_seconds,
+        gap=1.0 if is_unfinished else 0.0,
         search_seconds=0.0,
         profile=facts.label,
-        space="the plan as it stands: no other was found",
+        space=f"the plan as it stands: no other was found{' in time' if is_unfinished else ''}",
     )
 
 
@@ -307,6 +309,7 @@ class _FrameworkSearch:
             )
         problem: UserError | None = None
         found: list[BoundedPlans] = []
+        unfinished: UnfinishedError | None = None
         part = None if self.seconds is None else self.seconds / len(self.ways)
         for way in self.ways:
             asked = SetupSearch(
@@ -315,13 +318,24 @@ class _FrameworkSearch:
             try:
                 found.append(_searched(asked))
             except UnfinishedError as error:
-                problem = error  # whether anything fits is not known, whatever other ways say
+                unfinished = error  # whether anything fits is not known, whatever other ways say
             except InfeasibleError as error:
                 problem = problem or error
+        problem = unfinished or problem
         if not found:
             assert problem is not None, "without a plan there is a reason"
             raise problem
-        return _merged(found, self.sheet, self.job, objective)
+        try:
+            merged = _merged(found, self.sheet, self.job, objective)
+        except InfeasibleError as error:
+            raise unfinished or error from None
+        return _unbounded(merged) if unfinished else merged
+
+
+def _unbounded(found: SearchResult) -> SearchResult:
+    """Return plans of some ways where others were out of time without one: how good those can be is not known."""
+    space = f"{found.space}; there was no time to find a plan of its other arrangements"
+    return replace(found, gap=1.0, bound_seconds=0.0, space=space)
 
 
 def ways_of(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSetup]:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from rlplan.collecting import collect_young
 from rlplan.plan import Plan
 from rlplan.planner.exact.candidates import Candidates
 from rlplan.planner.exact.generations import GenerationOption, ShareRows
@@ -328,6 +329,9 @@ MADE_BY = "exact search"
 # What plans train on nodes that may be lost of whose failures the job does not speak.
 STOPS_UNKNOWN = "trains on spot nodes without job.failures"
 
+# Simulations whose cycles are freed together: of a stream's playing there are 40 MB or more.
+COLLECTED_SIMULATIONS = 16
+
 # Generations that are looked at for a placement's first plan.
 QUICK_PLAYS = 10
 
@@ -457,6 +461,8 @@ class PlacementSearch:
             return Simulated()
         forecast = simulate(plan, space.facts)
         space.tally.consider("simulated plans")
+        if space.tally.considered["simulated plans"] % COLLECTED_SIMULATIONS == 0:
+            collect_young()
         if not forecast.feasible:
             space.tally.prune("simulated memory does not fit")
             return Simulated()

@@ -139,7 +139,7 @@ class _Campaign:
         ]
         self.ranked = sorted(searches, key=lambda each: each.least_value)
         self.done = 0
-        # Placements that were looked at, or cannot fit; and those whose proof ended before its time.
+        # Placements that were looked at, or cannot fit; and those without a plan whose proof there was no time for.
         self.seen = {id(each) for each in searches if math.isinf(each.least_value)}
         self.cut = set[int]()
 
@@ -157,19 +157,21 @@ class _Campaign:
         self._look_at_streams()
         has_unseen = self.has_unseen
         for each in sorted(self.ranked, key=lambda each: (each.found.value, each.least_value)):
-            if each.found.bound >= self.best or self._is_late:
+            is_left = each.schedule.streams and each.found.plan is None
+            if is_left or each.found.bound >= self.best:
+                continue
+            if self._is_late:
+                self._cut_short(each)
                 continue
             self._tell(each)
-            if each.schedule.streams and each.found.plan is None:
-                continue
             budget = _budget(each, has_unseen=has_unseen)
             if each.schedule.streams:
                 budget = replace(budget, simulations=min(budget.simulations, left))
             before = each.streamed
             each.exact(self.best, replace(budget, deadline=self.deadline))
             left -= each.streamed - before
-            if self._is_over and each.found.plan is None and math.isfinite(each.found.bound):
-                self.cut.add(id(each))
+            if self._is_over and math.isfinite(each.found.bound):
+                self._cut_short(each)
         self.bound = min(min(each.found.bound, each.found.value) for each in self.ranked)
 
     def _look_at_streams(self) -> None:
@@ -212,6 +214,11 @@ class _Campaign:
         """Find a good plan of a placement, if any fits."""
         search.quick()
         self.seen.add(id(search))
+
+    def _cut_short(self, search: PlacementSearch) -> None:
+        """Remember that there was no time to show that a placement without a plan has none."""
+        if search.found.plan is None:
+            self.cut.add(id(search))
 
     def _is_known(self, search: PlacementSearch) -> bool:
         """Tell whether a placement in which no plan was found has none, as far as searches tell."""

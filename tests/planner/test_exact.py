@@ -14,6 +14,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, NodeGroup, Specs
 from rlplan.models import Adapter
 from rlplan.plan import TaskDraft
+from rlplan.planner.exact.best_first import PlacementSearch
 from rlplan.planner.objectives import limited_objectives, load_objective, objective_names
 from rlplan.planner.placements.partitions import all_placements, placed_roles, show_placement
 from rlplan.planner.placements.strategies import place, strategy_names
@@ -312,6 +313,23 @@ def test_a_search_that_is_cut_short_calls_nothing_unfit_that_it_had_no_time_for(
     assert hasty.unseen
     unfit = {each.placement for each in result.infeasible}
     assert {each.placement for each in hasty.infeasible} <= unfit
+
+
+def test_a_placement_whose_proof_there_was_no_time_for_is_not_called_unfit(example, monkeypatch):
+    job, facts, _ = example
+    quick, missed = PlacementSearch.quick, []
+
+    def miss_the_first(self):
+        """Find nothing in the first placement that is looked at, though it has plans."""
+        if missed:
+            quick(self)
+        else:
+            missed.append(show_placement(self.placement))
+
+    monkeypatch.setattr(PlacementSearch, "quick", miss_the_first)
+    hasty = search(job, facts, seconds=0)
+    assert missed[0] in hasty.unseen
+    assert missed[0] not in {each.placement for each in hasty.infeasible}
 
 
 def test_a_search_that_is_cut_short_does_not_say_that_nothing_fits():

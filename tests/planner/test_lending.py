@@ -168,6 +168,20 @@ def test_generators_stand_on_the_nodes_that_may_be_lost_where_a_search_had_train
     assert expected(best, job) < expected(found.plans[0], job)
 
 
+def test_on_spot_nodes_a_gap_is_of_the_objective_not_of_its_seconds():
+    plan = streaming()
+    spot = Spot(loss_every_seconds=600.0, replacement_seconds=60.0, start_seconds=30.0)
+    group = replace(plan.job.cluster[0], gpus_per_node=2, usd_per_gpu_hour=1.0)
+    failures = Failures(node_mtbf_seconds=1e7, checkpoint_seconds=5.0, restart_seconds=60.0)
+    job = replace(
+        plan.job, cluster=(replace(group, spot=spot), group), failures=failures, objective="cost"
+    )
+    found = result(replace(plan, job=job))
+    best = on_spot_nodes(found, job, load_facts(job))
+    least = 0.5 * found.plans[0].forecast.cost_usd
+    assert best.gap == pytest.approx(max(0.5, 1 - least / expected(best.plans[0], job)))
+
+
 def test_without_spot_nodes_plans_stay_in_their_order():
     found = result(streaming())
     job = found.plans[0].plan.job

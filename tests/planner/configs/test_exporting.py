@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.errors import FileError
+from rlplan.errors import FileError, UnfinishedError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
@@ -22,7 +22,7 @@ from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs import searching
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
-from rlplan.planner.configs.searching import best_plans_for
+from rlplan.planner.configs.searching import best_plans_for, plans_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
@@ -284,6 +284,34 @@ def test_updates_within_asynchronous_iterations_of_verl_get_token_budgets():
         best.tasks["actor.update"].token_budget == 8_192
     )  # as fast as one of 16,384, and the first
     assert "fully_async" in exported(best, "verl").start
+
+
+def test_nothing_is_proven_where_an_arrangement_was_out_of_time_without_a_plan(monkeypatch):
+    whole, ended = searching._searched, []
+
+    def search_but_the_first(asked):
+        if not ended:
+            ended.append(asked)
+            raise UnfinishedError("no plan was found in time")
+        return whole(asked)
+
+    monkeypatch.setattr(searching, "_searched", search_but_the_first)
+    found = best_plans_for("verl", small_job(), load_facts, pinned=NOTHING_PINNED, seconds=2)
+    assert (found.gap, found.bound_seconds) == (1.0, 0.0)
+    assert "no time to find a plan of its other arrangements" in found.space
+
+
+def test_a_plan_as_it_stands_is_not_proven_where_no_other_was_found_in_time(monkeypatch):
+    plan, _ = next(plans("verl", 1))
+
+    def end(*_, **__):
+        raise UnfinishedError("no plan was found in time")
+
+    monkeypatch.setattr(searching, "best_plans_for", end)
+    found = plans_of(plan.job, load_facts, target="verl", as_it_stands=plan)
+    assert (found.plans[0].plan, found.gap, found.bound_seconds) == (plan, 1.0, 0.0)
+    with pytest.raises(UnfinishedError, match="--beyond looks further"):
+        plans_of(plan.job, load_facts)
 
 
 def test_what_is_pinned_and_the_framework_lacks_is_refused():
