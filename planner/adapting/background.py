@@ -2,6 +2,8 @@
 
 import os
 import signal
+import threading
+import time
 from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -13,6 +15,9 @@ from rlplan.profiles.facts import Facts, load_facts
 
 # The lowest priority there is (setpriority(2)): on a machine whose cores all work, a search takes a hundredth of one.
 NICENESS: Final = 19
+# What says a session's own niceness (sched(7), "The autogroup feature").
+AUTOGROUP: Final = Path("/proc/self/autogroup")
+LOOK_SECONDS: Final = 1.0
 
 
 class Background:
@@ -89,7 +94,8 @@ def _serve(there: Connection, profile: Path | None) -> None:
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C goes to the whole group; the run ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.nice(NICENESS)
+    _yield_to_others()
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     facts: Facts | None = None
     while True:
         try:
@@ -103,3 +109,21 @@ def _serve(there: Connection, profile: Path | None) -> None:
             found = Proposals(request=request, notes=(f"the search failed: {error!r}",))
         with suppress(OSError):  # who asked has ended: so does this, at the next look
             there.send(found)
+
+
+def _yield_to_others() -> None:
+    """Take the lowest priority, in a session of its own.
+
+    Linux shares cores out between sessions first, and by niceness only inside one: workers are of Ray's session.
+    """
+    os.nice(NICENESS)
+    with suppress(OSError):
+        os.setsid()
+        AUTOGROUP.write_text(str(NICENESS), encoding="ascii")
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent does: signals to the parent's group and session do not come here."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os._exit(0)

@@ -13,8 +13,9 @@ from rlplan.simulator.simulate import over_samples_streams
 # Iterations between two syncs of weights that a search looks at, as far as the staleness lets it.
 SYNC_INTERVALS = (1, 2, 4)
 
-# Bounds of staleness that a search looks at below the limit where the age of samples counts: each lets generation wait less.
-FRESHER_BOUNDS = (1, 2, 4, 8)
+# Bounds of staleness that a search looks at up to the limit where the age of samples counts. The limit itself is none of them: so all
+# that is looked at under a limit is looked at under a larger one, which is then no worse.
+AGE_BOUNDS = (1, 2, 4, 8, 16, 32)
 
 # Responses under way go on with new weights, their context prefilled anew: so AReaL (Fu et al. 2025,
 # arXiv:2505.24298, section 4.1) and verl's partial rollouts have it.
@@ -77,7 +78,7 @@ class ScheduleSpace:
     Without a limit of staleness, and without a mode that the user names, those are synchronous ones alone.
 
     Attributes:
-        weighs_age: Whether fresher samples are better, so that bounds below the limit are looked at too.
+        weighs_age: Whether fresher samples are better, so that several bounds up to the limit are looked at.
         least_staleness: Below which no bound is that a framework cannot be told.
     """
 
@@ -117,15 +118,19 @@ class ScheduleSpace:
         staleness = limit if asked.staleness is None else asked.staleness
         if not staleness:
             return
-        for every in SYNC_INTERVALS if asked.sync_every is None else (asked.sync_every,):
-            if every - 1 <= staleness:
-                yield Schedule(mode, staleness, every, self.in_flight)
-        if not self.weighs_age or asked.staleness is not None:
-            return
-        every = asked.sync_every or 1
-        for fresher in FRESHER_BOUNDS:
-            if max(every - 1, self.least_staleness) <= fresher < staleness:
-                yield Schedule(mode, fresher, every, self.in_flight)
+        bounds: tuple[float, ...] = (staleness,)
+        if self.weighs_age and asked.staleness is None:
+            bounds = self._bounds(staleness)
+        for bound in bounds:
+            for every in SYNC_INTERVALS if asked.sync_every is None else (asked.sync_every,):
+                if every - 1 <= bound:
+                    yield Schedule(mode, bound, every, self.in_flight)
+
+    def _bounds(self, limit: float) -> tuple[float, ...]:
+        """Return the bounds that are looked at up to a limit where age counts; below 1 the limit itself."""
+        least = max(self.least_staleness, (self.asked.sync_every or 1) - 1)
+        every = {*AGE_BOUNDS, least} if least else AGE_BOUNDS
+        return tuple(each for each in sorted(every) if least <= each <= limit) or (limit,)
 
 
 def schedule_of(plan: Plan) -> Schedule:

@@ -51,6 +51,10 @@ BUDGET_OF_OVERLAPPING = SearchBudget(plays=64, simulations=8)
 STREAMED_GAP = PLAYED_NOISE_FRACTION
 BUDGET_OF_STREAMS = SearchBudget(simulations=64, gap=STREAMED_GAP)
 
+# The same where the age of samples counts: a simulation does not say how old those of other layouts are, and the gap that this leaves
+# is not closed by more of them.
+BUDGET_OF_AGES = SearchBudget(simulations=8, gap=STREAMED_GAP)
+
 # The same where a simulation proves little: it speaks of itself alone where responses are dropped, and where placements
 # are left that nobody looks at, the bound is theirs.
 BUDGET_OF_FEW_STREAMS = SearchBudget(simulations=2, gap=STREAMED_GAP)
@@ -370,8 +374,10 @@ def _budget(search: PlacementSearch, *, has_unseen: bool) -> SearchBudget:
         if drops:
             return BUDGET_OF_BEGUN
         return BUDGET_OF_OVERLAPPING if search.schedule.flow.overlaps else SearchBudget()
-    proves_little = drops or (has_unseen and len(search.bounds.others) > 1)
-    return BUDGET_OF_FEW_STREAMS if proves_little else BUDGET_OF_STREAMS
+    if drops or (has_unseen and len(search.bounds.others) > 1):
+        return BUDGET_OF_FEW_STREAMS
+    counts_age = search.space.score.objective.weighs_age and search.schedule.flow.is_endless
+    return BUDGET_OF_AGES if counts_age else BUDGET_OF_STREAMS
 
 
 def _gap(value: float, bound: float) -> float:

@@ -17,7 +17,6 @@ from rlplan.planner.objectives import load_objective
 from rlplan.planner.placements.partitions import all_placements
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import (
-    FRESHER_BOUNDS,
     ONE_STEP_OFF,
     SYNC,
     AskedSchedules,
@@ -68,19 +67,29 @@ def schedules(specs, **asked):
     return tuple(space)
 
 
-def test_bounds_below_the_limit_are_looked_at_too():
+def test_bounds_up_to_the_limit_are_looked_at():
     assert schedules(Specs()) == (SYNC,)
     found = [each for each in schedules(Specs(staleness=6)) if each.mode == "async"]
     assert [(each.staleness, each.sync_every) for each in found] == [
-        (6, 1), (6, 2), (6, 4), (1, 1), (2, 1), (4, 1),
+        (1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (4, 2), (4, 4),
     ]  # fmt: skip
-    assert max(FRESHER_BOUNDS) == 8
     pinned = schedules(Specs(staleness=6), modes=("async",), staleness=3)
     assert {each.staleness for each in pinned} == {3}
     told = ScheduleSpace(LONG_TAILED, Specs(staleness=6), AskedSchedules(modes=("async",)), weighs_age=True, least_staleness=2)  # fmt: skip
-    assert {each.staleness for each in told} == {6, 2, 4}
-    every = schedules(Specs(staleness=6), modes=("async",), sync_every=3)
-    assert [(each.staleness, each.sync_every) for each in every] == [(6, 3), (2, 3), (4, 3)]
+    assert {each.staleness for each in told} == {2, 4}
+    every = schedules(Specs(staleness=6), modes=("async",), sync_every=4)
+    assert [(each.staleness, each.sync_every) for each in every] == [(3, 4), (4, 4)]
+    assert {each.staleness for each in schedules(Specs(staleness=0.5), modes=("async",))} == {0.5}
+
+
+@given(st.floats(1, 40), st.floats(1, 40), st.none() | st.integers(1, 9))
+def test_what_is_looked_at_under_a_limit_is_looked_at_under_a_larger_one(one, other, every):
+    small, large = (
+        {*schedules(Specs(staleness=limit), modes=("async",), sync_every=every)}
+        for limit in sorted((one, other))
+    )
+    assert small <= large
+    assert all(each.staleness <= min(one, other) for each in small)
 
 
 @pytest.fixture(scope="module")

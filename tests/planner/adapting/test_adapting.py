@@ -1,8 +1,12 @@
 """A run that moves where it pays: what may follow what, ranges, decisions at their bounds, outcomes, and a search beside it."""
 
+import os
+import subprocess
+import sys
 from collections import deque
 from dataclasses import replace
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +17,7 @@ from rlplan.files.writing import write_yaml
 from rlplan.job import NodeGroup
 from rlplan.plan import Plan
 from rlplan.planner.adapting.adapter import AdaptOptions, MoveAdapter
-from rlplan.planner.adapting.background import AtOnce, Background
+from rlplan.planner.adapting.background import NICENESS, AtOnce, Background
 from rlplan.planner.adapting.layouts import (
     in_layout_of,
     may_follow,
@@ -31,6 +35,7 @@ from rlplan.results.advice import Decision, Gain, Outcome
 from rlplan.simulator.simulate import simulate
 from rlplan.trace import IterationSpan
 from tests.executor.plans import make_job, make_plan
+from tests.house.tree import ROOT
 
 ROLES = ("actor", "reference")
 # An iteration by the plan before, and what a move costs.
@@ -550,3 +555,27 @@ def test_no_run_moves_whose_low_end_does_not_repay_it(
     answers = follow(adapter, plan, range(DECIDED + 1), iterations=DECIDED + 1 + left)
     if answers is not None:
         assert low * left >= cost * (1 - 1e-9)
+
+
+@pytest.mark.full
+def test_the_process_beside_a_run_yields_and_ends_with_it(tmp_path):
+    program = (
+        "import os, sys\n"
+        "from rlplan.planner.adapting.background import Background\n"
+        "if __name__ == '__main__':\n"
+        "    with Background() as there:\n"
+        "        print(there._process.pid, flush=True)\n"
+        "        sys.stdin.readline()\n"
+        "        os._exit(1)\n"  # as if killed
+    )
+    file = tmp_path / "run.py"
+    file.write_text(program, encoding="utf-8")
+    run = subprocess.Popen(
+        [sys.executable, str(file)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    search = psutil.Process(int(run.stdout.readline()))
+    while search.nice() != NICENESS or os.getsid(search.pid) != search.pid:
+        assert search.is_running()
+    run.communicate("\n")
+    search.wait(60)
