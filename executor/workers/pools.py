@@ -192,13 +192,8 @@ class KeptWorkers:
 
     def clear(self) -> None:
         """Let workers that were taken back drop what they hold; where one cannot, all are ended."""
-        used = {
-            (at, rank): ref
-            for at, each in enumerate(self._used)
-            for rank, ref in each.start("leave").items()
-        }
         try:
-            fetched(used)
+            _answered(self._used, "leave")
         except RlplanError:
             self.end()
         self._free += [actor for group in self._used for actor in group.actors]
@@ -212,9 +207,9 @@ class KeptWorkers:
             held.clear()
 
 
-def _answered(groups: Iterable[WorkerGroup], question: str) -> None:
-    """Wait until the workers of groups answer."""
-    asked = enumerate(group.start(question) for group in groups)
+def _answered(groups: Iterable[WorkerGroup], method: str) -> None:
+    """Call a method on the workers of groups, and wait until all have answered."""
+    asked = enumerate(group.start(method) for group in groups)
     fetched({(at, rank): ref for at, refs in asked for rank, ref in refs.items()})
 
 

@@ -21,7 +21,14 @@ from rlplan.planner.adapting.layouts import (
     plan_changes,
     same_layout,
 )
-from rlplan.planner.adapting.proposing import ENDS, Proposal, Proposals, Request, gains_of
+from rlplan.planner.adapting.proposing import (
+    ENDS,
+    Proposal,
+    Proposals,
+    Request,
+    gains_of,
+    with_forecasts,
+)
 from rlplan.planner.adapting.window import Range, Window
 from rlplan.planner.answers.best_plans import SEARCH_SECONDS
 from rlplan.planner.measured.gains import answer_of
@@ -32,7 +39,6 @@ from rlplan.results.adapting import AS_IT_IS, Adaptation, DoneIteration
 from rlplan.results.advice import AdviceLine, Barred, Decision, Departure, Gain, Outcome
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.stored import write_plan
-from rlplan.simulator.simulate import simulate
 from rlplan.units import show_seconds
 
 LEDGER_FILE: Final = "adapting.jsonl"
@@ -379,11 +385,8 @@ class MoveAdapter:
         at_both = [
             at_run_lengths(before.plan, replace(run, plan=before.plan)) for run in (before, after)
         ]
-        ways = [(each, simulate(each, facts)) for each in at_both]
-        moved = [
-            (each, simulate(each, facts))
-            for each in (in_layout_of(way, move.plan) for way in at_both)
-        ]
+        ways = with_forecasts(at_both, facts)
+        moved = with_forecasts((in_layout_of(way, move.plan) for way in at_both), facts)
         first, second = (forecast.iteration_seconds for _, forecast in ways)
         decided, measured = move.decision.gain, move.decision.measured_seconds
         assert decided is not None, "a move has a gain"

@@ -1,6 +1,6 @@
 """What another plan would bring a run: calibrate on its last iterations, search anew at their lengths, forecast gains."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
@@ -128,7 +128,7 @@ def _found(request: Request, facts: Facts) -> Proposals:
         later, notes = _later(request, now), tuple[str, ...]()
     except PlanError as error:
         later, notes = (), (f"gains are of the present lengths alone: {error}",)
-    ways = [(each, simulate(each, facts)) for each in (now, *later)]
+    ways = with_forecasts((now, *later), facts)
     found = best_plans(
         _searched_job(ways[len(ways) // 2][0], request.staleness),
         facts,
@@ -233,16 +233,18 @@ def _gaining(
             continue
         if not may_follow(plan, running, request.staleness):
             continue
-        then = [
-            (other, simulate(other, facts))
-            for other in (in_layout_of(way, plan) for way, _ in ways)
-        ]
+        then = with_forecasts((in_layout_of(way, plan) for way, _ in ways), facts)
         gains = gains_of(ways, then, request.step_seconds, facts)
         left = mean_gain(gains)
         # Responses may still get as long as the job lets them.
         if left.p50_seconds > 0 and simulate(plan, facts).feasible:
             seconds = then[0][1].iteration_seconds
             yield Proposal(plan=plan, seconds=seconds, gain=gains[0], gain_left=left)
+
+
+def with_forecasts(plans: Iterable[Plan], facts: Facts) -> list[tuple[Plan, Forecast]]:
+    """Return plans, each with its forecast."""
+    return [(each, simulate(each, facts)) for each in plans]
 
 
 def gains_of(

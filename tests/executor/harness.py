@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import ray
-import torch
-from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.controller import Controller
@@ -20,7 +18,7 @@ from rlplan.executor.workers.host_worker import HostWorker
 from rlplan.executor.workers.pools import WorkerGroup, start_group
 from rlplan.executor.workers.processes.ray_session import DEVICE, HOST
 from rlplan.executor.workers.protocols import registered
-from rlplan.executor.workers.worker import Worker
+from rlplan.executor.workers.worker import Worker, leave_process_group
 
 # Workers to begin with; plans that need more get them when they come.
 DEVICES = 4
@@ -45,9 +43,7 @@ class ReusedWorker(Worker):
 
     @registered("all-to-all")
     def join(self, place):
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
-            _clear_sharding_prop_cache()
+        leave_process_group()
         super().join(place)
 
     @registered("one-to-all")

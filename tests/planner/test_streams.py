@@ -136,9 +136,22 @@ def test_episodes_are_streamed_as_responses_are():
     assert listed(Specs(staleness=2), job) == listed(Specs(staleness=2))
 
 
-def bound_of(job, facts, schedule, simulations=0):
-    """Return what no plan with a schedule beats, after so many simulations of each placement."""
-    space = Space(job, facts, {}, "throughput", job.specs)
+def drawn_jobs(seed, jobs):
+    """Yield what draws, a job, its plans one step off that generate on GPUs of their own, and facts, so many times."""
+    generator, held = random.Random(seed), 0
+    while held < jobs:
+        job, plans, facts = random_space(
+            generator, 24, precision="bf16", cluster=pair, specs=Specs(staleness=1)
+        )
+        alone = [plan for plan in plans if plan.mode == "one-step-off" and generates_alone(plan)]
+        if alone:
+            held += 1
+            yield generator, job, alone, facts
+
+
+def bound_of(job, facts, schedule, simulations=0, objective="throughput"):
+    """Return what no plan with a schedule is worth less than, after so many simulations of each placement."""
+    space = Space(replace(job, objective=objective), facts, {}, objective, job.specs)
     found = []
     for placement in all_placements(job):
         if suits(placement, schedule):
@@ -154,15 +167,7 @@ def bound_of(job, facts, schedule, simulations=0):
     "schedule", [STREAMING, asynchronous(1, 1), asynchronous(3, 4)], ids=lambda each: each.words
 )
 def test_no_streamed_iteration_is_shorter_than_its_bound(schedule, simulations):
-    generator, held = random.Random(7), 0
-    while held < JOBS:
-        job, plans, facts = random_space(
-            generator, 24, precision="bf16", cluster=pair, specs=Specs(staleness=1)
-        )
-        alone = [plan for plan in plans if plan.mode == "one-step-off" and generates_alone(plan)]
-        if not alone:
-            continue
-        held += 1
+    for generator, job, alone, facts in drawn_jobs(7, JOBS):
         bound = bound_of(job, facts, schedule, simulations)
         for plan in generator.sample(alone, min(PLANS, len(alone))):
             forecast = simulate(scheduled(plan, schedule), facts)
@@ -243,16 +248,8 @@ def of_three_pools(space, schedule, simulations):
 
 @pytest.mark.full
 def test_no_plan_beats_what_a_search_within_a_limit_of_staleness_proves():
-    generator, held = random.Random(11), 0
     schedules = (SYNC, STREAMING, asynchronous(1, 1), asynchronous(1, 2))
-    while held < JOBS:
-        job, plans, facts = random_space(
-            generator, 24, precision="bf16", cluster=pair, specs=Specs(staleness=1)
-        )
-        alone = [plan for plan in plans if plan.mode == "one-step-off" and generates_alone(plan)]
-        if not alone:
-            continue
-        held += 1
+    for generator, job, alone, facts in drawn_jobs(11, JOBS):
         found = search(job, facts)
         for plan in generator.sample(alone, min(PLANS, len(alone))):
             for schedule in (ONE_STEP_OFF, *schedules):

@@ -1,7 +1,5 @@
 """Searches for the time to a score: fresher plans where that pays, and bounds that hold with the age of samples in them."""
 
-import math
-import random
 from dataclasses import replace
 
 import pytest
@@ -11,10 +9,8 @@ from hypothesis import strategies as st
 from rlplan.errors import InfeasibleError
 from rlplan.job import TIME_TO_SCORE, Specs
 from rlplan.planner.answers.run_limits import AskedRun, plans_within
-from rlplan.planner.exact.best_first import PlacementSearch, SearchBudget
 from rlplan.planner.exact.space import Space
 from rlplan.planner.objectives import load_objective
-from rlplan.planner.placements.partitions import all_placements
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import (
     ONE_STEP_OFF,
@@ -24,19 +20,19 @@ from rlplan.planner.requests.schedules import (
     ScheduleSpace,
 )
 from rlplan.planner.search import search
-from rlplan.planner.searchers.exact import suits
 from rlplan.profiles.facts import load_facts
 from rlplan.results.renting import RentalLimits
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.progress import with_progress
 from tests.cases import draws
-from tests.planner.brute_force import random_space, with_every_figure
+from tests.planner.brute_force import with_every_figure
 from tests.planner.test_lending import result
 from tests.planner.test_streams import (
     LONG_TAILED,
     STREAMING,
     asynchronous,
-    generates_alone,
+    bound_of,
+    drawn_jobs,
     pair,
     scheduled,
 )
@@ -126,18 +122,6 @@ def test_nothing_is_called_proven_that_the_age_of_samples_leaves_open(found):
     assert bound >= seconds * (1 - ROUNDING) * 0.9
 
 
-def bound_of(job, facts, schedule, simulations):
-    """Return what no plan with a schedule is worth less than, once so many were simulated of each placement."""
-    space = Space(replace(job, objective=TIME_TO_SCORE), facts, {}, TIME_TO_SCORE, job.specs)
-    found = []
-    for placement in all_placements(job):
-        if suits(placement, schedule):
-            each = PlacementSearch(space, placement, schedule)
-            each.exact(math.inf, SearchBudget(simulations=simulations))
-            found.append(each.found.bound)
-    return min(found)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("simulations", [0, 4])
 @pytest.mark.parametrize(
@@ -146,16 +130,8 @@ def bound_of(job, facts, schedule, simulations):
     ids=lambda each: each.words,
 )
 def test_no_stream_is_worth_less_than_its_bound(schedule, simulations):
-    generator, held = random.Random(11), 0
-    while held < draws(2, 6):
-        job, plans, facts = random_space(
-            generator, 24, precision="bf16", cluster=pair, specs=Specs(staleness=1)
-        )
-        alone = [plan for plan in plans if plan.mode == "one-step-off" and generates_alone(plan)]
-        if not alone:
-            continue
-        held += 1
-        bound = bound_of(job, facts, schedule, simulations)
+    for generator, job, alone, facts in drawn_jobs(11, draws(2, 6)):
+        bound = bound_of(job, facts, schedule, simulations, TIME_TO_SCORE)
         for plan in generator.sample(alone, min(3, len(alone))):
             forecast = simulate(with_every_figure(scheduled(plan, schedule)), facts)
             assert not forecast.feasible or bound <= OBJECTIVE.figure(forecast) * (1 + ROUNDING)
