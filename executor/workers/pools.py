@@ -190,7 +190,6 @@ class KeptWorkers:
             folder: Of the job's files.
 
         Raises:
-            UserError: A model's configuration cannot be read.
             RlplanError: A worker died.
         """
         new, self._new = self._new, []

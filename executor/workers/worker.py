@@ -6,6 +6,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rlplan.dataflow import Task
+from rlplan.errors import UserError
 from rlplan.executor.data.batches import Columns
 from rlplan.executor.model.building import causal_lm_class, model_config, weights_folder
 from rlplan.executor.parallel.meshes import RankMesh, make_mesh, wait_for_device
@@ -207,10 +209,14 @@ class Worker:
 
     @registered("one-to-all")
     def load(self, given: tuple[Job, Path]) -> None:
-        """Load the code of a job's models, of what works with them and of checkpoints, which a first plan would load on its way."""
+        """Load the code of a job's models, of what works with them and of checkpoints, which a first plan would load on its way.
+
+        What is wrong with a model `prepare` says.
+        """
         job, _ = seen_job(*given)
         for role in job.models:
-            causal_lm_class(model_config(job, role))
+            with suppress(UserError):
+                causal_lm_class(model_config(job, role))
         for kind in STAGES.names():
             STAGES.load(kind)
         importlib.import_module("rlplan.executor.weights.stored_shards")

@@ -251,7 +251,7 @@ class MoveAdapter:
         if levels is None and self._has_moved:  # behind a move that was just judged
             self._pace.skip(self._window, number)
             return
-        due = self._pace.after(self._window, iteration, self.move_seconds)
+        due = self._pace.after(self._window, iteration, lambda: self.move_seconds)
         if isinstance(due, Wait) and due.held != self._held:
             self._held = due.held
             self._write(NoSearch(step=iteration.span.iteration, held=due.held, reason=due.words))

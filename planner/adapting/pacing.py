@@ -10,6 +10,7 @@ A search answers by what was measured: lengths, and seconds of stages. So after 
 What a search has looked at is forecast again, which takes a fraction of it, until so much has changed that others may be best.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +27,7 @@ from rlplan.workload import Lognormal, mean_at_step
 RUN_SHARE: Final = 0.01
 # Of what the best plan that is known is to gain until the run ends, what finding out when may take on top.
 GAIN_SHARE: Final = 0.1
-# What a first search is taken to take of a core: those of `benchmarks/adapting.py` took 0.1 to 0.9 s.
+# What a first search is taken to take of a core: those of `benchmarks/adapting.py` took 0.2 to 1.3 s.
 FIRST_CPU_SECONDS: Final = 0.5
 # Newest iterations that are laid beside those of the last look: medians of three differ by chance.
 COMPARED: Final = 10
@@ -92,7 +93,10 @@ class Pace:
         """
         searched = not found.request.known
         self._spent_seconds += found.cpu_seconds
-        self._takes_seconds[searched] = found.cpu_seconds
+        # Beside the search itself its plans are forecast, those that are known among them.
+        self._takes_seconds[False] = found.cpu_seconds - found.search_cpu_seconds
+        if searched:
+            self._takes_seconds[True] = found.cpu_seconds
         if not is_present:
             return
         if searched:
@@ -100,11 +104,13 @@ class Pace:
         best = found.plans[0].gain_left if found.plans else None
         self._hoped_seconds = 0.0 if best is None else max(0.0, best.p50_seconds)
 
-    def after(self, window: Window, done: DoneIteration, move_seconds: float) -> Look | Wait | None:
+    def after(
+        self, window: Window, done: DoneIteration, cost: Callable[[], float]
+    ) -> Look | Wait | None:
         """Return whether plans are looked at after an iteration; None where it is too early to tell.
 
         Args:
-            move_seconds: What a move is taken to cost.
+            cost: Returns what a move is taken to cost, in seconds; asked where something has changed.
         """
         number = done.span.iteration + 1
         if self.levels is None:
@@ -117,8 +123,10 @@ class Pace:
                 held="steady",
                 words=f"lengths and seconds are those of the last search, within {self.least_change:.0%} and chance",
             )
+        move_seconds = cost()
         changed = self._changed(self._searched, self._searched_after, window, done)
-        most = window.step_seconds * done.left * self._share_after(changed)
+        longest = max(1.0, _planned_change(done, number, done.iterations))
+        most = window.step_seconds * longest * done.left * self._share_after(changed)
         if most <= move_seconds:
             words = (
                 f"no plan could gain more than {show_seconds(most)} in the {done.left} iterations that are left, and a move takes "
@@ -148,8 +156,8 @@ class Pace:
         """
         number = done.span.iteration + 1
         found = changes_of(before, window.levels(COMPARED), self.least_change)
-        low, high = sorted(_planned_mean(done, each) for each in (after, number))
-        planned = high / low - 1 if before and low else 0.0
+        times = _planned_change(done, after, number)
+        planned = max(times, 1 / times) - 1 if before else 0.0
         return max(0.0, *found.values(), planned if planned > self.least_change else 0.0)
 
     def _share_after(self, changed: float) -> float:
@@ -168,10 +176,14 @@ class Pace:
         return RUN_SHARE * seconds + GAIN_SHARE * gain
 
 
-def _planned_mean(done: DoneIteration, number: int) -> float:
-    """Return the mean length that a run's job plans for an iteration, in tokens; 0 where it says of no change."""
+def _planned_change(done: DoneIteration, first: int, last: int) -> float:
+    """Return how many times longer responses are by a run's job in one iteration than in another, counted from 1; 1 where it says nothing."""
     planned = done.plan.job.workload.response_tokens
     if not isinstance(planned, Lognormal) or planned.training_means is None:
-        return 0.0
+        return 1.0
     steps = done.plan.job.iterations or done.iterations
-    return mean_at_step(planned.training_means, step=max(1, number), steps=steps)
+    before, after = (
+        mean_at_step(planned.training_means, step=max(1, each), steps=steps)
+        for each in (first, last)
+    )
+    return after / before

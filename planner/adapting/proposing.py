@@ -95,6 +95,7 @@ class Proposals:
         known: The first of those that were found, whether they gain or not.
         most_share: Of an iteration that is left, what no plan gains more than, by the search's bound; 1 where none is known.
         cpu_seconds: Of the process that searched.
+        search_cpu_seconds: Of these, what the search alone took, without forecasts of its plans.
         notes: What hindered the search, or is left out of its gains.
     """
 
@@ -105,6 +106,7 @@ class Proposals:
     known: tuple[Plan, ...] = ()
     most_share: float = 1.0
     cpu_seconds: float = 0.0
+    search_cpu_seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
 
@@ -146,7 +148,7 @@ def _found(request: Request, facts: Facts) -> Proposals:
     except PlanError as error:
         later, notes = (), (f"gains are of the present lengths alone: {error}",)
     ways = with_forecasts((now, *later), facts)
-    plans, most_share = request.known, 1.0
+    plans, most_share, begin = request.known, 1.0, time.process_time()
     if plans:
         notes += (AGAIN,)
     else:
@@ -155,6 +157,7 @@ def _found(request: Request, facts: Facts) -> Proposals:
         found = best_plans(job, facts, pinned=pinned, seconds=request.search_seconds)
         plans = tuple(in_layout_of(measured.plan, each.plan) for each in found.plans)
         most_share = _most_share(found, ways)
+    search_cpu_seconds = time.process_time() - begin
     weighed = sorted(
         _weighed(ways, plans, request, facts),
         key=lambda each: each.gain_left.p10_seconds,
@@ -173,6 +176,7 @@ def _found(request: Request, facts: Facts) -> Proposals:
         plans=tuple(islice(gained, MOST_PROPOSALS)),
         known=tuple(each.plan for each in weighed[:MOST_KNOWN]),
         most_share=most_share,
+        search_cpu_seconds=search_cpu_seconds,
         notes=notes,
     )
 
@@ -183,7 +187,7 @@ def _most_share(found: SearchResult, ways: Sequence[tuple[Plan, Forecast]]) -> f
     The search is at lengths in the middle of those that are left. At others, the iterations of another plan are taken to be longer or shorter by
     no more than the run's own.
     """
-    if found.plans[0].plan.job.objective != OF_SECONDS:
+    if ways[0][0].job.objective != OF_SECONDS:
         return 1.0
     own = [forecast.iteration_seconds for _, forecast in ways]
     middle = own[len(own) // 2]

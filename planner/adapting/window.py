@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, pi, sqrt
-from statistics import mean, median, stdev
+from statistics import fmean, mean, median
 from typing import Final
 
 from rlplan.files.frozen import FrozenDict
@@ -54,8 +54,10 @@ Levels = Mapping[str, Level]
 
 def level_of(values: Sequence[float]) -> Level:
     """Return the median of values, and its standard error from how they are spread."""
-    std = stdev(values) if len(values) > 1 else 0.0
-    return Level(median=median(values), error=MEDIAN_ERROR * std / sqrt(len(values)))
+    count, middle = len(values), fmean(values)
+    # By hand: `statistics.stdev` is exact, and takes a millisecond of every iteration.
+    variance = sum((each - middle) ** 2 for each in values) / max(1, count - 1)
+    return Level(median=median(values), error=MEDIAN_ERROR * sqrt(variance / count))
 
 
 class Window:

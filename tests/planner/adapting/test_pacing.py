@@ -192,7 +192,7 @@ def test_what_may_be_gained_pays_for_more_looks(together):  # noqa: F811
     for number in range(14):
         window.note(done(together, number))
     last = done(together, 13)
-    assert pace.after(window, last, START) == Look()
+    assert pace.after(window, last, lambda: START) == Look()
     gain = Gain(p10_seconds=0.0, p50_seconds=2.0, p90_seconds=4.0)
     found = proposal(together, 0.0)
     request = Request(measured=window.measured(), step_seconds=SECONDS, iterations=100, staleness=1)
@@ -282,7 +282,7 @@ def test_searches_never_take_more_than_their_share_and_one_of_them(
         end = (number + 1) * seconds
         each = done_at(together, number, seconds, iterations=120, tokens=50 * growth**number)
         window.note(each)
-        if not window.is_enough or not isinstance(pace.after(window, each, 0.0), Look):
+        if not window.is_enough or not isinstance(pace.after(window, each, lambda: 0.0), Look):
             continue
         assert spent == 0 or spent + cpu_seconds <= RUN_SHARE * end * (1 + 1e-9)
         spent += cpu_seconds
