@@ -21,8 +21,8 @@ from rlplan.trace import Trace, sorted_spans
 # Metrics whose levels a plan is for, beside the seconds of stages: lengths, and a whole iteration.
 LENGTHS, SECONDS, STAGES = "response_tokens", "seconds", "stage_seconds/"
 # Standard errors that two medians differ by at least where that is no chance. More than those of a single comparison, since lengths and
-# each stage are compared after every iteration: of 40 windows of ten iterations, with three numbers each, one in a hundred runs then has
-# one that is further off (normal values: 120 x 6e-5).
+# each stage are compared after every iteration: of normal values, 40 windows of ten iterations with three numbers each have one that is further
+# off in one of a hundred runs (120 x 6e-5), and where errors are known from these ten values alone, in five.
 CHANCE_ERRORS: Final = 4.0
 # Standard error of a median of n normal values, in their standard deviations over sqrt(n) (Kendall and Stuart, The Advanced Theory of
 # Statistics, volume 1, section 10.10).
