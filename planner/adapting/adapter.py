@@ -309,6 +309,7 @@ class MoveAdapter:
             notes=(
                 *notes,
                 self._cost_words(),
+                self._pace.spent_words,
                 *((DRY_RUN,) if answer == "change" and not moves else ()),
             ),
         )

@@ -75,6 +75,11 @@ class Pace:
         # By whether it searches.
         self._takes_seconds = {True: FIRST_CPU_SECONDS, False: FIRST_CPU_SECONDS}
 
+    @property
+    def spent_words(self) -> str:
+        """Return what searches have taken until now."""
+        return f"searches have taken {show_seconds(self._spent_seconds)} of a core"
+
     def clear(self, done: int) -> None:
         """Begin with another plan, or with new workers, after so many iterations."""
         self.levels, self._searched = None, {}
@@ -137,7 +142,7 @@ class Pace:
         may_take = self._may_take_seconds(window, done, move_seconds)
         if self._spent_seconds + self._takes_seconds[searches] > may_take:
             words = (
-                f"searches have taken {show_seconds(self._spent_seconds)} of a core, the next would take "
+                f"{self.spent_words}, the next would take "
                 f"{show_seconds(self._takes_seconds[searches])}, and {show_seconds(may_take)} are theirs so far"
             )
             return Wait(held="spent", words=words)

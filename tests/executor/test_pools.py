@@ -373,7 +373,9 @@ def test_where_a_worker_cannot_leave_all_are_ended_and_new_ones_started(ray_slot
     kept = KeptWorkers(Remembering, DEVICE)
     group = kept.start_group(2)
     join_all({group: "cpu"})
-    ray.kill(group.actors[1])
+    ray.kill(group.actors[1])  # which Ray does in its own time
+    with pytest.raises(RlplanError, match="a worker died"):
+        call_on(group)
     kept.take_back([group])
     kept.clear()
     new = kept.start_group(2)
