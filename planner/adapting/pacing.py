@@ -25,7 +25,7 @@ from rlplan.workload import Lognormal, mean_at_step
 
 # Of a run's seconds, what searches beside it may take of a core's, in all.
 RUN_SHARE: Final = 0.01
-# Of what the best plan that is known is to gain until the run ends, what finding out when may take on top.
+# Of what the best plan that is known is to gain until the run ends beyond the cost of a move, what looks may take on top, in all.
 GAIN_SHARE: Final = 0.1
 # What a first search is taken to take of a core: those of `benchmarks/adapting.py` took 0.2 to 1.3 s.
 FIRST_CPU_SECONDS: Final = 0.5
@@ -71,14 +71,16 @@ class Pace:
         self._after, self._searched_after, self._most_share = 0, 0, 1.0
         self._known: tuple[Plan, ...] = ()
         self._hoped_seconds = 0.0  # of an iteration
-        self._spent_seconds = 0.0
+        # On account of the run, and on account of what is to be gained; and which the look that is under way is on.
+        self._spent_seconds, self._spent_on_gain_seconds, self._is_on_gain = 0.0, 0.0, False
         # By whether it searches.
         self._takes_seconds = {True: FIRST_CPU_SECONDS, False: FIRST_CPU_SECONDS}
 
     @property
     def spent_words(self) -> str:
         """Return what searches have taken until now."""
-        return f"searches have taken {show_seconds(self._spent_seconds)} of a core"
+        spent = self._spent_seconds + self._spent_on_gain_seconds
+        return f"searches have taken {show_seconds(spent)} of a core"
 
     def clear(self, done: int) -> None:
         """Begin with another plan, or with new workers, after so many iterations."""
@@ -97,7 +99,10 @@ class Pace:
             is_present: Whether the run goes on by the plan that it was asked for.
         """
         searched = not found.request.known
-        self._spent_seconds += found.cpu_seconds
+        if self._is_on_gain:
+            self._spent_on_gain_seconds += found.cpu_seconds
+        else:
+            self._spent_seconds += found.cpu_seconds
         # Beside the search itself its plans are forecast, those that are known among them.
         self._takes_seconds[False] = found.cpu_seconds - found.search_cpu_seconds
         if searched:
@@ -139,11 +144,13 @@ class Pace:
             )
             return Wait(held="cannot pay", words=words)
         searches = not self._known or changed > ANEW_CHANGE
-        may_take = self._may_take_seconds(window, done, move_seconds)
-        if self._spent_seconds + self._takes_seconds[searches] > may_take:
+        takes = self._takes_seconds[searches]
+        of_run, of_gain = self._shares(window, done, move_seconds)
+        self._is_on_gain = self._spent_seconds + takes > of_run
+        if self._is_on_gain and self._spent_on_gain_seconds + takes > of_gain:
             words = (
-                f"{self.spent_words}, the next would take "
-                f"{show_seconds(self._takes_seconds[searches])}, and {show_seconds(may_take)} are theirs so far"
+                f"{self.spent_words}, the next would take {show_seconds(takes)}; theirs are {show_seconds(of_run)} of the run, and "
+                f"{show_seconds(of_gain)} of what is to be gained"
             )
             return Wait(held="spent", words=words)
         self.skip(window, number)
@@ -172,13 +179,15 @@ class Pace:
         """
         return 1 - (1 - self._most_share) / (1 + changed)
 
-    def _may_take_seconds(self, window: Window, done: DoneIteration, move_seconds: float) -> float:
-        """Return what searches may take in all: of the run until now, the first one of the whole run, and of what is to be gained."""
+    def _shares(
+        self, window: Window, done: DoneIteration, move_seconds: float
+    ) -> tuple[float, float]:
+        """Return what looks may take of a core in all, in seconds: of the run until now, the first one of the whole run; and of what is to be gained."""
         seconds = done.span.end_seconds
         if self.levels is None:
             seconds += window.step_seconds * done.left
         gain = max(0.0, self._hoped_seconds * done.left - move_seconds)
-        return RUN_SHARE * seconds + GAIN_SHARE * gain
+        return RUN_SHARE * seconds, GAIN_SHARE * gain
 
 
 def _planned_change(done: DoneIteration, first: int, last: int) -> float:

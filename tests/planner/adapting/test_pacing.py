@@ -188,21 +188,34 @@ def test_a_run_too_short_for_a_search_has_none(facts, together, tmp_path):  # no
 
 
 def test_what_may_be_gained_pays_for_more_looks(together):  # noqa: F811
-    pace, window = Pace(10), Window(20, 1)
-    for number in range(14):
-        window.note(done(together, number))
-    last = done(together, 13)
-    assert pace.after(window, last, lambda: START) == Look()
+    """A search of 2 s, then looks of 3 s each at lengths that grow: the run of 400 s pays for the one, and what is to be gained for the others."""
+    pace, window, looks = Pace(10), Window(20, 1), 0
     gain = Gain(p10_seconds=0.0, p50_seconds=2.0, p90_seconds=4.0)
-    found = proposal(together, 0.0)
-    request = Request(measured=window.measured(), step_seconds=SECONDS, iterations=100, staleness=1)
-    pace.note(
-        Proposals(request=request, plans=(replace(found, gain_left=gain),), cpu_seconds=1.0),
-        is_present=True,
-    )
-    # 86 iterations are left, each 2 s shorter, for a move of 30 s; the run is in its 23rd second.
-    expected = RUN_SHARE * last.span.end_seconds + GAIN_SHARE * (2 * 86 - 30)
-    assert pace._may_take_seconds(window, last, START) == pytest.approx(expected)
+    proposed = replace(proposal(together, 0.0), gain_left=gain)
+    for number in range(60):
+        each = done_at(together, number, 2.0, iterations=200, tokens=50 * 1.0065**number)
+        window.note(each)
+        look = pace.after(window, each, lambda: START) if window.is_enough else None
+        if not isinstance(look, Look):
+            continue
+        looks += 1
+        request = Request(
+            measured=window.measured(),
+            step_seconds=2.0,
+            iterations=200,
+            staleness=1,
+            known=look.known,
+        )
+        took = 3.0 if look.known else 2.0
+        found = Proposals(request=request, plans=(proposed,), known=(together,), cpu_seconds=took)
+        pace.note(found, is_present=True)
+        of_run, of_gain = pace._shares(window, each, START)
+        # 200 iterations of 2 s less those done, each 2 s shorter, for a move of 30 s.
+        assert of_run == pytest.approx(RUN_SHARE * each.span.end_seconds)
+        assert of_gain == pytest.approx(GAIN_SHARE * (2 * each.left - START))
+    assert pace._spent_seconds == 2.0
+    assert pace._spent_on_gain_seconds == 3.0 * (looks - 1)
+    assert looks >= 4
 
 
 def test_plans_that_are_known_are_forecast_again_until_much_has_changed(
