@@ -114,13 +114,9 @@ def _serve(there: Connection, profile: Path | None) -> None:
 def _yield_to_others() -> None:
     """Take the lowest priority, in a session of its own.
 
-    Linux shares cores out between sessions first, and by niceness only inside one: workers are of Ray's session. Whoever is scheduled
-    as idle (sched(7)) gives way to whatever wakes up, and a core that does nothing else counts as free.
+    Linux shares cores out between sessions first, and by niceness only inside one: workers are of Ray's session.
     """
     os.nice(NICENESS)
-    if hasattr(os, "SCHED_IDLE"):
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with suppress(OSError):
         os.setsid()
         AUTOGROUP.write_text(str(NICENESS), encoding="ascii")
