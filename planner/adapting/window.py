@@ -24,8 +24,8 @@ LENGTHS, SECONDS, STAGES = "response_tokens", "seconds", "stage_seconds/"
 # each stage are compared after every iteration: of normal values, 40 windows of ten iterations with three numbers each have one that is further
 # off in one of a hundred runs (120 x 6e-5), and where errors are known from these ten values alone, in five.
 CHANCE_ERRORS: Final = 4.0
-# Standard error of a median of n normal values, in their standard deviations over sqrt(n) (Kendall and Stuart, The Advanced Theory of
-# Statistics, volume 1, section 10.10).
+# Standard error of a median of n normal values, in their standard deviations over sqrt(n): 1 / (2 f sqrt(n)), where f is their density in the
+# middle, 1 / sqrt(2 pi).
 MEDIAN_ERROR: Final = sqrt(pi / 2)
 
 
@@ -55,7 +55,7 @@ Levels = Mapping[str, Level]
 def level_of(values: Sequence[float]) -> Level:
     """Return the median of values, and its standard error from how they are spread."""
     count, middle = len(values), fmean(values)
-    # By hand: `statistics.stdev` is exact, and takes a millisecond of every iteration.
+    # By hand, for it is done after every iteration: `statistics.stdev` is exact, and takes a hundred times as long.
     variance = sum((each - middle) ** 2 for each in values) / max(1, count - 1)
     return Level(median=median(values), error=MEDIAN_ERROR * sqrt(variance / count))
 
