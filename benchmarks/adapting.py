@@ -50,7 +50,7 @@ from rlplan.planner.measured.ledger import read_ledger
 from rlplan.planner.search import search
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.profiles.jobs.resolve import load_job
-from rlplan.results.advice import Barred, Decision, Outcome
+from rlplan.results.advice import Barred, Decision, NoSearch, Outcome
 from rlplan.results.stored import read_run
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.whole_run import run_forecast
@@ -288,6 +288,7 @@ def figures(out: Path) -> dict[str, Any]:
         "decisions": [decided(each) for each in lines if isinstance(each, Decision)],
         "outcomes": [came_of(each) for each in lines if isinstance(each, Outcome)],
         "barred": [each.reason for each in lines if isinstance(each, Barred)],
+        "no_search": [(each.step, each.held) for each in lines if isinstance(each, NoSearch)],
     }
 
 

@@ -1,9 +1,10 @@
 """Check this machine, and start the worker groups of a plan's pools, all at once."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -103,13 +104,10 @@ def started_groups(
     try:
         if placed is None:
             _check_slots(plan)
-        with within(limit_seconds, limited):
+        with within(limit_seconds, limited) as is_late:
             if kept is not None:
-                kept.clear()
-            for pool in plan.pools:
-                groups[pool.name] = _started(pool, placed, kept)
-            if kept is not None:
-                kept.wait(groups[pool.name] for pool in plan.pools if pool.is_host)
+                _clear(kept, is_late)
+            _start_pools(plan, prompts.folder, placed, kept, groups)
             offsets = clock_offsets(placed.nodes) if placed is not None else {}
             prepare_groups(plan, tasks, prompts, seed, groups, offsets)
         yield groups
@@ -128,6 +126,40 @@ def started_groups(
         _stop({name: each for name, each in groups.items() if name not in on_devices})
         if kept is not None:
             kept.take_back([groups[name] for name in on_devices])
+
+
+def _clear(kept: KeptWorkers, is_late: Callable[[], bool]) -> None:
+    """Let kept workers drop what they hold; where one cannot all are ended, and new ones may start if there is time left.
+
+    Raises:
+        WorkerLostError: There is none: they were ended for it, and what starts now nobody would end.
+    """
+    kept.clear()
+    if is_late():
+        raise WorkerLostError("workers of the plan before did not leave it")
+
+
+def _start_pools(
+    plan: Plan,
+    folder: Path,
+    placed: Placed | None,
+    kept: KeptWorkers | None,
+    groups: dict[str, WorkerGroup],
+) -> None:
+    """Start the workers of all pools, and note each pool's as soon as they start.
+
+    Those on devices start first and alone where they are kept: what takes no time under the next plan is told from what starts
+    with every plan.
+
+    Args:
+        folder: Of the job's files.
+    """
+    for pool in (each for each in plan.pools if not each.is_host):
+        groups[pool.name] = _started(pool, placed, kept)
+    if kept is not None:
+        kept.wait(plan.job, folder)
+    for pool in (each for each in plan.pools if each.is_host):
+        groups[pool.name] = _started(pool, placed, kept)
 
 
 def _started(pool: ResourcePool, placed: Placed | None, kept: KeptWorkers | None) -> WorkerGroup:
@@ -166,14 +198,17 @@ def _check_slots(plan: Plan) -> None:
 
 
 @contextmanager
-def within(limit_seconds: float | None, limited: TimeLimit) -> Iterator[None]:
+def within(limit_seconds: float | None, limited: TimeLimit) -> Iterator[Callable[[], bool]]:
     """End all workers where what is done within takes longer: who waits for one that hangs would wait for ever.
+
+    Yields:
+        What tells whether it did: whoever goes on without workers that have ended is to ask.
 
     Raises:
         WorkerLostError: It took longer; says what.
     """
     if limit_seconds is None:
-        yield
+        yield lambda: False
         return
     late = threading.Event()
 
@@ -186,7 +221,7 @@ def within(limit_seconds: float | None, limited: TimeLimit) -> Iterator[None]:
     timer.daemon = True
     timer.start()
     try:
-        yield
+        yield late.is_set
     except (RlplanError, RayError) as error:
         if isinstance(error, UserError) or not late.is_set():
             raise

@@ -53,8 +53,7 @@ def iteration_metrics(
     prompts were sampled; `turns` are the mean ones of an episode and `environment_seconds` how long the rank
     that waited longest waited for environments; `broken_off_rewards` are calls of reward functions that went
     beyond their limits; `staleness_mean` and `staleness_max` how many updates the
-    weights lacked that began the samples which went through the transfer queue; `dropped_samples` were begun and
-    not learnt from, where more is begun; `stage_seconds/...` reach from
+    weights lacked that began the samples; `dropped_samples` were begun and not learnt from, where more is begun; `stage_seconds/...` reach from
     the first start to the last end of a
     stage's tasks; `task_seconds/...` are the spans, and `timing_s/...` the same under verl's names; `actor_learning_rate` is that
     of its last update. Losses bear the names that their files give them.
@@ -62,7 +61,9 @@ def iteration_metrics(
     generated, update = record.metrics["actor.generate"], record.metrics["actor.update"]
     sequences = plan.job.workload.sequences
     # Responses that go on one by one are counted when they are learnt from.
-    rounds = 1 if record.ages else sum(span.name == "actor.generate" for span in record.spans)
+    rounds = (
+        1 if plan.flow.by_sample else sum(span.name == "actor.generate" for span in record.spans)
+    )
     metrics = {"seconds": record.span.seconds}
     for name, mean_name in MEANS_OF_SUMS.items():
         if name in update:

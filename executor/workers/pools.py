@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -12,6 +13,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from rlplan.errors import RlplanError
 from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.workers.protocols import TransferProtocol, protocol_of
+from rlplan.job import Job
 
 # How long to wait for results before looking whether some rank has failed.
 LOOK_SECONDS = 0.5
@@ -149,17 +151,18 @@ class KeptWorkers:
     To start a process and to load torch into it takes seconds; to drop models and to leave a process group does not.
 
     Args:
-        worker: Their class, with a method `leave`.
+        worker: Their class, with the methods `load` and `leave`.
         slot: Resource of which every worker takes one.
 
     Attributes:
-        start_seconds: What the last start of new processes took longer than that of others, which start with every plan.
+        start_seconds: What the last start of new processes took, with the code that they load; 0 where there were none.
     """
 
     def __init__(self, worker: type[Any], slot: str) -> None:
         self._worker, self._slot = worker, slot
-        self.start_seconds = 0.0
+        self.start_seconds, self._begun_seconds = 0.0, 0.0
         self._started: list[WorkerGroup] = []
+        self._new: list[WorkerGroup] = []  # have not been waited for
         self._used: list[WorkerGroup] = []
         self._free: list[Any] = []
         self._has_cuda: dict[Any, bool] = {}  # by actor
@@ -169,22 +172,33 @@ class KeptWorkers:
         actors = [each for each in self._free if self._has_cuda[each] == cuda][:ranks]
         self._free = [each for each in self._free if each not in actors]
         if len(actors) < ranks:
+            if not self._new:
+                self._begun_seconds = time.monotonic()
             group = start_group(self._worker, ranks - len(actors), self._slot, cuda=cuda)
             self._started.append(group)
+            self._new.append(group)
             self._has_cuda |= dict.fromkeys(group.actors, cuda)
             actors += group.actors
         return WorkerGroup(self._worker, actors)
 
-    def wait(self, others: Iterable[WorkerGroup]) -> None:
-        """Wait until the processes of other groups, and those that were started here, answer.
+    def wait(self, job: Job, folder: Path) -> None:
+        """Wait until new processes are there and have loaded the code of a job's models, and have left once.
+
+        A plan that follows finds both done, and leaves as they do: the one is counted in `start_seconds`, the other is not.
+
+        Args:
+            folder: Of the job's files.
 
         Raises:
             RlplanError: A worker died.
         """
-        _answered(others, "peak")
-        begin = time.monotonic()
-        _answered(self._started, "visible_gpus")
-        self.start_seconds = time.monotonic() - begin
+        new, self._new = self._new, []
+        self.start_seconds = 0.0
+        if not new:
+            return
+        _answered(new, "load", (job, folder))
+        self.start_seconds = time.monotonic() - self._begun_seconds
+        _answered(new, "leave")
 
     def take_back(self, groups: Iterable[WorkerGroup]) -> None:
         """Keep workers, with all that they hold for now."""
@@ -203,13 +217,13 @@ class KeptWorkers:
         """End all workers that were started, and free their slots."""
         for group in self._started:
             group.stop()
-        for held in (self._started, self._used, self._free, self._has_cuda):
+        for held in (self._started, self._new, self._used, self._free, self._has_cuda):
             held.clear()
 
 
-def _answered(groups: Iterable[WorkerGroup], method: str) -> None:
+def _answered(groups: Iterable[WorkerGroup], method: str, argument: Any = None) -> None:
     """Call a method on the workers of groups, and wait until all have answered."""
-    asked = enumerate(group.start(method) for group in groups)
+    asked = enumerate(group.start(method, argument) for group in groups)
     fetched({(at, rank): ref for at, refs in asked for rank, ref in refs.items()})
 
 

@@ -1,11 +1,14 @@
 """The worker: one process a rank, with the models of its pool."""
 
+import importlib
 import os
 import socket
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +19,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rlplan.dataflow import Task
+from rlplan.errors import UserError
 from rlplan.executor.data.batches import Columns
-from rlplan.executor.model.building import weights_folder
+from rlplan.executor.model.building import causal_lm_class, model_config, weights_folder
 from rlplan.executor.parallel.meshes import RankMesh, make_mesh, wait_for_device
 from rlplan.executor.parallel.positions import (
     RankPositions,
@@ -204,20 +208,34 @@ class Worker:
         )
 
     @registered("one-to-all")
+    def load(self, given: tuple[Job, Path]) -> None:
+        """Load the code of a job's models, of what works with them and of checkpoints, which a first plan would load on its way.
+
+        What is wrong with a model `prepare` says.
+        """
+        job, _ = seen_job(*given)
+        for role in job.models:
+            with suppress(UserError):
+                causal_lm_class(model_config(job, role))
+        for kind in STAGES.names():
+            STAGES.load(kind)
+        importlib.import_module("rlplan.executor.weights.stored_shards")
+
+    @registered("one-to-all")
     def leave(self, _: None) -> None:
         """Drop the models and leave the pool's process group: a pool of another plan takes this process.
 
         Random numbers, the peak of memory and Python's collector are then as in a process that has just started.
         """
         begun = self._begun
-        assert begun is not None, "it has joined a pool"
         vars(self).clear()  # models, stages and what moves weights
         self._begun, self._bench, self._job = begun, None, None
         leave_process_group()
         thaw_collector()
         give_memory_back()
         forget_peak()
-        set_random_states(begun)
+        if begun is not None:  # else it has joined no pool yet
+            set_random_states(begun)
 
     @registered("one-to-all")
     def measure_for(self, job: Job) -> None:

@@ -21,6 +21,7 @@ from rlplan.planner.adapting.layouts import (
     plan_changes,
     same_layout,
 )
+from rlplan.planner.adapting.pacing import Look, Pace, Wait
 from rlplan.planner.adapting.proposing import (
     ENDS,
     Proposal,
@@ -29,14 +30,23 @@ from rlplan.planner.adapting.proposing import (
     gains_of,
     with_forecasts,
 )
-from rlplan.planner.adapting.window import Range, Window
+from rlplan.planner.adapting.window import Window, departures_of
 from rlplan.planner.answers.best_plans import SEARCH_SECONDS
 from rlplan.planner.measured.gains import answer_of
 from rlplan.planner.measured.ledger import read_ledger, write_line
 from rlplan.planner.measured.measured_lengths import at_run_lengths
 from rlplan.profiles.facts import Facts
 from rlplan.results.adapting import AS_IT_IS, Adaptation, DoneIteration
-from rlplan.results.advice import AdviceLine, Barred, Decision, Departure, Gain, Outcome
+from rlplan.results.advice import (
+    AdviceLine,
+    Barred,
+    Decision,
+    Departure,
+    Gain,
+    Held,
+    NoSearch,
+    Outcome,
+)
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.stored import write_plan
 from rlplan.units import show_seconds
@@ -58,7 +68,7 @@ class AdaptOptions:
         dry_run: Whether it only says what it would do.
         window: Newest iterations that medians are over, at most.
         warmup: First iterations of a plan that are left out.
-        every: Iterations between two searches, at least.
+        every: Iterations between two looks at plans, at least.
         search_seconds: When a search stops with the best plan so far.
     """
 
@@ -113,13 +123,13 @@ class MoveAdapter:
         self._facts, self._ledger, self._options = facts, ledger, options
         self._searching, self._refuses, self._words = searching, refuses, words
         self._window = Window(options.window, options.warmup)
-        self._ranges: dict[str, Range] | None = None
+        self._pace = Pace(options.every)
+        self._held: Held | None = None  # as the ledger last has it
         self._departures: tuple[Departure, ...] = ()  # of the search that was asked for last
         self._staleness: float | None = None
         self._barred: list[Plan] | None = None  # not read yet
         self._decided: Move | None = None  # and not judged yet
         self._is_asked = False
-        self._asked_after = 0
         self._begun_seconds, self._has_moved = 0.0, False
         self._checkpoint_seconds: float | None = None
         self._said: list[str] = []
@@ -136,8 +146,8 @@ class MoveAdapter:
             else:
                 self._say_unjudged()
         self._window.clear()
-        self._begun_seconds, self._asked_after = seconds, done
-        self._ranges = None
+        self._begun_seconds = seconds
+        self._pace.clear(done)
         moved = self._decided
         self._has_moved = moved is not None and same_layout(plan, moved.plan)
         if moved is not None and (not self._has_moved or moved.is_back):
@@ -164,6 +174,7 @@ class MoveAdapter:
         found = self._searching.answer() if self._is_asked else None
         if found is not None:
             self._is_asked = False
+            self._pace.note(found, is_present=found.request.measured.plan == iteration.plan)
         answer = AS_IT_IS
         if self._window.is_enough:
             if self._decided is not None:
@@ -233,18 +244,22 @@ class MoveAdapter:
         return seconds if self._has_moved else seconds + (self._checkpoint_seconds or 0.0)
 
     def _ask(self, iteration: DoneIteration) -> None:
-        """Let a search begin where none has by this plan, or what it was for has left its range."""
-        first, done = self._ranges is None, iteration.span.iteration + 1
-        if self._is_asked or (not first and done - self._asked_after < self._options.every):
+        """Let plans be looked at where that is worth what it takes, and write down why not, once."""
+        if self._is_asked:
             return
-        if self._ranges is not None and not self._window.has_left(self._ranges):
+        levels, number = self._pace.levels, iteration.span.iteration + 1
+        if levels is None and self._has_moved:  # behind a move that was just judged
+            self._pace.skip(self._window, number)
             return
-        self._departures = self._window.departures(self._ranges or {})
-        self._ranges, self._asked_after = self._window.ranges(), done
-        if first and self._has_moved:
-            return  # behind a move that was just judged
-        if self._window.step_seconds * iteration.left <= self.move_seconds:
-            return  # not even iterations of no length would repay one
+        due = self._pace.after(self._window, iteration, lambda: self.move_seconds)
+        if isinstance(due, Wait) and due.held != self._held:
+            self._held = due.held
+            self._write(NoSearch(step=iteration.span.iteration, held=due.held, reason=due.words))
+        if not isinstance(due, Look):
+            return
+        self._held = None
+        assert self._pace.levels is not None, "they were taken for this look"
+        self._departures = departures_of(levels or {}, self._pace.levels, self._pace.least_change)
         assert self._staleness is not None
         self._is_asked = True
         self._searching.ask(
@@ -254,6 +269,7 @@ class MoveAdapter:
                 iterations=iteration.iterations,
                 staleness=self._staleness,
                 barred=tuple(self.barred),
+                known=due.known,
                 search_seconds=self._options.search_seconds,
             )
         )
@@ -293,6 +309,7 @@ class MoveAdapter:
             notes=(
                 *notes,
                 self._cost_words(),
+                self._pace.spent_words,
                 *((DRY_RUN,) if answer == "change" and not moves else ()),
             ),
         )
@@ -330,7 +347,7 @@ class MoveAdapter:
             if self._checkpoint_seconds is None
             else "with the last checkpoint"
         )
-        return f"a move is taken to cost what this run's own start took, {checkpoint}"
+        return f"a move is taken to cost what this run's own start took beside processes that go on, {checkpoint}"
 
     def _judge(self, move: Move, iteration: DoneIteration) -> Adaptation:
         """Return whether the run takes a move back, and write down what came of it."""
@@ -423,5 +440,7 @@ class MoveAdapter:
 
 
 def _is_dry(line: AdviceLine) -> bool:
-    """Tell whether a line of a ledger is a decision that moved nothing, whatever it answered."""
+    """Tell whether a line of a ledger says of no move: a decision that moved nothing, whatever it answered, or why none is looked for."""
+    if isinstance(line, NoSearch):
+        return True
     return isinstance(line, Decision) and (line.answer != "change" or DRY_RUN in line.notes)

@@ -1,8 +1,10 @@
 """What another plan would bring a run: calibrate on its last iterations, search anew at their lengths, forecast gains."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from math import ceil
 from statistics import fmean
 from typing import Final
@@ -21,7 +23,7 @@ from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.facts import DATASHEET, Facts
 from rlplan.results.advice import Gain
-from rlplan.results.forecast import Candidate, Forecast
+from rlplan.results.forecast import Forecast, SearchResult
 from rlplan.results.measurement import MeasuredRun
 from rlplan.simulator.calibration import calibrate
 from rlplan.simulator.observations import observations_of_run
@@ -30,6 +32,11 @@ from rlplan.workload import Lognormal, mean_at_step, mean_length
 
 # Of plans that gain, how many are kept: the executor may refuse the first.
 MOST_PROPOSALS: Final = 5
+# Of plans that were found, how many are forecast again before it is searched anew.
+MOST_KNOWN: Final = 3
+AGAIN: Final = "plans of an earlier search, forecast again"
+# The objective that counts nothing but the seconds of an iteration.
+OF_SECONDS: Final = "throughput"
 # Weights of an interval's beginning, middle and end in its mean: Simpson's rule.
 SIMPSON: Final = (1 / 6, 4 / 6, 1 / 6)
 # Fields of a gain.
@@ -46,6 +53,7 @@ class Request:
         iterations: Of the run in all.
         staleness: Most updates that weights may lack in this run.
         barred: Plans that are not tried again.
+        known: Plans that a search has found and that alone are to be looked at; none: it is searched.
         search_seconds: When the search stops with the best plan so far.
     """
 
@@ -54,6 +62,7 @@ class Request:
     iterations: int
     staleness: float
     barred: tuple[Plan, ...] = ()
+    known: tuple[Plan, ...] = ()
     search_seconds: float = SEARCH_SECONDS
 
 
@@ -83,6 +92,10 @@ class Proposals:
         forecast_seconds: Of an iteration as it is, with factors fitted on those that were measured; None where that failed.
         site: These factors.
         plans: That gain, the one that surely gains most first.
+        known: The first of those that were found, whether they gain or not.
+        most_share: Of an iteration that is left, what no plan gains more than, by the search's bound; 1 where none is known.
+        cpu_seconds: Of the process that searched.
+        search_cpu_seconds: Of these, what the search alone took, without forecasts of its plans.
         notes: What hindered the search, or is left out of its gains.
     """
 
@@ -90,6 +103,10 @@ class Proposals:
     forecast_seconds: float | None = None
     site: Calibration = NO_CALIBRATION
     plans: tuple[Proposal, ...] = ()
+    known: tuple[Plan, ...] = ()
+    most_share: float = 1.0
+    cpu_seconds: float = 0.0
+    search_cpu_seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
 
@@ -99,10 +116,12 @@ def proposals(request: Request, facts: Facts) -> Proposals:
     Args:
         facts: What operations take; factors of a site in them give way to the run's own.
     """
+    begin = time.process_time()
     try:
-        return _found(request, facts)
+        found = _found(request, facts)
     except UserError as error:
-        return Proposals(request=request, notes=(f"the search found no plan: {error}",))
+        found = Proposals(request=request, notes=(f"the search found no plan: {error}",))
+    return replace(found, cpu_seconds=time.process_time() - begin)
 
 
 def site_of(measured: MeasuredRun, facts: Facts) -> Calibration:
@@ -129,24 +148,51 @@ def _found(request: Request, facts: Facts) -> Proposals:
     except PlanError as error:
         later, notes = (), (f"gains are of the present lengths alone: {error}",)
     ways = with_forecasts((now, *later), facts)
-    found = best_plans(
-        _searched_job(ways[len(ways) // 2][0], request.staleness),
-        facts,
-        pinned=_pinned(measured.plan),
-        seconds=request.search_seconds,
-    )
-    gained = sorted(
-        _gaining(ways, found.plans, request, facts),
+    plans, most_share, begin = request.known, 1.0, time.process_time()
+    if plans:
+        notes += (AGAIN,)
+    else:
+        job = _searched_job(ways[len(ways) // 2][0], request.staleness)
+        pinned = _pinned(measured.plan)
+        found = best_plans(job, facts, pinned=pinned, seconds=request.search_seconds)
+        plans = tuple(in_layout_of(measured.plan, each.plan) for each in found.plans)
+        most_share = _most_share(found, ways)
+    search_cpu_seconds = time.process_time() - begin
+    weighed = sorted(
+        _weighed(ways, plans, request, facts),
         key=lambda each: each.gain_left.p10_seconds,
         reverse=True,
+    )
+    # Responses may still get as long as the job lets them.
+    gained = (
+        each
+        for each in weighed
+        if each.gain_left.p50_seconds > 0 and simulate(each.plan, facts).feasible
     )
     return Proposals(
         request=request,
         forecast_seconds=ways[0][1].iteration_seconds,
         site=site,
-        plans=tuple(gained[:MOST_PROPOSALS]),
+        plans=tuple(islice(gained, MOST_PROPOSALS)),
+        known=tuple(each.plan for each in weighed[:MOST_KNOWN]),
+        most_share=most_share,
+        search_cpu_seconds=search_cpu_seconds,
         notes=notes,
     )
+
+
+def _most_share(found: SearchResult, ways: Sequence[tuple[Plan, Forecast]]) -> float:
+    """Return the share of an iteration that no plan of a search gains more than, by its bound; 1 where that bounds no seconds.
+
+    The search is at lengths in the middle of those that are left. At others, the iterations of another plan are taken to be longer or shorter by
+    no more than the run's own.
+    """
+    if ways[0][0].job.objective != OF_SECONDS:
+        return 1.0
+    own = [forecast.iteration_seconds for _, forecast in ways]
+    middle = own[len(own) // 2]
+    apart = max(max(each / middle, middle / each) for each in own)
+    return max(0.0, 1 - found.bound_seconds / middle / apart)
 
 
 def _later(request: Request, now: Plan) -> tuple[Plan, ...]:
@@ -214,20 +260,19 @@ def _pinned(plan: Plan) -> Pinned:
     return Pinned(asked=AskedSchedules(modes=(plan.mode,), in_flight=plan.in_flight))
 
 
-def _gaining(
+def _weighed(
     ways: Sequence[tuple[Plan, Forecast]],
-    candidates: tuple[Candidate, ...],
+    plans: Sequence[Plan],
     request: Request,
     facts: Facts,
 ) -> Iterator[Proposal]:
-    """Yield the candidates that the run may go on with and that would make the iterations that are left shorter.
+    """Yield those of some plans that the run may go on with, with what they gain of the iterations that are left.
 
     Args:
         ways: The run's plan with its forecast, at the present lengths and at later ones.
     """
     running = request.measured.plan
-    for each in candidates:
-        plan = in_layout_of(running, each.plan)
+    for plan in plans:
         known = (running, *request.barred)
         if any(same_layout(plan, other) for other in known):
             continue
@@ -235,11 +280,8 @@ def _gaining(
             continue
         then = with_forecasts((in_layout_of(way, plan) for way, _ in ways), facts)
         gains = gains_of(ways, then, request.step_seconds, facts)
-        left = mean_gain(gains)
-        # Responses may still get as long as the job lets them.
-        if left.p50_seconds > 0 and simulate(plan, facts).feasible:
-            seconds = then[0][1].iteration_seconds
-            yield Proposal(plan=plan, seconds=seconds, gain=gains[0], gain_left=left)
+        seconds = then[0][1].iteration_seconds
+        yield Proposal(plan=plan, seconds=seconds, gain=gains[0], gain_left=mean_gain(gains))
 
 
 def with_forecasts(plans: Iterable[Plan], facts: Facts) -> list[tuple[Plan, Forecast]]:

@@ -1,19 +1,63 @@
-"""The last iterations of a run's plan: what they measured, and whether they have left the range that they were planned for."""
+"""The last iterations of a run's plan: what they measured, and what has changed since others were measured."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from statistics import mean, median
+from dataclasses import dataclass
+from math import hypot, pi, sqrt
+from statistics import fmean, mean, median
+from typing import Final
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.planner.measured.following import LEAST_STEPS, NEWEST, spread_of
+from rlplan.planner.measured.following import (
+    LEAST_STEPS,
+    NEWEST,
+    spread_of,
+)
 from rlplan.results.adapting import DoneIteration
 from rlplan.results.advice import Departure
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.trace import Trace, sorted_spans
 
-# Metrics whose ranges a plan is for, beside the seconds of stages: lengths, and a whole iteration.
+# Metrics whose levels a plan is for, beside the seconds of stages: lengths, and a whole iteration.
 LENGTHS, SECONDS, STAGES = "response_tokens", "seconds", "stage_seconds/"
-Range = tuple[float, float]
+# Standard errors that two medians differ by at least where that is no chance. More than those of a single comparison, since lengths and
+# each stage are compared after every iteration: of normal values, 40 windows of ten iterations with three numbers each have one that is further
+# off in one of a hundred runs (120 x 6e-5), and where errors are known from these ten values alone, in five.
+CHANCE_ERRORS: Final = 4.0
+# Standard error of a median of n normal values, in their standard deviations over sqrt(n): 1 / (2 f sqrt(n)), where f is their density in the
+# middle, 1 / sqrt(2 pi).
+MEDIAN_ERROR: Final = sqrt(pi / 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Hold a median over iterations, with its standard error."""
+
+    median: float
+    error: float
+
+    def change(self, newest: "Level", least: float) -> float:
+        """Return by what share of the smaller one two levels differ; 0 where that may be chance, or is less than a share.
+
+        Levels are 0 or more.
+        """
+        low, high = sorted((self.median, newest.median))
+        by_chance = CHANCE_ERRORS * hypot(self.error, newest.error)
+        if high - low <= max(by_chance, least * low):
+            return 0.0
+        return high / low - 1 if low else 1.0
+
+
+Levels = Mapping[str, Level]
+"""By the names that metrics have."""
+
+
+def level_of(values: Sequence[float]) -> Level:
+    """Return the median of values, and its standard error from how they are spread."""
+    count, middle = len(values), fmean(values)
+    # By hand, for it is done after every iteration: `statistics.stdev` is exact, and takes a hundred times as long.
+    variance = sum((each - middle) ** 2 for each in values) / max(1, count - 1)
+    return Level(median=median(values), error=MEDIAN_ERROR * sqrt(variance / count))
 
 
 class Window:
@@ -47,9 +91,14 @@ class Window:
             self._kept.append(done)
 
     @property
+    def count(self) -> int:
+        """Return how many iterations are kept."""
+        return len(self._kept)
+
+    @property
     def is_enough(self) -> bool:
         """Tell whether medians say something."""
-        return len(self._kept) >= LEAST_STEPS
+        return self.count >= LEAST_STEPS
 
     @property
     def _present(self) -> list[DoneIteration]:
@@ -89,41 +138,45 @@ class Window:
             response_lengths=ResponseLengths.of(rows),
         )
 
-    def ranges(self) -> dict[str, Range]:
-        """Return the ranges of lengths, of iterations and of their stages, by the names that metrics have."""
-        return {name: spread_of(values) for name, values in _columns(self._present).items()}
+    def levels(self, newest: int) -> Levels:
+        """Return the levels of lengths, of iterations and of their stages over so many newest iterations, or all that are kept.
 
-    def departures(self, ranges: Mapping[str, Range]) -> tuple[Departure, ...]:
-        """Return the stages, and the iteration, whose newest medians have left their ranges."""
-        return tuple(
-            Departure(
-                name="step" if name == SECONDS else name.removeprefix(STAGES),
-                measured_seconds=newest,
-                normal_seconds=ranges[name],
-                beside="steps before",
-            )
-            for name, newest in self._left(ranges).items()
-            if name != LENGTHS
+        Whatever their lengths: those that are as long as the last few would be spread less than all are.
+        """
+        kept = list(self._kept)[-newest:]
+        columns: dict[str, list[float]] = {}
+        for each in kept:
+            for name, value in each.metrics.items():
+                if name in {LENGTHS, SECONDS} or name.startswith(STAGES):
+                    columns.setdefault(name, []).append(value)
+        return {name: level_of(values) for name, values in columns.items()}
+
+
+def changes_of(before: Levels, now: Levels, least: float) -> dict[str, float]:
+    """Return what has changed, by name: by what share of the smaller value.
+
+    Args:
+        least: Shares up to which changes do not count.
+    """
+    found = {name: each.change(now[name], least) for name, each in before.items() if name in now}
+    return {name: each for name, each in found.items() if each > 0}
+
+
+def departures_of(before: Levels, now: Levels, least: float) -> tuple[Departure, ...]:
+    """Return the stages, and the iteration, that have changed; see `changes_of`."""
+    return tuple(
+        Departure(
+            name="step" if name == SECONDS else name.removeprefix(STAGES),
+            measured_seconds=now[name].median,
+            normal_seconds=_around(before[name], now[name], least),
+            beside="steps before",
         )
-
-    def has_left(self, ranges: Mapping[str, Range]) -> bool:
-        """Tell whether lengths, an iteration or a stage have left their ranges."""
-        return bool(self._left(ranges))
-
-    def _left(self, ranges: Mapping[str, Range]) -> dict[str, float]:
-        """Return the newest medians that lie outside their ranges, by the names that metrics have."""
-        found = {}
-        for name, values in _columns(list(self._kept)[-NEWEST:]).items():
-            newest = median(values)
-            if name in ranges and not ranges[name][0] <= newest <= ranges[name][1]:
-                found[name] = newest
-        return found
+        for name in changes_of(before, now, least)
+        if name != LENGTHS
+    )
 
 
-def _columns(kept: Sequence[DoneIteration]) -> dict[str, list[float]]:
-    columns: dict[str, list[float]] = {}
-    for each in kept:
-        for name, value in each.metrics.items():
-            if name in {LENGTHS, SECONDS} or name.startswith(STAGES):
-                columns.setdefault(name, []).append(value)
-    return columns
+def _around(level: Level, newest: Level, least: float) -> tuple[float, float]:
+    """Return the ends between which a level is no other one."""
+    width = max(CHANCE_ERRORS * hypot(level.error, newest.error), least * level.median)
+    return max(0.0, level.median - width), level.median + width

@@ -7,9 +7,9 @@ from pathlib import Path
 from rlplan.errors import FileError
 from rlplan.files.decoding import check_version, decode, read_text
 from rlplan.files.writing import plain, write_text
-from rlplan.results.advice import ADVICE_VERSION, AdviceLine, Barred, Decision, Outcome
+from rlplan.results.advice import ADVICE_VERSION, AdviceLine, Barred, Decision, NoSearch, Outcome
 
-KINDS = {"decision": Decision, "outcome": Outcome, "barred": Barred}
+KINDS = {"decision": Decision, "outcome": Outcome, "barred": Barred, "no search": NoSearch}
 
 
 def read_ledger(path: Path) -> tuple[AdviceLine, ...]:

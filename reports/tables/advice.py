@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rlplan.reports.tables.plans import Table, columns
-from rlplan.results.advice import AdviceLine, Barred, Decision, Departure, Gain, Outcome
+from rlplan.results.advice import AdviceLine, Barred, Decision, Departure, Gain, NoSearch, Outcome
 from rlplan.units import show_seconds
 
 USUAL = "the default"
@@ -14,6 +14,8 @@ def advice_lines(line: AdviceLine) -> tuple[str, ...]:
     """Return a line of the ledger in sentences, the answer first."""
     if isinstance(line, Barred):
         return (f"not tried again in this run ({line.plan}): {line.reason}",)
+    if isinstance(line, NoSearch):
+        return (f"no search after step {line.step:,}: {line.reason}",)
     return (outcome_words(line),) if isinstance(line, Outcome) else tuple(_of_decision(line))
 
 

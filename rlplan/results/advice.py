@@ -11,6 +11,9 @@ ADVICE_VERSION: Literal[1] = 1
 # the last step. `restart unknown`: one gains, and what a restart costs is not known.
 Answer = Literal["change", "keep", "too late", "restart unknown"]
 Beside = Literal["forecast", "steps before"]
+# Why a run makes no search. `steady`: nothing has changed since the last one. `cannot pay`: no plan could gain what a move
+# costs. `spent`: searches have taken their share of the run.
+Held = Literal["steady", "cannot pay", "spent"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,4 +168,21 @@ class Barred:
     plan: str
 
 
-AdviceLine = Decision | Outcome | Barred
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoSearch:
+    """Hold why a run makes no search from a step on, until a line says otherwise. A line of the ledger.
+
+    Attributes:
+        step: Number of the last step that was looked at.
+        held: Why, in a word.
+        reason: Why.
+    """
+
+    version: Literal[1] = ADVICE_VERSION
+    kind: Literal["no search"] = "no search"
+    step: NonNegativeInt
+    held: Held
+    reason: str
+
+
+AdviceLine = Decision | Outcome | Barred | NoSearch

@@ -40,11 +40,8 @@ def test_pairs_of_our_own_runs_are_those_that_were_run(setting):
     for row in pairs.rows:
         steps = steps_to_half(mean_rewards(runs[row.note]), level)
         assert row.stale == pytest.approx(steps, abs=0.06)
-        if (
-            row.note != "one-step-off"
-        ):  # which counts as of age 0 what weights an iteration old began
-            ages = [run["staleness_mean"] for run in runs[row.note]]
-            assert row.age == pytest.approx(mean(ages), abs=0.01)
+        ages = [run["staleness_mean"] for run in runs[row.note]]
+        assert row.age == pytest.approx(mean(ages), abs=0.01)
 
 
 def test_the_constants_are_the_fit_on_all_pairs():

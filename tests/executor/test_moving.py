@@ -412,6 +412,8 @@ def test_execute_with_adapt_moves_writes_its_ledger_and_resumes_by_the_last_plan
     write_yaml(tmp_path / "plan.yaml", before)
     where = "rlplan.planner.adapting.background.Background"
     monkeypatch.setattr(where, lambda _: Proposing(after))
+    # Of so short a run no search is worth it.
+    monkeypatch.setattr("rlplan.planner.adapting.pacing.FIRST_CPU_SECONDS", 0.0)
     # The first move costs nothing, the way back everything.
     cost = property(lambda adapter: 1e9 if adapter._has_moved else 0.0)
     monkeypatch.setattr(MoveAdapter, "move_seconds", cost)
@@ -420,7 +422,7 @@ def test_execute_with_adapt_moves_writes_its_ledger_and_resumes_by_the_last_plan
     command += ["--adapt", "--iterations"]
     assert run_cli([*command, "10"]) == 0
     assert "from iteration 5 on with another plan, which is compared" in capsys.readouterr().err
-    decision, outcome = read_ledger(out / LEDGER_FILE)
+    decision, outcome, *_ = read_ledger(out / LEDGER_FILE)
     assert (decision.answer, decision.step, decision.framework) == ("change", 4, "rlplan")
     assert {each.key for each in decision.changes} >= {"tasks.actor.update.dp", "pools.p0"}
     assert (outcome.decision_step, outcome.step) == (4, 8)
@@ -431,7 +433,8 @@ def test_execute_with_adapt_moves_writes_its_ledger_and_resumes_by_the_last_plan
     assert "goes on with the plan last in force" in capsys.readouterr().err
     assert same_layout(read_yaml(Plan, out / "plan.yaml"), after)
     assert [row["iteration"] for row in read_metrics(out)] == list(range(7))
-    assert len(read_ledger(out / LEDGER_FILE)) == 2
+    kinds = [each.kind for each in read_ledger(out / LEDGER_FILE)]
+    assert (kinds.count("decision"), kinds.count("outcome")) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,16 @@ def test_the_first_two_losses_are_those_of_batches_that_the_first_weights_made(r
         assert found == pytest.approx(after_the_first_update.metrics[0][name], abs=1e-6)
 
 
+def test_samples_are_an_update_old_but_those_of_the_first_batch(runs):
+    overlapping, after_the_first_update, _ = runs
+    sequences = make_job().workload.sequences
+    assert [[*record.ages] for record in overlapping.finished] == [
+        [age] * sequences for age in (0, 1, 1, 1)
+    ]
+    assert [metrics["staleness_mean"] for metrics in overlapping.metrics] == [0, 1, 1, 1]
+    assert {metrics["staleness_max"] for metrics in after_the_first_update.metrics} == {0}
+
+
 def test_generation_begins_before_the_iteration_ahead_of_it_has_ended(runs):
     by_iteration = [{span.name: span for span in record.spans} for record in runs[0].finished]
     # In one of them at least: where the machine has other work, a worker may begin any time later.
@@ -99,7 +109,14 @@ def test_a_run_goes_on_from_a_checkpoint_as_if_it_had_never_stopped(worker_pool,
     rows = read_metrics(tmp_path)
     assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
     for row, expected in zip(rows, undisturbed.metrics, strict=True):
-        for name in ("policy_loss", "value_loss", "kl", "mean_reward", "response_tokens"):
+        for name in (
+            "policy_loss",
+            "value_loss",
+            "kl",
+            "mean_reward",
+            "response_tokens",
+            "staleness_mean",
+        ):
             assert row[name] == pytest.approx(expected[name], abs=1e-6), name
     assert_same(stored_weights(find_checkpoint(tmp_path)), undisturbed.actor[0])
 

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import ClassVar
 
 import numpy as np
 import psutil
@@ -17,7 +19,7 @@ import torch
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 
 from rlplan.errors import RlplanError, WorkerLostError
-from rlplan.executor.control.start import join_all
+from rlplan.executor.control.start import START, _clear, join_all, within
 from rlplan.executor.workers.host_worker import HostWorker
 from rlplan.executor.workers.pools import KeptWorkers, fetched, start_group
 from rlplan.executor.workers.processes.process_state import forget_peak, peak_bytes
@@ -31,6 +33,7 @@ from rlplan.executor.workers.processes.ray_session import (
 )
 from rlplan.executor.workers.protocols import registered
 from tests.executor.harness import ReusedWorker, WorkerPool
+from tests.executor.plans import make_job
 from tests.house.tree import ROOT
 
 pytestmark = pytest.mark.ray
@@ -248,7 +251,7 @@ class Remembering(ReusedWorker):
 def test_workers_that_a_plan_leaves_go_on_as_they_started_in_the_next(ray_slots):
     kept = KeptWorkers(Remembering, DEVICE)
     groups = [kept.start_group(1), kept.start_group(1)]
-    kept.wait([])
+    kept.wait(make_job(), Path())
     assert kept.start_seconds > 0
     for group in groups:
         join_all({group: "cpu"})
@@ -264,6 +267,66 @@ def test_workers_that_a_plan_leaves_go_on_as_they_started_in_the_next(ray_slots)
     assert {*again[1][1]} == {*held} - {"_listener"}
     kept.end()
     assert kept._free == []
+
+
+class Timed(Remembering):
+    """Note when code was loaded, and when plans were left."""
+
+    times: ClassVar[list[float]] = []
+
+    @registered("one-to-all")
+    def load(self, given):
+        super().load(given)
+        Timed.times.append(time.monotonic())
+
+    @registered("one-to-all")
+    def leave(self, _):
+        time.sleep(0.2)
+        super().leave(None)
+        Timed.times.append(time.monotonic())
+
+    @registered("one-to-all")
+    def noted(self, _):
+        return Timed.times
+
+
+def test_what_processes_that_stay_took_to_start_is_told_from_what_a_move_repeats(ray_slots):
+    kept = KeptWorkers(Timed, DEVICE)
+    group = kept.start_group(1)
+    kept.wait(make_job(), Path())
+    ((loaded, left),) = group.call("noted")
+    assert loaded <= kept._begun_seconds + kept.start_seconds < left - 0.1
+    join_all({group: "cpu"})
+    kept.take_back([group])
+    kept.clear()
+    kept.start_group(1)
+    kept.wait(make_job(), Path())  # for none that is new
+    assert kept.start_seconds == 0
+    assert len(group.call("noted")[0]) == 3
+    kept.end()
+
+
+class WorkerThatStays(ReusedWorker):
+    """Leave no plan."""
+
+    @registered("one-to-all")
+    def leave(self, _):
+        if self._begun is not None:
+            time.sleep(3600)
+
+
+def test_workers_that_do_not_leave_in_time_end_the_start_with_an_error(ray_slots, monkeypatch):
+    kept = KeptWorkers(WorkerThatStays, DEVICE)
+    group = kept.start_group(1)
+    kept.wait(make_job(), Path())
+    join_all({group: "cpu"})
+    kept.take_back([group])
+    end = lambda: ray.kill(group.actors[0])  # noqa: E731 -- and not the workers that tests share
+    monkeypatch.setattr("rlplan.executor.control.start.end_workers", end)
+    words = r"took longer than 0\.5 s \(--start-limit\): a worker hangs"
+    with pytest.raises(WorkerLostError, match=words), within(0.5, START) as is_late:
+        _clear(kept, is_late)
+    kept.end()
 
 
 def all_of_both(rank, ranks):
@@ -310,7 +373,9 @@ def test_where_a_worker_cannot_leave_all_are_ended_and_new_ones_started(ray_slot
     kept = KeptWorkers(Remembering, DEVICE)
     group = kept.start_group(2)
     join_all({group: "cpu"})
-    ray.kill(group.actors[1])
+    ray.kill(group.actors[1])  # which Ray does in its own time
+    with pytest.raises(RlplanError, match="a worker died"):
+        call_on(group)
     kept.take_back([group])
     kept.clear()
     new = kept.start_group(2)

@@ -32,8 +32,7 @@ class EndedIteration:
 
     Attributes:
         metrics: By task, of all its ranks.
-        ages: Of each sample that went through the transfer queue, how many updates the weights lacked that
-            began it.
+        ages: Of each sample that is learnt from, how many updates the weights lacked that began it.
         dropped: Samples that were begun and got too old: nobody learns from them.
     """
 

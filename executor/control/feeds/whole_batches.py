@@ -57,12 +57,16 @@ class WholeBatches:
         self._prompts = PromptPieces(prompts, self._begun.sequences)
         self._resamples = load_algorithm(plan.job.algorithm).resamples
         self._ahead: tuple[_IterationRun, Batch] | None = None
+        self._age = 0
 
     def begin(self, iteration: int, *, is_last: bool) -> tuple[tuple[PendingCall, ...], Pieces]:
         """Send all calls of an iteration, and where generation is a batch ahead those that generate the next one."""
         if self._plan.flow.is_batch_ahead:
+            # The first batch is fresh, but where a checkpoint has the weights of the update before for it.
+            age = int(self._ahead is not None or self._dispatcher.generator_is_ready)
             run, batch = self._ahead or self._completed(*self._generated(iteration))
             assert run.iteration == iteration
+            self._age = age
             self._learn_and_generate(run, batch, None if is_last else iteration + 1)
         else:
             run = self._run(iteration)
@@ -76,6 +80,7 @@ class WholeBatches:
         return EndedIteration(
             spans=measured_spans(reported, running.iteration, origin_seconds),
             metrics=metrics_by_task(running.calls, reported),
+            ages=(self._age,) * self._plan.job.workload.sequences,
             dropped=self._begun.sequences - self._plan.job.workload.sequences,
         )
 

@@ -26,12 +26,12 @@ from rlplan.planner.adapting.layouts import (
     same_layout,
 )
 from rlplan.planner.adapting.proposing import Proposal, Proposals, Request, proposals
-from rlplan.planner.adapting.window import Window
+from rlplan.planner.adapting.window import Window, changes_of, departures_of
 from rlplan.planner.measured.ledger import read_ledger
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.jobs.resolve import load_job
 from rlplan.results.adapting import DoneIteration
-from rlplan.results.advice import Decision, Gain, Outcome
+from rlplan.results.advice import Decision, Gain, NoSearch, Outcome
 from rlplan.simulator.simulate import simulate
 from rlplan.trace import IterationSpan
 from tests.executor.plans import make_job, make_plan
@@ -124,6 +124,12 @@ def adapter_of(facts, tmp_path, searching, refuses=lambda _: "", **options):
     )
 
 
+def ledger_of(folder, *, held=False):
+    """Return the lines of a ledger: those that say why nothing is searched, or the others."""
+    lines = read_ledger(folder / "adapting.jsonl")
+    return [each for each in lines if isinstance(each, NoSearch) == held]
+
+
 def follow(adapter, plan, numbers, seconds=SECONDS, **more):
     """Let an adapter see iterations of a plan until one moves; return the number and the answer."""
     for number in numbers:
@@ -162,16 +168,23 @@ def test_a_layout_is_taken_and_the_job_stays(together, apart):
     assert plan_changes(together, together) == ()
 
 
-def test_a_window_leaves_its_range_where_lengths_grow_and_not_where_they_waver(together):
+# What counts as a change in these tests.
+LEAST = 0.06
+
+
+def test_a_window_has_changed_where_lengths_grow_and_not_where_they_waver(together):
     steady, window = Window(20, 1), Window(20, 1)
     for number in range(30):
         steady.note(done(together, number, SECONDS * (1 + 0.01 * (-1) ** number)))
         window.note(done(together, number, 15.0 if number == 0 else SECONDS, tokens=5.0 + number))
         if number == 5:
-            early, ranges = window.ranges(), steady.ranges()
-    assert not steady.has_left(ranges)
-    assert window.has_left(early)
-    assert window.departures(early) == ()  # what grew are lengths, and no stage's seconds
+            early, levels = window.levels(10), steady.levels(10)
+    newest = window.levels(10)
+    assert changes_of(levels, steady.levels(10), 0.0) == {}
+    assert [*changes_of(early, newest, LEAST)] == ["response_tokens"]
+    assert (
+        departures_of(early, newest, LEAST) == ()
+    )  # what grew are lengths, and no stage's seconds
     assert Window(20, 1).first_took_longer_seconds == 0
     assert window.first_took_longer_seconds == 5.0
     assert window.measured().warmup_iterations == 24  # those within the spread of the last three
@@ -216,7 +229,7 @@ def test_a_run_moves_where_the_low_end_over_what_is_left_repays_it(
     adapter = adapter_of(facts, tmp_path, searching)
     adapter.begun(together, 0, START)
     found = follow(adapter, together, range(DECIDED + 1))
-    (line,) = read_ledger(tmp_path / "adapting.jsonl")
+    (line,) = ledger_of(tmp_path)
     assert (line.restart_seconds, line.steps_left) == (START, LEFT)
     assert line.answer == ("change" if moves else "too late" if low > 0 else "keep")
     if not moves:
@@ -233,7 +246,7 @@ def test_a_checkpoint_and_a_slow_first_iteration_are_part_of_the_cost(
     adapter.begun(together, 0, START)
     adapter.after(done(together, 0, SECONDS + 7.0, checkpoint_seconds=2.0))
     follow(adapter, together, range(1, DECIDED + 1))
-    assert read_ledger(tmp_path / "adapting.jsonl")[0].restart_seconds == START + 7.0 + 2.0
+    assert ledger_of(tmp_path)[0].restart_seconds == START + 7.0 + 2.0
 
 
 def test_a_dry_run_says_what_it_would_do_once(facts, together, apart, tmp_path):
@@ -241,7 +254,7 @@ def test_a_dry_run_says_what_it_would_do_once(facts, together, apart, tmp_path):
     adapter = adapter_of(facts, tmp_path, searching, dry_run=True)
     adapter.begun(together, 0, START)
     assert follow(adapter, together, range(50)) is None
-    (line,) = read_ledger(tmp_path / "adapting.jsonl")
+    (line,) = ledger_of(tmp_path)
     assert (line.answer, line.notes[-1]) == ("change", "dry run: nothing is moved")
 
 
@@ -275,7 +288,7 @@ def test_a_decision_says_what_has_left_its_range(facts, together, tmp_path):
     adapter.begun(together, 0, START)
     for number in range(40):
         adapter.after(done(together, number, SECONDS if number < 30 else 2 * SECONDS))
-    first, second = read_ledger(tmp_path / "adapting.jsonl")
+    first, second = ledger_of(tmp_path)
     assert first.departures == ()
     assert {each.name for each in second.departures} == {"step", "training"}
 
@@ -298,7 +311,7 @@ def test_a_plan_that_the_executor_refuses_is_named_and_the_next_is_taken(
     adapter.begun(together, 0, START)
     _, answer = follow(adapter, together, range(9))
     assert answer.plan == apart
-    assert "not carried out here: it streams" in read_ledger(tmp_path / "adapting.jsonl")[0].notes
+    assert "not carried out here: it streams" in ledger_of(tmp_path)[0].notes
 
 
 def moved(facts, together, apart, tmp_path, searching):
@@ -325,7 +338,7 @@ def test_a_move_that_lengthens_iterations_is_taken_back_where_that_repays_the_wa
     searching = Found(proposal(apart, 5.0))
     adapter, start = moved(facts, together, apart, tmp_path, searching)
     found = follow(adapter, apart, range(start, start + 8), after_seconds)
-    decision, outcome, *barred = read_ledger(tmp_path / "adapting.jsonl")
+    decision, outcome, *barred = ledger_of(tmp_path)
     assert [(each.step, each.reason) for each in barred] == [
         (outcome.step, outcome.notes[-1]) for _ in range(back)
     ]
@@ -348,7 +361,7 @@ def test_a_move_that_lengthens_iterations_is_taken_back_where_that_repays_the_wa
         grown = 5.0 if step < number + 20 else 9.0
         assert adapter.after(done(together, step, tokens=grown)).plan is None
     assert searching.asked[-1].barred == (apart,)
-    kinds = [each.kind for each in read_ledger(tmp_path / "adapting.jsonl")]
+    kinds = [each.kind for each in ledger_of(tmp_path)]
     assert kinds.count("outcome") == 1
 
 
@@ -360,7 +373,7 @@ def test_a_plan_that_failed_is_proposed_neither_again_nor_after_a_resume(
     number, answer = follow(adapter, together, range(9))
     assert answer.most_seconds == answer_limit(tmp_path)
     assert adapter.failed(apart, number + 1, "worker 1 ended") == ("barred",)
-    _, barred = read_ledger(tmp_path / "adapting.jsonl")
+    _, barred = ledger_of(tmp_path)
     assert (barred.step, barred.reason) == (number, "it did no iteration: worker 1 ended")
     assert read_yaml(Plan, tmp_path / barred.plan) == apart
     adapter.begun(together, number + 1, START)
@@ -379,7 +392,7 @@ def test_a_plan_that_failed_is_proposed_neither_again_nor_after_a_resume(
 
 def answer_limit(folder):
     """Return the most that the decision of a ledger says its move may gain."""
-    (decision,) = read_ledger(folder / "adapting.jsonl")
+    (decision,) = ledger_of(folder)
     return decision.gain.p90_seconds * decision.steps_left
 
 
@@ -414,7 +427,7 @@ def test_a_plan_that_cannot_be_read_does_not_take_others_nor_the_place_of_a_new_
 def test_a_move_is_judged_at_the_lengths_that_it_had(facts, together, apart, tmp_path):
     adapter, start = moved(facts, together, apart, tmp_path, Found(proposal(apart, 1.0)))
     follow(adapter, apart, range(start, start + 5), 12.0, tokens=10.0)
-    outcome = read_ledger(tmp_path / "adapting.jsonl")[-1]
+    outcome = ledger_of(tmp_path)[-1]
     longer = replace(together.job, workload=replace(together.job.workload, response_tokens=10))
     at_both = [
         simulate(plan, facts).iteration_seconds
@@ -430,7 +443,7 @@ def test_a_move_that_was_lost_on_the_way_is_not_judged(facts, together, apart, t
     number, _ = follow(adapter, together, range(9))
     adapter.begun(together, number + 1, START)  # workers were lost: it goes on as it was
     assert follow(adapter, together, range(number + 1, 20)) is None
-    assert {each.kind for each in read_ledger(tmp_path / "adapting.jsonl")} == {"decision"}
+    assert {each.kind for each in ledger_of(tmp_path)} == {"decision"}
 
 
 def test_a_resumed_run_says_which_move_it_cannot_judge(facts, together, apart, tmp_path):

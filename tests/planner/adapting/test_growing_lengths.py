@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from rlplan.planner.adapting.proposing import ENDS, Proposal, Request, _later, mean_gain, proposals
 from rlplan.planner.adapting.window import Window
 from rlplan.planner.measured.gains import gain_of
-from rlplan.planner.measured.ledger import read_ledger
 from rlplan.planner.measured.measured_lengths import at_lengths, at_run_lengths
 from rlplan.results.advice import Gain
 from rlplan.simulator.simulate import simulate
@@ -26,6 +25,7 @@ from tests.planner.adapting.test_adapting import (
     facts,  # noqa: F401 -- a fixture
     follow,
     job,  # noqa: F401 -- a fixture
+    ledger_of,
     measured_run,
     together,  # noqa: F401 -- a fixture
 )
@@ -64,7 +64,7 @@ def test_a_run_moves_by_what_is_left_as_soon_as_waiting_gains_nothing(
     adapter = adapter_of(facts, tmp_path, Found(proposal(apart, now, left)))
     adapter.begun(together, 0, START)
     found = follow(adapter, together, range(DECIDED + 1))
-    (line,) = read_ledger(tmp_path / "adapting.jsonl")
+    (line,) = ledger_of(tmp_path)
     assert (line.answer, line.gain, line.gain_left) == (answer, now, left)
     assert (found is not None) == moves
     waits = "it pays once responses are longer: now an iteration would be 500.0 ms longer"
@@ -184,7 +184,7 @@ def test_a_move_is_judged_by_what_it_was_to_gain_at_the_lengths_since(
     adapter.begun(other, number + 1, START)
     for step in range(number + 1, number + 9):
         adapter.after(done(other, step, 4.0, tokens=10.0))
-    decision, outcome = read_ledger(tmp_path / "adapting.jsonl")
+    decision, outcome = ledger_of(tmp_path)
     # What forecasts say at 5 and at 10 tokens, by the pace of what was measured at 5.
     before, after = (
         [
