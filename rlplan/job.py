@@ -481,6 +481,9 @@ class TrainerOptions:
             are balanced by force. None takes that of published traces.
         graphs: What of a step is captured in CUDA graphs, so that the host does not launch it kernel by kernel.
         freezes_tower: Whether the tower of a model that reads images does not learn: it has no backward pass.
+        shares_prompts: Whether a micro-batch computes a prompt's tokens once for its samples, as trees of prefixes do
+            (`rlplan.simulator.workload`), where the engine's sheet does not say so anyway.
+        fills_budgets: Whether micro-batches of token budgets are padded to them.
     """
 
     weights: TrainingPrecision | None = None
@@ -498,6 +501,8 @@ class TrainerOptions:
     popularity_spread: NonNegative | None = None
     graphs: tuple[Captured, ...] = ()
     freezes_tower: bool = False
+    shares_prompts: bool = False
+    fills_budgets: bool = False
 
 
 USUAL_TRAINER = TrainerOptions()

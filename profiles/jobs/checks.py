@@ -6,7 +6,7 @@ from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import Algorithm
 from rlplan.errors import nearest_name
 from rlplan.job import Job
-from rlplan.models import ModelArchitecture
+from rlplan.models import ModelArchitecture, layer_kinds
 from rlplan.profiles.jobs.place import JobPlace
 from rlplan.profiles.sheets import (
     canonical_name,
@@ -506,6 +506,26 @@ def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) 
                 + (", ".join(names) or "none"),
                 value=precision,
                 allowed=", ".join(sheet.peak_flops_per_second),
+            )
+
+
+STATES = ("linear-attention", "kimi-delta-attention", "state-space")
+
+
+def check_shared_prompts(job: Job, place: JobPlace) -> None:
+    """Check that trainers which share prompts have layers that attend: a state would have to go on from one prompt often.
+
+    Raises:
+        FileError: They have not.
+    """
+    for role, model in job.models.items():
+        if not isinstance(model, ModelArchitecture) or not job.trainer(role).shares_prompts:
+            continue
+        if any(kind.attention in STATES for kind in layer_kinds(model).models):
+            raise place.error(
+                f"trainers.{role}.shares_prompts",
+                f"is on, and {model.name} has layers with a state, which no trainer is known to share prompts in",
+                allowed="false",
             )
 
 

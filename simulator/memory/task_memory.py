@@ -44,7 +44,7 @@ from rlplan.simulator.model import (
     sums_bytes,
 )
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, whole
-from rlplan.simulator.workload import least_shared_tokens, samples_sharing
+from rlplan.simulator.workload import fullest_tokens, least_shared_tokens, samples_sharing
 from rlplan.workload import longest
 
 # Layers whose weights ZeRO stage 3 holds whole at a time: the running one and the prefetched one.
@@ -344,10 +344,38 @@ def _tokens_of_logits(placed: PlacedTask, tokens: int) -> int:
     return math.ceil(tokens * min(1.0, share))
 
 
+def fullest_micro_batch(placed: PlacedTask) -> tuple[int, int]:
+    """Return the sequences of the micro-batch that has most tokens, and the tokens of each.
+
+    Padded ones may have all sequences at their limit; of packed ones it is the fullest of a run. Where samples share
+    prompts, each still has its own here.
+    """
+    statistics, layout, engine = placed.statistics, placed.layout, placed.engine
+    longest_tokens, sequences = statistics.longest_tokens, min(layout.micro_batch, placed.local)
+    counted = layout.token_budget is None and placed.framework.pads_counted
+    shares = engine.shares_prompts and not shares_unpadded(placed)
+    if engine.padding != "none" or shares or counted:
+        if layout.token_budget is not None:
+            return 1, max(longest_tokens, layout.token_budget)
+        return sequences, longest_tokens
+    if layout.token_budget is None:
+        return sequences, -(-fullest_tokens(statistics, sequences) // sequences)
+    fullest = min(layout.token_budget, placed.most_local_tokens)
+    return 1, max(fullest_tokens(statistics, 1), fullest)
+
+
+def shares_unpadded(placed: PlacedTask) -> bool:
+    """Tell whether micro-batches are counted, packed, and share prompts for attention too."""
+    shares = placed.engine.shares_attention and placed.engine.padding == "none"
+    return shares and placed.layout.token_budget is None and not placed.framework.pads_counted
+
+
 def kept_batch(placed: PlacedTask) -> KeptBatch:
     """Return the micro-batch that has most tokens; in fp32 there is nothing to cast."""
-    sequences, longest = placed.fullest_micro_batch
-    shared = least_shared_tokens(placed.engine, placed.workload, sequences)
+    sequences, longest = fullest_micro_batch(placed)
+    # The fullest micro-batch of a run may have short prompts: as many tokens as the shortest have are spared.
+    prompt = int(placed.statistics.ordered("prompts")[0]) if shares_unpadded(placed) else None
+    shared = least_shared_tokens(placed.engine, placed.workload, sequences, prompt)
     fused = placed.engine.fused_attention
     kernels = placed.engine.memory.layers if placed.trains else "fused"
     if kernels == "autocast" and placed.shard.value_bytes == FP32_BYTES:
