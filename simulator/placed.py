@@ -45,6 +45,7 @@ from rlplan.simulator.model import (
     inferred_model,
     largest_shard,
     largest_shard_bytes,
+    without_tower,
 )
 from rlplan.simulator.workload import (
     LengthStatistics,
@@ -490,7 +491,10 @@ class PlacedTask:
     @property
     def trained_parameters(self) -> int:
         """Return those of them that have gradients and optimizer states."""
-        return self.parameters if self.adapter is None else self.adapter_parameters
+        if self.adapter is not None:
+            return self.adapter_parameters
+        learns = without_tower(self.model) if self.options.freezes_tower else self.model
+        return largest_shard(learns, self.task.head, self.cut)
 
     @property
     def adapter_parameters(self) -> int:
@@ -774,9 +778,8 @@ class PlacedPlan:
         layout, job = self.plan.tasks[task.name], self.plan.job
         if layout.token_budget is None:
             return layout
-        return packed_layout(
-            layout, job.workload, as_told(self.facts.engine(layout.engine), task, job)
-        )
+        engine = as_told(self.facts.engine(layout.engine), task, job)
+        return packed_layout(layout, job.workload, engine)
 
     @property
     def generate(self) -> PlacedTask:

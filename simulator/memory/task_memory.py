@@ -42,6 +42,7 @@ from rlplan.simulator.model import (
     logits_bytes,
     shard_parameters,
     sums_bytes,
+    without_tower,
 )
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, whole
 from rlplan.simulator.workload import fullest_tokens, least_shared_tokens, samples_sharing
@@ -143,7 +144,8 @@ class StageStates:
         """
         columns = table.columns
         spread = np.minimum(columns.expert_spread, ranks)
-        experts = self.experts if parameters is self.parameters else 0  # adapters are of no expert
+        adapts = table.any.adapter is not None and parameters is self.trained
+        experts = 0 if adapts else self.experts  # adapters are of no expert
         return whole(np.ceil((parameters + experts * (spread - 1)) / ranks))
 
     def copied(self, table: PlacedTasks) -> Ints:
@@ -174,26 +176,40 @@ def states_of_stages(table: PlacedTasks, kinds: int) -> list[StageStates]:
     adapters = None
     if table.any.adapter is not None:
         adapters = whole(table.by(("tp", "ep", "expert_tp"), _layer_adapters))
-    return [_stage_states(shard, adapters) for shard in found]
+    frozen = np.zeros(len(table), dtype=np.int64)
+    if table.any.options.freezes_tower:
+        frozen = whole(table.by(("tp",), lambda placed: (_frozen_tower(placed),))[0])
+    return [_stage_states(shard, adapters, frozen) for shard in found]
 
 
-def _stage_states(shard: Ints, adapters: Ints | None) -> StageStates:
+def _stage_states(shard: Ints, adapters: Ints | None, frozen: Ints) -> StageStates:
     """Return a stage's parameters, those that are trained among them.
 
     Args:
         shard: As `_stage_shards` has one stage. Shape (5 + kinds, layouts).
         adapters: Parameters of the adapters of a layer of each kind; None where the model is trained.
             Shape (kinds, layouts), as `layers`.
+        frozen: Parameters of a tower that does not learn, on the first stage. Shape (layouts,).
     """
     stage, parameters, experts, ends, layer = shard[:5]
     layers = shard[5:]
-    trained, trained_ends, trained_layer = parameters, ends, layer
+    frozen = np.where(stage == 0, frozen, 0)
+    trained, trained_ends, trained_layer = parameters - frozen, ends - frozen, layer
     if adapters is not None:
         trained, trained_ends = (layers * adapters).sum(axis=0), np.zeros_like(ends)
         trained_layer = adapters.max(axis=0)
     return StageStates(
         stage, parameters, experts, trained, ends, layer, trained_ends, trained_layer, layers
     )
+
+
+def _frozen_tower(placed: PlacedTask) -> int:
+    """Return the parameters of a tower on a device of the first stage that do not learn beside those that do."""
+    model, cut = placed.model, placed.cut
+    first, rest = (
+        shard_parameters(each, placed.task.head, cut, 0) for each in (model, without_tower(model))
+    )
+    return first - rest
 
 
 def _layer_adapters(placed: PlacedTask) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from rlplan.profiles.sheets import sheet_names
 from rlplan.simulator.costs.layouts import passes_cost
 from rlplan.simulator.costs.pricing import setting_of
 from rlplan.simulator.costs.towers import layers_of, tower_pass
-from rlplan.simulator.memory.task_memory import ACTIVATIONS
+from rlplan.simulator.memory.task_memory import ACTIVATIONS, FRAGMENTATION, STEP
 from rlplan.simulator.model import flops_of, layer_operators
 from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_cost, task_memory
@@ -184,3 +184,29 @@ def test_a_tower_that_learns_keeps_what_its_layers_keep():
     frozen = FrozenDict({"actor": TrainerOptions(freezes_tower=True)})
     assert held(IMAGES) - held(None) == 32 * 4 * 4096 * 1280 * 2
     assert held(IMAGES, trainers=frozen) == held(None)
+
+
+@pytest.mark.parametrize(("model", "sizes"), [("qwen2.5-vl-7b", {"tp": 2, "dp": 4}), ("qwen3-vl-30b-a3b", {"ep": 8})])  # fmt: skip
+def test_a_frozen_tower_has_no_gradients_and_no_states_of_an_optimizer(model, sizes):
+    # Megatron-Core keeps gradients in fp32 (4 bytes), and steps 12 bytes of states, sharded over its ranks.
+    frozen = FrozenDict({"actor": TrainerOptions(freezes_tower=True)})
+    tower = -(-load_model(model).vision_parameters // sizes.get("tp", 1))
+    held = []
+    for said in (job(model), job(model, trainers=frozen)):
+        found = placed(said=said, micro_batch=4, zero=1, **sizes)
+        held.append({**task_memory(found).resident, **task_memory(found).transient})
+    spared = {name: held[0][name] - held[1][name] for name in held[0]}
+    assert spared.pop("actor gradients") == tower * 4
+    ranks = sizes.get("dp", 8)
+    assert spared.pop("actor optimizer states") == pytest.approx(tower / ranks * 12, abs=24)
+    assert spared.pop(ACTIVATIONS) > 0  # what its layers would keep for a backward pass
+    assert {name for name, size in spared.items() if size} <= {STEP, FRAGMENTATION}
+
+
+def test_a_frozen_tower_is_not_stepped_nor_its_gradients_reduced():
+    frozen = FrozenDict({"actor": TrainerOptions(freezes_tower=True)})
+    learns, rests = parts(zero=1), parts(said=job(trainers=frozen), zero=1)
+    model = load_model("qwen2.5-vl-7b")
+    share = model.vision_parameters / placed(micro_batch=4).parameters
+    for name in ("gradient reduction", "optimizer"):
+        assert rests[name] == pytest.approx(learns[name] * (1 - share), rel=0.02)

@@ -180,6 +180,7 @@ BREAKS = {
     "optimizers-are-known": ("SGLang", "actor.optimizer.type=muon"),
     "experts-chosen-before-are-of-sglang": ("vLLM", "rollout.return_routed_experts=true"),
     "adapters-have-a-rank": ("an adapter", "actor.lora_rank=0"),
+    "trees-have-what-they-need": ("SGLang", "actor.enable_tree_training=true"),
 }  # fmt: skip
 
 

@@ -410,5 +410,13 @@ def test_images_are_never_left_out_in_silence():
     assert len(told) == 1
     assert "qwen3-vl-8b reads images" in told[0]
     assert "workload.images" in told[0]
-    assert frozen in vision.keys.not_modelled
+    # 0.8 and later have the key, and nothing that reads it; 0.6 and 0.7 do.
+    without = [each for each in vision.notes if "has no effect" in each]
+    assert not vision.job.trainer("actor").freezes_tower
+    assert without == [
+        f"{frozen} has no effect in verl 0.9.1: no trainer of that reads it, and the tower learns"
+    ]
+    older = replace(OPTIONS, version="0.7.1")
+    words = [*VERL, f"{path}=Qwen/Qwen3-VL-8B-Instruct", f"{frozen}=True"]
+    assert imported("verl", words, older).job.trainer("actor").freezes_tower
     assert not any("images" in each for each in verl().guesses)
