@@ -87,6 +87,7 @@ def test_a_frequency_that_cannot_be_evaluated_is_told_and_refuses_nothing(tmp_pa
 
 
 EAGLE = "--sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps 3 --sglang-speculative-num-draft-tokens 4"
+BATCHES = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config.num_speculative_tokens_per_batch_size"
 VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
 
 
@@ -107,6 +108,17 @@ VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
             f"{VERL} {VLLM}.model=Qwen/Qwen3-0.6B {VLLM}.num_speculative_tokens=4",
             Speculation(draft_tokens=4, draft="qwen3-0.6b"),
         ),
+        (
+            "verl",
+            f"{VERL} {VLLM}.method=ngram {VLLM}.num_speculative_tokens=3 {BATCHES}=[[1,64,3],[65,256,0]]",
+            Speculation(draft_tokens=3, layers=0, most_running=64),
+        ),
+        # Between two rows, and behind the last, the guesses of the row before: vLLM never stops here.
+        (
+            "verl",
+            f"{VERL} {VLLM}.method=ngram {VLLM}.num_speculative_tokens=3 {BATCHES}=[[1,32,3],[65,256,3]]",
+            Speculation(draft_tokens=3, layers=0),
+        ),
     ],
 )  # fmt: skip
 def test_guesses_are_read_and_not_counted_until_it_is_known_how_many_are_accepted(
@@ -116,3 +128,21 @@ def test_guesses_are_read_and_not_counted_until_it_is_known_how_many_are_accepte
     assert found.job.speculation == expected
     told = any("acceptance_length" in what for what in found.keys.not_modelled.values())
     assert told == (expected is not None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "noted"),
+    [
+        ("[[1,4,5],[5,16,2],[17,64,0]]", 16, True),  # two of five guesses at some batches
+        ("[[1,4,5],[5,16,0],[17,64,5]]", 4, True),  # guesses again at larger ones
+        ("[[1,16,1,4096,5],[1,16,4097,99999,0],[17,64,1,4096,0],[17,64,4097,99999,0]]", 16, True),
+        ("[[1,16,7],[17,64,0]]", 16, False),  # no more than all that are guessed
+        ("[[1,64,0]]", None, False),
+        ("nothing", None, False),
+    ],
+)
+def test_a_table_of_guesses_by_batch_says_where_an_engine_stops(rows, most, noted):
+    words = f"{VERL} {VLLM}.method=ngram {VLLM}.num_speculative_tokens=5 {BATCHES}={rows}"
+    found = imported("verl", words.split(), OPTIONS)
+    assert found.job.speculation.most_running == most
+    assert any("has other guesses" in note for note in found.notes) == noted
