@@ -554,6 +554,19 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheOffload:
+    """Say how much host memory keeps of a KV cache what the GPUs have no room for, until an episode's next turn reads it.
+
+    Attributes:
+        replica_bytes: Of each replica of the engine, all its GPUs together (vLLM: kv_offloading_size, in GiB).
+        cache_ratio: In its place: of the cache on the GPUs (SGLang: hicache_ratio).
+    """
+
+    replica_bytes: Positive | None = None
+    cache_ratio: Positive | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSync:
     """Name the transitions that bring trained weights to generation; None takes the usual one.
 
@@ -599,6 +612,7 @@ class Job:
             states.
         kv_cache: Number format of the engine's KV cache; None takes the engine's own, or that in which
             its activations are.
+        kv_offload: How much of that cache goes on in host memory; None for none.
         speculation: How the engine guesses tokens ahead; None for it does not.
         quantised_at: Where the weights that generate become narrow: at the `sender`, so that fewer bytes
             move, or at the `receiver`, as engines do that quantise what they load.
@@ -631,6 +645,7 @@ class Job:
     precision: Precision | None = None
     rollout_precision: Precision | None = None
     kv_cache: TrainingPrecision | Literal["fp8"] | None = None
+    kv_offload: CacheOffload | None = None
     speculation: Speculation | None = None
     quantised_at: Literal["sender", "receiver"] = "receiver"
     rewards: Rewards | None = None

@@ -509,6 +509,24 @@ def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) 
             )
 
 
+def check_kv_offload(job: Job, place: JobPlace) -> None:
+    """Check that one size is said of what host memory keeps of the cache, and that something waits to be read from it.
+
+    Raises:
+        FileError: None is, or two are, or no episode has a second turn.
+    """
+    said = job.kv_offload
+    if said is None:
+        return
+    given = [name for name in ("replica_bytes", "cache_ratio") if getattr(said, name) is not None]
+    if len(given) != 1:
+        problem = "says two sizes" if given else "says no size"
+        raise place.error("kv_offload", problem, allowed="replica_bytes, or cache_ratio")
+    if not job.workload.environments:
+        problem = "keeps nothing: a response of one turn is read from no cache again, and what is preempted is computed"
+        raise place.error("kv_offload", problem, allowed="workload.environments, or none")
+
+
 STATES = ("linear-attention", "kimi-delta-attention", "state-space")
 
 

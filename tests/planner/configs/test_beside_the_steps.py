@@ -1,8 +1,11 @@
 """What frameworks' configurations have beside their steps, in job and forecast."""
 
+from dataclasses import replace
+
 import pytest
 
-from rlplan.job import Checkpoints, Speculation
+from rlplan.job import CacheOffload, Checkpoints, Speculation
+from rlplan.planner.configs.environments import GivenEnvironments
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.workload import Evaluation
 
@@ -146,3 +149,48 @@ def test_a_table_of_guesses_by_batch_says_where_an_engine_stops(rows, most, note
     found = imported("verl", words.split(), OPTIONS)
     assert found.job.speculation.most_running == most
     assert any("has other guesses" in note for note in found.notes) == noted
+
+
+KWARGS = "+actor_rollout_ref.rollout.engine_kwargs"
+STORE = f"{KWARGS}.vllm.kv_transfer_config.kv_connector"
+TOOLS = GivenEnvironments(turns=3.0, observation_tokens=20.0, tool_seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "expected"),
+    [
+        ("verl", f"{VERL} {KWARGS}.vllm.kv_offloading_size=64", CacheOffload(replica_bytes=64 * 2**30)),
+        (
+            "verl",
+            f"{VERL} {STORE}=OffloadingConnector {KWARGS}.vllm.kv_transfer_config.kv_connector_extra_config.cpu_bytes_to_use=8000000000",
+            CacheOffload(replica_bytes=8e9),
+        ),
+        ("verl", f"{VERL} {STORE}=MooncakeStoreConnector", None),
+        ("verl", f"{VERL} {KWARGS}.vllm.kv_offloading_size=64 {KWARGS}.vllm.kv_offloading_backend=lmcache", None),
+        # SGLang's sizes are a rank's, of two here, and a switch turns them on.
+        ("slime", f"{SLIME} --sglang-enable-hierarchical-cache --sglang-hicache-size 50", CacheOffload(replica_bytes=100e9)),
+        ("slime", f"{SLIME} --sglang-enable-hierarchical-cache", CacheOffload(cache_ratio=2.0)),
+        ("miles", f"{SLIME} --sglang-enable-hierarchical-cache --sglang-hicache-ratio 4", CacheOffload(cache_ratio=4.0)),
+        ("slime", f"{SLIME} --sglang-hicache-size 50", None),
+        (
+            "prime-rl",
+            ("uv run rl --model.name Qwen/Qwen3-4B --orchestrator.batch_size 512 --seq_len 4096 "
+            "--inference.kv_cache_offload.type native --inference.kv_cache_offload.cpu.num_bytes 128000000000"),
+            CacheOffload(replica_bytes=128e9),
+        ),
+    ],
+)  # fmt: skip
+def test_host_memory_for_a_cache_is_read_where_turns_read_it_again(framework, text, expected):
+    found = imported(framework, text.split(), replace(OPTIONS, environments=TOOLS))
+    assert found.job.kv_offload == expected
+    told = [
+        what for what in found.keys.not_modelled.values() if "a KV cache that goes on in" in what
+    ]
+    assert bool(told) == ("kv_connector=Moon" in text or "lmcache" in text)
+    # Of one turn nothing is read again: the keys are named, and not counted.
+    alone = imported(framework, text.split(), OPTIONS)
+    assert alone.job.kv_offload is None
+    if expected is not None:
+        assert any(
+            "until the job has environments" in what for what in alone.keys.not_modelled.values()
+        )
