@@ -276,7 +276,7 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     beyond = (columns.cp * columns.ep > 1) & (not table.any.engine.stages_outermost)
     stages = np.where(beyond, np.minimum(columns.pp, apart), 1)
     placed = table.with_columns(columns.changed(pp=stages))
-    names = ("tp", "cp", "ep", "expert_tp", "pp", "micro_batch", "recompute")
+    names: tuple[str, ...] = ("tp", "cp", "ep", "expert_tp", "pp", "micro_batch", "recompute")
     if placed.any.options.fills_budgets:
         names += ("token_budget",)
     packed = placed.by(names, _packed_passes, on_any_site=True).reshape(
@@ -431,7 +431,7 @@ def _sends(table: PlacedTasks) -> Estimates:
     columns, per_node = table.columns, table.any.site.gpus_per_node
     crossing = np.where(columns.tp * columns.pp > per_node, per_node + 1, 2)
     placed = table.with_columns(columns.changed(pp=np.where(columns.pp == 1, 1, crossing)))
-    names = ("tp", "cp", "pp", "micro_batch")
+    names: tuple[str, ...] = ("tp", "cp", "pp", "micro_batch")
     if table.any.options.fills_budgets:
         names += ("token_budget",)
     return estimates_by(placed, names, _send)

@@ -158,6 +158,10 @@ class HostCache:
         """Forget what is kept of an episode."""
         self.used -= self.kept.pop(number, (0, 0))[1]
 
+    def tokens_of(self, number: int) -> int:
+        """Return the tokens that are kept of an episode."""
+        return self.kept.get(number, (0, 0))[0]
+
     def read(self, number: int, turn: int, now: float) -> Load | None:
         """Read what is kept of an episode for a turn of it; None where nothing is."""
         if number not in self.kept:
@@ -330,7 +334,8 @@ class EpisodeSet(RunningSet):
         known = self.kept.get(number, 0)
         load = self.loaded.get(number)
         if load is not None and load.seconds <= self.clock * ROUNDING_UP:
-            known = max(known, load.tokens)
+            # Until a slot is free it takes no block of the GPUs, and has to stay where it was read from.
+            known = max(known, min(load.tokens, self.host_cache.tokens_of(number)))
         if turn == 0 and self.episodes[number].prompt in self.known_prompts:
             known = self.prompts[sequence] - 1
         return known // self.block * self.block

@@ -154,6 +154,16 @@ def test_what_the_gpus_gave_up_is_read_from_host_memory():
     assert slow.finish_seconds == (114 + 28 + 2 + 4, 43.0)
 
 
+def test_what_is_read_has_to_stay_in_host_memory_until_a_slot_is_free():
+    # The other episode has the slot until 14 + 10 + 199 = 223; then the cache of 215 has no room for the first one's 14
+    # tokens beside its 209. What the host holds of both is read while it runs: 2 tokens are left to compute.
+    pair = [PUSHED_OUT[0], episode((200, 0.0, 0), prompt=1)]
+    both = {"kv_blocks": 215, "host_block_seconds": 0.25}
+    assert play(off_loading(**both, host_blocks=223), *pair).finish_seconds == (223 + 2 + 4, 223)
+    # Where it holds either, the other's end pushes the first one out: its 16 tokens are computed.
+    assert play(off_loading(**both, host_blocks=222), *pair).finish_seconds == (223 + 16 + 4, 223)
+
+
 def test_one_load_follows_another_and_what_was_written_longest_ago_goes():
     queue = HostCache(off_loading(host_blocks=25, host_block_seconds=1.0))
     for number in range(3):
