@@ -449,8 +449,9 @@ def layers_experts(model: ModelArchitecture, counts: tuple[int, ...], cut: Model
 
 @lru_cache(maxsize=256)
 def without_tower(model: ModelArchitecture) -> ModelArchitecture:
-    """Return a model without what turns images into tokens."""
-    return replace(model, vision_parameters=None, tower=None)
+    """Return a model without what turns images into tokens; an encoder of sound stays."""
+    left = None if model.sound is None else model.sound.parameters
+    return replace(model, vision_parameters=left, tower=None)
 
 
 @lru_cache(maxsize=16384)

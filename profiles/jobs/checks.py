@@ -561,21 +561,28 @@ def check_images(job: Job, place: JobPlace) -> None:
         if job.trainer(role).freezes_tower:
             problem = f"is on, and {model.name} reads no images"
             raise place.error(f"trainers.{role}.freezes_tower", problem, allowed="false")
-    images, actor = job.workload.images, job.models.get("actor")
-    if images is None or not isinstance(actor, ModelArchitecture):
+    actor, work = job.models.get("actor"), job.workload
+    if not isinstance(actor, ModelArchitecture):
         return
-    if actor.tower is None:
-        reads = bool(actor.vision_parameters)
-        why = "of whose tower only the parameters are known" if reads else "which reads none"
-        raise place.error(
-            "workload.images",
-            f"are given for {actor.name}, {why}",
-            allowed="none: their tokens among prompt_tokens are counted all the same",
-        )
-    tokens, mean = images.tokens * images.per_prompt, mean_length(job.workload.prompt_tokens)
-    if tokens > mean * (1 + ROUNDING):
-        raise place.error(
-            "workload.images",
-            f"have {tokens:,.0f} tokens a prompt, and prompts {mean:,.0f} on average",
-            allowed="at most the tokens of prompts, which hold those of images",
-        )
+    tokens, mean = 0.0, mean_length(work.prompt_tokens)
+    for name, held, tower in (
+        ("images", work.images, actor.tower),
+        ("sounds", work.sounds, actor.sound),
+    ):
+        if held is None:
+            continue
+        if tower is None:
+            reads = bool(actor.vision_parameters)
+            why = "of whose tower only the parameters are known" if reads else "which reads none"
+            raise place.error(
+                f"workload.{name}",
+                f"are given for {actor.name}, {why}",
+                allowed="none: their tokens among prompt_tokens are counted all the same",
+            )
+        tokens += held.tokens * held.per_prompt
+        if tokens > mean * (1 + ROUNDING):
+            raise place.error(
+                f"workload.{name}",
+                f"have {tokens:,.0f} tokens a prompt, and prompts {mean:,.0f} on average",
+                allowed="at most the tokens of prompts, which hold those of images and of sound",
+            )

@@ -35,7 +35,7 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.costs.taskcost import DRIVER, call_of, driver_of
 from rlplan.simulator.costs.teaching import candidate_bytes, taught_bytes
-from rlplan.simulator.costs.towers import training_passes
+from rlplan.simulator.costs.towers import held_by, training_passes
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
@@ -309,7 +309,7 @@ def _packed_passes(placed: PlacedTask) -> Floats:
     copied = _row_bytes(setting.shard, placed.model, batch) if waits else 0
     model, head = placed.computed_model, placed.task.head
     packed = _packed(setting, model, batch, head, recompute, beside, gathered, copied)
-    if placed.workload.images is None or placed.model.tower is None:
+    if not held_by(placed.workload, placed.model):
         return packed
     return _with_tower(packed, placed, setting, batch, recompute)
 

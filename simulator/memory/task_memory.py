@@ -25,7 +25,14 @@ from rlplan.models import (
 )
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.costs.teaching import loss_tensors_bytes
-from rlplan.simulator.costs.towers import layers_of, tower_shard
+from rlplan.simulator.costs.towers import (
+    held_by,
+    is_frozen,
+    layers_of,
+    positions_per_token,
+    tower_of,
+    tower_shard,
+)
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.generation.playing import most_prompts
 from rlplan.simulator.generation.speculation import draft_weight_bytes
@@ -400,18 +407,22 @@ def kept_batch(placed: PlacedTask) -> KeptBatch:
 
 
 def kept_by_tower(placed: PlacedTask, held: KeptBatch) -> int:
-    """Return the bytes that a tower of images keeps of a micro-batch until its backward pass, which is the last of all."""
-    images, tower = placed.workload.images, placed.model.tower
-    frozen = placed.options.freezes_tower or placed.adapter is not None
-    if images is None or tower is None or frozen:
-        return 0
-    patches, shard = images.tokens * tower.merged_patches, tower_shard(held.shard)
-    count = math.ceil(held.sequences * images.per_prompt)
-    batch = held._replace(shard=shard, sequences=count, sequence_tokens=patches, shared_tokens=0)
-    layers = layers_of(tower)
-    return sum(
-        layer_activation_bytes(kind, batch, placed.recompute) * count for kind, count in layers
-    )
+    """Return the bytes that towers keep of a micro-batch until their backward pass, which is the last of all."""
+    kept, shard = 0, tower_shard(held.shard)
+    for kind, each in held_by(placed.workload, placed.model):
+        if is_frozen(placed, kind):
+            continue
+        tower = tower_of(placed.model, kind)
+        positions = each.tokens * positions_per_token(tower)
+        number = math.ceil(held.sequences * each.per_prompt)
+        batch = held._replace(
+            shard=shard, sequences=number, sequence_tokens=positions, shared_tokens=0
+        )
+        kept += sum(
+            layer_activation_bytes(layer, batch, placed.recompute) * count
+            for layer, count in layers_of(tower)
+        )
+    return kept
 
 
 def _adapter_sums(placed: PlacedTask, held: KeptBatch) -> int:

@@ -138,8 +138,11 @@ def exported(
         left.append("job.rewards.judge")
     if plan.job.rewards is not None and plan.job.rewards.service is not None:
         left.append("job.rewards.service")
-    if plan.job.workload.images is not None:
-        left.append("job.workload.images")
+    left.extend(
+        f"job.workload.{name}"
+        for name in ("images", "sounds")
+        if getattr(plan.job.workload, name) is not None
+    )
     sizes = sheet.trainers[export.trainer].sizes
     left.extend(
         f"job.trainers.{role}.{name}"
