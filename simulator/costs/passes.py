@@ -286,7 +286,7 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     return layers, first, last
 
 
-def _batch_of(placed: PlacedTask) -> Batch:
+def batch_of(placed: PlacedTask) -> Batch:
     """Return the average micro-batch of a layout, in tokens as they are computed."""
     batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
     budget = placed.layout.token_budget
@@ -297,7 +297,7 @@ def _batch_of(placed: PlacedTask) -> Batch:
 
 
 def _packed_passes(placed: PlacedTask) -> Floats:
-    batch = _batch_of(placed)
+    batch = batch_of(placed)
     recompute = placed.recompute if placed.trains else None
     setting, beside, gathered = setting_of(placed), _padded_bytes(placed, batch), 0.0
     if placed.job.top_tokens:
@@ -447,7 +447,7 @@ def _send(placed: PlacedTask) -> Estimate:
     if setting.pp == 1:
         return ZERO
     shard = setting.shard
-    batch = _batch_of(placed)
+    batch = batch_of(placed)
     num_bytes = _row_bytes(shard, placed.model, batch)
     if shard.splits_sequence:
         return setting.send(num_bytes)

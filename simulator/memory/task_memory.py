@@ -383,7 +383,8 @@ def fullest_micro_batch(placed: PlacedTask) -> tuple[int, int]:
         return sequences, longest_tokens
     if layout.token_budget is None:
         return sequences, -(-fullest_tokens(statistics, sequences) // sequences)
-    fullest = min(layout.token_budget, placed.most_local_tokens)
+    held = layout.token_budget if placed.options.fills_budgets else placed.most_local_tokens
+    fullest = min(layout.token_budget, held)
     return 1, max(fullest_tokens(statistics, 1), fullest)
 
 
@@ -533,7 +534,7 @@ def layout_memory(table: PlacedTasks) -> LayoutMemory:
         return _judged_memory(table)
     held, fits = table, np.minimum(table.columns.micro_batch, table.local)
     budgets = table.columns.token_budget
-    if np.any(budgets):
+    if np.any(budgets) and not table.any.options.fills_budgets:
         most = whole(table.by(("dp",), lambda placed: (placed.most_local_tokens,))[0])
         budgets = np.minimum(budgets, most)
     if np.any(fits < table.columns.micro_batch) or np.any(budgets < table.columns.token_budget):

@@ -16,6 +16,7 @@ from rlplan.profiles.catalog import engine_names, load_engine, load_model
 from rlplan.profiles.jobs.checks import check_shared_prompts
 from rlplan.profiles.jobs.place import JobPlace
 from rlplan.simulator.costs.layouts import passes_cost
+from rlplan.simulator.costs.passes import batch_of
 from rlplan.simulator.generation.generating import limits_of
 from rlplan.simulator.generation.playing import generate, most_prompts, prompts_between
 from rlplan.simulator.generation.replica import Replica
@@ -130,6 +131,23 @@ def test_sharing_prompts_never_takes_longer_nor_more_memory(engine, micro_batch,
             held.append(task_memory(placed).transient_bytes)
         assert seconds[1] <= seconds[0] * (1 + 1e-9)
         assert held[1] <= held[0]
+
+
+def test_budgets_that_are_filled_are_computed_and_held_whole():
+    job = job_of("qwen2.5-7b", nodes=1, algorithm="grpo", prompt_tokens=100, response_tokens=100)
+    told = replace(job, trainers=FrozenDict({"actor": TrainerOptions(fills_budgets=True)}))
+    batches, kept = [], []
+    for each in (job, told):
+        layout = TaskPlan(pool="p0", engine="fsdp2-hf", dp=8, micro_batch=8, token_budget=4000)
+        site = site_at(each, each.cluster[0].gpu, 0, 8)
+        placed = PlacedTask(GRPO["actor.update"], layout, site, each, facts_of(each))
+        batches.append(batch_of(placed))
+        longer = replace(placed, layout=replace(layout, token_budget=64 * 200 * 4))
+        kept.append([task_memory(found).transient_bytes for found in (placed, longer)])
+    assert [(each.tokens, each.head_tokens) for each in batches] == [(1600, 1600), (4000, 4000)]
+    assert batches[0].sequence_tokens == batches[1].sequence_tokens == 200
+    # A rank has 8 sequences of an update, 1,600 tokens: the budget is held where it is filled, and else not.
+    assert kept[0][0] == kept[0][1] < kept[1][0] < kept[1][1]
 
 
 def test_states_of_layers_are_not_shared():

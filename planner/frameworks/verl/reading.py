@@ -336,7 +336,13 @@ def _freezes_tower(settings: Settings, trainer: str) -> bool:
     """Tell whether the tower of an actor that reads images does not learn."""
     model = actor_of(settings)
     asked = settings.on("freezes_tower") and model is not None and bool(model.vision_parameters)
-    return asked and settings.on("reads_frozen_tower") and trainer.startswith("fsdp")
+    reads = settings.on("reads_frozen_tower") and _has_older_workers(settings)
+    return asked and reads and trainer.startswith("fsdp")
+
+
+def _has_older_workers(settings: Settings) -> bool:
+    """Tell whether the workers of up to 0.7.1 train, in whose place a key could put the engines of 0.8."""
+    return settings.given("trainer.use_legacy_worker_impl") != "disable"
 
 
 def _repeats_prompts(settings: Settings, trainer: str, role: Role) -> str | None:
@@ -344,7 +350,7 @@ def _repeats_prompts(settings: Settings, trainer: str, role: Role) -> str | None
     own = of_role(settings, trainer, role)
     if not settings.on("shares_prompts"):
         return "it is off"
-    if not settings.on("reads_shared_prompts"):
+    if not settings.on("reads_shared_prompts") or not _has_older_workers(settings):
         return "no trainer reads it"
     if not trainer.startswith("fsdp"):
         return "FSDP's trainer alone reads it"

@@ -420,3 +420,33 @@ def test_images_are_never_left_out_in_silence():
     words = [*VERL, f"{path}=Qwen/Qwen3-VL-8B-Instruct", f"{frozen}=True"]
     assert imported("verl", words, older).job.trainer("actor").freezes_tower
     assert not any("images" in each for each in verl().guesses)
+
+
+GROUPED = (
+    "actor_rollout_ref.actor.use_prefix_grouper=True",
+    "actor_rollout_ref.model.use_remove_padding=False",
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "why"),
+    [
+        ("0.7.1", (), None),
+        ("0.7.1", ("actor_rollout_ref.model.use_remove_padding=True",), "use_remove_padding keeps it from that"),
+        (
+            "0.7.1",
+            ("actor_rollout_ref.actor.use_dynamic_bsz=True", "actor_rollout_ref.model.use_fused_kernels=True"),
+            "use_dynamic_bsz and actor_rollout_ref.model.use_fused_kernels keep it from that",
+        ),
+        ("0.7.1", ("trainer.use_legacy_worker_impl=disable",), "no trainer reads it"),
+        ("0.9.1", (), "no trainer reads it"),
+    ],
+)  # fmt: skip
+def test_prompts_are_grouped_where_verl_does_so_and_else_it_is_said_why_not(version, more, why):
+    words = [*VERL, *GROUPED, *more]
+    found = imported("verl", words, replace(OPTIONS, version=version))
+    shared = [found.job.trainer(role).shares_prompts for role in ("actor", "reference")]
+    told = [each for each in found.notes if "use_prefix_grouper has no effect" in each]
+    assert shared == [why is None] * 2
+    assert len(told) == (why is not None)
+    assert all(why in each for each in told)
