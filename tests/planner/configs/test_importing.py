@@ -425,6 +425,8 @@ def test_images_are_never_left_out_in_silence():
 GROUPED = (
     "actor_rollout_ref.actor.use_prefix_grouper=True",
     "actor_rollout_ref.model.use_remove_padding=False",
+    "actor_rollout_ref.actor.use_dynamic_bsz=False",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
 )
 
 
