@@ -481,6 +481,9 @@ class TrainerOptions:
             are balanced by force. None takes that of published traces.
         graphs: What of a step is captured in CUDA graphs, so that the host does not launch it kernel by kernel.
         freezes_tower: Whether the tower of a model that reads images does not learn: it has no backward pass.
+        shares_prompts: Whether a micro-batch computes a prompt's tokens once for its samples, as trees of prefixes do
+            (`rlplan.simulator.workload`), where the engine's sheet does not say so anyway.
+        fills_budgets: Whether micro-batches of token budgets are padded to them.
     """
 
     weights: TrainingPrecision | None = None
@@ -498,6 +501,8 @@ class TrainerOptions:
     popularity_spread: NonNegative | None = None
     graphs: tuple[Captured, ...] = ()
     freezes_tower: bool = False
+    shares_prompts: bool = False
+    fills_budgets: bool = False
 
 
 USUAL_TRAINER = TrainerOptions()
@@ -549,6 +554,19 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheOffload:
+    """Say how much host memory keeps of a KV cache what the GPUs have no room for, until an episode's next turn reads it.
+
+    Attributes:
+        replica_bytes: Of each replica of the engine, all its GPUs together (vLLM: kv_offloading_size, in GiB).
+        cache_ratio: In its place: of the cache on the GPUs (SGLang: hicache_ratio).
+    """
+
+    replica_bytes: Positive | None = None
+    cache_ratio: Positive | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSync:
     """Name the transitions that bring trained weights to generation; None takes the usual one.
 
@@ -594,6 +612,7 @@ class Job:
             states.
         kv_cache: Number format of the engine's KV cache; None takes the engine's own, or that in which
             its activations are.
+        kv_offload: How much of that cache goes on in host memory; None for none.
         speculation: How the engine guesses tokens ahead; None for it does not.
         quantised_at: Where the weights that generate become narrow: at the `sender`, so that fewer bytes
             move, or at the `receiver`, as engines do that quantise what they load.
@@ -626,6 +645,7 @@ class Job:
     precision: Precision | None = None
     rollout_precision: Precision | None = None
     kv_cache: TrainingPrecision | Literal["fp8"] | None = None
+    kv_offload: CacheOffload | None = None
     speculation: Speculation | None = None
     quantised_at: Literal["sender", "receiver"] = "receiver"
     rewards: Rewards | None = None

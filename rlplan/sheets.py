@@ -483,6 +483,8 @@ class EngineSheet:
             of it. A training engine that packs
             sequences holds all but the last token of a prompt once in a micro-batch: linear layers,
             norms and head compute them once, attention still sees every sample with a prompt of its own.
+        shares_attention: Whether a training engine that shares prompts attends among a prompt's tokens once for all of
+            its samples too.
         waits_each_micro_batch: Whether data-parallel ranks wait for one another in every micro-batch, since
             they gather layers' weights together, not once an update.
         keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
@@ -548,6 +550,7 @@ class EngineSheet:
     overlap_fraction: NonNegative = 0.0
     padding: Literal["none", "micro_batch", "batch", "limits"] = "micro_batch"
     shares_prompts: bool = False
+    shares_attention: bool = False
     waits_each_micro_batch: bool = False
     keeps_gradients: bool = False
     offloads: tuple[Literal["weights", "optimizer"], ...] = ()

@@ -489,6 +489,19 @@ class PromptImages:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptSounds:
+    """Say what sound prompts hold, whose tokens are among `prompt_tokens`.
+
+    Attributes:
+        tokens: Of a clip, as the text model sees it: 25 a second of Qwen2.5-Omni, 13 of Qwen3-Omni.
+        per_prompt: Clips of a prompt, the mean.
+    """
+
+    tokens: AtLeastOne
+    per_prompt: Positive = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Describe the work of one iteration.
 
@@ -506,6 +519,7 @@ class Workload:
         environments: What answers the model between its turns; none where a response is one turn.
         images: For forecasts: images of the prompts, which the model's tower computes; None where there are none, or
             only their tokens are counted.
+        sounds: The same of clips of sound.
         ignore_eos: For `execute`: whether responses go on past the token that ends one, so that each is as long as it was
             drawn. For random weights, which end responses by chance; forecasts take lengths as they are drawn anyway.
     """
@@ -521,6 +535,7 @@ class Workload:
     epochs: AtLeastOne = 1
     environments: tuple[Environment, ...] = ()
     images: PromptImages | None = None
+    sounds: PromptSounds | None = None
     ignore_eos: bool = False
 
     @property

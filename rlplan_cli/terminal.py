@@ -371,7 +371,11 @@ def print_remarks(
     if forecast.environments:
         from rlplan.reports.tables.environments import needs_words
 
-        for words in (words for each in forecast.environments for words in needs_words(each)):
+        for words in (
+            words
+            for each in forecast.environments
+            for words in needs_words(each, reads_back=forecast.host_cache is not None)
+        ):
             say(f"look at: {words}")
     if forecast.infeasible_reasons:
         _print_reasons(forecast, verdict)

@@ -447,6 +447,13 @@ def layers_experts(model: ModelArchitecture, counts: tuple[int, ...], cut: Model
     return layer_kinds(model).total(lambda kind: parts.expert_parameters(kind, cut), counts)
 
 
+@lru_cache(maxsize=256)
+def without_tower(model: ModelArchitecture) -> ModelArchitecture:
+    """Return a model without what turns images into tokens; an encoder of sound stays."""
+    left = None if model.sound is None else model.sound.parameters
+    return replace(model, vision_parameters=left, tower=None)
+
+
 @lru_cache(maxsize=16384)
 def largest_shard(model: ModelArchitecture, head: Head, cut: ModelCut) -> int:
     """Return the parameters of the device that holds most.

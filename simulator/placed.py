@@ -45,8 +45,15 @@ from rlplan.simulator.model import (
     inferred_model,
     largest_shard,
     largest_shard_bytes,
+    without_tower,
 )
-from rlplan.simulator.workload import LengthStatistics, fullest_tokens, packed_layout, statistics_of
+from rlplan.simulator.workload import (
+    LengthStatistics,
+    as_told,
+    fullest_tokens,
+    packed_layout,
+    statistics_of,
+)
 from rlplan.transfers import TRANSFERS, TransitionName
 from rlplan.transports import DEFAULT_TRANSPORT, TransportName
 from rlplan.workload import Workload
@@ -297,8 +304,8 @@ class PlacedTask:
 
     @cached_property
     def engine(self) -> EngineSheet:
-        """Return the sheet of the layout's engine."""
-        return self.facts.engine(self.layout.engine)
+        """Return the sheet of the layout's engine, as the role's trainer uses it."""
+        return as_told(self.facts.engine(self.layout.engine), self.task, self.job)
 
     @cached_property
     def framework(self) -> FrameworkSheet:
@@ -422,24 +429,6 @@ class PlacedTask:
         return rank_sequences(self.layout.dp, self.workload, trains=self.trains)
 
     @property
-    def fullest_micro_batch(self) -> tuple[int, int]:
-        """Return the sequences of the micro-batch that has most tokens, and the tokens of each.
-
-        Padded ones may have all sequences at their limit; of packed ones it is the fullest of a run.
-        """
-        longest, layout = self.statistics.longest_tokens, self.layout
-        sequences = min(layout.micro_batch, self.local)
-        counted = layout.token_budget is None and self.framework.pads_counted
-        if self.engine.padding != "none" or self.engine.shares_prompts or counted:
-            if layout.token_budget is not None:
-                return 1, max(longest, layout.token_budget)
-            return sequences, longest
-        if layout.token_budget is None:
-            return sequences, -(-fullest_tokens(self.statistics, sequences) // sequences)
-        fullest = min(layout.token_budget, self.most_local_tokens)
-        return 1, max(fullest_tokens(self.statistics, 1), fullest)
-
-    @property
     def most_local_tokens(self) -> int:
         """Return the most tokens that a rank's sequences of one pass or update have in a run: a pack has no more."""
         return fullest_tokens(self.statistics, self.local)
@@ -502,7 +491,10 @@ class PlacedTask:
     @property
     def trained_parameters(self) -> int:
         """Return those of them that have gradients and optimizer states."""
-        return self.parameters if self.adapter is None else self.adapter_parameters
+        if self.adapter is not None:
+            return self.adapter_parameters
+        learns = without_tower(self.model) if self.options.freezes_tower else self.model
+        return largest_shard(learns, self.task.head, self.cut)
 
     @property
     def adapter_parameters(self) -> int:
@@ -772,7 +764,7 @@ class PlacedPlan:
         return {
             task.name: placed_task(
                 task,
-                packed_layout(plan.tasks[task.name], plan.job.workload),
+                self._packed(task),
                 self.sites[plan.tasks[task.name].pool],
                 plan.job,
                 self.facts,
@@ -780,6 +772,14 @@ class PlacedPlan:
             for task in self.known_tasks
             if task.name in plan.tasks
         }
+
+    def _packed(self, task: Task) -> TaskPlan:
+        """Return a task's layout with the sequences that its token budget holds, if it has one."""
+        layout, job = self.plan.tasks[task.name], self.plan.job
+        if layout.token_budget is None:
+            return layout
+        engine = as_told(self.facts.engine(layout.engine), task, job)
+        return packed_layout(layout, job.workload, engine)
 
     @property
     def generate(self) -> PlacedTask:

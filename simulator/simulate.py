@@ -22,6 +22,7 @@ from rlplan.simulator.timeline.agenda import Entry, agenda_of, learnt_plan
 from rlplan.simulator.timeline.assemble import assemble, batch_tokens, device_pools
 from rlplan.simulator.timeline.beside import with_beside
 from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun
+from rlplan.simulator.timeline.host_cache import with_host_cache
 from rlplan.simulator.timeline.playing import environments_of
 from rlplan.simulator.timeline.pool_memory import pool_memory
 from rlplan.simulator.timeline.progress import with_progress
@@ -78,6 +79,8 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     job = plan.job
     if job.speculation is not None:
         forecast = with_speculation(forecast, placed)
+    if job.kv_offload is not None:
+        forecast = with_host_cache(forecast, placed)
     if job.environments:
         forecast = replace(forecast, environments=environments_of(forecast, placed))
     if (job.evaluation, job.checkpoints, job.iterations) != (None, None, None):

@@ -13,7 +13,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from rlplan.dataflow import Task
 from rlplan.estimate import largest_normal
+from rlplan.job import Job
 from rlplan.models import Batch
 from rlplan.plan import TaskPlan
 from rlplan.profiles.analytic.normal import normal_quantiles
@@ -243,6 +245,7 @@ class LengthStatistics:
         rms_tokens: Root of its mean square: the length whose attention costs the average.
         std_tokens: Its standard deviation.
         prompt_std_tokens: Standard deviation of prompt lengths.
+        prompt_rms_tokens: Root of their mean square.
         following_tokens: Mean of what follows a prompt: the response and what environments add.
         following_std_tokens: Its standard deviation.
         longest_tokens: Longest sequence that can occur: what buffers are sized for.
@@ -262,6 +265,7 @@ class LengthStatistics:
         self.rms_tokens = math.sqrt(float(np.mean(whole**2)))
         self.std_tokens = float(whole.std())
         self.prompt_std_tokens = float(prompts.std())
+        self.prompt_rms_tokens = math.sqrt(float(np.mean(prompts**2)))
         self.following_tokens = float(following.mean())
         self.following_std_tokens = float(following.std())
         self.longest_tokens = workload.longest_sequence_tokens
@@ -396,15 +400,56 @@ def straggler_fraction(
     return largest_normal(ranks) * deviation / (mean * math.sqrt(draws))
 
 
+def as_told(engine: EngineSheet, task: Task, job: Job) -> EngineSheet:
+    """Return the sheet of a task's engine as the trainer of the task's role is told to use it."""
+    shares = task.kind != "generate" and job.trainer(task.role).shares_prompts
+    return sharing_prompts(engine) if shares else engine
+
+
+@lru_cache(maxsize=64)
+def sharing_prompts(engine: EngineSheet) -> EngineSheet:
+    """Return a training engine that computes a prompt's tokens once for its samples, those of attention among them."""
+    return replace(engine, shares_prompts=True, shares_attention=True)
+
+
 def computed_batch(engine: EngineSheet, statistics: LengthStatistics, sequences: int) -> Batch:
-    """Return the average micro-batch of so many sequences, in tokens as the engine computes them."""
-    batch = micro_batch_of(statistics, sequences, engine.padding)
+    """Return the average micro-batch of so many sequences, in tokens as the engine computes them.
+
+    Where k samples share a prompt of p tokens, linear layers have (k - 1) p tokens fewer, and where attention shares it
+    too that has (k - 1) p^2 / 2 fewer pairs of a query and a key; under windows, which see less of a long prompt,
+    it has fewer still. Without sharing attention, the last token of a prompt is each sample's own. Engines that pad make
+    a row of each prompt with its samples, all as long as the longest.
+    """
     samples = samples_sharing(engine, statistics.workload)
     if samples == 1:
-        return batch
-    copies = sequences - prompts_held(sequences, samples)
-    tokens = batch.tokens - round(copies * (statistics.prompt_tokens - 1))
-    return replace(batch, tokens=tokens, head_tokens=tokens)
+        return micro_batch_of(statistics, sequences, engine.padding)
+    batch = micro_batch_of(statistics, sequences, "none")
+    prompts = prompts_held(sequences, samples)
+    copies = sequences - prompts
+    spared = statistics.prompt_tokens - (0 if engine.shares_attention else 1)
+    tokens = batch.tokens - round(copies * spared)
+    if engine.padding != "none":
+        tokens = math.ceil(prompts * widest_row(statistics, sequences, samples) - ROUNDING)
+    each = batch.sequence_tokens
+    if engine.shares_attention:
+        pairs = statistics.rms_tokens**2 - copies / sequences * statistics.prompt_rms_tokens**2
+        each = max(1, round(math.sqrt(max(0.0, pairs))))
+    return replace(batch, tokens=tokens, sequence_tokens=each, head_tokens=tokens)
+
+
+def widest_row(statistics: LengthStatistics, sequences: int, samples: int) -> float:
+    """Return the expected tokens of the longest row of a micro-batch whose rows are prompts, each with its samples.
+
+    A row is a sum of many lengths, so nearly normal.
+    """
+    rows = prompts_held(sequences, samples)
+    each = sequences / rows
+    mean = statistics.prompt_tokens + each * statistics.following_tokens
+    deviation = math.hypot(
+        statistics.prompt_std_tokens, math.sqrt(each) * statistics.following_std_tokens
+    )
+    widest = mean + (largest_normal(rows) * deviation if rows > 1 else 0.0)
+    return min(widest, each * statistics.longest_tokens)
 
 
 def waiting_fraction(
@@ -437,17 +482,23 @@ def prompts_held(sequences: int, samples: int) -> int:
     return -(-sequences // samples)
 
 
-def least_shared_tokens(engine: EngineSheet, workload: Workload, sequences: int) -> int:
+def least_shared_tokens(
+    engine: EngineSheet, workload: Workload, sequences: int, prompt_tokens: int | None = None
+) -> int:
     """Return the tokens that the longest micro-batch is spared for certain.
 
     That is none where neither the samples of a prompt nor the sequences of a micro-batch divide the
     other: prompts are then cut, and a micro-batch may hold pieces of many.
+
+    Args:
+        prompt_tokens: Of each of its prompts; None is the longest that there may be.
     """
     samples = samples_sharing(engine, workload)
     if sequences % samples and samples % sequences:
         return 0
     copies = sequences - prompts_held(sequences, samples)
-    return copies * (longest(workload.prompt_tokens) - 1)
+    each = longest(workload.prompt_tokens) if prompt_tokens is None else prompt_tokens
+    return copies * (each - (0 if engine.shares_attention else 1))
 
 
 PACKED_SEQUENCES = 512  # of which micro-batches are made, to see how full they get
@@ -467,16 +518,33 @@ MOST_CONVOLVED = 256
 LENGTH_BINS = 1024
 
 
-def packed_layout(layout: TaskPlan, workload: Workload) -> TaskPlan:
+def packed_layout(layout: TaskPlan, workload: Workload, engine: EngineSheet) -> TaskPlan:
     """Return a layout whose micro-batch has as many sequences as its token budget holds, if it has one."""
     if layout.token_budget is None:
         return layout
-    return replace(layout, micro_batch=packed_sequences(layout.token_budget, workload))
+    samples = samples_in_budget(engine, workload)
+    return replace(layout, micro_batch=packed_sequences(layout.token_budget, workload, samples))
 
 
-def packed_sequences(token_budget: int, workload: Workload) -> int:
-    """Return how many sequences of mean length a budget of tokens holds; one that is longer goes alone."""
-    return max(1, int(token_budget / statistics_of(workload).mean_tokens))
+def samples_in_budget(engine: EngineSheet, workload: Workload) -> int:
+    """Return the samples of a prompt whose tokens count once in an engine's token budgets; 1 if each sample's do."""
+    return workload.samples_per_prompt if engine.shares_attention else 1
+
+
+def packed_sequences(token_budget: int, workload: Workload, samples: int = 1) -> int:
+    """Return how many sequences of mean length a budget of tokens holds; one that is longer goes alone.
+
+    Args:
+        samples: Of a prompt, whose tokens count once for them.
+    """
+    statistics = statistics_of(workload)
+    if samples == 1:
+        return max(1, int(token_budget / statistics.mean_tokens))
+    prompt = statistics.prompt_tokens
+    following = max(1.0, statistics.mean_tokens - prompt)
+    whole, left = divmod(token_budget, prompt + samples * following)
+    more = max(0, int((left - prompt) / following))
+    return max(1, int(whole) * samples + min(samples - 1, more))
 
 
 def packed_waiting(statistics: LengthStatistics, token_budget: int, ranks: int) -> float:

@@ -63,6 +63,8 @@ SERVICES = Capability("reward services without a function that calls them")
 SERVED_TEACHERS = Capability("teachers that an engine serves")
 TOP_TOKENS = Capability("a teacher's likeliest tokens")
 SPECULATION = Capability("guessing tokens ahead")
+HOST_CACHE = Capability("a KV cache that goes on in host memory")
+SHARED_ATTENTION = Capability("attention among a prompt's tokens once for its samples")
 LENDING = Capability("GPUs that one side lends the other")
 ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
@@ -150,6 +152,15 @@ def _lacks_for_rewards_and_guesses(plan: Plan) -> Iterator[CapabilityError]:
     if plan.job.speculation is not None:
         instead = "it samples token by token"
         yield SPECULATION.lacked_by(HERE, "job.speculation", "on", instead)
+    if plan.job.kv_offload is not None:
+        instead = "it computes again what its cache gave up"
+        yield HOST_CACHE.lacked_by(HERE, "job.kv_offload", "on", instead)
+    for role, options in (plan.job.trainers or {}).items():
+        if options.shares_prompts:
+            instead = "its trainers share prompts in all else, whatever a job says"
+            yield SHARED_ATTENTION.lacked_by(
+                HERE, f"job.trainers.{role}.shares_prompts", "true", instead
+            )
     if plan.job.judge is not None:
         instead = "its reward models score in one pass"
         yield JUDGES.lacked_by(HERE, "job.rewards.judge", "on", instead)

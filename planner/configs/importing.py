@@ -23,6 +23,7 @@ from rlplan.planner.configs.environments import (
     with_turns_said,
 )
 from rlplan.planner.configs.frameworks import load_part
+from rlplan.planner.configs.host_cache import offload_of
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import GivenValue
@@ -358,7 +359,9 @@ def imported_run(
     environments, assumed = environments_of(options.environments, settings, run.work)
     if environments:
         job = replace(job, workload=played(job.workload, environments, run.work))
-    job = replace(job, speculation=speculation_of(settings))
+    ranks = run.generate.tp * run.generate.pp
+    offload = offload_of(settings, ranks, plays=bool(job.workload.environments))
+    job = replace(job, speculation=speculation_of(settings), kv_offload=offload)
     try:
         resolved = resolve_job(job, Path(), file=settings.file)
     except FileError as error:

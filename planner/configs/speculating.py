@@ -1,6 +1,7 @@
 """Speculative decoding in a configuration: what guesses tokens, and how many; how many are accepted no key says."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rlplan.job import Speculation
 from rlplan.planner.configs.models import model_of
@@ -8,7 +9,7 @@ from rlplan.planner.configs.reading.settings import Settings
 
 # Settings of sheets; in `speculation_on` stands a switch for the keys beside it.
 SWITCH = "speculation_on"
-NAMES = ("speculation_method", "speculation_tokens", "speculation_steps", "speculation_checked", "speculation_draft")  # fmt: skip
+NAMES = ("speculation_method", "speculation_tokens", "speculation_steps", "speculation_checked", "speculation_draft", "speculation_by_batch")  # fmt: skip
 NGRAMS, OWN_MODEL = ("ngram", "suffix"), ("standalone", "draft_model")
 NOT_COUNTED = "speculative decoding, until the job says how many tokens a step gives: speculation.acceptance_length"
 
@@ -26,6 +27,7 @@ def speculation_of(settings: Settings) -> Speculation | None:
     guesses = _guesses(settings, value)
     said = None if guesses is None else _of_method(value, guesses)
     if said is not None:
+        said = _by_batch(settings, value.get("speculation_by_batch"), said)
         for key in (*keys, *([settings.key_of(SWITCH)] if switch else [])):
             settings.left_out[key] = NOT_COUNTED
     return said
@@ -63,6 +65,37 @@ def _guesses(settings: Settings, value: dict[str, object]) -> int | None:
     )
     order = (*by_steps, *by_tokens) if sglang else (*by_tokens, *by_steps)
     return next((count for count in order if count), None)
+
+
+def _by_batch(settings: Settings, given: object, said: Speculation) -> Speculation:
+    """Return how an engine guesses up to a number of running sequences, as vLLM's table of guesses by batch says it.
+
+    Rows are a first and a last batch and its guesses, with those of contexts between where there are any; what lies
+    between two rows, and behind the last, has the guesses of the row before (vLLM, v1/spec_decode/dynamic/utils.py). A job
+    has one number of guesses, which an engine makes or does not.
+    """
+    rows = [tuple(row) for row in given if isinstance(row, list)] if isinstance(given, list) else []
+    whole = all(len(row) in (3, 5) and all(isinstance(each, int) for each in row) for row in rows)
+    if not rows or not whole:
+        return said
+    by_batch: dict[int, set[int]] = {}
+    for row in rows:
+        by_batch.setdefault(row[0], set()).add(min(row[-1], said.draft_tokens))
+    guesses = sorted(by_batch.items())
+    stops = next((first for first, counts in guesses if counts == {0}), None)
+    goes_on = stops is not None and any(counts != {0} for first, counts in guesses if first > stops)
+    others = set().union(*by_batch.values()) - {0, said.draft_tokens}
+    mixed = any(0 in counts and len(counts) > 1 for counts in by_batch.values())
+    if others or goes_on or mixed:
+        up_to = "" if stops is None else f" up to {stops - 1} running sequences"
+        note = (
+            f"has other guesses at other batches or contexts: {said.draft_tokens} are taken{up_to}"
+        )
+        key = settings.key_of("speculation_by_batch")
+        settings.notes = (*settings.notes, f"{key} {note}")
+    if stops is None or stops <= 1:
+        return said
+    return replace(said, most_running=stops - 1)
 
 
 def _whole(value: object, less: int = 0) -> int | None:

@@ -45,6 +45,7 @@ from rlplan.simulator.placed import (
     Zero,
 )
 from rlplan.simulator.stages.infer import layout_seconds
+from rlplan.simulator.workload import as_told
 from rlplan.stages import Stage
 
 Rows = npt.NDArray[Any]
@@ -469,7 +470,7 @@ class RoleFront:
     def _columns(self, task: Task) -> tuple[LayoutColumns, Ints]:
         """Return a task's layouts in every cut, with the place of the cut."""
         space, draft = self.space, self.space.drafts.get(task.name)
-        engine = space.facts.engine(space.engine_of(task))
+        engine = as_told(space.facts.engine(space.engine_of(task)), task, space.job)
         pinned = self.asked.sizes
         groups: list[tuple[Sizes, tuple[Setting, ...]]] = []
         for sizes in self.cuts:

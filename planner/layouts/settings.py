@@ -32,7 +32,7 @@ from rlplan.rules.layouts import (
 )
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.placed import RECOMPUTES, LayoutColumns, Zero
-from rlplan.simulator.workload import packed_sequences
+from rlplan.simulator.workload import packed_sequences, samples_in_budget
 from rlplan.workload import Workload
 
 # Context parallelism is for sequences that one GPU's memory does not hold: with fewer tokens than these
@@ -407,14 +407,17 @@ def _micro_batches(
 ) -> tuple[MicroBatch, ...]:
     """Return the micro-batches that a draft leaves to a rank's sequences."""
     work = job.workload
+    samples = samples_in_budget(engine, work)
     if draft.token_budget is not None:
-        return (MicroBatch(packed_sequences(draft.token_budget, work), draft.token_budget),)
+        return (
+            MicroBatch(packed_sequences(draft.token_budget, work, samples), draft.token_budget),
+        )
     if draft.micro_batch is not None:
         return (MicroBatch(draft.micro_batch),)
     if not packs(engine, job):
         return micro_batches(local)
     longest = load_framework(job.framework).whole_budgets
-    return micro_batches(local) + token_budgets(local, work, of_the_longest=longest)
+    return micro_batches(local) + token_budgets(local, work, samples, of_the_longest=longest)
 
 
 def packs(engine: EngineSheet, job: Job) -> bool:
@@ -430,20 +433,21 @@ def micro_batches(local: int) -> tuple[MicroBatch, ...]:
 
 @lru_cache(maxsize=4096)
 def token_budgets(
-    local: int, work: Workload, *, of_the_longest: bool = False
+    local: int, work: Workload, samples: int = 1, *, of_the_longest: bool = False
 ) -> tuple[MicroBatch, ...]:
     """Return the token budgets to try for a rank's sequences: of the longest, and powers of two beyond it.
 
     The first that holds all of a rank's sequences is the last.
 
     Args:
+        samples: Of a prompt, whose tokens count once for them.
         of_the_longest: Whether a budget is of so many of the longest sequences, powers of two of them.
     """
     longest = work.longest_sequence_tokens
     budgets = [longest if of_the_longest else -(-longest // BUDGET_STEP) * BUDGET_STEP]
-    while packed_sequences(budgets[-1], work) < local and budgets[-1] < MOST_BUDGET_TOKENS:
+    while packed_sequences(budgets[-1], work, samples) < local and budgets[-1] < MOST_BUDGET_TOKENS:
         budgets.append(2 * budgets[-1] if of_the_longest else 1 << budgets[-1].bit_length())
-    return tuple(MicroBatch(packed_sequences(each, work), each) for each in budgets)
+    return tuple(MicroBatch(packed_sequences(each, work, samples), each) for each in budgets)
 
 
 def columns_for(

@@ -6,7 +6,7 @@ from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import Algorithm
 from rlplan.errors import nearest_name
 from rlplan.job import Job
-from rlplan.models import ModelArchitecture
+from rlplan.models import ModelArchitecture, layer_kinds
 from rlplan.profiles.jobs.place import JobPlace
 from rlplan.profiles.sheets import (
     canonical_name,
@@ -509,6 +509,44 @@ def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) 
             )
 
 
+def check_kv_offload(job: Job, place: JobPlace) -> None:
+    """Check that one size is said of what host memory keeps of the cache, and that something waits to be read from it.
+
+    Raises:
+        FileError: None is, or two are, or no episode has a second turn.
+    """
+    said = job.kv_offload
+    if said is None:
+        return
+    given = [name for name in ("replica_bytes", "cache_ratio") if getattr(said, name) is not None]
+    if len(given) != 1:
+        problem = "says two sizes" if given else "says no size"
+        raise place.error("kv_offload", problem, allowed="replica_bytes, or cache_ratio")
+    if not job.workload.environments:
+        problem = "keeps nothing: a response of one turn is read from no cache again, and what is preempted is computed"
+        raise place.error("kv_offload", problem, allowed="workload.environments, or none")
+
+
+STATES = ("linear-attention", "kimi-delta-attention", "state-space")
+
+
+def check_shared_prompts(job: Job, place: JobPlace) -> None:
+    """Check that trainers which share prompts have layers that attend: a state would have to go on from one prompt often.
+
+    Raises:
+        FileError: They have not.
+    """
+    for role, model in job.models.items():
+        if not isinstance(model, ModelArchitecture) or not job.trainer(role).shares_prompts:
+            continue
+        if any(kind.attention in STATES for kind in layer_kinds(model).models):
+            raise place.error(
+                f"trainers.{role}.shares_prompts",
+                f"is on, and {model.name} has layers with a state, which no trainer is known to share prompts in",
+                allowed="false",
+            )
+
+
 def check_images(job: Job, place: JobPlace) -> None:
     """Check that images of prompts have a tower whose sizes are known, and room among the prompts' tokens.
 
@@ -523,21 +561,28 @@ def check_images(job: Job, place: JobPlace) -> None:
         if job.trainer(role).freezes_tower:
             problem = f"is on, and {model.name} reads no images"
             raise place.error(f"trainers.{role}.freezes_tower", problem, allowed="false")
-    images, actor = job.workload.images, job.models.get("actor")
-    if images is None or not isinstance(actor, ModelArchitecture):
+    actor, work = job.models.get("actor"), job.workload
+    if not isinstance(actor, ModelArchitecture):
         return
-    if actor.tower is None:
-        reads = bool(actor.vision_parameters)
-        why = "of whose tower only the parameters are known" if reads else "which reads none"
-        raise place.error(
-            "workload.images",
-            f"are given for {actor.name}, {why}",
-            allowed="none: their tokens among prompt_tokens are counted all the same",
-        )
-    tokens, mean = images.tokens * images.per_prompt, mean_length(job.workload.prompt_tokens)
-    if tokens > mean * (1 + ROUNDING):
-        raise place.error(
-            "workload.images",
-            f"have {tokens:,.0f} tokens a prompt, and prompts {mean:,.0f} on average",
-            allowed="at most the tokens of prompts, which hold those of images",
-        )
+    tokens, mean = 0.0, mean_length(work.prompt_tokens)
+    for name, held, tower in (
+        ("images", work.images, actor.tower),
+        ("sounds", work.sounds, actor.sound),
+    ):
+        if held is None:
+            continue
+        if tower is None:
+            reads = bool(actor.vision_parameters)
+            why = "of whose tower only the parameters are known" if reads else "which reads none"
+            raise place.error(
+                f"workload.{name}",
+                f"are given for {actor.name}, {why}",
+                allowed="none: their tokens among prompt_tokens are counted all the same",
+            )
+        tokens += held.tokens * held.per_prompt
+        if tokens > mean * (1 + ROUNDING):
+            raise place.error(
+                f"workload.{name}",
+                f"have {tokens:,.0f} tokens a prompt, and prompts {mean:,.0f} on average",
+                allowed="at most the tokens of prompts, which hold those of images and of sound",
+            )

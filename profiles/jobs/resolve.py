@@ -34,9 +34,11 @@ from rlplan.profiles.jobs.checks import (
     check_cluster,
     check_images,
     check_importance,
+    check_kv_offload,
     check_lengths,
     check_precision,
     check_roles,
+    check_shared_prompts,
     check_workload,
 )
 from rlplan.profiles.jobs.config.hub import cached_config
@@ -344,6 +346,8 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     )
     check_architectures(job, place)
     check_images(job, place)
+    check_kv_offload(job, place)
+    check_shared_prompts(job, place)
     check_adapters(job, place)
     job = replace(
         job,

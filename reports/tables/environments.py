@@ -80,16 +80,21 @@ def needs_table(found: Sequence[EnvironmentForecast]) -> Table:
     )
 
 
-def needs_words(each: EnvironmentForecast) -> tuple[str, ...]:
-    """Say what an environment lacks: cores that its steps wait for, and cache for contexts of episodes that wait."""
+def needs_words(each: EnvironmentForecast, *, reads_back: bool = False) -> tuple[str, ...]:
+    """Say what an environment lacks: cores that its steps wait for, and cache for contexts of episodes that wait.
+
+    Args:
+        reads_back: Whether host memory keeps some of them.
+    """
     found = []
     if each.host_cores is not None and each.mean_cores > each.host_cores:
         found.append(
             f"environment {each.name}: its steps ask for {each.mean_cores:,.0f} cores on average, of {each.host_cores:,}"
         )
     if each.resident and each.episodes_each > each.resident:
+        again = "prefilled again" + (" where host memory has not kept them" if reads_back else "")
         found.append(
             f"environment {each.name}: a replica's cache holds {each.resident:,} whole contexts of "
-            f"{each.episodes_each:,.0f} episodes: those that wait for a tool are pushed out, and prefilled again"
+            f"{each.episodes_each:,.0f} episodes: those that wait for a tool are pushed out, and {again}"
         )
     return tuple(found)

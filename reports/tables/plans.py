@@ -356,6 +356,7 @@ def step_lines(plan: Plan, forecast: Forecast, mfu: Mapping[str, float]) -> tupl
         lending_line(forecast),
         *spot_lines(forecast),
         speculation_line(forecast),
+        host_cache_line(forecast),
         *beside_lines(forecast),
     )
     return tuple(line for line in lines if line)
@@ -375,6 +376,19 @@ def speculation_line(forecast: Forecast) -> str:
     return (
         f"speculation: {found.tokens_per_step:.2f} tokens a step, generation {show_seconds(found.generation_seconds)} in place of "
         f"{show_seconds(found.without_seconds)} ({times:.2f} times as fast); {until}"
+    )
+
+
+def host_cache_line(forecast: Forecast) -> str:
+    """Return what a cache that goes on in host memory does to generation; nothing where it does not."""
+    found = forecast.host_cache
+    if found is None:
+        return ""
+    times = found.without_seconds / found.generation_seconds
+    return (
+        f"KV off-load: {show_bytes(found.replica_bytes)} of host memory beside {show_bytes(found.device_bytes)} on the GPUs of a replica, "
+        f"generation {show_seconds(found.generation_seconds)} in place of {show_seconds(found.without_seconds)} "
+        f"({times:.2f} times as fast)"
     )
 
 

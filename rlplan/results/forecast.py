@@ -191,6 +191,23 @@ class SpeculationForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostCacheForecast:
+    """Hold what a KV cache that goes on in host memory does to an iteration's generation.
+
+    Attributes:
+        replica_bytes: Of host memory, for each replica.
+        device_bytes: Of the cache on its GPUs.
+        generation_seconds: On its pool, with it; without calls.
+        without_seconds: The same of an engine that computes again what its GPUs had no room for.
+    """
+
+    replica_bytes: float
+    device_bytes: float
+    generation_seconds: float
+    without_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BesideForecast:
     """Hold what a run does beside its iterations: validation and checkpoints. They are in no iteration's seconds.
 
@@ -265,6 +282,7 @@ class Forecast(NotebookResult):
         goodput: What failures leave of iterations; None where the job does not speak of them.
         spot: What losses of spot nodes leave of iterations, and what they cost then; None where the plan has none.
         speculation: What guessing tokens ahead does to generation; None where the engine does not, or not known how well.
+        host_cache: What a KV cache that goes on in host memory does to generation; None where it does not.
         beside: What a run does beside its iterations; None where the job does not speak of it.
         environments: What each environment asks of host and cache, in the job's order; none where it has none.
         run: What a whole run of it takes; None where nobody asked.
@@ -296,6 +314,7 @@ class Forecast(NotebookResult):
     goodput: GoodputForecast | None = None
     spot: SpotForecast | None = None
     speculation: SpeculationForecast | None = None
+    host_cache: HostCacheForecast | None = None
     beside: BesideForecast | None = None
     environments: tuple[EnvironmentForecast, ...] = ()
     run: RunForecast | None = None

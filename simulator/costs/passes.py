@@ -5,7 +5,7 @@ Operators are priced in `rlplan.simulator.costs.pricing`; nothing here knows gen
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 
 import numpy as np
@@ -35,7 +35,7 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.costs.taskcost import DRIVER, call_of, driver_of
 from rlplan.simulator.costs.teaching import candidate_bytes, taught_bytes
-from rlplan.simulator.costs.towers import training_passes
+from rlplan.simulator.costs.towers import held_by, training_passes
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
@@ -276,7 +276,9 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     beyond = (columns.cp * columns.ep > 1) & (not table.any.engine.stages_outermost)
     stages = np.where(beyond, np.minimum(columns.pp, apart), 1)
     placed = table.with_columns(columns.changed(pp=stages))
-    names = ("tp", "cp", "ep", "expert_tp", "pp", "micro_batch", "recompute")
+    names: tuple[str, ...] = ("tp", "cp", "ep", "expert_tp", "pp", "micro_batch", "recompute")
+    if placed.any.options.fills_budgets:
+        names += ("token_budget",)
     packed = placed.by(names, _packed_passes, on_any_site=True).reshape(
         NUMBERS, -1, *PASS_SHAPE, len(table)
     )
@@ -284,8 +286,18 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     return layers, first, last
 
 
-def _packed_passes(placed: PlacedTask) -> Floats:
+def batch_of(placed: PlacedTask) -> Batch:
+    """Return the average micro-batch of a layout, in tokens as they are computed."""
     batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
+    budget = placed.layout.token_budget
+    if budget is None or not placed.options.fills_budgets:
+        return batch
+    tokens = max(batch.tokens, budget)  # what is filled up attends to nothing
+    return replace(batch, tokens=tokens, head_tokens=tokens)
+
+
+def _packed_passes(placed: PlacedTask) -> Floats:
+    batch = batch_of(placed)
     recompute = placed.recompute if placed.trains else None
     setting, beside, gathered = setting_of(placed), _padded_bytes(placed, batch), 0.0
     if placed.job.top_tokens:
@@ -297,7 +309,7 @@ def _packed_passes(placed: PlacedTask) -> Floats:
     copied = _row_bytes(setting.shard, placed.model, batch) if waits else 0
     model, head = placed.computed_model, placed.task.head
     packed = _packed(setting, model, batch, head, recompute, beside, gathered, copied)
-    if placed.workload.images is None or placed.model.tower is None:
+    if not held_by(placed.workload, placed.model):
         return packed
     return _with_tower(packed, placed, setting, batch, recompute)
 
@@ -419,7 +431,10 @@ def _sends(table: PlacedTasks) -> Estimates:
     columns, per_node = table.columns, table.any.site.gpus_per_node
     crossing = np.where(columns.tp * columns.pp > per_node, per_node + 1, 2)
     placed = table.with_columns(columns.changed(pp=np.where(columns.pp == 1, 1, crossing)))
-    return estimates_by(placed, ("tp", "cp", "pp", "micro_batch"), _send)
+    names: tuple[str, ...] = ("tp", "cp", "pp", "micro_batch")
+    if table.any.options.fills_budgets:
+        names += ("token_budget",)
+    return estimates_by(placed, names, _send)
 
 
 def _send(placed: PlacedTask) -> Estimate:
@@ -432,7 +447,7 @@ def _send(placed: PlacedTask) -> Estimate:
     if setting.pp == 1:
         return ZERO
     shard = setting.shard
-    batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
+    batch = batch_of(placed)
     num_bytes = _row_bytes(shard, placed.model, batch)
     if shard.splits_sequence:
         return setting.send(num_bytes)
@@ -501,6 +516,8 @@ def _waiting(placed: PlacedTask) -> tuple[float]:
             # Each is padded to the fullest of the batch: as if it waited for all of them.
             ranks *= -(-placed.local // layout.micro_batch)
         each = packed_waiting(statistics, layout.token_budget, ranks)
+        if placed.options.fills_budgets:
+            each = 0.0
     else:
         sequences = min(layout.micro_batch, placed.local)
         each = waiting_fraction(engine, statistics, sequences, layout.micro_batch, ranks)

@@ -1,13 +1,16 @@
-"""What towers of images compute: a vision transformer's passes over patches, and what joins its tokens to a text model.
+"""What towers of images and of sound compute: a transformer's passes over patches or frames, and what stands around it.
 
 Patches are embedded, pass all layers, and are merged to tokens, each through two matrices. A tower is whole on every
 context-parallel rank, cut by tensor parallelism as the text model is, and lies with the embedding on the first stage.
 A tower is priced in the format of what is not quantised.
-Left out: opening and resizing images, position tables, and launches of an engine that captures no graph of its tower.
+Convolutions over frames of sound are products of what they see (Chellapilla et al. 2006, "im2col").
+Left out: opening and resizing images, spectra of sound, position tables, and launches of an engine that captures no graph of its tower.
 """
 
+import math
 from dataclasses import replace
 from functools import lru_cache
+from typing import Literal
 
 from rlplan.models import (
     PRECISIONS,
@@ -18,6 +21,7 @@ from rlplan.models import (
     ModelArchitecture,
     Operators,
     Shard,
+    SoundTower,
 )
 from rlplan.simulator.costs.pricing import (
     Direction,
@@ -29,15 +33,50 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.model import backward_operators
 from rlplan.simulator.placed import PlacedTask
-from rlplan.workload import mean_length
+from rlplan.workload import PromptImages, PromptSounds, Workload, mean_length
 
 NOTHING = PassSeconds()
+Kind = Literal["images", "sounds"]
+
+
+def held_by(
+    workload: Workload, model: ModelArchitecture
+) -> tuple[tuple[Kind, PromptImages | PromptSounds], ...]:
+    """Return what prompts hold that a tower of the model computes: images, clips of sound."""
+    found: list[tuple[Kind, PromptImages | PromptSounds]] = []
+    if workload.images is not None and model.tower is not None:
+        found.append(("images", workload.images))
+    if workload.sounds is not None and model.sound is not None:
+        found.append(("sounds", workload.sounds))
+    return tuple(found)
+
+
+def tower_of(model: ModelArchitecture, kind: Kind) -> ImageTower | SoundTower:
+    """Return the sizes of a model's tower that are known."""
+    tower = model.tower if kind == "images" else model.sound
+    assert tower is not None, "asked of models whose towers are known"
+    return tower
+
+
+def positions_per_token(tower: ImageTower | SoundTower) -> int:
+    """Return the positions of a tower's layers that make one token of the text model."""
+    return tower.merged_patches if isinstance(tower, ImageTower) else tower.positions_per_token
+
+
+def is_frozen(placed: PlacedTask, kind: Kind) -> bool:
+    """Tell whether a tower does not learn: as it is said of that of images, and beside an adapter."""
+    told = kind == "images" and placed.options.freezes_tower
+    return told or placed.adapter is not None
 
 
 @lru_cache(maxsize=64)
-def layers_of(tower: ImageTower) -> tuple[tuple[ModelArchitecture, int], ...]:
+def layers_of(tower: ImageTower | SoundTower) -> tuple[tuple[ModelArchitecture, int], ...]:
     """Return a tower's layers as those of a text model, of each kind with their number."""
-    windowed = tower.num_layers - tower.whole_layers if tower.window_patches else 0
+    if isinstance(tower, ImageTower):
+        window, gated = tower.window_patches, tower.gated_mlp
+        windowed = tower.num_layers - tower.whole_layers if window else 0
+    else:
+        window, gated, windowed = tower.window_positions, False, tower.num_layers
     whole = ModelArchitecture(
         name="tower",
         family="",
@@ -48,12 +87,12 @@ def layers_of(tower: ImageTower) -> tuple[tuple[ModelArchitecture, int], ...]:
         head_dim=tower.hidden_size // tower.num_heads,
         ffn_size=tower.ffn_size,
         vocab_size=1,
-        gated_mlp=tower.gated_mlp,
+        gated_mlp=gated,
         attention="image-attention",
     )
     kinds = (
         (whole, tower.num_layers - windowed),
-        (replace(whole, window=tower.window_patches), windowed),
+        (replace(whole, window=window), windowed),
     )
     return tuple((kind, count) for kind, count in kinds if count)
 
@@ -70,29 +109,36 @@ def tower_shard(shard: Shard, value_bytes: int = 0) -> Shard:
 
 @lru_cache(maxsize=4096)
 def tower_pass(
-    setting: Setting, model: ModelArchitecture, images: int, tokens: int, direction: Direction
+    setting: Setting,
+    model: ModelArchitecture,
+    images: int,
+    tokens: int,
+    direction: Direction,
+    kind: Kind = "images",
 ) -> PassSeconds:
-    """Return what a tower takes for so many images of so many tokens in one direction, in seconds.
+    """Return what a tower takes for so many images, or clips, of so many tokens in one direction, in seconds.
 
     Args:
         setting: Of the text model.
         direction: `forward`, `backward`, or what a recomputation mode repeats of the layers.
     """
-    tower = model.tower
-    assert tower is not None, "asked of models whose towers are known"
+    tower = tower_of(model, kind)
     wide = replace(in_wide_format(setting), pp=1, adapter=None, casts=False)
     setting = replace(
         wide, shard=tower_shard(setting.shard, PRECISIONS[wide.precision].weight_bytes)
     )
-    patches = tokens * tower.merged_patches
+    patches = tokens * positions_per_token(tower)
     batch = Batch(sequences=images, tokens=images * patches, sequence_tokens=patches, head_tokens=0)
     found = NOTHING
-    for kind, count in layers_of(tower):
-        each = pass_seconds(setting, kind, "layer", batch, direction)
+    for layer, count in layers_of(tower):
+        each = pass_seconds(setting, layer, "layer", batch, direction)
         found += each * (count * (0.5 if direction == "alternate" else 1.0))
     if direction not in ("forward", "backward"):
         return found
-    ends = _ends(tower, model.hidden_size, images * tokens, setting.shard.value_bytes)
+    if isinstance(tower, ImageTower):
+        ends = _ends(tower, model.hidden_size, images * tokens, setting.shard.value_bytes)
+    else:
+        ends = around_sound(tower, images * tokens)
     if direction == "backward":
         ends = backward_operators(ends)
     return found + price(setting, ends, backward=direction == "backward", part="embedding")
@@ -111,10 +157,18 @@ def _ends(tower: ImageTower, hidden_size: int, tokens: int, value_bytes: int) ->
     )
 
 
+def around_sound(tower: SoundTower, tokens: int) -> Operators:
+    """Return what turns frames into positions, and what joins tokens to the text model."""
+    return tuple(
+        Gemm(f"sound {place}", math.ceil(rows * tokens), size, width)
+        for place, (rows, size, width) in enumerate(tower.products)
+    )
+
+
 def training_passes(
     setting: Setting, placed: PlacedTask, sequences: int, direction: Direction
 ) -> PassSeconds:
-    """Return what the tower of a trained or inferring model takes for a micro-batch in one direction.
+    """Return what the towers of a trained or inferring model take for a micro-batch in one direction.
 
     A frozen tower has a forward pass alone; beside an adapter it is frozen.
 
@@ -122,29 +176,29 @@ def training_passes(
         sequences: Of the micro-batch; each has the images of its prompt, the mean of them: where few prompts have one, a
             pass over one image counts by the share of micro-batches that have it.
     """
-    images = placed.workload.images
-    assert images is not None, "asked of prompts with images"
-    frozen = placed.options.freezes_tower or placed.adapter is not None
-    if direction != "forward" and (frozen or direction == "none"):
-        return NOTHING
-    expected = sequences * images.per_prompt
-    count = max(1, round(expected))
-    return tower_pass(setting, placed.model, count, images.tokens, direction) * (expected / count)
+    whole = NOTHING
+    for kind, each in held_by(placed.workload, placed.model):
+        if direction != "forward" and (is_frozen(placed, kind) or direction == "none"):
+            continue
+        expected = sequences * each.per_prompt
+        count = max(1, round(expected))
+        passed = tower_pass(setting, placed.model, count, each.tokens, direction, kind)
+        whole += passed * (expected / count)
+    return whole
 
 
 def seconds_per_prompt_token(setting: Setting, placed: PlacedTask) -> float:
-    """Return what the tower of a generating task takes for each token that is prefilled, in seconds.
+    """Return what the towers of a generating task take for each token that is prefilled, in seconds.
 
     Images are spread over all tokens of prompts and observations; so a prompt whose tokens come from a prefix cache has
     no pass of the tower either, as engines have it (vLLM, v1/core/sched/scheduler.py: encoders run for tokens that are
     scheduled).
     """
     work = placed.workload
-    images = work.images
-    assert images is not None, "asked of prompts with images"
-    if placed.model.tower is None:
-        return 0.0  # a judge of text alone
     prefilled = mean_length(work.prompt_tokens) + work.mean_observations_tokens
-    together = max(1, placed.engine.max_batched_tokens // images.tokens)
-    batch = tower_pass(setting, placed.model, together, images.tokens, "forward").total
-    return batch.seconds / together * images.per_prompt / prefilled
+    seconds = 0.0
+    for kind, each in held_by(work, placed.model):
+        together = max(1, placed.engine.max_batched_tokens // each.tokens)
+        batch = tower_pass(setting, placed.model, together, each.tokens, "forward", kind).total
+        seconds += batch.seconds / together * each.per_prompt / prefilled
+    return seconds

@@ -4,7 +4,7 @@ Environments themselves, and the cores that they wait for, are in `simulator/env
 """
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -122,10 +122,66 @@ def _play(state: "EpisodeSet", episodes: tuple[Episode, ...]) -> Generated:
             return replace(state.outcome(), finish_seconds=tuple(ends))
 
 
+class Load(NamedTuple):
+    """Hold what comes from host memory: of which episode, for which turn, how many tokens, and when they are there."""
+
+    number: int
+    turn: int
+    tokens: int
+    seconds: float
+
+
+class HostCache:
+    """Keep what turns have computed in host memory, and read it from there.
+
+    Every turn is written there when it ends, and what was written longest ago goes where there is no room; what has
+    ended for good goes no sooner. Writing holds nobody up. One load follows another over the GPUs' links.
+    """
+
+    def __init__(self, replica: Replica) -> None:
+        self.blocks, self.block_seconds = replica.host_blocks, replica.host_block_seconds
+        self.kept: dict[int, tuple[int, int]] = {}  # tokens and blocks by episode, the oldest first
+        self.used = 0
+        self.free_seconds = 0.0  # when the link is free
+
+    def write(self, number: int, tokens: int, blocks: int) -> None:
+        """Keep so many tokens of an episode, in place of those that were kept of it."""
+        self.drop(number)
+        if blocks > self.blocks:
+            return
+        while self.used + blocks > self.blocks:
+            self.drop(next(iter(self.kept)))
+        self.kept[number] = (tokens, blocks)
+        self.used += blocks
+
+    def drop(self, number: int) -> None:
+        """Forget what is kept of an episode."""
+        self.used -= self.kept.pop(number, (0, 0))[1]
+
+    def tokens_of(self, number: int) -> int:
+        """Return the tokens that are kept of an episode."""
+        return self.kept.get(number, (0, 0))[0]
+
+    def read(self, number: int, turn: int, now: float) -> Load | None:
+        """Read what is kept of an episode for a turn of it; None where nothing is."""
+        if number not in self.kept:
+            return None
+        tokens, blocks = self.kept[number]
+        self.free_seconds = max(self.free_seconds, now) + blocks * self.block_seconds
+        return Load(number, turn, tokens, self.free_seconds)
+
+    def clear(self) -> None:
+        """Forget all that is kept."""
+        self.kept.clear()
+        self.used = 0
+
+
 class EpisodeSet(RunningSet):
     """Keep the turns of episodes that run or wait, those that are in their environments, and what is kept of them.
 
-    Whoever plays it calls `catch_up` and `follow_up` when its clock has moved on.
+    Whoever plays it calls `catch_up` and `follow_up` when its clock has moved on. A turn whose context is in host memory
+    alone waits for a slot once it has come (vLLM, OffloadingConnector: a request waits for it, and others go on). What the
+    GPUs give up while its turn waits for a slot is read at once, and computed again where it has not come by then.
 
     Attributes:
         episodes: All that have begun, or wait for an instance.
@@ -150,6 +206,12 @@ class EpisodeSet(RunningSet):
         self.kept: dict[int, int] = {}
         self.kept_blocks = 0
         self.known_prompts: set[int] = set()
+        self.host_cache = HostCache(replica)
+        self.clock = 0.0  # when it was last called
+        self.loads: deque[Load] = (
+            deque()
+        )  # for turns that wait for them, in the order in which they come
+        self.loaded: dict[int, Load] = {}  # of episodes whose turn waits for a slot
 
     def begin(self, episode: Episode, now: float) -> int:
         """Reset an episode, or let it wait for an instance; return its number."""
@@ -168,13 +230,17 @@ class EpisodeSet(RunningSet):
 
     @property
     def next_return(self) -> float:
-        """Return when the next environment has stepped; infinite where none steps."""
-        return self.host.next_end
+        """Return when the next environment has stepped, or a context has come; infinite where neither is under way."""
+        return min(self.host.next_end, self.loads[0].seconds if self.loads else math.inf)
 
     def catch_up(self, now: float) -> None:
         """Let turns behind steps and resets that have ended wait for slots, or end their episodes."""
+        self.clock = now
         self._open(now)
-        while self.host.next_end <= now * ROUNDING_UP:
+        while self.next_return <= now * ROUNDING_UP:
+            if self.loads and self.loads[0].seconds <= self.host.next_end:
+                self._note_loaded(self.loads.popleft())
+                continue
             end, call = self.host.end_next()
             number, turn = call.episode, call.turn
             if number not in self.begun:
@@ -188,12 +254,27 @@ class EpisodeSet(RunningSet):
                     self.instances.give_back(call.environment)
                     self._open(end)
                 continue
-            sequence = self.arrive(episode.contexts[turn], episode.turns[turn].response_tokens)
-            self.owner.append((number, turn))
-            self.running_turn[number] = sequence
+            load = None if number in self.kept else self.host_cache.read(number, turn, end)
+            if load is None:
+                self._wait_for_slot(number, turn)
+            else:
+                self.loads.append(load)
+
+    def _note_loaded(self, load: Load) -> None:
+        """Let a turn wait for a slot whose context has come."""
+        if load.number in self.begun:
+            self.loaded[load.number] = load
+            self._wait_for_slot(load.number, load.turn)
+
+    def _wait_for_slot(self, number: int, turn: int) -> None:
+        episode = self.episodes[number]
+        sequence = self.arrive(episode.contexts[turn], episode.turns[turn].response_tokens)
+        self.owner.append((number, turn))
+        self.running_turn[number] = sequence
 
     def follow_up(self, now: float) -> None:
         """Let environments step on turns that have ended."""
+        self.clock = now
         self._make_room_for_running()
         for sequence in self.ended:
             number, turn = self.owner[sequence]
@@ -210,6 +291,7 @@ class EpisodeSet(RunningSet):
             self.instances.leave(number, environment)
             return 0
         self._drop(number)
+        self.loaded.pop(number, None)
         self.instances.give_back(environment)
         sequence = self.running_turn.pop(number, None)
         return 0 if sequence is None else self.withdraw(sequence)
@@ -219,6 +301,11 @@ class EpisodeSet(RunningSet):
         self.kept.clear()
         self.known_prompts.clear()
         self.kept_blocks = 0
+        self.host_cache.clear()
+        self.loaded.clear()
+        self.loads = deque(
+            load._replace(tokens=0) for load in self.loads
+        )  # of weights that are gone
         return super().restart()
 
     def complete(self) -> None:
@@ -235,6 +322,9 @@ class EpisodeSet(RunningSet):
             # The last token is not in the cache yet.
             self.kept[number] = self.prompts[sequence] + self.responses[sequence] - 1
             self.kept_blocks += self._blocks_of(number)
+        if self.host_cache.blocks:
+            tokens = self.prompts[sequence] + self.responses[sequence] - 1
+            self.host_cache.write(number, tokens, tokens // self.block + self.held)
 
     def cached_tokens(self, sequence: int) -> int:
         """Return the tokens of a turn's context that the prefix cache has: whole blocks, never the last token."""
@@ -242,6 +332,10 @@ class EpisodeSet(RunningSet):
         if self.done_tokens[sequence] or not self.replica.keeps_prefixes:
             return 0
         known = self.kept.get(number, 0)
+        load = self.loaded.get(number)
+        if load is not None and load.seconds <= self.clock * ROUNDING_UP:
+            # Until a slot is free it takes no block of the GPUs, and has to stay where it was read from.
+            known = max(known, min(load.tokens, self.host_cache.tokens_of(number)))
         if turn == 0 and self.episodes[number].prompt in self.known_prompts:
             known = self.prompts[sequence] - 1
         return known // self.block * self.block
@@ -258,12 +352,19 @@ class EpisodeSet(RunningSet):
     def _make_room_for_running(self) -> None:
         """Give blocks of waiting episodes to those that run, the longest unused first."""
         while self.kept and self.used + self.kept_blocks > self.capacity:
-            self._drop(next(iter(self.kept)))
+            number = next(iter(self.kept))
+            self._drop(number)
+            if number in self.running_turn:  # its turn waits for a slot
+                _, turn = self.owner[self.running_turn[number]]
+                load = self.host_cache.read(number, turn, self.clock)
+                if load is not None:
+                    self.loaded[number] = load
 
     def note_admission(self, sequence: int) -> None:
         """Take over what the prefix cache kept of a turn's context."""
         number, _ = self.owner[sequence]
         self._drop(number)
+        self.loaded.pop(number, None)
         self.known_prompts.add(self.episodes[number].prompt)
 
     def turn_at(self, now: float) -> DecodeSteps | None:

@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 import numpy as np
 import numpy.typing as npt
 
+from rlplan.errors import MissingFactError
 from rlplan.estimate import Estimate
 from rlplan.profiles.tables.remembered import Recent
 from rlplan.sheets import EngineSheet
@@ -277,7 +278,49 @@ def replica_limits(placed: PlacedTask, kv_bytes: float | None) -> tuple[Steps, R
         samples_per_prompt=placed.workload.samples_per_prompt,
         state_blocks=placed.state_blocks,
     )
+    if placed.job.kv_offload is not None and placed.workload.environments:
+        limits = _with_host_blocks(placed, limits, kv_bytes)
     return steps_of(placed), limits
+
+
+# Over so many blocks a copy's own start does not count: engines copy all blocks of a request at once.
+COPIED_BLOCKS = 1024
+
+
+def _with_host_blocks(
+    placed: PlacedTask, limits: ReplicaLimits, kv_bytes: float | None
+) -> ReplicaLimits:
+    """Return limits of a replica that keeps blocks of waiting episodes in host memory too.
+
+    Each GPU of a replica reads its own part of a block, all at once, at the rate of its link to the host.
+
+    Raises:
+        MissingFactError: Its engine keeps no blocks for sequences that begin alike.
+    """
+    said = placed.job.kv_offload
+    assert said is not None, "asked of jobs that say so"
+    if not limits.keeps_prefixes or limits.batching not in ("continuous", "mixed"):
+        raise MissingFactError(
+            f"engine {placed.engine.name} keeps no prefixes, which host memory could hold (kv_offload)"
+        )
+    copied = placed.device.copy(placed.block_bytes * COPIED_BLOCKS, "host_to_device").seconds
+    blocks = host_cache_bytes(placed, kv_bytes) // placed.block_bytes
+    return replace(limits, host_blocks=int(blocks), host_block_seconds=copied / COPIED_BLOCKS)
+
+
+def host_cache_bytes(placed: PlacedTask, kv_bytes: float | None) -> float:
+    """Return the bytes of host memory that each GPU of a generating task has for its cache; 0 where the job has none.
+
+    Args:
+        kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
+    """
+    said = placed.job.kv_offload
+    if said is None:
+        return 0.0
+    if said.cache_ratio is not None:
+        own = _kv_blocks(placed, None) * placed.block_bytes if kv_bytes is None else kv_bytes
+        return said.cache_ratio * own
+    return (said.replica_bytes or 0.0) / (placed.layout.tp * placed.layout.pp)
 
 
 def limits_of(

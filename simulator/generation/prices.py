@@ -80,7 +80,6 @@ class ReplicaSetting:
 def replica_setting_of(placed: PlacedTask) -> ReplicaSetting:
     """Return what decides the seconds of a generating task's steps."""
     said, setting = placed.job.speculation, setting_of(placed)
-    reads = placed.workload.images is not None
     return ReplicaSetting(
         placed.model,
         placed.engine,
@@ -88,7 +87,7 @@ def replica_setting_of(placed: PlacedTask) -> ReplicaSetting:
         copies=1 if placed.device.profile is None else placed.layout.dp,
         gathering_gpus=placed.site.gpus if placed.engine.gathers_weights else 0,
         speculation=said if said is not None and said.tokens_per_step is not None else None,
-        tower_seconds=seconds_per_prompt_token(setting, placed) if reads else 0.0,
+        tower_seconds=seconds_per_prompt_token(setting, placed),
     )
 
 

@@ -66,6 +66,8 @@ class ReplicaLimits:
         state_blocks: Blocks that a running sequence holds beside those of its tokens.
         keeps_prefixes: Whether blocks of what has ended stay in the cache until others need them, for
             sequences that begin alike (a prefix cache).
+        host_blocks: Blocks of them that host memory holds beside.
+        host_block_seconds: To read one of these; blocks are read one behind another.
     """
 
     batching: Batching
@@ -78,6 +80,8 @@ class ReplicaLimits:
     prompt_samples: int = 1
     state_blocks: int = 0
     keeps_prefixes: bool = False
+    host_blocks: int = 0
+    host_block_seconds: float = 0.0
 
 
 class WaveCosts(NamedTuple):

@@ -25,7 +25,14 @@ from rlplan.models import (
 )
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.costs.teaching import loss_tensors_bytes
-from rlplan.simulator.costs.towers import layers_of, tower_shard
+from rlplan.simulator.costs.towers import (
+    held_by,
+    is_frozen,
+    layers_of,
+    positions_per_token,
+    tower_of,
+    tower_shard,
+)
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.generation.playing import most_prompts
 from rlplan.simulator.generation.speculation import draft_weight_bytes
@@ -42,9 +49,10 @@ from rlplan.simulator.model import (
     logits_bytes,
     shard_parameters,
     sums_bytes,
+    without_tower,
 )
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, whole
-from rlplan.simulator.workload import least_shared_tokens, samples_sharing
+from rlplan.simulator.workload import fullest_tokens, least_shared_tokens, samples_sharing
 from rlplan.workload import longest
 
 # Layers whose weights ZeRO stage 3 holds whole at a time: the running one and the prefetched one.
@@ -143,7 +151,8 @@ class StageStates:
         """
         columns = table.columns
         spread = np.minimum(columns.expert_spread, ranks)
-        experts = self.experts if parameters is self.parameters else 0  # adapters are of no expert
+        adapts = table.any.adapter is not None and parameters is self.trained
+        experts = 0 if adapts else self.experts  # adapters are of no expert
         return whole(np.ceil((parameters + experts * (spread - 1)) / ranks))
 
     def copied(self, table: PlacedTasks) -> Ints:
@@ -174,26 +183,40 @@ def states_of_stages(table: PlacedTasks, kinds: int) -> list[StageStates]:
     adapters = None
     if table.any.adapter is not None:
         adapters = whole(table.by(("tp", "ep", "expert_tp"), _layer_adapters))
-    return [_stage_states(shard, adapters) for shard in found]
+    frozen = np.zeros(len(table), dtype=np.int64)
+    if table.any.options.freezes_tower:
+        frozen = whole(table.by(("tp",), lambda placed: (_frozen_tower(placed),))[0])
+    return [_stage_states(shard, adapters, frozen) for shard in found]
 
 
-def _stage_states(shard: Ints, adapters: Ints | None) -> StageStates:
+def _stage_states(shard: Ints, adapters: Ints | None, frozen: Ints) -> StageStates:
     """Return a stage's parameters, those that are trained among them.
 
     Args:
         shard: As `_stage_shards` has one stage. Shape (5 + kinds, layouts).
         adapters: Parameters of the adapters of a layer of each kind; None where the model is trained.
             Shape (kinds, layouts), as `layers`.
+        frozen: Parameters of a tower that does not learn, on the first stage. Shape (layouts,).
     """
     stage, parameters, experts, ends, layer = shard[:5]
     layers = shard[5:]
-    trained, trained_ends, trained_layer = parameters, ends, layer
+    frozen = np.where(stage == 0, frozen, 0)
+    trained, trained_ends, trained_layer = parameters - frozen, ends - frozen, layer
     if adapters is not None:
         trained, trained_ends = (layers * adapters).sum(axis=0), np.zeros_like(ends)
         trained_layer = adapters.max(axis=0)
     return StageStates(
         stage, parameters, experts, trained, ends, layer, trained_ends, trained_layer, layers
     )
+
+
+def _frozen_tower(placed: PlacedTask) -> int:
+    """Return the parameters of a tower on a device of the first stage that do not learn beside those that do."""
+    model, cut = placed.model, placed.cut
+    first, rest = (
+        shard_parameters(each, placed.task.head, cut, 0) for each in (model, without_tower(model))
+    )
+    return first - rest
 
 
 def _layer_adapters(placed: PlacedTask) -> tuple[int, ...]:
@@ -344,10 +367,39 @@ def _tokens_of_logits(placed: PlacedTask, tokens: int) -> int:
     return math.ceil(tokens * min(1.0, share))
 
 
+def fullest_micro_batch(placed: PlacedTask) -> tuple[int, int]:
+    """Return the sequences of the micro-batch that has most tokens, and the tokens of each.
+
+    Padded ones may have all sequences at their limit; of packed ones it is the fullest of a run. Where samples share
+    prompts, each still has its own here.
+    """
+    statistics, layout, engine = placed.statistics, placed.layout, placed.engine
+    longest_tokens, sequences = statistics.longest_tokens, min(layout.micro_batch, placed.local)
+    counted = layout.token_budget is None and placed.framework.pads_counted
+    shares = engine.shares_prompts and not shares_unpadded(placed)
+    if engine.padding != "none" or shares or counted:
+        if layout.token_budget is not None:
+            return 1, max(longest_tokens, layout.token_budget)
+        return sequences, longest_tokens
+    if layout.token_budget is None:
+        return sequences, -(-fullest_tokens(statistics, sequences) // sequences)
+    held = layout.token_budget if placed.options.fills_budgets else placed.most_local_tokens
+    fullest = min(layout.token_budget, held)
+    return 1, max(fullest_tokens(statistics, 1), fullest)
+
+
+def shares_unpadded(placed: PlacedTask) -> bool:
+    """Tell whether micro-batches are counted, packed, and share prompts for attention too."""
+    shares = placed.engine.shares_attention and placed.engine.padding == "none"
+    return shares and placed.layout.token_budget is None and not placed.framework.pads_counted
+
+
 def kept_batch(placed: PlacedTask) -> KeptBatch:
     """Return the micro-batch that has most tokens; in fp32 there is nothing to cast."""
-    sequences, longest = placed.fullest_micro_batch
-    shared = least_shared_tokens(placed.engine, placed.workload, sequences)
+    sequences, longest = fullest_micro_batch(placed)
+    # The fullest micro-batch of a run may have short prompts: as many tokens as the shortest have are spared.
+    prompt = int(placed.statistics.ordered("prompts")[0]) if shares_unpadded(placed) else None
+    shared = least_shared_tokens(placed.engine, placed.workload, sequences, prompt)
     fused = placed.engine.fused_attention
     kernels = placed.engine.memory.layers if placed.trains else "fused"
     if kernels == "autocast" and placed.shard.value_bytes == FP32_BYTES:
@@ -356,18 +408,22 @@ def kept_batch(placed: PlacedTask) -> KeptBatch:
 
 
 def kept_by_tower(placed: PlacedTask, held: KeptBatch) -> int:
-    """Return the bytes that a tower of images keeps of a micro-batch until its backward pass, which is the last of all."""
-    images, tower = placed.workload.images, placed.model.tower
-    frozen = placed.options.freezes_tower or placed.adapter is not None
-    if images is None or tower is None or frozen:
-        return 0
-    patches, shard = images.tokens * tower.merged_patches, tower_shard(held.shard)
-    count = math.ceil(held.sequences * images.per_prompt)
-    batch = held._replace(shard=shard, sequences=count, sequence_tokens=patches, shared_tokens=0)
-    layers = layers_of(tower)
-    return sum(
-        layer_activation_bytes(kind, batch, placed.recompute) * count for kind, count in layers
-    )
+    """Return the bytes that towers keep of a micro-batch until their backward pass, which is the last of all."""
+    kept, shard = 0, tower_shard(held.shard)
+    for kind, each in held_by(placed.workload, placed.model):
+        if is_frozen(placed, kind):
+            continue
+        tower = tower_of(placed.model, kind)
+        positions = each.tokens * positions_per_token(tower)
+        number = math.ceil(held.sequences * each.per_prompt)
+        batch = held._replace(
+            shard=shard, sequences=number, sequence_tokens=positions, shared_tokens=0
+        )
+        kept += sum(
+            layer_activation_bytes(layer, batch, placed.recompute) * count
+            for layer, count in layers_of(tower)
+        )
+    return kept
 
 
 def _adapter_sums(placed: PlacedTask, held: KeptBatch) -> int:
@@ -478,7 +534,7 @@ def layout_memory(table: PlacedTasks) -> LayoutMemory:
         return _judged_memory(table)
     held, fits = table, np.minimum(table.columns.micro_batch, table.local)
     budgets = table.columns.token_budget
-    if np.any(budgets):
+    if np.any(budgets) and not table.any.options.fills_budgets:
         most = whole(table.by(("dp",), lambda placed: (placed.most_local_tokens,))[0])
         budgets = np.minimum(budgets, most)
     if np.any(fits < table.columns.micro_batch) or np.any(budgets < table.columns.token_budget):

@@ -19,6 +19,7 @@ from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast, MemoryMoment
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.simulator.generation.generating import host_cache_bytes
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
@@ -48,6 +49,7 @@ from rlplan.simulator.stages import task_memory
 from rlplan.workload import longest
 
 TRAINERS, ENGINES = "trainers' processes", "engines' processes"
+HOST_CACHE = "KV cache"
 SLEEPING = "weights of the sleeping engine"
 LOADING = "models that are being loaded"
 GRADIENT_BYTES = 4  # as an optimizer on the host steps with them
@@ -175,6 +177,9 @@ def pool_memory(placed: PlacedPlan, pool: ResourcePool) -> MemoryForecast:
     sheet = placed.facts.device(pool.device).sheet
     tasks, use = placed.tasks_on(pool), placed.facts.framework(placed.plan.job.framework).host
     away = host_terms([(task, task_memory(task)) for task in tasks])
+    if placed.plan.job.kv_offload is not None and placed.generate in tasks:
+        left = max(0.0, kv_bytes_left(placed))
+        away[HOST_CACHE] = round(host_cache_bytes(placed.generate, left))
     return MemoryForecast(
         pool=pool.name,
         gpu_peak_bytes=sum(terms.values()),

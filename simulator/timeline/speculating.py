@@ -47,7 +47,7 @@ def with_speculation(forecast: Forecast, placed: PlacedPlan) -> Forecast:
         return replace(forecast, warnings=(*forecast.warnings, told))
     own, without = placed.generate, _saying(placed, None)
     always = _saying(placed, replace(said, most_running=None))
-    seconds, without_seconds = (_generation_seconds(each) for each in (placed, without))
+    seconds, without_seconds = (generation_seconds(each) for each in (placed, without))
     return replace(
         forecast,
         speculation=SpeculationForecast(
@@ -66,7 +66,7 @@ def _saying(placed: PlacedPlan, said: Speculation | None) -> PlacedPlan:
     return PlacedPlan(replace(placed.plan, job=job), placed.facts)
 
 
-def _generation_seconds(placed: PlacedPlan) -> float:
+def generation_seconds(placed: PlacedPlan) -> float:
     """Return what a plan's generation takes on its pool, without its call."""
     cost = task_cost(placed.generate, max(0.0, kv_bytes_left(placed)))
     return cost.total.seconds - cost.seconds_of(CALL)

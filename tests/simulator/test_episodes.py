@@ -12,6 +12,8 @@ from rlplan.simulator.environments import HostQueue, HostShare, InstanceSlots
 from rlplan.simulator.generation.episodes import (
     Episode,
     EpisodeShare,
+    HostCache,
+    Load,
     Turn,
     generate_episodes,
 )
@@ -125,6 +127,91 @@ def test_blocks_of_waiting_episodes_go_to_those_that_run():
     tight = play(flat(keeps_prefixes=True, max_running=1, kv_blocks=30), *pair)
     # The first one's 14 tokens do not stay beside 29 others: 16 tokens are prefilled for 2.
     assert tight.seconds == roomy.seconds + 14
+
+
+def off_loading(**changes):
+    """Return a replica whose cache gives a waiting episode up, with host memory for as much as there is."""
+    usual = {"keeps_prefixes": True, "max_running": 1, "kv_blocks": 30, "host_blocks": 100}
+    return flat(**(usual | changes))
+
+
+PUSHED_OUT = [episode((5, 100.0, 1), (5, 0.0, 0)), episode((20, 0.0, 0), prompt=1)]
+
+
+def test_what_the_gpus_gave_up_is_read_from_host_memory():
+    # 10 prompt tokens and 4 steps until 14; the tool until 114. The other episode has 29 tokens by 14 + 10 + 19 = 43,
+    # beside which the first one's 14 do not stay. A quarter of a second a block: they are there at 117.5, and the
+    # last token and an observation are prefilled until 119.5, 4 steps until 123.5.
+    found = play(off_loading(host_block_seconds=0.25), *PUSHED_OUT)
+    assert found.finish_seconds == (123.5, 43.0)
+    assert found.idle_seconds == 117.5 - 43
+    # Computed again, the same takes 16 s of prefill in place of 3.5 s and 2.
+    assert play(off_loading(host_blocks=0), *PUSHED_OUT).finish_seconds == (134.0, 43.0)
+    # Host memory that holds 13 tokens holds none of an episode of 14.
+    assert play(off_loading(host_blocks=13), *PUSHED_OUT).finish_seconds == (134.0, 43.0)
+    # A slow link: engines read what is there, though computing it would be faster.
+    slow = play(off_loading(host_block_seconds=2.0), *PUSHED_OUT)
+    assert slow.finish_seconds == (114 + 28 + 2 + 4, 43.0)
+
+
+def test_what_is_read_has_to_stay_in_host_memory_until_a_slot_is_free():
+    # The other episode has the slot until 14 + 10 + 199 = 223; then the cache of 215 has no room for the first one's 14
+    # tokens beside its 209. What the host holds of both is read while it runs: 2 tokens are left to compute.
+    pair = [PUSHED_OUT[0], episode((200, 0.0, 0), prompt=1)]
+    both = {"kv_blocks": 215, "host_block_seconds": 0.25}
+    assert play(off_loading(**both, host_blocks=223), *pair).finish_seconds == (223 + 2 + 4, 223)
+    # Where it holds either, the other's end pushes the first one out: its 16 tokens are computed.
+    assert play(off_loading(**both, host_blocks=222), *pair).finish_seconds == (223 + 16 + 4, 223)
+
+
+def test_one_load_follows_another_and_what_was_written_longest_ago_goes():
+    queue = HostCache(off_loading(host_blocks=25, host_block_seconds=1.0))
+    for number in range(3):
+        queue.write(number, 10, 10)
+    assert list(queue.kept) == [1, 2]  # 30 blocks are more than 25
+    assert queue.read(0, 1, 5.0) is None
+    assert queue.read(1, 1, 5.0) == Load(1, 1, 10, 15.0)
+    assert queue.read(2, 1, 7.0) == Load(2, 1, 10, 25.0)  # behind the other
+    assert queue.read(2, 1, 40.0) == Load(2, 1, 10, 50.0)
+    queue.write(1, 26, 26)  # more than there is
+    assert (list(queue.kept), queue.used) == ([2], 10)
+
+
+@settings(max_examples=draws(30, 200))
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 20),
+            st.lists(st.tuples(st.integers(1, 9), st.integers(0, 20), st.integers(1, 9)), min_size=1, max_size=4),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(1, 4),
+    st.integers(20, 120),
+    st.integers(0, 80),
+)  # fmt: skip
+def test_host_memory_changes_nothing_where_it_holds_nothing_and_computes_no_more(
+    drawn, running, blocks, held
+):
+    every = [
+        episode(*turns[:-1], (*turns[-1][:2], 0), prompt=number, tokens=tokens)
+        for number, (tokens, turns) in enumerate(drawn)
+    ]
+    limits = {"max_running": running, "kv_blocks": blocks}
+    without = play(off_loading(**limits, host_blocks=0, host_block_seconds=9.0), *every)
+    found = play(off_loading(**limits, host_blocks=held), *every)
+    if not held:
+        assert found == without
+    assert len(found.finish_seconds) == len(every)
+    # With room for all of them nothing is ever computed twice but what was thrown out while it ran.
+    roomy = play(off_loading(**limits, host_blocks=10**6), *every)
+    least = sum(tokens for tokens, _ in drawn) + sum(
+        1 + turns[place - 1][2] for _, turns in drawn for place in range(1, len(turns))
+    )
+    if not roomy.num_preemptions:
+        assert roomy.prefill_seconds == pytest.approx(least)
+        assert roomy.prefill_seconds <= without.prefill_seconds * (1 + 1e-9)
 
 
 def test_steps_wait_for_workers_in_the_order_of_asking():

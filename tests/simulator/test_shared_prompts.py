@@ -4,23 +4,36 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import TrainerOptions
 from rlplan.models import FP32_BYTES, KeptBatch, Shard
+from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import engine_names, load_engine, load_model
+from rlplan.profiles.jobs.checks import check_shared_prompts
+from rlplan.profiles.jobs.place import JobPlace
+from rlplan.simulator.costs.layouts import passes_cost
+from rlplan.simulator.costs.passes import batch_of
 from rlplan.simulator.generation.generating import limits_of
 from rlplan.simulator.generation.playing import generate, most_prompts, prompts_between
 from rlplan.simulator.generation.replica import Replica
 from rlplan.simulator.model import layer_activation_bytes
+from rlplan.simulator.placed import PlacedTask, site_at
+from rlplan.simulator.stages import task_memory
 from rlplan.simulator.workload import (
     LengthStatistics,
     computed_batch,
     least_shared_tokens,
+    packed_sequences,
+    sharing_prompts,
     straggler_fraction,
     waiting_fraction,
 )
 from rlplan.workload import Empirical, Uniform, Workload
+from tests.simulator.cost_jobs import GRPO, facts_of, job_of
 
 SHARES = replace(load_engine("torch-3d"), shares_prompts=True)
 REPEATS = replace(SHARES, shares_prompts=False)
@@ -53,6 +66,96 @@ def test_all_but_the_last_token_of_a_prompt_is_computed_once(sequences, tokens):
     assert (batch.tokens, batch.head_tokens) == (tokens, tokens)
     assert (batch.sequences, batch.sequence_tokens) == (sequences, 150)
     assert computed_batch(REPEATS, statistics(), sequences).tokens == 150 * sequences
+
+
+SHARED = TrainerOptions(shares_prompts=True)
+TREES, PACKS = sharing_prompts(load_engine("fsdp2-hf")), load_engine("fsdp2-hf")
+
+
+def test_attention_among_a_prompt_is_computed_once_where_that_is_shared_too():
+    batch = computed_batch(
+        TREES, statistics(), 8
+    )  # two prompts of 100 tokens, eight responses of 50
+    assert (batch.tokens, batch.head_tokens) == (2 * 100 + 8 * 50, 600)
+    # Twice the pairs of a query and a key: 150^2 of each sample, but 100^2 of six prompts that are there already.
+    assert batch.sequence_tokens == round(math.sqrt((8 * 150**2 - 6 * 100**2) / 8)) == 122
+    assert computed_batch(TREES, statistics(samples=1), 8) == computed_batch(
+        PACKS, statistics(samples=1), 8
+    )
+
+
+def test_trainers_that_pad_make_a_row_of_each_prompt_with_its_samples():
+    pads = sharing_prompts(load_engine("fsdp2-hf-padded-to-limits"))
+    known = statistics(response_tokens=Empirical(values=(20, 80)))
+    assert computed_batch(pads, known, 4).tokens == 100 + 4 * 50
+    # The longer of two rows: four responses that are 30 off their mean each.
+    row = 300 + BLOM_OF_TWO * 2 * 30
+    assert computed_batch(pads, known, 8).tokens == math.ceil(2 * row - 1e-2)
+    assert computed_batch(pads, known, 2).tokens == 100 + 2 * 50  # a part of a prompt's samples
+    alike = computed_batch(load_engine("fsdp2-hf-padded-to-limits"), known, 16)
+    assert computed_batch(pads, known, 16).tokens <= alike.tokens == 16 * 180
+
+
+@pytest.mark.parametrize(
+    ("budget", "shared", "repeated"),
+    [(1000, 12, 6), (300, 4, 2), (299, 3, 1), (150, 1, 1), (650, 8, 4), (850, 11, 5), (10, 1, 1)],
+)
+def test_a_budget_of_tokens_holds_more_samples_of_prompts_that_count_once(budget, shared, repeated):
+    work = statistics().workload
+    assert packed_sequences(budget, work, 4) == shared
+    assert packed_sequences(budget, work) == repeated
+
+
+@given(
+    st.sampled_from(["fsdp2-hf", "megatron-core-2025"]),
+    st.sampled_from([1, 2, 4, 6, 8, 16]),
+    st.sampled_from([1, 4, 8]),
+    st.integers(1, 6000),
+    st.integers(1, 2000),
+)
+@settings(deadline=None)
+def test_sharing_prompts_never_takes_longer_nor_more_memory(engine, micro_batch, samples, prompt, response):  # fmt: skip
+    work = {"prompts": 128, "samples_per_prompt": samples, "prompt_tokens": prompt}
+    lengths = Uniform(low=1, high=response)
+    job = job_of("qwen2.5-7b", nodes=1, algorithm="grpo", response_tokens=lengths, **work)
+    told = replace(job, trainers=FrozenDict(dict.fromkeys(("actor", "reference"), SHARED)))
+    layout = TaskPlan(pool="p0", engine=engine, dp=8, micro_batch=micro_batch)
+    for task in ("actor.update", "reference.compute_log_prob"):
+        seconds, held = [], []
+        for each in (job, told):
+            site = site_at(each, each.cluster[0].gpu, 0, 8)
+            placed = PlacedTask(GRPO[task], layout, site, each, facts_of(each))
+            # Waiting is a share of a pass, and grows where a pass is of few tokens.
+            cost = passes_cost(placed).parts
+            seconds.append(sum(part.seconds for name, part in cost if name != "uneven lengths"))
+            held.append(task_memory(placed).transient_bytes)
+        assert seconds[1] <= seconds[0] * (1 + 1e-9)
+        assert held[1] <= held[0]
+
+
+def test_budgets_that_are_filled_are_computed_and_held_whole():
+    job = job_of("qwen2.5-7b", nodes=1, algorithm="grpo", prompt_tokens=100, response_tokens=100)
+    told = replace(job, trainers=FrozenDict({"actor": TrainerOptions(fills_budgets=True)}))
+    batches, kept = [], []
+    for each in (job, told):
+        layout = TaskPlan(pool="p0", engine="fsdp2-hf", dp=8, micro_batch=8, token_budget=4000)
+        site = site_at(each, each.cluster[0].gpu, 0, 8)
+        placed = PlacedTask(GRPO["actor.update"], layout, site, each, facts_of(each))
+        batches.append(batch_of(placed))
+        longer = replace(placed, layout=replace(layout, token_budget=64 * 200 * 4))
+        kept.append([task_memory(found).transient_bytes for found in (placed, longer)])
+    assert [(each.tokens, each.head_tokens) for each in batches] == [(1600, 1600), (4000, 4000)]
+    assert batches[0].sequence_tokens == batches[1].sequence_tokens == 200
+    # A rank has 8 sequences of an update, 1,600 tokens: the budget is held where it is filled, and else not.
+    assert kept[0][0] == kept[0][1] < kept[1][0] < kept[1][1]
+
+
+def test_states_of_layers_are_not_shared():
+    job = job_of("qwen3.5-9b", nodes=1, algorithm="grpo")
+    told = replace(job, trainers=FrozenDict({"actor": TrainerOptions(shares_prompts=True)}))
+    check_shared_prompts(job, JobPlace(file="job.yaml"))
+    with pytest.raises(FileError, match=r"trainers.actor.shares_prompts: is on, and qwen3.5-9b"):
+        check_shared_prompts(told, JobPlace(file="job.yaml"))
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 300), st.integers(1, 300))

@@ -17,7 +17,7 @@ from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.costs.taskcost import data_bytes
 from rlplan.simulator.costs.teaching import compared_bytes, picked_bytes
-from rlplan.simulator.memory.task_memory import KV_CACHE, LOGITS
+from rlplan.simulator.memory.task_memory import KV_CACHE, LOGITS, fullest_micro_batch
 from rlplan.simulator.memory.transition_memory import has_room_to_serve
 from rlplan.simulator.placed import PlacedPlan, PlacedTasks, columns_of
 from rlplan.simulator.simulate import simulate
@@ -112,7 +112,7 @@ def test_the_loss_of_likeliest_tokens_holds_them_beside_the_logits(facts):
         memory_moments(PlacedPlan(plan, facts), plan.pools[0])[UPDATE][LOGITS]
         for plan in (taught(), taught(Teacher(top_tokens=64)))
     ]
-    tokens = PlacedPlan(taught(), facts).tasks[UPDATE].fullest_micro_batch[1]
+    tokens = fullest_micro_batch(PlacedPlan(taught(), facts).tasks[UPDATE])[1]
     assert held[1] - held[0] == tokens * 64 * (12 + 4 * 4)
 
 

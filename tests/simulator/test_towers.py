@@ -18,12 +18,12 @@ from rlplan.profiles.jobs.place import JobPlace
 from rlplan.profiles.sheets import sheet_names
 from rlplan.simulator.costs.layouts import passes_cost
 from rlplan.simulator.costs.pricing import setting_of
-from rlplan.simulator.costs.towers import layers_of, tower_pass
-from rlplan.simulator.memory.task_memory import ACTIVATIONS
+from rlplan.simulator.costs.towers import around_sound, layers_of, tower_pass
+from rlplan.simulator.memory.task_memory import ACTIVATIONS, FRAGMENTATION, STEP
 from rlplan.simulator.model import flops_of, layer_operators
 from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_cost, task_memory
-from rlplan.workload import Logged, PromptImages
+from rlplan.workload import Logged, PromptImages, PromptSounds
 from tests.simulator.cost_jobs import GRPO, facts_of, job_of
 
 H100 = "h100-80gb-sxm"
@@ -184,3 +184,112 @@ def test_a_tower_that_learns_keeps_what_its_layers_keep():
     frozen = FrozenDict({"actor": TrainerOptions(freezes_tower=True)})
     assert held(IMAGES) - held(None) == 32 * 4 * 4096 * 1280 * 2
     assert held(IMAGES, trainers=frozen) == held(None)
+
+
+@pytest.mark.parametrize(("model", "sizes"), [("qwen2.5-vl-7b", {"tp": 2, "dp": 4}), ("qwen3-vl-30b-a3b", {"ep": 8})])  # fmt: skip
+def test_a_frozen_tower_has_no_gradients_and_no_states_of_an_optimizer(model, sizes):
+    # Megatron-Core keeps gradients in fp32 (4 bytes), and steps 12 bytes of states, sharded over its ranks.
+    frozen = FrozenDict({"actor": TrainerOptions(freezes_tower=True)})
+    tower = -(-load_model(model).vision_parameters // sizes.get("tp", 1))
+    held = []
+    for said in (job(model), job(model, trainers=frozen)):
+        found = placed(said=said, micro_batch=4, zero=1, **sizes)
+        held.append({**task_memory(found).resident, **task_memory(found).transient})
+    spared = {name: held[0][name] - held[1][name] for name in held[0]}
+    assert spared.pop("actor gradients") == tower * 4
+    ranks = sizes.get("dp", 8)
+    assert spared.pop("actor optimizer states") == pytest.approx(tower / ranks * 12, abs=24)
+    assert spared.pop(ACTIVATIONS) > 0  # what its layers would keep for a backward pass
+    assert {name for name, size in spared.items() if size} <= {STEP, FRAGMENTATION}
+
+
+def test_a_frozen_tower_is_not_stepped_nor_its_gradients_reduced():
+    frozen = FrozenDict({"actor": TrainerOptions(freezes_tower=True)})
+    learns, rests = parts(zero=1), parts(said=job(trainers=frozen), zero=1)
+    model = load_model("qwen2.5-vl-7b")
+    share = model.vision_parameters / placed(micro_batch=4).parameters
+    for name in ("gradient reduction", "optimizer"):
+        assert rests[name] == pytest.approx(learns[name] * (1 - share), rel=0.02)
+
+
+CLIP = PromptSounds(tokens=750)  # half a minute for Qwen2.5-Omni
+
+
+def test_a_tower_of_sound_computes_what_its_sizes_say():
+    # Qwen2.5-Omni: 750 tokens are 3,000 frames, halved to 1,500 positions in 15 windows of 100 in each of 32 layers.
+    model = load_model("qwen2.5-omni-7b")
+    batch = Batch(sequences=1, tokens=1500, sequence_tokens=1500, head_tokens=0)
+    flops = sum(
+        count * flops_of(layer_operators(layer, Shard(), batch))
+        for layer, count in layers_of(model.sound)
+    )
+    products = 32 * 2 * 1500 * (4 * 1280**2 + 2 * 1280 * 5120)
+    assert flops == pytest.approx(products + 4 * 1280 * 32 * 15 * 100 * (100 + 0.5), rel=1e-12)
+    around = 2 * (3000 * 384 * 1280 + 1500 * 3840 * 1280 + 750 * 1280 * 3584)
+    assert flops_of(around_sound(model.sound, 750)) == around
+
+
+def test_convolutions_over_frequency_are_products_of_what_they_see():
+    # Qwen3-Omni: of a second, 50 x 64, 25 x 32 and 13 x 16 places see 3 x 3 of the channels before; 13 are tokens.
+    sound = load_model("qwen3-omni-30b-a3b").sound
+    each = 9 * 480 * 480
+    expected = 50 * 64 * 9 * 480 + (25 * 32 + 13 * 16) * each
+    expected += 13 * (16 * 480 * 1280 + 1280 * 1280 + 1280 * 2048)
+    assert flops_of(around_sound(sound, 13)) == 2 * expected
+    assert (sound.tokens_per_second, sound.window_positions) == (13, 8 * 13)
+
+
+def test_sizes_of_towers_of_sound_have_the_parameters_of_their_files():
+    known = [load_model(name) for name in sheet_names("models")]
+    hearing = [model for model in known if model.sound is not None]
+    assert len(hearing) == 3
+    for model in hearing:
+        found = model.tower.parameters(model.hidden_size) + model.sound.parameters
+        assert 0.98 < found / model.vision_parameters < 1, model.name
+
+
+def test_clips_cost_what_their_tower_takes_and_learn_where_that_of_images_does_not():
+    def work(**held):
+        said = job("qwen2.5-omni-7b", images=held.pop("images", None), **held)
+        return replace(said, workload=replace(said.workload, sounds=CLIP))
+
+    blind, said = parts(said=job("qwen2.5-omni-7b", images=None)), parts(said=work())
+    setting = setting_of(placed(said=work(), micro_batch=4))
+    model = load_model("qwen2.5-omni-7b")
+    for name in ("forward", "backward"):
+        each = tower_pass(setting, model, 4, 750, name, "sounds").total.seconds
+        assert said[name] - blind[name] == pytest.approx(4 * each, rel=1e-6)
+    frozen = FrozenDict({"actor": TrainerOptions(freezes_tower=True)})
+    assert parts(said=work(trainers=frozen))["backward"] == said["backward"]
+    both, rests = (parts(said=work(images=IMAGES, **each)) for each in ({}, {"trainers": frozen}))
+    assert both["forward"] == rests["forward"] > said["forward"]
+    assert rests["backward"] == pytest.approx(said["backward"], rel=1e-9)
+    assert rests["backward"] < both["backward"]
+
+    def held(said):
+        return dict(task_memory(placed(said=said, micro_batch=4, recompute="full")).transient)
+
+    # Recomputed in full, each of 32 layers keeps its input: 4 clips of 1,500 positions, 1,280 values of 2 bytes.
+    kept = held(work())[ACTIVATIONS] - held(job("qwen2.5-omni-7b", images=None))[ACTIVATIONS]
+    assert kept == 32 * 4 * 1500 * 1280 * 2
+
+
+def test_sound_for_a_model_that_hears_none_or_that_prompts_have_no_room_for_is_refused():
+    place = JobPlace(file="job.yaml", prefix="")
+    for model, sounds, words in (
+        (
+            "qwen2.5-vl-7b",
+            CLIP,
+            "workload.sounds: are given for qwen2.5-vl-7b, of whose tower only",
+        ),
+        ("qwen3-8b", CLIP, "workload.sounds: are given for qwen3-8b, which reads none"),
+        (
+            "qwen2.5-omni-7b",
+            PromptSounds(tokens=600),
+            "have 1,624 tokens a prompt, and prompts 1,536",
+        ),
+    ):
+        images = IMAGES if model == "qwen2.5-omni-7b" else None
+        said = job(model, images)
+        with pytest.raises(FileError, match=words):
+            check_images(replace(said, workload=replace(said.workload, sounds=sounds)), place)

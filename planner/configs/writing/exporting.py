@@ -1,6 +1,6 @@
 """Export a plan: write it by a framework's keys, import them again, and refuse what is not the plan then."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from inspect import signature
 from pathlib import Path
@@ -41,10 +41,23 @@ UNSAID: Final = frozenset({
     "version", "name", "models", "workload", "cluster", "devices", "engines", "framework", "weight_sync",
     "rewards", "hyperparameters", "failures", "prompts_file", "prompt_data", "tokenizer", "seed", "objective",
     "specs", "adapters", "quantised_at", "dynamic_sampling", "trainers", "weights", "evaluation", "iterations",
-    "checkpoints", "speculation",
+    "checkpoints", "speculation", "kv_offload",
 })  # fmt: skip
 # Of these, what a framework has keys for that no export writes: it is said.
-UNWRITTEN: Final = ("evaluation", "iterations", "checkpoints", "speculation", "teacher")
+UNWRITTEN: Final = (
+    "evaluation",
+    "iterations",
+    "checkpoints",
+    "speculation",
+    "kv_offload",
+    "teacher",
+)
+# Switches of trainers that only some frameworks have, by the names of their settings.
+SWITCHES: Final[Mapping[str, str]] = {
+    "shares_prompts": "shares_prompts",
+    "fills_budgets": "padded",
+    "freezes_tower": "freezes_tower",
+}
 # Fields of a layout that only some kinds of tasks have: an import leaves them out of the others.
 OPEN: Final = frozenset({
     "micro_batch", "max_running", "memory_fraction", "chunks", "recompute", "zero", "offload",
@@ -125,8 +138,18 @@ def exported(
         left.append("job.rewards.judge")
     if plan.job.rewards is not None and plan.job.rewards.service is not None:
         left.append("job.rewards.service")
-    if plan.job.workload.images is not None:
-        left.append("job.workload.images")
+    left.extend(
+        f"job.workload.{name}"
+        for name in ("images", "sounds")
+        if getattr(plan.job.workload, name) is not None
+    )
+    sizes = sheet.trainers[export.trainer].sizes
+    left.extend(
+        f"job.trainers.{role}.{name}"
+        for role, options in (plan.job.trainers or {}).items()
+        for name, setting in SWITCHES.items()
+        if getattr(options, name) and setting not in sizes
+    )
     if left:
         export.notes.append(f"not written, and for you to set: {', '.join(left)}")
     if facts is not None:

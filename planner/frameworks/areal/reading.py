@@ -49,7 +49,13 @@ OPTIMIZERS: Final = {"adam": "adam", "adam_bf16": "kahan-bf16"}
 SECTIONS: Final[Mapping[Role, str]] = {"reference": "ref.*", "critic": "critic.*"}
 OF_DIMENSIONS: Final = "a back end and sizes, as fsdp:d4t2 or sglang:d4"
 ARCHON_NOTE: Final = "Archon's trainer is forecast as FSDP2 around compiled layers: what its selective recomputation keeps is not known"
-PADDED_NOTE: Final = "samples that are padded to the longest are forecast as if they were packed"
+PADDED_NOTE: Final = (
+    "micro-batches without a budget of tokens are not padded, whatever pad_to_maximum says"
+)
+TREES_NOTE: Final = (
+    "trees share the prompt of a group's samples; what else rows have in common, such as instructions that all prompts "
+    "begin with and turns that are rows of their own, is computed each time, and FlexAttention is forecast at the rate of other kernels"
+)
 WORKFLOW_NOTE: Final = "what a workflow does between turns only its program knows"
 
 
@@ -311,7 +317,14 @@ def _recompute(own: RoleSettings) -> Recompute:
 def _options(settings: Settings, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states: as it loads them, but for Megatron, which has copies in fp32."""
     own = of_role(settings, role)
-    options = TrainerOptions(host_states=own.on("cpu_offload"))
+    # A tree is always padded, and refused where it is told not to be.
+    trees = own.on("shares_prompts") and role != "critic"
+    budget = own.optional_whole("token_budget")
+    options = TrainerOptions(
+        host_states=own.on("cpu_offload"),
+        shares_prompts=trees,
+        fills_budgets=budget is not None and (trees or own.on("padded")),
+    )
     if own.trainer == MEGATRON:
         return options
     options = replace(options, weights=cast(TrainingPrecision | None, own.value("dtype")))
@@ -357,8 +370,6 @@ def _doubt(settings: Settings, algorithm: str) -> None:
         settings.leave_out("update_mode", "weights that go over a disk")
     for role in roles_of(settings):
         own = of_role(settings, role)
-        if own.on("padded"):
-            settings.left_out[own.key_of("padded")] = "samples that are padded to the longest"
         if str(own.value("optimizer")) not in OPTIMIZERS and role != "reference":
             settings.left_out[own.key_of("optimizer")] = "states and steps of another optimizer"
 
@@ -366,8 +377,11 @@ def _doubt(settings: Settings, algorithm: str) -> None:
 def _notes(settings: Settings, trainer: str) -> Iterator[str]:
     if trainer == ARCHON:
         yield ARCHON_NOTE
-    if any(of_role(settings, role).on("padded") for role in roles_of(settings)):
+    every = [of_role(settings, role) for role in roles_of(settings)]
+    if any(own.on("padded") and own.optional_whole("token_budget") is None for own in every):
         yield PADDED_NOTE
+    if any(own.on("shares_prompts") for own in every):
+        yield TREES_NOTE
     yield WORKFLOW_NOTE
 
 

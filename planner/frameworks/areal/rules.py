@@ -5,7 +5,7 @@ from typing import Final
 
 from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unless
 from rlplan.planner.configs.reading.settings import Settings, is_on
-from rlplan.planner.frameworks.areal.allocation import FSDP, MEGATRON
+from rlplan.planner.frameworks.areal.allocation import ARCHON, FSDP, MEGATRON
 from rlplan.planner.frameworks.areal.reading import (
     DISK,
     actor_allocation,
@@ -21,6 +21,8 @@ ALLOCATIONS: Final = "api/alloc_mode.py"
 TRAINER: Final = "trainer/rl_trainer.py"
 CONFIG: Final = "api/cli_args.py"
 ENGINE: Final = "engine/fsdp_engine.py"
+TREES: Final = "models/tree_attn/tree.py and docs/en/reference/tree_training.md"
+TREE_BLOCK_TOKENS: Final = 128
 
 
 def _backend_of(settings: Settings, name: str) -> str:
@@ -132,6 +134,27 @@ def adapters_have_a_rank(settings: Settings) -> Iterator[Broken]:
     yield from unless(holds, "lora_rank", "is no rank of an adapter", "at least 1")
 
 
+def trees_have_what_they_need(settings: Settings) -> Iterator[Broken]:
+    """Pack trees of prefixes into padded budgets of whole blocks, without ranks that share a sequence, and for no critic."""
+    for role in roles_of(settings):
+        own, sizes = of_role(settings, role), role_allocation(settings, role)
+        if not own.on("shares_prompts"):
+            continue
+        key, budget = own.key_of("shares_prompts"), own.optional_whole("token_budget")
+        yield from unless(role != "critic", key, "packs trees of a critic", "false")
+        problem = f"packs trees for {sizes.cp} context-parallel ranks"
+        yield from unless(sizes.cp == 1, key, problem, "false, or c1")
+        staged = sizes.backend != MEGATRON and sizes.pp > 1
+        yield from unless(not staged, key, f"packs trees for {sizes.pp} stages", "false, or p1")
+        holds = budget is not None and budget > 0 and budget % TREE_BLOCK_TOKENS == 0
+        problem = f"is no budget of a tree's blocks of {TREE_BLOCK_TOKENS} tokens"
+        allowed = f"a multiple of {TREE_BLOCK_TOKENS}"
+        yield from unless(holds, own.key_of("token_budget"), problem, allowed)
+        if sizes.backend != ARCHON:
+            padded = own.on("padded")
+            yield from unless(padded, own.key_of("padded"), "leaves trees unpadded", "true")
+
+
 RULES: Final = (
     Rule(fsdp_has_no_stages_and_experts, ALLOCATIONS),
     Rule(engines_have_their_gpus, "docs/en/reference/alloc_mode.md"),
@@ -144,4 +167,5 @@ RULES: Final = (
     Rule(optimizers_are_known, ENGINE),
     Rule(experts_chosen_before_are_of_sglang, TRAINER, since="1.0.4"),
     Rule(adapters_have_a_rank, CONFIG),
+    Rule(trees_have_what_they_need, TREES),
 )

@@ -223,6 +223,11 @@ def _place(export: Export, role: Role) -> None:
 def _batches(export: Export, role: Role, layout: TaskPlan) -> None:
     """Write a budget of tokens, or into how many micro-batches a rank cuts what it gets."""
     export.put_size(role, "token_budget", layout.token_budget)
+    options = export.plan.job.trainer(role)
+    if options.fills_budgets:
+        export.put_size(role, "padded", value=True)
+    if options.shares_prompts:
+        export.put_size(role, "shares_prompts", value=True)
     if layout.token_budget is not None:
         return
     work = export.plan.job.workload

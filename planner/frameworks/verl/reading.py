@@ -24,6 +24,7 @@ from rlplan.plan import (
     Recompute,
     TaskPlan,
 )
+from rlplan.planner.configs.broken import actor_of
 from rlplan.planner.configs.losses import (
     NO_LIMIT,
     algorithm_notes,
@@ -115,6 +116,7 @@ def run_of(settings: Settings) -> Run:
         bucket_bytes=settings.whole("bucket_mebibytes") * MIB,
         notes=(
             *_without_effect(settings, trainer, models),
+            *_keys_without_effect(settings, trainer),
             *(() if algorithm == DISTILLATION else algorithm_notes(settings, algorithm)),
             *_notes(settings, mode),
             *teaching.notes_of(settings),
@@ -321,9 +323,65 @@ def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states and makes its logits."""
     way = None if role == "critic" else _logit_way(settings, trainer, role)
     options = trainer_options(settings.of(trainer, role), way)
+    if role == "actor" and _freezes_tower(settings, trainer):
+        options = replace(options, freezes_tower=True)
+    if role in {"actor", "reference"} and not _repeats_prompts(settings, trainer, role):
+        options = replace(options, shares_prompts=True)
     chunk = settings.optional_whole("entropy_chunk")
     chunked = way is not None and way.endswith(CHUNKED)
     return replace(options, logit_chunk_tokens=chunk if chunked else None)
+
+
+def _freezes_tower(settings: Settings, trainer: str) -> bool:
+    """Tell whether the tower of an actor that reads images does not learn."""
+    model = actor_of(settings)
+    asked = settings.on("freezes_tower") and model is not None and bool(model.vision_parameters)
+    reads = settings.on("reads_frozen_tower") and _has_older_workers(settings)
+    return asked and reads and trainer.startswith("fsdp")
+
+
+def _has_older_workers(settings: Settings) -> bool:
+    """Tell whether the workers of up to 0.7.1 train, in whose place a key could put the engines of 0.8."""
+    return settings.given("trainer.use_legacy_worker_impl") != "disable"
+
+
+def _repeats_prompts(settings: Settings, trainer: str, role: Role) -> str | None:
+    """Return why a role's trainer computes a prompt for each of its samples; None where it does so once."""
+    own = of_role(settings, trainer, role)
+    if not settings.on("shares_prompts"):
+        return "it is off"
+    if not settings.on("reads_shared_prompts") or not _has_older_workers(settings):
+        return "no trainer reads it"
+    if not trainer.startswith("fsdp"):
+        return "FSDP's trainer alone reads it"
+    dynamic = settings.on("actor_dynamic") or own.on("dynamic")
+    blocked = {
+        "packs": settings.on("packs"),
+        "actor_dynamic": dynamic,
+        "fuses_head": settings.on("fuses_head"),
+    }
+    found = [settings.key_of(name) for name, is_on in blocked.items() if is_on]
+    if own.whole("cp") > 1:
+        found.append(own.key_of("cp"))
+    return (
+        f"{' and '.join(found)} {'keeps' if len(found) == 1 else 'keep'} it from that"
+        if found
+        else None
+    )
+
+
+def _keys_without_effect(settings: Settings, trainer: str) -> Iterator[str]:
+    """Yield a note for each key that is on, and that nothing reads as the configuration stands."""
+    title = f"{settings.sheet.title} {settings.sheet.version}"
+    model = actor_of(settings)
+    reads_images = model is None or bool(model.vision_parameters)
+    if settings.on("freezes_tower") and reads_images and not _freezes_tower(settings, trainer):
+        key = settings.key_of("freezes_tower")
+        yield f"{key} has no effect in {title}: no trainer of that reads it, and the tower learns"
+    why = _repeats_prompts(settings, trainer, "actor")
+    if settings.on("shares_prompts") and why is not None:
+        key = settings.key_of("shares_prompts")
+        yield f"{key} has no effect in {title}: {why}, and each sample's prompt is computed"
 
 
 def _logit_way(settings: Settings, trainer: str, role: Role) -> str | None:

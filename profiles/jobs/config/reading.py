@@ -31,7 +31,7 @@ from rlplan.profiles.jobs.config.layers import (
     single_parts,
     write_pairs_out,
 )
-from rlplan.profiles.jobs.config.towers import image_tower, tower_parameters
+from rlplan.profiles.jobs.config.towers import image_tower, sound_tower, tower_parameters
 from rlplan.profiles.jobs.config.traits import FamilyTraits, load_family
 from rlplan.profiles.sheets import sheet_names
 
@@ -158,6 +158,7 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         streams=config.optional(traits.streams) or None,
         vision_parameters=tower_parameters(config, hidden) if traits.vision else None,
         tower=image_tower(config) if traits.vision else None,
+        sound=sound_tower(config) if traits.vision else None,
         feed_forward="layer-input-mlp" if inputs else None,
         layer_inputs=inputs,
     )

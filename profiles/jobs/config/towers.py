@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from rlplan.models import ImageTower
+from rlplan.models import ImageTower, SoundTower, halved
 from rlplan.profiles.jobs.config.keys import ConfigKeys
 
 # Keys of one size in different families' files.
@@ -106,6 +106,36 @@ def _qwen_sizes(vision: ConfigKeys) -> ImageTower | None:
         joined=1 + (len(deep) if isinstance(deep, list) else 0),
         window_patches=window**2 or None,
         whole_layers=len(whole) if window and isinstance(whole, list) else 0,
+    )
+
+
+def sound_tower(config: ConfigKeys) -> SoundTower | None:
+    """Return the sizes of what turns sound into tokens; None where the file has none, or one that is not Qwen's.
+
+    Qwen3-Omni's attend within `n_window_infer` frames, in pieces of `2 n_window` that convolutions halve three times each.
+
+    Raises:
+        FileError: A size is none.
+    """
+    said = config.outer.get("audio_config")
+    if not isinstance(said, dict) or not str(said.get("model_type")).startswith(_QWEN):
+        return None
+    sound = ConfigKeys(config.file, said, inside="audio_config")
+    channels = sound.optional("downsample_hidden_size") or None
+    piece = 2 * sound.integer("n_window", default=100, least=1)
+    window = piece // 2
+    if channels is not None:
+        pieces = sound.integer("n_window_infer", default=piece, least=1) // piece
+        window = halved(piece, _HALVINGS) * pieces
+    return SoundTower(
+        num_layers=sound.integer("encoder_layers", least=1),
+        hidden_size=sound.integer("d_model", least=1),
+        num_heads=sound.integer("encoder_attention_heads", least=1),
+        ffn_size=sound.integer("encoder_ffn_dim", least=1),
+        mel_bins=sound.integer("num_mel_bins", default=128, least=1),
+        channels=channels,
+        window_positions=window,
+        output_size=sound.integer("output_dim", least=1),
     )
 
 

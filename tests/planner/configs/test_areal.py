@@ -151,6 +151,20 @@ def test_what_trains_keeps_weights_as_it_loads_them():
     assert areal("experts").draft.tasks["actor.update"].ep == 8
 
 
+def test_trees_are_read_for_each_role_and_padded_to_their_budget():
+    trees = ("actor.enable_tree_training=true", "actor.pad_to_maximum=true")
+    found = areal("SGLang", *trees)
+    actor = found.job.trainer("actor")
+    assert (actor.shares_prompts, actor.fills_budgets) == (True, True)
+    assert broken("SGLang", *trees) == {}
+    assert any("FlexAttention" in note for note in found.notes)
+    padded = areal("SGLang", "actor.pad_to_maximum=true").job.trainer("actor")
+    assert (padded.shares_prompts, padded.fills_budgets) == (False, True)
+    unbounded = areal("SGLang", "actor.pad_to_maximum=true", "actor.mb_spec.max_tokens_per_mb=null")
+    assert not unbounded.job.trainer("actor").fills_budgets
+    assert any("whatever pad_to_maximum says" in note for note in unbounded.notes)
+
+
 def test_what_trains_otherwise_is_refused_for_what_it_is():
     with pytest.raises(FileError, match="is of the system before AReaL-lite"):
         areal("SGLang", "exp_ctrl.total_train_epochs=5")
@@ -180,6 +194,7 @@ BREAKS = {
     "optimizers-are-known": ("SGLang", "actor.optimizer.type=muon"),
     "experts-chosen-before-are-of-sglang": ("vLLM", "rollout.return_routed_experts=true"),
     "adapters-have-a-rank": ("an adapter", "actor.lora_rank=0"),
+    "trees-have-what-they-need": ("SGLang", "actor.enable_tree_training=true"),
 }  # fmt: skip
 
 

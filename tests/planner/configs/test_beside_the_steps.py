@@ -1,8 +1,11 @@
 """What frameworks' configurations have beside their steps, in job and forecast."""
 
+from dataclasses import replace
+
 import pytest
 
-from rlplan.job import Checkpoints, Speculation
+from rlplan.job import CacheOffload, Checkpoints, Speculation
+from rlplan.planner.configs.environments import GivenEnvironments
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.workload import Evaluation
 
@@ -87,6 +90,7 @@ def test_a_frequency_that_cannot_be_evaluated_is_told_and_refuses_nothing(tmp_pa
 
 
 EAGLE = "--sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps 3 --sglang-speculative-num-draft-tokens 4"
+BATCHES = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config.num_speculative_tokens_per_batch_size"
 VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
 
 
@@ -107,6 +111,17 @@ VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
             f"{VERL} {VLLM}.model=Qwen/Qwen3-0.6B {VLLM}.num_speculative_tokens=4",
             Speculation(draft_tokens=4, draft="qwen3-0.6b"),
         ),
+        (
+            "verl",
+            f"{VERL} {VLLM}.method=ngram {VLLM}.num_speculative_tokens=3 {BATCHES}=[[1,64,3],[65,256,0]]",
+            Speculation(draft_tokens=3, layers=0, most_running=64),
+        ),
+        # Between two rows, and behind the last, the guesses of the row before: vLLM never stops here.
+        (
+            "verl",
+            f"{VERL} {VLLM}.method=ngram {VLLM}.num_speculative_tokens=3 {BATCHES}=[[1,32,3],[65,256,3]]",
+            Speculation(draft_tokens=3, layers=0),
+        ),
     ],
 )  # fmt: skip
 def test_guesses_are_read_and_not_counted_until_it_is_known_how_many_are_accepted(
@@ -116,3 +131,66 @@ def test_guesses_are_read_and_not_counted_until_it_is_known_how_many_are_accepte
     assert found.job.speculation == expected
     told = any("acceptance_length" in what for what in found.keys.not_modelled.values())
     assert told == (expected is not None)
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "noted"),
+    [
+        ("[[1,4,5],[5,16,2],[17,64,0]]", 16, True),  # two of five guesses at some batches
+        ("[[1,4,5],[5,16,0],[17,64,5]]", 4, True),  # guesses again at larger ones
+        ("[[1,16,1,4096,5],[1,16,4097,99999,0],[17,64,1,4096,0],[17,64,4097,99999,0]]", 16, True),
+        ("[[1,16,7],[17,64,0]]", 16, False),  # no more than all that are guessed
+        ("[[1,64,0]]", None, False),
+        ("nothing", None, False),
+    ],
+)
+def test_a_table_of_guesses_by_batch_says_where_an_engine_stops(rows, most, noted):
+    words = f"{VERL} {VLLM}.method=ngram {VLLM}.num_speculative_tokens=5 {BATCHES}={rows}"
+    found = imported("verl", words.split(), OPTIONS)
+    assert found.job.speculation.most_running == most
+    assert any("has other guesses" in note for note in found.notes) == noted
+
+
+KWARGS = "+actor_rollout_ref.rollout.engine_kwargs"
+STORE = f"{KWARGS}.vllm.kv_transfer_config.kv_connector"
+TOOLS = GivenEnvironments(turns=3.0, observation_tokens=20.0, tool_seconds=1.0)
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "expected"),
+    [
+        ("verl", f"{VERL} {KWARGS}.vllm.kv_offloading_size=64", CacheOffload(replica_bytes=64 * 2**30)),
+        (
+            "verl",
+            f"{VERL} {STORE}=OffloadingConnector {KWARGS}.vllm.kv_transfer_config.kv_connector_extra_config.cpu_bytes_to_use=8000000000",
+            CacheOffload(replica_bytes=8e9),
+        ),
+        ("verl", f"{VERL} {STORE}=MooncakeStoreConnector", None),
+        ("verl", f"{VERL} {KWARGS}.vllm.kv_offloading_size=64 {KWARGS}.vllm.kv_offloading_backend=lmcache", None),
+        # SGLang's sizes are a rank's, of two here, and a switch turns them on.
+        ("slime", f"{SLIME} --sglang-enable-hierarchical-cache --sglang-hicache-size 50", CacheOffload(replica_bytes=100e9)),
+        ("slime", f"{SLIME} --sglang-enable-hierarchical-cache", CacheOffload(cache_ratio=2.0)),
+        ("miles", f"{SLIME} --sglang-enable-hierarchical-cache --sglang-hicache-ratio 4", CacheOffload(cache_ratio=4.0)),
+        ("slime", f"{SLIME} --sglang-hicache-size 50", None),
+        (
+            "prime-rl",
+            ("uv run rl --model.name Qwen/Qwen3-4B --orchestrator.batch_size 512 --seq_len 4096 "
+            "--inference.kv_cache_offload.type native --inference.kv_cache_offload.cpu.num_bytes 128000000000"),
+            CacheOffload(replica_bytes=128e9),
+        ),
+    ],
+)  # fmt: skip
+def test_host_memory_for_a_cache_is_read_where_turns_read_it_again(framework, text, expected):
+    found = imported(framework, text.split(), replace(OPTIONS, environments=TOOLS))
+    assert found.job.kv_offload == expected
+    told = [
+        what for what in found.keys.not_modelled.values() if "a KV cache that goes on in" in what
+    ]
+    assert bool(told) == ("kv_connector=Moon" in text or "lmcache" in text)
+    # Of one turn nothing is read again: the keys are named, and not counted.
+    alone = imported(framework, text.split(), OPTIONS)
+    assert alone.job.kv_offload is None
+    if expected is not None:
+        assert any(
+            "until the job has environments" in what for what in alone.keys.not_modelled.values()
+        )

@@ -410,5 +410,45 @@ def test_images_are_never_left_out_in_silence():
     assert len(told) == 1
     assert "qwen3-vl-8b reads images" in told[0]
     assert "workload.images" in told[0]
-    assert frozen in vision.keys.not_modelled
+    # 0.8 and later have the key, and nothing that reads it; 0.6 and 0.7 do.
+    without = [each for each in vision.notes if "has no effect" in each]
+    assert not vision.job.trainer("actor").freezes_tower
+    assert without == [
+        f"{frozen} has no effect in verl 0.9.1: no trainer of that reads it, and the tower learns"
+    ]
+    older = replace(OPTIONS, version="0.7.1")
+    words = [*VERL, f"{path}=Qwen/Qwen3-VL-8B-Instruct", f"{frozen}=True"]
+    assert imported("verl", words, older).job.trainer("actor").freezes_tower
     assert not any("images" in each for each in verl().guesses)
+
+
+GROUPED = (
+    "actor_rollout_ref.actor.use_prefix_grouper=True",
+    "actor_rollout_ref.model.use_remove_padding=False",
+    "actor_rollout_ref.actor.use_dynamic_bsz=False",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8",
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "why"),
+    [
+        ("0.7.1", (), None),
+        ("0.7.1", ("actor_rollout_ref.model.use_remove_padding=True",), "use_remove_padding keeps it from that"),
+        (
+            "0.7.1",
+            ("actor_rollout_ref.actor.use_dynamic_bsz=True", "actor_rollout_ref.model.use_fused_kernels=True"),
+            "use_dynamic_bsz and actor_rollout_ref.model.use_fused_kernels keep it from that",
+        ),
+        ("0.7.1", ("trainer.use_legacy_worker_impl=disable",), "no trainer reads it"),
+        ("0.9.1", (), "no trainer reads it"),
+    ],
+)  # fmt: skip
+def test_prompts_are_grouped_where_verl_does_so_and_else_it_is_said_why_not(version, more, why):
+    words = [*VERL, *GROUPED, *more]
+    found = imported("verl", words, replace(OPTIONS, version=version))
+    shared = [found.job.trainer(role).shares_prompts for role in ("actor", "reference")]
+    told = [each for each in found.notes if "use_prefix_grouper has no effect" in each]
+    assert shared == [why is None] * 2
+    assert len(told) == (why is not None)
+    assert all(why in each for each in told)
