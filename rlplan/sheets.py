@@ -427,11 +427,13 @@ class PaddedLogits:
     Attributes:
         infer_bytes: In a pass without gradients.
         forward_bytes, backward_bytes: In training.
+        prompts: Whether logits of prompts are padded and read as those of responses are.
     """
 
     infer_bytes: NonNegative
     forward_bytes: NonNegative
     backward_bytes: NonNegative
+    prompts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
