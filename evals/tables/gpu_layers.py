@@ -12,6 +12,7 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.results.accuracy import Row
+from rlplan.sheets import USUAL_KERNELS
 from rlplan.simulator.costs.pricing import Setting, pass_seconds, setting_on
 from rlplan.simulator.model import layer_activation_bytes
 from rlplan.simulator.placed import Site
@@ -40,8 +41,10 @@ def rows_of(record: Record) -> Iterator[Row]:
     if part == "product" and record["variant"] in PRODUCTS:
         yield _row(label, f"products, {PRODUCTS[record['variant']]}", seconds, _product(record))
     elif part == "attention":
-        kind = "attention, flash" if record["variant"] == "flash" else "attention, cuDNN"
-        yield _row(label, kind, seconds, _attention(record))
+        flash = record["variant"] == "flash"
+        kind = "attention, flash" if flash else "attention, cuDNN"
+        row = _row(label, kind, seconds, _attention(record))
+        yield replace(row, fitted=flash and row.skipped is None)
     elif part == "layer":
         host = float(record["host_seconds"]) / seconds > BOUND_BY_HOST
         loops = "experts one by one" if record["variant"] == LOOPED else "layers"
@@ -76,10 +79,16 @@ def _attention(record: Record) -> Estimate:
     sequences, tokens = int(record["sequences"]), int(record["tokens"])
     shape = Attention("core", sequences, tokens, 0, int(heads), int(keys), int(width))
     facts = device_facts(record["device"])
-    forward = facts.attention(shape, "bf16")
+    rates = (
+        load_engine(ENGINE).kernels_of(facts.sheet)
+        if record["variant"] == "flash"
+        else USUAL_KERNELS
+    )
+    forward = facts.attention(shape, "bf16") * (1 / rates.attention_rate)
     if record["work"] == "forward":
         return forward
-    return forward + facts.attention(shape, "bf16", backward=True)
+    backward = facts.attention(shape, "bf16", backward=True)
+    return forward + backward * (1 / rates.attention_backward_rate)
 
 
 def _layer(record: Record) -> Estimate:
@@ -123,7 +132,7 @@ READER = TableReader(
         "seconds of its passes and what it keeps of them, and products and attention alone. Layers are forecast as "
         "the engine fsdp2-hf has them, but for attention, which is cuDNN's there. Where the host launches for nine "
         "tenths of the time, the machine's host is measured, a virtual one. From its rows of FlashAttention 2 comes "
-        "fsdp2-hf's rate of attention on Hopper; no other constant is fitted on it."
+        "fsdp2-hf's rate of attention on Hopper, by which they are forecast; no other constant is fitted on it."
     ),
     columns=frozenset(COLUMNS),
     rows_of=rows_of,
