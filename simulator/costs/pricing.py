@@ -83,6 +83,9 @@ def fused_attention_seconds(
     """Return the seconds of an attention kernel that never writes its scores."""
     seconds = device.attention(operator, precision, backward=backward)
     rate = rates.attention_backward_rate if backward else rates.attention_rate
+    if rates.attention_half_tokens:
+        seen = operator.cached_tokens + operator.query_tokens
+        rate *= seen / (seen + rates.attention_half_tokens)
     return seconds if rate == 1 else seconds * (1 / rate)
 
 
