@@ -62,7 +62,7 @@ def test_both_layouts_of_its_options_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("number", "framework"),
     [
-        ("train-0.4", "skyrl-megatron-train-0.4"),
+        ("train-0.4", "skyrl-megatron-0.0"),
         ("0.1", "skyrl-megatron-0.2"),
         ("0.2", "skyrl-megatron-0.2"),
         ("0.3", "skyrl-megatron"),
