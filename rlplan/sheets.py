@@ -193,6 +193,9 @@ class KernelRates:
         grouped_rate: The same for products of experts, beside `gemm_rate`.
         attention_rate: Rate of a fused attention's forward kernel over the device's.
         attention_backward_rate: The same for the backward kernel.
+        attention_half_tokens: Keys of a query at which both have half of these rates, which are those of the longest
+            sequences: tiles on the diagonal are computed whole, and a short row of them is filled and drained as slowly
+            as a long one. 0 where they are those of all lengths.
         score_bytes: Bytes that an unfused attention's softmax, mask and dropout move per score, the
             products' own traffic aside; 0 takes the roofline's few passes.
         elementwise_rate: Rate of norms, activations, residuals over the device's: below 1 where
@@ -222,6 +225,7 @@ class KernelRates:
     grouped_rate: Positive = 1.0
     attention_rate: Positive = 1.0
     attention_backward_rate: Positive = 1.0
+    attention_half_tokens: NonNegative = 0.0
     score_bytes: NonNegative = 0.0
     elementwise_rate: Positive = 1.0
     permutation_rate: Positive = 1.0
@@ -427,11 +431,13 @@ class PaddedLogits:
     Attributes:
         infer_bytes: In a pass without gradients.
         forward_bytes, backward_bytes: In training.
+        prompts: Whether logits of prompts are padded and read as those of responses are.
     """
 
     infer_bytes: NonNegative
     forward_bytes: NonNegative
     backward_bytes: NonNegative
+    prompts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,13 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.results.accuracy import Row
-from rlplan.simulator.costs.pricing import Setting, pass_seconds, setting_on
+from rlplan.sheets import KernelRates
+from rlplan.simulator.costs.pricing import (
+    Setting,
+    fused_attention_seconds,
+    pass_seconds,
+    setting_on,
+)
 from rlplan.simulator.model import layer_activation_bytes
 from rlplan.simulator.placed import Site
 
@@ -26,6 +32,9 @@ PRODUCTS: dict[str, Precision] = {"bf16": "bf16", "fp8-tensor": "fp8", "fp8-row"
 BOUND_BY_HOST = 0.9
 # A call alone is waited for from the host, which takes some tens of microseconds.
 LEAST_SECONDS = 2e-4
+# Rate of cuDNN's attention for long sequences over that of the device's facts, half the peak: three quarters of it, as FlashAttention-3
+# has it on H100 (Shah et al. 2024, arXiv:2407.08608). Not fitted to these rows.
+CUDNN_RATE = 1.5
 # Calls of a pass with a backward pass: one forward, and one more where activations are computed again.
 FORWARD_PASSES = {"infer": 1, "train": 1, "train-recompute": 2}
 
@@ -40,8 +49,10 @@ def rows_of(record: Record) -> Iterator[Row]:
     if part == "product" and record["variant"] in PRODUCTS:
         yield _row(label, f"products, {PRODUCTS[record['variant']]}", seconds, _product(record))
     elif part == "attention":
-        kind = "attention, flash" if record["variant"] == "flash" else "attention, cuDNN"
-        yield _row(label, kind, seconds, _attention(record))
+        flash = record["variant"] == "flash"
+        kind = "attention, flash" if flash else "attention, cuDNN"
+        row = _row(label, kind, seconds, _attention(record))
+        yield replace(row, fitted=flash and row.skipped is None)
     elif part == "layer":
         host = float(record["host_seconds"]) / seconds > BOUND_BY_HOST
         loops = "experts one by one" if record["variant"] == LOOPED else "layers"
@@ -76,10 +87,17 @@ def _attention(record: Record) -> Estimate:
     sequences, tokens = int(record["sequences"]), int(record["tokens"])
     shape = Attention("core", sequences, tokens, 0, int(heads), int(keys), int(width))
     facts = device_facts(record["device"])
-    forward = facts.attention(shape, "bf16")
+    own = load_engine(ENGINE).kernels_of(facts.sheet)
+    rates = own if record["variant"] == "flash" else _as_cudnn(own)
+    forward = fused_attention_seconds(facts, rates, shape, "bf16", backward=False)
     if record["work"] == "forward":
         return forward
-    return forward + facts.attention(shape, "bf16", backward=True)
+    return forward + fused_attention_seconds(facts, rates, shape, "bf16", backward=True)
+
+
+def _as_cudnn(rates: KernelRates) -> KernelRates:
+    """Return an engine's kernels with cuDNN's attention, which depends on lengths as the engine's does."""
+    return replace(rates, attention_rate=CUDNN_RATE, attention_backward_rate=CUDNN_RATE)
 
 
 def _layer(record: Record) -> Estimate:
@@ -112,7 +130,7 @@ def _setting(device: str, variant: str) -> Setting:
     layout = TaskPlan(pool="all", engine=ENGINE)
     setting = setting_on(layout, engine, facts, Site(device, 1, 1, NO_NETWORK), "bf16")
     # What torch takes by itself there is cuDNN's attention, not the one that trainers call.
-    kernels = replace(setting.kernels, attention_rate=1.0, attention_backward_rate=1.0)
+    kernels = _as_cudnn(setting.kernels)
     loop = engine.expert_loop if variant == LOOPED else None
     return replace(setting, kernels=kernels, expert_loop=loop)
 
@@ -122,8 +140,9 @@ READER = TableReader(
         "A layer of transformers' models under FSDP2 on one GPU, random weights, torch's attention without padding: "
         "seconds of its passes and what it keeps of them, and products and attention alone. Layers are forecast as "
         "the engine fsdp2-hf has them, but for attention, which is cuDNN's there. Where the host launches for nine "
-        "tenths of the time, the machine's host is measured, a virtual one. From its rows of FlashAttention 2 comes "
-        "fsdp2-hf's rate of attention on Hopper; no other constant is fitted on it."
+        "tenths of the time, the machine's host is measured, a virtual one. From its rows of FlashAttention 2 come "
+        "fsdp2-hf's rate of attention on Hopper and how it depends on lengths, by which they are forecast; cuDNN's attention "
+        "has the same dependence and FlashAttention-3's published rate. No other constant is fitted on it."
     ),
     columns=frozenset(COLUMNS),
     rows_of=rows_of,

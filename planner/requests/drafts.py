@@ -36,6 +36,9 @@ from rlplan.profiles.catalog import ENGINES, load_job, resolve_job
 from rlplan.profiles.sheets import canonical_name
 from rlplan.rules import check_draft
 
+# A plan that lays this pass out has it, where the framework runs it in some steps and the job says nothing.
+OLD_LOG_PROBS = "actor.compute_log_prob"
+
 
 def load_request(path: Path) -> tuple[Job, Pinned]:
     """Return the resolved job of a file to search, a job's or a partial plan's, and what it pins.
@@ -66,6 +69,7 @@ def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 
         allowed = f"a plan, such as `rlplan search {path} --out plan.yaml` writes"
         raise FileError(str(path), "is a job, not a plan", allowed=allowed)
     draft = decode(PlanDraft, data, str(path))
+    passes = OLD_LOG_PROBS in draft.tasks
     if isinstance(draft.job, str):
         named_file = path.parent / draft.job
         if not named_file.is_file():
@@ -77,10 +81,10 @@ def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 
                 value=draft.job,
                 allowed="a job's file, or the job itself",
             )
-        job = load_job(named_file)
+        job = load_job(named_file, passes=passes)
         _check_objective(job, str(named_file), "objective")
     else:
-        job = resolve_job(draft.job, path.parent, file=str(path), prefix="job.")
+        job = resolve_job(draft.job, path.parent, file=str(path), prefix="job.", passes=passes)
         _check_objective(job, str(path), "job.objective")
     draft = with_generation(without_unused_roles(draft, job), str(path))
     return written_out(draft, job), job

@@ -306,18 +306,23 @@ def usual_engines(kind: Literal["cpu", "gpu"]) -> Engines:
     return _USUAL_ENGINES[kind]
 
 
-def load_job(path: Path) -> Job:
+def load_job(path: Path, *, passes: bool = False) -> Job:
     """Return the job of a file, resolved.
+
+    Args:
+        passes: As `resolve_job` has it.
 
     Raises:
         FileError: The file is missing, broken or of another version, or a field is wrong.
     """
     data = load_yaml(path)
     check_version(data, JOB_VERSION, str(path), "job")
-    return resolve_job(decode(Job, data, str(path)), path.parent, file=str(path))
+    return resolve_job(decode(Job, data, str(path)), path.parent, file=str(path), passes=passes)
 
 
-def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str = "") -> Job:
+def resolve_job(
+    job: Job, folder: Path, *, file: str | None = None, prefix: str = "", passes: bool = False
+) -> Job:
     """Return the job with architectures for names, distributions for traces and logs, and nothing left to default.
 
     A relative `prompts_file`, tokenizer or reward file becomes absolute, so that a plan runs from
@@ -327,6 +332,8 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
         folder: What paths in the job are relative to: the folder of its file.
         file: Name of the file for messages.
         prefix: Dotted path of the job inside the file, with a final dot.
+        passes: Whether its plan lays out the pass for old log-probabilities: then a framework that may leave it out
+            runs it, where the job does not say.
 
     Raises:
         FileError: A name or file is not known, or parts of the job contradict each other.
@@ -355,7 +362,7 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
         rewards=_judge(job, folder, place),
         teacher=_teacher(job, place),
     )
-    job = _as_its_framework_does(job, place)
+    job = _as_its_framework_does(job, place, passes=passes)
     check_importance(job, place)
     job = _on_devices(job, folder, place)
     return replace(
@@ -367,7 +374,7 @@ def resolve_job(job: Job, folder: Path, *, file: str | None = None, prefix: str 
     )
 
 
-def _as_its_framework_does(job: Job, place: JobPlace) -> Job:
+def _as_its_framework_does(job: Job, place: JobPlace, *, passes: bool) -> Job:
     """Return the job with what it leaves open taken from its framework's sheet."""
     name, known = canonical_name("frameworks", job.framework), sheet_names("frameworks")
     if name not in known:
@@ -376,6 +383,7 @@ def _as_its_framework_does(job: Job, place: JobPlace) -> Job:
     engines, sync, rewards = job.engines, job.weight_sync, job.rewards
     if rewards is not None and rewards.streamed is None and sheet.streams_rewards:
         rewards = replace(rewards, streamed=True)
+    usual = "engine" if _reuses(job, sheet) and not passes else sheet.old_log_prob
     return replace(
         job,
         framework=name,
@@ -385,7 +393,7 @@ def _as_its_framework_does(job: Job, place: JobPlace) -> Job:
             train=engines.train or sheet.engines.train,
             generate=engines.generate or sheet.engines.generate,
         ),
-        old_log_prob=job.old_log_prob or ("engine" if _reuses(job, sheet) else sheet.old_log_prob),
+        old_log_prob=job.old_log_prob or usual,
         weight_sync=WeightSync(
             shared_pool=sync.shared_pool or sheet.weight_sync.shared_pool,
             between_pools=sync.between_pools or sheet.weight_sync.between_pools,

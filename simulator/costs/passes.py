@@ -345,7 +345,9 @@ def _padded_bytes(placed: PlacedTask, batch: Batch) -> tuple[float, float]:
     each = placed.engine.padded_logits
     if each is None or placed.task.head != "lm":
         return 0.0, 0.0
-    rows = batch.sequences * longest(placed.workload.response_tokens) / placed.layout.cp
+    work = placed.workload
+    width = work.longest_sequence_tokens if each.prompts else longest(work.response_tokens)
+    rows = batch.sequences * width / placed.layout.cp
     logits = rows * -(-placed.model.vocab_size // placed.layout.tp)
     if not placed.trains:
         return logits * each.infer_bytes, 0.0

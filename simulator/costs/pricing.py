@@ -64,6 +64,11 @@ MESSAGE_BYTES = 1
 # Relative spread of exchanges by a dispatcher's own kernels: calls of HybridEP take 1.2 to 1.4 times their kernels.
 DISPATCH_SPREAD = 0.2
 
+# Relative spread of what a host takes to launch a layer, one sigma: machines differ, and what else runs on their cores. Of 20
+# passes that were launched more slowly than computed, 18 on a virtual machine with an H200 (gpu_layers_h200.csv) and two of
+# 64 H100 in pods (megatron_moe_efa_training.csv), eleven lie within this of their forecast; the others took 2 to 5.7 times it.
+HOST_SPREAD = 0.5
+
 # Tokens that scans take at a time: what kernels of gated delta networks (flash-linear-attention) are built for.
 SCAN_CHUNK_TOKENS = 64
 
@@ -78,6 +83,9 @@ def fused_attention_seconds(
     """Return the seconds of an attention kernel that never writes its scores."""
     seconds = device.attention(operator, precision, backward=backward)
     rate = rates.attention_backward_rate if backward else rates.attention_rate
+    if rates.attention_half_tokens:
+        seen = operator.cached_tokens + operator.query_tokens
+        rate *= seen / (seen + rates.attention_half_tokens)
     return seconds if rate == 1 else seconds * (1 / rate)
 
 
@@ -469,7 +477,7 @@ def _slice_gradients(setting: Setting, model: ModelArchitecture, forward: Operat
 def _launched(priced: PassSeconds, launch_seconds: float, *, hides: bool) -> PassSeconds:
     """Return a pass that lasts at least as long as the host takes to launch it."""
     waiting = launch_seconds - (priced.collectives.seconds if hides else 0.0)
-    host = Estimate(max(0.0, waiting), 0.0, Source.FITTED)
+    host = Estimate(max(0.0, waiting), max(0.0, waiting) * HOST_SPREAD, Source.FITTED)
     return PassSeconds(priced.compute.at_least(host), priced.collectives)
 
 
@@ -521,7 +529,8 @@ def price(
         compute = compute + Estimate(halves * rates.layer_gap_seconds, 0.0, Source.FITTED)
     if not setting.launches_hidden and not setting.layer_launch_seconds:
         launches = kernels_of(tuple(own)) * setting.device.sheet.launch_seconds
-        compute = compute.at_least(Estimate(launches, 0.0, Source.DATASHEET))
+        host = Estimate(launches, launches * HOST_SPREAD, Source.DATASHEET)
+        compute = compute.at_least(host)
     return PassSeconds(compute, _exposed_exchanges(setting, operators, compute))
 
 

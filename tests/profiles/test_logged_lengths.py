@@ -13,7 +13,11 @@ from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.profiles.facts import load_facts
-from rlplan.profiles.jobs.logged_lengths import load_length_spreads, with_logged_lengths
+from rlplan.profiles.jobs.logged_lengths import (
+    load_length_spreads,
+    other_spreads,
+    with_logged_lengths,
+)
 from rlplan.profiles.jobs.place import JobPlace
 from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.simulator.timeline.assemble import assumptions_of
@@ -74,6 +78,25 @@ def test_more_cut_than_usual_is_a_share_that_never_ends():
     drawn = np.array(sample_lengths(lengths, 50_000, 1))
     assert drawn.mean() == pytest.approx(4119.75, rel=0.01)
     assert float(np.mean(drawn == 16_384)) == pytest.approx(0.13625, abs=0.005)
+
+
+def test_one_response_of_hundreds_reaches_a_limit_that_the_usual_spread_does_not():
+    """By hand: a median of 324, so that 3,969 is 3.9 deviations of 0.64 away, and none of 1,024 samples reaches it."""
+
+    def of(mean, most, prompts=64):
+        step = replace(work(Logged(mean=mean, max=most)), prompts=prompts)
+        return with_logged_lengths(step, PLACE).response_tokens
+
+    far = of(398, 3969)
+    assert far.at_max == pytest.approx(1 / 1024, rel=0.1)
+    assert mean_length(far) == pytest.approx(398)
+    assert far.assumed.endswith("one response of a step reaches 3,969 tokens, as in most of them")
+    assert of(795, 3969).at_max is None  # lengths of the usual spread reach it
+    assert of(398, 3969, prompts=8).at_max is None  # too few samples to say
+    assert of(20, 32_768).at_max is None  # it would be more than the mean
+    narrower, wider = other_spreads(far)
+    assert (narrower.at_max, wider.at_max) == (None, far.at_max)
+    assert [mean_length(each) for each in (narrower, wider)] == pytest.approx([398, 398], rel=1e-3)
 
 
 def test_the_deviation_after_the_cut_is_the_logged_one():

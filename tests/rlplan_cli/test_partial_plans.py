@@ -8,6 +8,7 @@ import pytest
 from rlplan.files.decoding import read_yaml
 from rlplan.files.writing import plain
 from rlplan.plan import Plan
+from rlplan.planner.answers.completion import load_plan
 from tests.rlplan_cli.conftest import DRAFT, JOB, change, dump
 
 SIZES = ("tp", "pp", "dp")
@@ -243,3 +244,23 @@ def test_an_older_plans_pass_of_a_reference_that_is_not_used_is_left_out(complet
     again = plan_in("again.yaml")
     assert plan["tasks"].keys() - again["tasks"].keys() == {"reference.compute_log_prob"}
     assert "reference" not in again["pools"][0]["roles"]
+
+
+@pytest.mark.parametrize("lays_out", [False, True])
+def test_a_plan_that_lays_out_the_pass_for_old_log_probabilities_has_it(tmp_path, lays_out):
+    """Slime leaves it out of steps of one update, or runs it: where the job does not say, its plan does."""
+    (tmp_path / "job.yaml").write_text(
+        "version: 1\nname: one\nalgorithm: grpo\nframework: slime\nmodels: {actor: qwen3-8b}\n"
+        "hyperparameters: {kl_coefficient: 0}\nrewards: {function: exact_match}\n"
+        "workload: {prompts: 8, samples_per_prompt: 8, prompt_tokens: 128, response_tokens: 512, updates: 1}\n"
+        "cluster: [{gpu: h100-80gb-sxm, gpus_per_node: 8, nodes: 1}]\n"
+    )
+    passed = "  actor.compute_log_prob: {tp: 2, dp: 4}\n" if lays_out else ""
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "version: 1\njob: job.yaml\npools: [{name: p0, device: h100-80gb-sxm, gpus: 8, roles: [actor]}]\n"
+        f"tasks:\n  actor.generate: {{tp: 2, dp: 4}}\n{passed}  actor.update: {{tp: 2, dp: 4, recompute: full}}\n"
+    )
+    found, _ = load_plan(plan)
+    assert ("actor.compute_log_prob" in found.tasks) is lays_out
+    assert found.job.old_log_prob == ("trainer" if lays_out else "engine")

@@ -13,7 +13,7 @@ from rlplan.models import Batch
 from rlplan.parts import expert_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_engine, load_model
-from rlplan.simulator.costs.pricing import pass_seconds, setting_of
+from rlplan.simulator.costs.pricing import HOST_SPREAD, pass_seconds, setting_of
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.stages import task_cost, task_memory
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
@@ -42,6 +42,11 @@ def test_a_layer_takes_a_turn_of_the_host_for_every_expert_that_is_reached(direc
     launches = products * EXPERTS * TURN
     kernels = load_engine("fsdp2-hf").layer_launch_seconds * 2 * products
     assert launches < loop < launches + kernels
+
+
+def test_what_the_host_launches_is_known_to_a_half():
+    compute = layer(placed(), "forward").compute
+    assert compute.spread_seconds == pytest.approx(compute.seconds * HOST_SPREAD)
 
 
 def test_what_recomputes_no_products_takes_no_turns():

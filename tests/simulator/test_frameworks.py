@@ -337,6 +337,21 @@ def test_logits_that_are_padded_before_the_loss_move_bytes_of_the_longest_respon
         )
 
 
+def test_logits_that_are_padded_with_their_prompts_move_bytes_of_the_longest_sequence():
+    """Worked out by hand: 128 sequences a rank, of 128 and up to 3,000 tokens, and 151,936 / 2 logits of 44 bytes."""
+    plain, padded = (
+        {each.name: each.parts for each in forecast("skyrl-megatron", engine=name).costs}
+        for name in ("megatron-core-2025", "megatron-core-2025-padded-sequences")
+    )
+    task = "actor.compute_log_prob"
+    extra = padded[task]["forward"] - plain[task]["forward"]
+    num_bytes = 128 * (128 + 3000) * (151_936 / 2) * 44
+    assert 1e12 < num_bytes / extra < 3.35e12  # an H100's memory
+    assert padded["actor.update"]["forward"] - plain["actor.update"]["forward"] == pytest.approx(
+        extra * 84 / 44, rel=0.01
+    )
+
+
 def test_weights_that_a_framework_does_not_pin_reach_the_host_as_slowly_as_optimizer_states():
     pinned, unpinned = (
         next(

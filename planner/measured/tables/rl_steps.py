@@ -55,6 +55,7 @@ FRAMEWORKS = {
 OLDER = {
     "verl": (("0.2", ("0.1", "0.2", "0.3")), ("0.6", ("0.4", "0.5", "0.6"))),
     "nemo-rl": (("0.3", ("0.2", "0.3")), ("0.5", ("0.4", "0.5")), ("0.6", ("0.6",))),
+    "skyrl": (("0.0", ("train-0.",)), ("0.2", ("0.1", "0.2"))),
 }
 NEEDED = ("gpus", "prompts", "samples_per_prompt", "mean_response")
 # Where a step's sheet of lengths has no prompts: those of the mathematics sets that most rows train on.

@@ -59,6 +59,20 @@ def test_both_layouts_of_its_options_are_read(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("number", "framework"),
+    [
+        ("train-0.4", "skyrl-megatron-0.0"),
+        ("0.1", "skyrl-megatron-0.2"),
+        ("0.2", "skyrl-megatron-0.2"),
+        ("0.3", "skyrl-megatron"),
+    ],
+)
+def test_versions_that_pad_logits_before_the_loss_have_a_sheet_of_their_own(number, framework):
+    found = imported("skyrl", BASES["Megatron"], replace(OPTIONS, version=number))
+    assert found.job.framework == framework
+
+
 def test_defaults_are_of_the_version_that_is_asked_for(tmp_path):
     script = written(
         tmp_path, "old.sh", OLD.replace("trainer.placement.ref_num_gpus_per_node=8", "")
