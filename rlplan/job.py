@@ -218,12 +218,15 @@ class Teacher:
             log-probabilities; None for a pass as trainers make it.
         max_running: Responses that a replica of the engine works on at a time at most.
         memory_fraction: Share of each GPU for the engine; None takes its usual one.
+        imbalance: With an engine: responses of the replica that answers most, over the mean of all. Above 1 where several
+            teachers of one size share out prompts by domain, each with replicas of its own.
     """
 
     top_tokens: AtLeastOne | Literal["all"] | None = None
     engine: str | None = None
     max_running: AtLeastOne = 256
     memory_fraction: Fraction | None = None
+    imbalance: Annotated[float, Ge(1), NotBool()] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

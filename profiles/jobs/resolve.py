@@ -732,7 +732,7 @@ def _teacher(job: Job, place: JobPlace) -> Teacher | None:
         raise place.error("teacher.top_tokens", problem, value=said.top_tokens, allowed=allowed)
     if said.engine is None:
         if said != Teacher(top_tokens=said.top_tokens):
-            problem = "is missing: max_running and memory_fraction are an engine's"
+            problem = "is missing: max_running, memory_fraction and imbalance are an engine's"
             raise place.error("teacher.engine", problem)
         return said
     engine = _engine("generate", said.engine, place, "teacher.engine")

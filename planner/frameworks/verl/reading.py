@@ -74,6 +74,7 @@ COLOCATED_ASYNC: Final = "colocate_async"
 
 def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
+    teaching.join(settings)
     mode = _mode(settings)
     trainer = trainer_of(settings)
     sheet = settings.sheet.trainers[trainer]
@@ -119,7 +120,7 @@ def run_of(settings: Settings) -> Run:
             *_notes(settings, mode),
             *teaching.notes_of(settings),
         ),
-        guesses=tuple(_guesses(settings, sampling)),
+        guesses=(*_guesses(settings, sampling), *teaching.guesses_of(settings)),
         mode=mode,
         **_async(settings, mode),
     )
