@@ -42,6 +42,7 @@ SILENT = (
     "layer_inputs",
     "block_layers",
     "streams",
+    "laurel_rank",
     "feed_forward",
 )
 PRECISIONS = ("fp32", "bf16")
