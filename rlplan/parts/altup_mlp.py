@@ -21,9 +21,8 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     """Return the parameters of the network, of the router with its norm, of the weights that it makes, and of Laurel."""
     (streams, rank), hidden = _sizes(model), model.hidden_size
     router = streams * hidden + hidden
-    weights = (
-        streams**3 + streams**2 + hidden
-    )  # of predictions, of corrections, and a scale of the output
+    weights = streams**3 + streams**2  # of predictions, of corrections
+    weights += hidden  # a scale of the output
     laurel = 2 * rank * hidden + hidden
     return layer_input_mlp.parameters(model, tp, ep) + router + weights + laurel
 

@@ -40,9 +40,11 @@ FUSED, MIXED, FORWARD, REVERSE = (
     "reverse-kl",
 )
 # Settings that GKD's trainer has and GRPO's has not, and the other way around.
-OWN: Final = ("student_share", "student_tokens", "longest_text", "teacher_writes", "teacher")
+OWN: Final = (
+    "student_share", "student_tokens", "longest_text", "teacher_writes", "teacher", "packs_texts", "unpadded_texts",
+)  # fmt: skip
 OTHERS: Final = (
-    "samples", "max_prompt", "max_response", "generation_steps", "generation_batch", "epochs", "estimator", "server_mode",
+    "samples", "max_prompt", "max_response", "generation_steps", "generation_batch", "epochs", "server_mode",
     "memory_fraction", "reward_functions",
 )  # fmt: skip
 NO_CACHE: Final = (
