@@ -15,7 +15,7 @@ from rlplan.planner.searchers import load_searcher
 from rlplan.planner.searchers.exact import Progress
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import SearchResult
-from rlplan.simulator.simulate import dropped_episodes, over_samples_streams
+from rlplan.simulator.simulate import dropped_episodes, over_samples_streams, streams_texts
 
 DEFAULT_SEARCHER = "exact"
 
@@ -67,12 +67,15 @@ def check_searched(job: Job, file: str = "job", modes: Sequence[Mode] = ()) -> N
         modes: Those in which alone it may run; none given: all.
 
     Raises:
-        FileError: The job begins more episodes than it learns from, or more samples of a prompt though its
+        FileError: The job begins more episodes than it learns from, or more samples of a prompt or texts at hand though its
             responses are to stream.
     """
     for name, begun in dropped_episodes(job.workload).items():
         words, instead = "is not simulated where environments answer", "1"
         raise FileError(file, words, field=f"workload.{name}", value=begun, allowed=instead)
+    for mode in (each for each in modes if streams_texts(job.workload, each)):
+        words, allowed = f"is not simulated in mode {mode}", "the modes sync and one-step-off"
+        raise FileError(file, words, field="workload.texts", allowed=allowed)
     for mode in (each for each in modes if over_samples_streams(job.workload, each)):
         words = f"drops samples of a prompt, which is not simulated in mode {mode}"
         allowed, begun = "1, or the modes sync and one-step-off", job.workload.over_sampling

@@ -105,6 +105,8 @@ REFERENCE_LOG_PROB = _pass("reference.compute_log_prob", "reference_log_probs")
 TEACHER_LOG_PROB = _pass("teacher.compute_log_prob", "teacher_log_probs")
 # What it makes where it tells of its likeliest tokens.
 TOP_LOG_PROBS: Final = "teacher_top_log_probs"
+# What it makes where whole distributions are compared: it stays where it is made, and has no bytes to hand on.
+DISTRIBUTIONS: Final = "teacher_distributions"
 COMPUTE_VALUES = _pass("critic.compute_values", "values", scalar=True)
 MODEL_REWARD = _pass("reward.compute_reward", "scores", scalar=True)
 RULE_REWARD = replace(_pass("rule.compute_reward", "rule_scores"), kind="rule")
@@ -288,16 +290,26 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
         shares_reference=algorithm.shares_reference(job),
         recomputes=job.old_log_prob == "trainer",
     )
-    return _of_likeliest(tasks) if job.top_tokens else tasks
+    if job.top_tokens or job.compares_all:
+        tasks = _telling(tasks, DISTRIBUTIONS if job.compares_all else TOP_LOG_PROBS)
+    return tasks if job.workload.texts is None else _beside_texts(tasks, job.workload.sampled_share)
 
 
 @lru_cache(maxsize=256)
-def _of_likeliest(tasks: tuple[Task, ...]) -> tuple[Task, ...]:
-    """Return tasks whose teacher tells of its likeliest tokens, in place of the sampled ones."""
+def _beside_texts(tasks: tuple[Task, ...], share: float) -> tuple[Task, ...]:
+    """Return tasks of which those that generate do so for a share of the batches; others' responses are texts at hand."""
+    return tuple(
+        replace(task, batches=task.batches * share) if task.generates else task for task in tasks
+    )
+
+
+@lru_cache(maxsize=256)
+def _telling(tasks: tuple[Task, ...], what: str) -> tuple[Task, ...]:
+    """Return tasks whose teacher tells of other tokens than the sampled ones: its likeliest ones, or all."""
     sampled = TEACHER_LOG_PROB.outputs
 
     def told(keys: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(TOP_LOG_PROBS if key in sampled else key for key in keys)
+        return tuple(what if key in sampled else key for key in keys)
 
     return tuple(
         replace(task, inputs=told(task.inputs), outputs=told(task.outputs)) for task in tasks

@@ -212,17 +212,21 @@ class Teacher:
 
     Attributes:
         top_tokens: Likeliest tokens of each position of which it tells the log-probabilities, in place of the sampled
-            one's, so that losses compare distributions; None tells the sampled one's.
+            one's, so that losses compare distributions; None tells the sampled one's. `all` compares whole
+            distributions, micro-batch by micro-batch, on the GPUs that have both models' logits.
         engine: Engine that serves it, which takes each response as a prompt and answers with the prompt's
             log-probabilities; None for a pass as trainers make it.
         max_running: Responses that a replica of the engine works on at a time at most.
         memory_fraction: Share of each GPU for the engine; None takes its usual one.
+        imbalance: With an engine: responses of the replica that answers most, over the mean of all. Above 1 where several
+            teachers of one size share out prompts by domain, each with replicas of its own.
     """
 
-    top_tokens: AtLeastOne | None = None
+    top_tokens: AtLeastOne | Literal["all"] | None = None
     engine: str | None = None
     max_running: AtLeastOne = 256
     memory_fraction: Fraction | None = None
+    imbalance: Annotated[float, Ge(1), NotBool()] = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -699,8 +703,17 @@ class Job:
 
     @property
     def top_tokens(self) -> int:
-        """Return of how many of its likeliest tokens a teacher tells the log-probabilities; 0 for the sampled one's alone."""
-        return 0 if self.teacher is None else self.teacher.top_tokens or 0
+        """Return of how many of its likeliest tokens a teacher tells the log-probabilities.
+
+        0 for the sampled one's alone, and where whole distributions are compared.
+        """
+        said = None if self.teacher is None else self.teacher.top_tokens
+        return said if isinstance(said, int) else 0
+
+    @property
+    def compares_all(self) -> bool:
+        """Tell whether whole distributions of the actor and its teacher are compared."""
+        return self.teacher is not None and self.teacher.top_tokens == "all"
 
     @property
     def served_roles(self) -> tuple[Role, ...]:

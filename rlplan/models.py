@@ -653,6 +653,8 @@ class ModelArchitecture:
             residuals over blocks); None where all is one sum.
         streams: Hidden states of a token that layers hand on side by side and mix (manifold-constrained
             hyper-connections, Xie et al. 2025, arXiv:2512.24880); None where it is one.
+        laurel_rank: Rank of a low-rank layer beside attention (Laurel), of models of which one stream is computed and the
+            others predicted (AltUp, Baykal et al. 2023, arXiv:2301.13310: Gemma 3n); None for other models.
         layer_kinds: Kinds of its layers by a name of one's own; None where all are alike.
         layer_runs: Its layers in their order, by the names of their kinds.
         hugging_face: Ids of the models that have it, in a sheet; nothing once it is looked up.
@@ -695,6 +697,7 @@ class ModelArchitecture:
     layer_inputs: LayerInputs | None = None
     block_layers: int | None = None
     streams: int | None = None
+    laurel_rank: int | None = None
     layer_kinds: FrozenDict[str, LayerKind] | None = None
     layer_runs: tuple[LayerRun, ...] | None = None
     source: str = ""
@@ -723,7 +726,12 @@ class ModelArchitecture:
 
     @property
     def mixing_parameters(self) -> int:
-        """Return the parameters by which a part takes its input from streams or blocks, and adds its output to streams."""
+        """Return the parameters by which a part takes its input from streams or blocks, and adds its output to streams.
+
+        Those of predicted streams are its feed-forward part's.
+        """
+        if self.laurel_rank is not None:
+            return 0
         if self.streams is None:
             return self.joining_parameters
         weights = (2 + self.streams) * self.streams  # in, out, and from each to each
@@ -731,15 +739,26 @@ class ModelArchitecture:
 
     @property
     def joining_parameters(self) -> int:
-        """Return the parameters that join streams or blocks behind the last layer; of blocks a norm and a score."""
+        """Return the parameters that join streams or blocks behind the last layer; of blocks a norm and a score.
+
+        Each predicted stream has a matrix of its own.
+        """
+        if self.laurel_rank is not None:
+            return self.parting_parameters
         if self.block_layers is not None:
             return 2 * self.hidden_size
         return 0 if self.streams is None else self.streams * (self.handed_size + 1) + 1
 
     @property
+    def parting_parameters(self) -> int:
+        """Return the parameters that make streams of an embedding which are predicted later: a matrix for each but the first."""
+        predicted = 0 if self.laurel_rank is None else (self.streams or 1) - 1
+        return predicted * self.hidden_size**2
+
+    @property
     def front_parameters(self) -> int:
-        """Return the parameters that lie with the embedding: of towers, of a table of layers' inputs and its projection."""
-        count = self.vision_parameters or 0
+        """Return the parameters that lie with the embedding: of towers, tables of layers' inputs, matrices of streams."""
+        count = (self.vision_parameters or 0) + self.parting_parameters
         inputs = self.layer_inputs
         if inputs is not None:
             width = self.num_layers * inputs.size

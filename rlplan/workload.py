@@ -8,7 +8,7 @@ from functools import partial
 from statistics import NormalDist
 from typing import Annotated, Literal
 
-from annotated_types import Ge, MinLen
+from annotated_types import Ge, Gt, Lt, MinLen
 
 from rlplan.files.limits import (
     AtLeastOne,
@@ -502,6 +502,22 @@ class PromptSounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """Say that batches are learnt from whose responses are texts at hand, in place of the actor's own.
+
+    Agarwal et al. 2024, GKD (arXiv:2306.13649), algorithm 1: a batch is the actor's own with probability lambda, of a data
+    set otherwise; TRL's GKD asks so for each micro-batch.
+
+    Attributes:
+        share: Of an iteration's batches, on average; others are generated.
+        response_tokens: Lengths of the texts, without their prompts; None has those of the actor's responses.
+    """
+
+    share: Annotated[float, Gt(0), Lt(1), NotBool()]
+    response_tokens: Lengths | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """Describe the work of one iteration.
 
@@ -517,6 +533,7 @@ class Workload:
         updates: Optimizer steps in one pass over the global batch.
         epochs: Passes over the global batch.
         environments: What answers the model between its turns; none where a response is one turn.
+        texts: Batches whose responses are texts at hand, of algorithms that learn from those; None where all are generated.
         images: For forecasts: images of the prompts, which the model's tower computes; None where there are none, or
             only their tokens are counted.
         sounds: The same of clips of sound.
@@ -534,6 +551,7 @@ class Workload:
     updates: AtLeastOne = 1
     epochs: AtLeastOne = 1
     environments: tuple[Environment, ...] = ()
+    texts: Texts | None = None
     images: PromptImages | None = None
     sounds: PromptSounds | None = None
     ignore_eos: bool = False
@@ -548,6 +566,11 @@ class Workload:
     def drops_responses(self) -> bool:
         """Tell whether more responses are begun than are learnt from."""
         return bool(self.begun_beyond)
+
+    @property
+    def sampled_share(self) -> float:
+        """Return the share of an iteration's batches whose responses are generated, on average."""
+        return 1.0 if self.texts is None else 1.0 - self.texts.share
 
     @property
     def sequences(self) -> int:

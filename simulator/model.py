@@ -129,7 +129,8 @@ def _residual(
     """Return the adding of a part's output to what it came from.
 
     Of several streams, weights are made from all of them; they are joined for the part's input, and each becomes a mix of
-    all and of the part's output. Where adapters are trained the weights' matrix is frozen.
+    all and of the part's output. Where adapters are trained the weights' matrix is frozen. Of streams that are predicted
+    and corrected, once each in a layer of two parts, a router makes the weights from one of them.
     """
     streams = model.streams
     if model.block_layers is not None:  # all blocks' sums are read with that of this one
@@ -139,6 +140,8 @@ def _residual(
         return (Elementwise("residual", 3 * row_bytes),)
     own = -(-tokens // shard.tp) if shard.splits_sequence else tokens
     weights = Gemm("stream weights", own, model.handed_size, (2 + streams) * streams)
+    if model.laurel_rank is not None:
+        weights = Gemm("stream weights", own, model.hidden_size, streams)
     mixed = Elementwise("streams", (3 * streams + 2) * row_bytes, kernels=2)
     return (*((weights,) if adapter is None else frozen((weights,))), mixed)
 
@@ -174,12 +177,28 @@ def embedding_operators(model: ModelArchitecture, shard: Shard, batch: Batch) ->
     """Return the forward operators of the token embedding on the first pipeline stage."""
     tokens = -(-batch.tokens // shard.cp)
     row_bytes = tokens * model.hidden_size * shard.value_bytes
-    found: Operators = (Elementwise("embedding", 2 * row_bytes), *_leave(shard, row_bytes))
+    found: Operators = (
+        Elementwise("embedding", 2 * row_bytes),
+        *_leave(shard, row_bytes),
+        *_parted_streams(model, shard, tokens),
+    )
     if model.layer_inputs is None:
         return found
     width = model.num_layers * model.layer_inputs.size
     read = Elementwise("layer inputs", 5 * tokens * width * shard.value_bytes, kernels=3)
     return (*found, Gemm("layer inputs", tokens, model.hidden_size, width), read)
+
+
+def _parted_streams(model: ModelArchitecture, shard: Shard, tokens: int) -> Operators:
+    """Return what makes streams of an embedding, or joins them behind the last layer: a matrix each, and their magnitudes."""
+    predicted = 0 if model.laurel_rank is None else (model.streams or 1) - 1
+    if not predicted:
+        return ()
+    row_bytes = predicted * tokens * model.hidden_size * shard.value_bytes
+    return (
+        Gemm("streams", tokens, model.hidden_size, predicted * model.hidden_size),
+        Elementwise("stream magnitudes", 4 * row_bytes, kernels=3),
+    )
 
 
 def head_operators(
@@ -194,7 +213,11 @@ def head_operators(
     tokens = -(-batch.head_tokens // shard.cp)
     row_bytes = tokens * model.hidden_size * shard.value_bytes
     norm_bytes = 2 * row_bytes / (shard.tp if shard.splits_sequence else 1)
-    norm: Operators = (Elementwise("final norm", norm_bytes), *_enter(shard, row_bytes))
+    norm: Operators = (
+        *_parted_streams(model, shard, tokens),
+        Elementwise("final norm", norm_bytes),
+        *_enter(shard, row_bytes),
+    )
     if head == "scalar":
         return (*norm, Gemm("value head", tokens, model.hidden_size, 1))
     width = -(-model.vocab_size // shard.tp)

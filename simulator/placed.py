@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Task, tasks_of
+from rlplan.dataflow import DISTRIBUTIONS, Task, tasks_of
 from rlplan.errors import MissingFactError
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job, NodeGroup, TrainerOptions
@@ -51,6 +51,7 @@ from rlplan.simulator.workload import (
     LengthStatistics,
     as_told,
     fullest_tokens,
+    learnt_work,
     packed_layout,
     statistics_of,
 )
@@ -114,18 +115,6 @@ def sites_of(plan: Plan, facts: Facts) -> dict[str, Site]:
     return sites
 
 
-def nodes_of(plan: Plan) -> int:
-    """Return the nodes that have a GPU of any of the plan's pools."""
-    count = 0
-    for device in {pool.device for pool in plan.pools if not pool.is_host}:
-        left = sum(pool.gpus for pool in plan.pools if pool.device == device)
-        for group in (group for group in plan.job.cluster if group.gpu == device):
-            here = min(left, group.gpus)
-            count += -(-here // group.gpus_per_node)
-            left -= here
-    return count
-
-
 def host_site(job: Job, workers: int) -> Site:
     """Return the site of CPU worker processes, which reach GPUs over the first nodes' network."""
     first = job.cluster[0]
@@ -166,6 +155,9 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Zero = Literal[0, 1, 2, 3]
+
+# The usual way of losses that compare whole distributions: each model's with the mean of both (TRL, experimental/gkd).
+WHOLE_DISTRIBUTIONS: Final = "jensen-shannon"
 
 RECOMPUTES: Final[tuple[Recompute, ...]] = get_args(Recompute)
 
@@ -359,6 +351,8 @@ class PlacedTask:
         """Return how the trainer makes log-probabilities; None is as its engine's copies of logits say."""
         if self.options.logits is not None:
             return self.options.logits
+        if DISTRIBUTIONS in (*self.task.inputs, *self.task.outputs):
+            return WHOLE_DISTRIBUTIONS
         choice, memory = self.framework.logits, self.engine.memory
         cut = choice.cut if self.layout.tp > 1 or self.layout.cp > 1 else None
         compared = choice.reference if self.task.role == "reference" else None
@@ -390,8 +384,9 @@ class PlacedTask:
 
     @property
     def workload(self) -> Workload:
-        """Return the work of an iteration."""
-        return self.job.workload
+        """Return the work of an iteration, as the task has it: what generates makes no texts that are at hand."""
+        work = self.job.workload
+        return work if work.texts is None or self.task.generates else learnt_work(work)
 
     @cached_property
     def statistics(self) -> LengthStatistics:
@@ -779,7 +774,7 @@ class PlacedPlan:
         if layout.token_budget is None:
             return layout
         engine = as_told(self.facts.engine(layout.engine), task, job)
-        return packed_layout(layout, job.workload, engine)
+        return packed_layout(layout, learnt_work(job.workload), engine)
 
     @property
     def generate(self) -> PlacedTask:

@@ -32,6 +32,7 @@ from rlplan.workload import Workload
 
 HERE = "the simulator"
 DROPPED_EPISODES = Capability("more episodes begun than are learnt from")
+STREAMED_TEXTS = Capability("texts at hand among responses that are handed on one by one")
 OVER_SAMPLED_STREAMS = Capability(
     "more responses of a prompt than are learnt from, handed on one by one"
 )
@@ -247,6 +248,11 @@ def over_samples_streams(work: Workload, mode: Mode) -> bool:
     return FLOWS[mode].by_sample and work.over_sampling > 1
 
 
+def streams_texts(work: Workload, mode: Mode) -> bool:
+    """Tell whether texts at hand would come between responses that stream, which is not played."""
+    return FLOWS[mode].by_sample and work.texts is not None
+
+
 def _lacks(plan: Plan) -> Iterator[CapabilityError]:
     work = plan.job.workload
     for name, value in dropped_episodes(work).items():
@@ -256,6 +262,10 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
         from rlplan.simulator.asynchronous.lent import lacks_of_lending  # noqa: PLC0415 -- only there
 
         yield from lacks_of_lending(plan)
+    if work.texts is not None and streams_texts(work, plan.mode):
+        instead = f"it takes them in modes {' and '.join(WHOLE_BATCH_MODES)}"
+        field = "job.workload.texts.share"
+        yield STREAMED_TEXTS.lacked_by(HERE, field, work.texts.share, instead)
     if over_samples_streams(work, plan.mode):
         modes = " and ".join(WHOLE_BATCH_MODES)
         instead = f"it drops samples of a prompt in modes {modes}, in others none: 1"

@@ -28,10 +28,9 @@ from rlplan.plan import Plan
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CHECKPOINTS, VALIDATION, BesideForecast, Forecast
 from rlplan.results.run import FAILURES, STEPS, RunForecast, RunPoint
-from rlplan.simulator.placed import nodes_of
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR
-from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, best_interval, goodput
+from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, best_interval, goodput, nodes_of
 from rlplan.workload import (
     Lengths,
     Lognormal,

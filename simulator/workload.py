@@ -225,6 +225,8 @@ def longest_seconds_luck(workload: Workload, batches: int) -> tuple[float, float
 # Enough that the longest of a thousand is known within a few per cent.
 DESCRIBED_SEQUENCES = 16384
 REMEMBERED_WORKLOADS = 64
+# Lengths that stand for generated responses and texts together.
+MIXED_LENGTHS = 1024
 # Pairs prompts with responses, which have nothing to do with each other.
 PAIR_SEED = 2
 
@@ -342,6 +344,31 @@ def statistics_of(workload: Workload) -> LengthStatistics:
         if len(_known) > REMEMBERED_WORKLOADS:
             _known.popitem(last=False)
     return found
+
+
+def learnt_work(work: Workload) -> Workload:
+    """Return the work as tasks have it that do not generate: some of its responses are texts with lengths of their own."""
+    if work.texts is None or work.texts.response_tokens is None:
+        return work
+    return _mixed(work)
+
+
+@lru_cache(maxsize=REMEMBERED_WORKLOADS)
+def _mixed(work: Workload) -> Workload:
+    """Return work whose responses are generated ones and texts, each as often as its share; the longest of both occur."""
+    texts = work.texts
+    assert texts is not None
+    assert texts.response_tokens is not None
+    count = min(MIXED_LENGTHS - 1, max(1, round(texts.share * MIXED_LENGTHS)))
+    mixed: list[int] = []
+    for lengths, each in (
+        (work.response_tokens, MIXED_LENGTHS - count),
+        (texts.response_tokens, count),
+    ):
+        values = evenly(lengths, each).round().astype(int).tolist()
+        mixed += [*values[:-1], longest(lengths)]
+    alike = replace(texts, response_tokens=None)
+    return replace(work, response_tokens=Empirical(values=tuple(mixed)), texts=alike)
 
 
 def micro_batch_of(statistics: LengthStatistics, sequences: int, padding: Padding) -> Batch:

@@ -134,6 +134,19 @@ SHARED = with_layers(
     },
     (1, ("sliding", "full", "shared", "shared")),
 )
+PREDICTED = with_layers(
+    replace(
+        SHARED,
+        attention_details=None,
+        streams=3,
+        laurel_rank=4,
+        feed_forward="altup-mlp",
+        layer_kinds=None,
+        layer_runs=None,
+    ),
+    {"full": LayerKind(), "shared": LayerKind(attention="shared-cache-attention")},
+    (1, ("full", "full", "shared", "shared")),
+)
 HYBRIDS = {"windowed": WINDOWED, "linear": LINEAR, "mamba": MAMBA, "latent": LATENT}
 # Of parts that newer models have.
 NEWER = {
@@ -142,4 +155,5 @@ NEWER = {
     "blocks": BLOCKS,
     "delta": DELTA,
     "shared": SHARED,
+    "predicted": PREDICTED,
 }

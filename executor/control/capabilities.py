@@ -42,6 +42,7 @@ SILENT = (
     "layer_inputs",
     "block_layers",
     "streams",
+    "laurel_rank",
     "feed_forward",
 )
 PRECISIONS = ("fp32", "bf16")
@@ -62,6 +63,7 @@ JUDGES = Capability("reward models that generate")
 SERVICES = Capability("reward services without a function that calls them")
 SERVED_TEACHERS = Capability("teachers that an engine serves")
 TOP_TOKENS = Capability("a teacher's likeliest tokens")
+TEXTS = Capability("texts at hand in place of responses")
 SPECULATION = Capability("guessing tokens ahead")
 HOST_CACHE = Capability("a KV cache that goes on in host memory")
 SHARED_ATTENTION = Capability("attention among a prompt's tokens once for its samples")
@@ -171,6 +173,10 @@ def _lacks_for_rewards_and_guesses(plan: Plan) -> Iterator[CapabilityError]:
     if teacher is not None and teacher.top_tokens is not None:
         instead = "a teacher tells of sampled tokens"
         yield TOP_TOKENS.lacked_by(HERE, "job.teacher.top_tokens", teacher.top_tokens, instead)
+    texts = plan.job.workload.texts
+    if texts is not None:
+        instead = "it generates all responses"
+        yield TEXTS.lacked_by(HERE, "job.workload.texts.share", texts.share, instead)
     if rewards is not None and rewards.service is not None and rewards.function is None:
         instead = "name the function that calls it under rewards.function"
         yield SERVICES.lacked_by(HERE, "job.rewards.service", "on", instead)

@@ -47,7 +47,7 @@ from rlplan.profiles.sheets import (
 )
 from rlplan.sheets import DeviceSheet
 from rlplan.simulator.workload import packed_sequences
-from rlplan.workload import Lengths, Logged, PromptImages, Workload, mean_length
+from rlplan.workload import Lengths, Logged, PromptImages, Texts, Workload, mean_length
 
 USUAL_ENGINES, USUAL_LOSS = Engines(), Hyperparameters()
 TRAIN_POOL, ROLLOUT_POOL, REWARD_POOL = "train", "rollout", "reward"
@@ -72,6 +72,8 @@ class Work:
         image_tokens: What the smallest image adds to a prompt, where the model reads any; 0 where it reads none, or that
             is not known.
         over_provisioning: Prompts begun for each that is learnt from.
+        texts: Share of batches whose responses are texts at hand.
+        max_text: Most tokens of such a text.
     """
 
     prompts: int
@@ -86,6 +88,8 @@ class Work:
     max_response_of_all: bool = False
     image_tokens: int = 0
     over_provisioning: float = 1.0
+    texts: float = 0.0
+    max_text: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +123,7 @@ class Run:
         trainers: By role, its sizes.
         options: By role, how its trainer keeps states and makes logits.
         teacher: How its teacher answers; None without one, or where a pass tells of sampled tokens.
+        scores: Whether responses get rewards.
         loss: What the losses need; the KL coefficient is 0 where no reference is passed over.
         notes: What was assumed, in sentences.
         guesses: What was assumed of the amount of work, in sentences.
@@ -143,6 +148,7 @@ class Run:
     options: Mapping[Role, TrainerOptions] = field(default_factory=dict)
     loss: Hyperparameters = USUAL_LOSS
     teacher: Teacher | None = None
+    scores: bool = True
     old_log_prob: OldLogProb | None = None
     weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     precision: Precision | None = None
@@ -196,7 +202,7 @@ def job_of(
             )
             for per_node, nodes in _nodes(run, gpu)
         ),
-        rewards=None if "reward" in run.models else Rewards(function=RULE),
+        rewards=Rewards(function=RULE) if run.scores and "reward" not in run.models else None,
         teacher=run.teacher,
         hyperparameters=run.loss,
         precision=run.precision,
@@ -252,7 +258,19 @@ def _workload(work: Work, means: Means) -> Workload:
         response_tokens=_responses(work, means),
         max_total_tokens=work.max_total,
         over_provisioning=work.over_provisioning,
+        texts=_texts(work, means),
     )
+
+
+def _texts(work: Work, means: Means) -> Texts | None:
+    """Return the texts beside what is generated, as long on average."""
+    if not work.texts:
+        return None
+    longest = work.max_text
+    assert longest is not None, "a framework limits them"
+    short = means.response < longest
+    lengths = Logged(mean=means.response, max=longest) if short else longest
+    return Texts(share=work.texts, response_tokens=lengths)
 
 
 def _prompts(work: Work, means: Means) -> Lengths:

@@ -61,7 +61,7 @@ from rlplan.simulator.generation.shares import (
 )
 from rlplan.simulator.placed import Floats, PlacedTask, Site, host_site
 from rlplan.simulator.stages import task_cost
-from rlplan.simulator.workload import statistics_of
+from rlplan.simulator.workload import learnt_work, statistics_of
 from rlplan.transfers import TransitionName
 from rlplan.workload import Empirical, Workload, longest
 
@@ -509,7 +509,7 @@ class Space:
 
     def _least_fetch(self, key: str) -> float:
         one = [Site(device, 1, 1, np.inf) for device in self.devices]
-        num_bytes = data_bytes((key,), self.priced.workload, self.priced.top_tokens)
+        num_bytes = data_bytes((key,), learnt_work(self.priced.workload), self.priced.top_tokens)
         return min(transfer_cost(num_bytes, site, site, self.facts).seconds for site in one)
 
 

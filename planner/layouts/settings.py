@@ -32,7 +32,7 @@ from rlplan.rules.layouts import (
 )
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.placed import RECOMPUTES, LayoutColumns, Zero
-from rlplan.simulator.workload import packed_sequences, samples_in_budget
+from rlplan.simulator.workload import learnt_work, packed_sequences, samples_in_budget
 from rlplan.workload import Workload
 
 # Context parallelism is for sequences that one GPU's memory does not hold: with fewer tokens than these
@@ -190,8 +190,16 @@ class PoolCuts:
         cut = words or "tp x pp x cp"
         return f"engine {engine.name} cuts {sizes} into no {cut} on {self.gpus} GPUs"
 
+    @property
+    def _keeps_rows(self) -> bool:
+        """Tell whether the logits of a token lie on one GPU: whole distributions are compared there."""
+        return self.job.compares_all and self.engine.role == "train"
+
     def _tp_sizes(self) -> Iterator[int]:
         """Yield the tensor-parallel sizes that divide heads and MLP, inside a node or over whole ones."""
+        if self._keeps_rows:
+            yield 1
+            return
         sizes = divisors(min(self.gpus, self.gpus_per_node))
         if self.engine.tp_leaves_nodes:
             whole = (size for size in divisors(self.gpus) if size % self.gpus_per_node == 0)
@@ -209,6 +217,8 @@ class PoolCuts:
         """
         layers, uneven = self.model.num_layers, not self.engine.equal_parts
         pinned = self.asked.sizes.pp
+        if self._keeps_rows:
+            return (1,)
         return tuple(
             size
             for size in divisors(gpus)
@@ -223,9 +233,13 @@ class PoolCuts:
     def _cp_sizes(self, gpus: int) -> tuple[int, ...]:
         """Return the context-parallel sizes: powers of two that leave a rank enough tokens, or the pinned one."""
         engine, pinned = self.engine, self.asked.sizes.cp
+        if self._keeps_rows:
+            return (1,)
         if pinned is not None:
             return (pinned,) if gpus % pinned == 0 and engine_runs(engine, "cp", pinned) else ()
-        most = self.job.workload.longest_sequence_tokens // LEAST_TOKENS_OF_CONTEXT_RANK
+        most = (
+            learnt_work(self.job.workload).longest_sequence_tokens // LEAST_TOKENS_OF_CONTEXT_RANK
+        )
         limit = max(1, min(largest_size(engine, "cp") or gpus, most))
         return (1, *(size for size in powers_of_two(limit)[1:] if gpus % size == 0))
 
@@ -406,7 +420,7 @@ def _micro_batches(
     draft: TaskDraft, local: int, job: Job, engine: EngineSheet
 ) -> tuple[MicroBatch, ...]:
     """Return the micro-batches that a draft leaves to a rank's sequences."""
-    work = job.workload
+    work = learnt_work(job.workload)
     samples = samples_in_budget(engine, work)
     if draft.token_budget is not None:
         return (

@@ -44,9 +44,14 @@ def placements(roles: tuple[Role, ...]) -> Iterator[RolePlacement]:
 def all_placements(job: Job) -> Iterator[Placement]:
     """Yield every partition of a job's models: first those in which the actor generates where it trains.
 
-    A set that holds the actor and generates says the actor alone.
+    A set that holds the actor and generates says the actor alone. A teacher whose whole distributions are compared is with
+    the actor that trains.
     """
-    together = list(placements(placed_roles(job)))
+    together = [
+        placement
+        for placement in placements(placed_roles(job))
+        if not job.compares_all or any({"actor", "teacher"} <= set(roles) for roles in placement)
+    ]
     yield from together
     for placement in together:
         for index, members in enumerate(placement):

@@ -8,7 +8,7 @@ from rlplan.job import Job, Specs
 from rlplan.plan import BATCH_AHEAD_MODE, FLOWS, USUAL_MODE, Flow, InFlight, Mode, Plan
 from rlplan.profiles.sheets import load_framework
 from rlplan.rules.flow import STALENESS
-from rlplan.simulator.simulate import over_samples_streams
+from rlplan.simulator.simulate import over_samples_streams, streams_texts
 
 # Iterations between two syncs of weights that a search looks at, as far as the staleness lets it.
 SYNC_INTERVALS = (1, 2, 4)
@@ -100,6 +100,8 @@ class ScheduleSpace:
         for mode in named or FLOWS:
             if mode not in named and over_samples_streams(self.job.workload, mode):
                 continue  # which samples of a prompt are dropped is played of whole batches alone
+            if mode not in named and streams_texts(self.job.workload, mode):
+                continue
             if FLOWS[mode].is_endless:
                 yield from self._endless(mode)
             elif mode in named or self._allows(mode):

@@ -70,6 +70,7 @@ from rlplan.workload import (
     LognormalSeconds,
     PercentileSeconds,
     Seconds,
+    Texts,
     TraceFile,
     UniformSeconds,
     Workload,
@@ -341,6 +342,8 @@ def resolve_job(
     place = JobPlace(file=file or f"job {job.name!r}", prefix=prefix)
     check_roles(job, place)
     work = with_logged_lengths(_with_traces_read(job, folder, place), place)
+    job = replace(job, workload=work)
+    work = replace(work, texts=_texts(job, folder, place))
     job = replace(job, workload=work, evaluation=_evaluation(job, folder, place))
     check_workload(job, place)
     check_environments(job, place)
@@ -442,6 +445,32 @@ def _evaluation(job: Job, folder: Path, place: JobPlace) -> Evaluation | None:
         prompt_tokens=found.get("prompt_tokens"),
         response_tokens=found.get("response_tokens"),
     )
+
+
+def _texts(job: Job, folder: Path, place: JobPlace) -> Texts | None:
+    """Return the texts beside a job's responses with a distribution for their lengths.
+
+    Raises:
+        FileError: Its algorithm learns from none, or what it generates is more than responses that all are learnt from.
+    """
+    work, field = job.workload, "workload.texts"
+    if work.texts is None:
+        return None
+    if load_algorithm(job.algorithm).advantage != "none":
+        problem = f"are no samples of the policy's, and {job.algorithm} learns from those"
+        raise place.error(field, problem, allowed="of algorithm on-policy-distillation alone")
+    if work.environments:
+        raise place.error(field, "are no episodes", allowed="none, with workload.environments")
+    for name in work.begun_beyond:
+        problem = (
+            "is of a workload whose responses are all generated, and workload.texts says otherwise"
+        )
+        raise place.error(f"workload.{name}", problem, allowed="1")
+    if work.texts.response_tokens is None:
+        return work.texts
+    given: dict[str, Lengths] = {"response_tokens": work.texts.response_tokens}
+    found = _resolved_lengths(field, given, work, folder, place)
+    return replace(work.texts, response_tokens=found["response_tokens"])
 
 
 def _resolved_lengths(
@@ -708,16 +737,41 @@ def _teacher(job: Job, place: JobPlace) -> Teacher | None:
         problem = "says what a teacher tells, and there is none"
         raise place.error("teacher", problem, allowed="with models.teacher")
     width = job.architecture("teacher").vocab_size
-    if said.top_tokens is not None and said.top_tokens > width:
+    if said.top_tokens == "all":
+        _check_comparing(job, place)
+    elif said.top_tokens is not None and said.top_tokens > width:
         problem, allowed = "is more than the teacher's vocabulary", f"at most {width}"
         raise place.error("teacher.top_tokens", problem, value=said.top_tokens, allowed=allowed)
     if said.engine is None:
         if said != Teacher(top_tokens=said.top_tokens):
-            problem = "is missing: max_running and memory_fraction are an engine's"
+            problem = "is missing: max_running, memory_fraction and imbalance are an engine's"
             raise place.error("teacher.engine", problem)
         return said
     engine = _engine("generate", said.engine, place, "teacher.engine")
     return replace(said, engine=engine)
+
+
+def _check_comparing(job: Job, place: JobPlace) -> None:
+    """Refuse whole distributions of a teacher that are not compared with the actor's, entry by entry, on its GPUs.
+
+    Raises:
+        FileError: Names the field.
+    """
+    field, said = "teacher.top_tokens", job.teacher
+    own, other = (job.architecture(role).vocab_size for role in ("actor", "teacher"))
+    if own != other:
+        problem = f"compares vocabularies of {own:,} and {other:,} entries"
+        raise place.error(
+            field, problem, value="all", allowed="a teacher of the actor's vocabulary"
+        )
+    if load_algorithm(job.algorithm).advantage != "none":
+        problem = f"is a loss of its own, and {job.algorithm} has another"
+        raise place.error(
+            field, problem, value="all", allowed="of algorithm on-policy-distillation"
+        )
+    if said is not None and said.engine is not None:
+        problem = "answers with likeliest tokens, and whole distributions are compared"
+        raise place.error("teacher.engine", problem, value=said.engine, allowed="none, or a number")
 
 
 def _function(spec: str | None, field: str, folder: Path, place: JobPlace) -> str | None:

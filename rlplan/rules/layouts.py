@@ -4,6 +4,8 @@ from functools import lru_cache
 from math import gcd, isqrt, prod
 from typing import Final
 
+from rlplan.dataflow import DISTRIBUTIONS, Task
+from rlplan.job import Job
 from rlplan.layout import layers_of_stages
 from rlplan.models import ModelArchitecture
 from rlplan.plan import TaskPlan
@@ -139,6 +141,24 @@ def ends_leave_layers_between_them(given: ModelContext) -> Problem | None:
         f"leaves {left} of the {model.num_layers} layers of {model.name} to {between} other stages"
     )
     return Problem(field, words, said)
+
+
+def keeps_whole_rows(task: Task, job: Job) -> bool:
+    """Tell whether a task makes or compares whole distributions, which lie on one GPU for every token."""
+    return job.compares_all and DISTRIBUTIONS in (*task.inputs, *task.outputs)
+
+
+@rule(ModelContext)
+def whole_distributions_are_not_cut(given: ModelContext) -> Problem | None:
+    """Have both models' logits of a token on one GPU where whole distributions are compared."""
+    if not keeps_whole_rows(given.task, given.job):
+        return None
+    for size in ("tp", "pp", "cp"):
+        value = given.sizes.get(size, 1)
+        if value > 1:
+            words = "cuts what job.teacher.top_tokens: all compares on one GPU"
+            return Problem(size, words, value, "1")
+    return None
 
 
 @rule(ModelContext)

@@ -1,5 +1,6 @@
 """Pools and names: a plan's pools are the cluster's, and its names mean something."""
 
+from rlplan.dataflow import TEACHER_LOG_PROB
 from rlplan.errors import nearest_name
 from rlplan.job import Job
 from rlplan.plan import HOST_DEVICE
@@ -120,6 +121,17 @@ def role_has_one_home(given: PlanContext) -> Problem | None:
             allowed = f"one; on two, tasks.{role}.generate.pool says" if copies else "one pool"
             return Problem("pools", f"the role {role} is on {len(holding)} pools", None, allowed)
     return None
+
+
+@rule(PlanContext)
+def whole_distributions_stay_on_their_pool(given: PlanContext) -> Problem | None:
+    """Have a teacher on the pool that trains where its whole distributions are compared: nothing hands them on."""
+    teacher = TEACHER_LOG_PROB.name
+    home, own = given.train_pool, given.homes.get(teacher)
+    if not given.job.compares_all or home is None or own in (None, home):
+        return None
+    words = "is not the actor's, and job.teacher.top_tokens: all compares micro-batch by micro-batch there"
+    return Problem(f"tasks.{teacher}.pool", words, own, str(home))
 
 
 @rule(PlanContext)

@@ -300,7 +300,7 @@ def _packed_passes(placed: PlacedTask) -> Floats:
     batch = batch_of(placed)
     recompute = placed.recompute if placed.trains else None
     setting, beside, gathered = setting_of(placed), _padded_bytes(placed, batch), 0.0
-    if placed.job.top_tokens:
+    if placed.job.top_tokens or placed.job.compares_all:
         positions = batch.head_tokens / placed.layout.cp
         forward, backward = taught_bytes(placed, positions)
         beside = beside[0] + forward, beside[1] + backward

@@ -8,11 +8,14 @@ all of them picked (Megatron and DTensor in NeMo-RL: distributed/model_utils.py,
 Comparing: the loss reads k of the student's log-probabilities for each token, which lie anywhere in a row of the
 vocabulary, and its backward pass reads them and adds to their gradients: each is a memory transaction of 32 bytes (CUDA C++
 Best Practices Guide, coalesced access to global memory). The softmax beside it is the head's, as without a teacher.
+
+Whole distributions are compared where both models' logits lie, by one of the ways of an engine's sheet, which says what that
+holds and moves for every logit (`rlplan.sheets.LogitTensors`).
 """
 
 from typing import Final
 
-from rlplan.dataflow import BYTES_PER_TOKEN, TOP_LOG_PROBS
+from rlplan.dataflow import BYTES_PER_TOKEN, DISTRIBUTIONS, TOP_LOG_PROBS
 from rlplan.simulator.placed import PlacedTask
 
 FP32_BYTES: Final = 4
@@ -45,11 +48,18 @@ def compared_bytes(tokens: float, top_tokens: int) -> tuple[float, float]:
 
 
 def taught_bytes(placed: PlacedTask, tokens: float) -> tuple[float, float]:
-    """Return the bytes that a teacher's likeliest tokens move beside the head, forwards and backwards, on one GPU.
+    """Return the bytes that what a teacher tells moves beside the head, forwards and backwards, on one GPU.
 
     Args:
         tokens: Positions of a micro-batch on the GPU.
+
+    Raises:
+        MissingFactError: Whole distributions are compared, and the engine's sheet has no such way.
     """
+    if DISTRIBUTIONS in placed.task.inputs:
+        way, logits = placed.logit_tensors, tokens * placed.model.vocab_size
+        assert way is not None, "one that compares has a way"
+        return logits * way.forward_bytes, logits * way.backward_bytes
     top, task = placed.job.top_tokens, placed.task
     if top and TOP_LOG_PROBS in task.outputs:
         width = -(-placed.model.vocab_size // placed.layout.tp)

@@ -6,6 +6,7 @@ each prompt and response for its prompt, writes one token, and tells the log-pro
 `prompt_logprobs`; verl, workers/config/distillation.py, sets its engine's lengths so).
 """
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -41,7 +42,7 @@ def judging(placed: PlacedTask) -> PlacedTask | None:
     work = placed.workload
     served = replace(
         job,
-        workload=taught_workload(work)
+        workload=taught_workload(work, said.imbalance)
         if isinstance(said, Teacher)
         else judged_workload(work, said),
         speculation=None,
@@ -65,11 +66,14 @@ def judged_workload(work: Workload, said: JudgeModel) -> Workload:
 
 
 @lru_cache(maxsize=256)
-def taught_workload(work: Workload) -> Workload:
-    """Return the work of telling how likely an iteration's responses are, each as a prompt of its own."""
-    return Workload(
-        prompts=work.sequences, prompt_tokens=_texts(work), response_tokens=TEACHER_TOKENS
-    )
+def taught_workload(work: Workload, imbalance: float = 1.0) -> Workload:
+    """Return the work of telling how likely an iteration's responses are, each as a prompt of its own.
+
+    Args:
+        imbalance: Responses of the replica that has most over the mean of all: as if all had as many.
+    """
+    prompts = math.ceil(work.sequences * imbalance)
+    return Workload(prompts=prompts, prompt_tokens=_texts(work), response_tokens=TEACHER_TOKENS)
 
 
 def _texts(work: Workload, beside: int = 0) -> Empirical:

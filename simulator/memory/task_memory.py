@@ -360,7 +360,7 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
 
 def _tokens_of_logits(placed: PlacedTask, tokens: int) -> int:
     """Return the tokens of a micro-batch whose logits are made: all, or those of responses, as large a share as at most."""
-    way, work = placed.logit_tensors, placed.job.workload
+    way, work = placed.logit_tensors, placed.workload
     if way is None or not way.of_responses:
         return tokens
     share = longest(work.response_tokens) / work.longest_sequence_tokens

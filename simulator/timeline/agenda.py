@@ -21,7 +21,7 @@ from rlplan.simulator.stages import task_cost
 from rlplan.simulator.stages.rule import with_backlog
 from rlplan.simulator.timeline.engine import Work
 from rlplan.simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
-from rlplan.simulator.workload import Floats
+from rlplan.simulator.workload import Floats, learnt_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def transfer_of(key: str, producer: Task, consumer: Task, placed: PlacedPlan) ->
     source = placed.tasks[producer.name].layout.pool
     target = placed.tasks[consumer.name].layout.pool
     estimate = transfer_cost(
-        data_bytes((key,), placed.plan.job.workload, placed.plan.job.top_tokens),
+        data_bytes((key,), learnt_work(placed.plan.job.workload), placed.plan.job.top_tokens),
         placed.sites[source],
         placed.sites[target],
         placed.facts,

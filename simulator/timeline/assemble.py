@@ -21,6 +21,7 @@ from rlplan.simulator.timeline.engine import Work
 from rlplan.simulator.timeline.expenses import PoolLoad, iteration_joules, iteration_usd, rates_of
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.simulator.timeline.utilisation import goodput_forecast
+from rlplan.simulator.workload import learnt_work
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes, show_seconds, show_usd
 from rlplan.workload import Lognormal, mean_length
@@ -96,7 +97,9 @@ def _about_memory(memory: Sequence[MemoryForecast]) -> list[str]:
 
 
 def _about_positions(job: Job) -> list[str]:
-    longest = job.workload.longest_sequence_tokens
+    longest = max(
+        each.longest_sequence_tokens for each in (job.workload, learnt_work(job.workload))
+    )
     return [
         f"{role}: sequences of up to {longest} tokens, but {job.architecture(role).name} was made "
         f"for {job.architecture(role).max_positions}"
@@ -326,7 +329,9 @@ def _of_kernels(job: Job, facts: Facts) -> Iterator[str]:
 
 def _of_lengths(job: Job) -> Iterator[str]:
     work = job.workload
-    for what, lengths in (("prompt", work.prompt_tokens), ("response", work.response_tokens)):
+    texts = [] if work.texts is None else [("text", work.texts.response_tokens)]
+    responses = ("response", work.response_tokens)
+    for what, lengths in (("prompt", work.prompt_tokens), responses, *texts):
         if isinstance(lengths, Lognormal) and lengths.assumed is not None:
             yield f"{what} lengths: {lengths.assumed}"
 
@@ -504,7 +509,7 @@ def device_pools(plan: Plan) -> tuple[ResourcePool, ...]:
 
 def batch_tokens(job: Job) -> float:
     """Return the expected tokens of a global batch: prompts, responses and what environments add."""
-    workload = job.workload
+    workload = learnt_work(job.workload)
     each = mean_length(workload.prompt_tokens) + mean_length(workload.response_tokens)
     each += workload.mean_observations_tokens
     return workload.sequences * each

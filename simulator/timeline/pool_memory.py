@@ -217,10 +217,12 @@ def fullest_training(placed: PlacedPlan) -> MemoryMoment | None:
 def peak_at_limits_bytes(placed: PlacedPlan, pool: ResourcePool) -> int:
     """Return the peak of a pool's fullest GPU if all sequences of a micro-batch were as long as their limits let them."""
     plan, work = placed.plan, placed.plan.job.workload
-    prompt, response = longest(work.prompt_tokens), longest(work.response_tokens)
-    if (work.prompt_tokens, work.response_tokens) == (prompt, response) or pool.is_host:
+    prompt, response, texts = longest(work.prompt_tokens), longest(work.response_tokens), work.texts
+    if texts is not None and texts.response_tokens is not None:
+        texts = replace(texts, response_tokens=longest(texts.response_tokens))
+    limits = replace(work, prompt_tokens=prompt, response_tokens=response, texts=texts)
+    if limits == work or pool.is_host:
         return 0
-    limits = replace(work, prompt_tokens=prompt, response_tokens=response)
     at_limits = replace(plan, job=replace(plan.job, workload=limits))
     return pool_memory(PlacedPlan(at_limits, placed.facts), pool).gpu_peak_bytes
 

@@ -27,9 +27,9 @@ from rlplan.job import NodeGroup, Spot
 from rlplan.plan import Plan, ResourcePool
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast, GoodputForecast, SpotForecast
-from rlplan.simulator.placed import PlacedPlan, first_gpus, nodes_of, pieces_at
+from rlplan.simulator.placed import PlacedPlan, first_gpus, pieces_at
 from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR
-from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, left_between
+from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, left_between, nodes_of
 from rlplan.simulator.workload import evenly
 
 # Lengths that stand for a distribution's.

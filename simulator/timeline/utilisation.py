@@ -23,8 +23,7 @@ from rlplan.profiles.analytic.normal import zero_between
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast, GoodputForecast
 from rlplan.simulator.model import flops_of, head_operators, layer_operators
-from rlplan.simulator.placed import nodes_of
-from rlplan.simulator.workload import micro_batch_of, statistics_of
+from rlplan.simulator.workload import learnt_work, micro_batch_of, statistics_of
 
 # A larger exponent is beyond what a float holds: nothing is ever done.
 LARGEST_EXPONENT = 700.0
@@ -33,6 +32,18 @@ LARGEST_EXPONENT = 700.0
 LEAST_FRACTION = 1e-3
 # Below this share of M, a checkpoint costs nothing that tells one interval from another.
 LEAST_CHECKPOINT_FRACTION = 1e-12
+
+
+def nodes_of(plan: Plan) -> int:
+    """Return the nodes that have a GPU of any of the plan's pools."""
+    count = 0
+    for device in {pool.device for pool in plan.pools if not pool.is_host}:
+        left = sum(pool.gpus for pool in plan.pools if pool.device == device)
+        for group in (group for group in plan.job.cluster if group.gpu == device):
+            here = min(left, group.gpus)
+            count += -(-here // group.gpus_per_node)
+            left -= here
+    return count
 
 
 def goodput_forecast(plan: Plan, iteration_seconds: float) -> GoodputForecast | None:
@@ -120,7 +131,8 @@ def mfu_fractions(plan: Plan, forecast: Forecast, facts: Facts) -> Mapping[str, 
 
 def forward_flops(model: ModelArchitecture, job: Job, head: Head) -> float:
     """Return the FLOPs of a forward pass of an uncut model over the sequences of an iteration."""
-    work, statistics = job.workload, statistics_of(job.workload)
+    work = learnt_work(job.workload)
+    statistics = statistics_of(work)
     batch = micro_batch_of(statistics, 1, "none")
     layers = layer_kinds(model).total(lambda kind: flops_of(layer_operators(kind, Shard(), batch)))
     return work.sequences * (layers + flops_of(head_operators(model, Shard(), batch, head)))

@@ -200,6 +200,9 @@ FAMILY_PARAMETERS = {
     "mimo-v2-flash": 308_778_768_832 + 47 * 256,
     # Of the text model of Step3p7; the head, and 42 x 288 biases of its routers, which that keeps as buffers.
     "step-3.5-flash": 196_428_160_256 + 128_896 * 4_096 + 42 * 288,
+    # Published files have keys and values of layers that share a cache as well, 10 and 15 times 2,097,408; the class has none.
+    "gemma-3n-e2b": 5_418_464_192,
+    "gemma-3n-e4b": 7_818_517_072,
     "gemma-4-e2b": 5_104_297_504,
     "gemma-4-e4b": 7_941_100_832,
     # With biases of routers behind the hashed layers, which the class keeps as buffers.

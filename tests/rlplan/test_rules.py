@@ -5,7 +5,7 @@ import pytest
 
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Rewards
+from rlplan.job import Rewards, Teacher
 from rlplan.plan import Lending, PlanDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.profiles.catalog import ENGINES, load_job
 from rlplan.rules import RULES, check_plan, refusals
@@ -78,7 +78,29 @@ def with_tools(plan, *, cores, held=2.0):
     return replace(plan, job=replace(plan.job, cluster=cluster, workload=work))
 
 
+TEACHER = "teacher.compute_log_prob"
+
+
+def taught(plan, pool, **sizes):
+    """Return the plan with a teacher on one of its pools, whose whole distributions are compared."""
+    job = plan.job
+    models = job.models.with_item("teacher", job.models["actor"])
+    plan = replace(plan, job=replace(job, models=models, teacher=Teacher(top_tokens="all")))
+    index = next(at for at, each in enumerate(plan.pools) if each.name == pool)
+    plan = with_pool(plan, index, roles=(*plan.pools[index].roles, "teacher"))
+    cut = {"tp": 1, "pp": 1, "dp": 8}
+    for name in ("actor.update", "reference.compute_log_prob"):
+        plan = with_task(plan, name, **cut)
+    layout = TaskPlan(pool=pool, engine="fsdp2-hf-padded", **(cut | sizes))
+    order = plan.order.with_item(pool, (*plan.order[pool][:-1], TEACHER, plan.order[pool][-1]))
+    return replace(plan, tasks=plan.tasks.with_item(TEACHER, layout), order=order)
+
+
 WRONG = {
+    f"tasks.{TEACHER}.pool: is not the actor's, and job.teacher.top_tokens: all compares "
+    "micro-batch by micro-batch there; found 'p1'; allowed: p0": lambda p: taught(p, "p1"),
+    f"tasks.{TEACHER}.tp: cuts what job.teacher.top_tokens: all compares on one GPU; found 2; "
+    "allowed: 1": lambda p: taught(p, "p0", tp=2, dp=4),
     "job.workload.environments.0.cpu_cores: is more than all nodes have together, 2; found 4.0; "
     "allowed: at most 2, or 0 where steps run outside of the cluster": lambda p: with_tools(
         p, cores=1, held=4.0

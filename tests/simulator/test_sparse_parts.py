@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.models import Attention, Batch, KeptBatch, Shard, layer_kinds
+from rlplan.models import Attention, Batch, Gemm, KeptBatch, Shard, layer_kinds
 from rlplan.parts import (
     attention_core,
     cached_sequence,
@@ -17,7 +17,13 @@ from rlplan.parts import (
 )
 from rlplan.parts.experts import computed_per_token
 from rlplan.profiles.catalog import load_model
-from rlplan.simulator.model import flops_of, layer_activation_bytes, layer_operators
+from rlplan.simulator.model import (
+    embedding_operators,
+    flops_of,
+    head_operators,
+    layer_activation_bytes,
+    layer_operators,
+)
 
 
 def kind_of(model, attention):
@@ -112,6 +118,30 @@ def test_embeddings_of_layers_and_shared_caches_are_as_the_card_says(
     windows, full, heads = cached
     each = 2 * 2 * heads
     assert held_bytes(name, 10_000) == each * (windows * 512 * 256 + full * 10_000 * 512)
+
+
+def test_streams_that_predict_each_other_are_made_routed_and_joined():
+    """Gemma 3n: three matrices before the first layer and behind the last, a router twice a layer, and rank 64 of Laurel."""
+    model = load_model("gemma-3n-e2b")
+    tokens = step(5)
+    for found in (
+        embedding_operators(model, Shard(), tokens),
+        head_operators(model, Shard(), tokens, "lm"),
+    ):
+        made = next(op for op in found if op.name == "streams")
+        assert (made.k, made.n) == (2048, 3 * 2048)
+    kind = layer_kinds(model).models[0]
+    products = [op for op in layer_operators(kind, Shard(), tokens) if isinstance(op, Gemm)]
+    routers = [(op.k, op.n) for op in products if op.name == "stream weights"]
+    assert routers == [(2048, 4), (2048, 4)]
+    laurel = [(op.k, op.n) for op in products if op.name.startswith("laurel")]
+    assert laurel == [(2048, 64), (64, 2048)]
+    # Router 4 x 2,048 and its norm; 16 + 64 weights and a scale; two matrices of rank 64 and a norm.
+    plain = layer_parameters(replace(kind, feed_forward="layer-input-mlp"))
+    own = 5 * 2048 + 16 + 64 + 2048 + 2 * 64 * 2048 + 2048
+    assert layer_parameters(kind) - plain == own
+    # Between layers all four are kept and handed on.
+    assert model.handed_size == 4 * 2048
 
 
 def test_a_layer_without_a_cache_reads_that_of_another():

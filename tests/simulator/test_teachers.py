@@ -17,6 +17,7 @@ from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.costs.taskcost import data_bytes
 from rlplan.simulator.costs.teaching import compared_bytes, picked_bytes
+from rlplan.simulator.generation.judging import taught_workload
 from rlplan.simulator.memory.task_memory import KV_CACHE, LOGITS, fullest_micro_batch
 from rlplan.simulator.memory.transition_memory import has_room_to_serve
 from rlplan.simulator.placed import PlacedPlan, PlacedTasks, columns_of
@@ -127,6 +128,18 @@ def test_a_served_teacher_reads_every_response_as_a_prompt(facts):
     assert top["prefill"] == parts["prefill"]
 
 
+def test_the_busiest_replica_of_several_teachers_ends_last(facts):
+    """Of 32 responses two replicas answer 16 each; with 1.5 times the mean the busiest answers 24, as if there were 48."""
+    job = taught(SERVED).job
+    assert taught_workload(job.workload).prompts == 32
+    assert taught_workload(job.workload, 1.5).prompts == 48
+    even, uneven, more = (
+        cost(taught(replace(SERVED, imbalance=each)), facts).parts for each in (1.0, 1.5, 2.0)
+    )
+    assert even["prefill"] < uneven["prefill"] < more["prefill"]
+    assert uneven[PROMPT_LOG_PROBS] == pytest.approx(1.5 * even[PROMPT_LOG_PROBS])
+
+
 def test_a_served_teacher_wants_its_weights_and_one_sequence_within_its_share(facts, tmp_path):
     """A millionth of the card is less than its weights; the usual share has room."""
     small = taught(replace(SERVED, memory_fraction=1e-6))
@@ -168,6 +181,7 @@ def test_a_service_answers_as_many_calls_at_a_time_as_it_takes(facts):
         ({"teacher": Teacher(engine="vlm")}, "teacher.engine"),
         ({"teacher": Teacher(engine="megatron-core")}, "teacher.engine"),
         ({"teacher": Teacher(memory_fraction=0.3)}, "teacher.engine"),
+        ({"teacher": Teacher(imbalance=1.5)}, "teacher.engine"),
         ({"teacher": Teacher(top_tokens=8, max_running=8)}, "teacher.engine"),
         (
             {

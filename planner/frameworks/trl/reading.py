@@ -27,6 +27,7 @@ from rlplan.planner.configs.trl_family import (
     samples_of,
     static_generation,
 )
+from rlplan.planner.frameworks.trl import distilling
 from rlplan.planner.frameworks.trl.batches import (
     batches_of,
     mode_of,
@@ -57,7 +58,10 @@ def run_of(settings: Settings) -> Run:
     _take_model_of_call(settings)
     trainer = trainer_of(settings)
     processes = processes_of(settings)
-    batches = batches_of(settings, processes)
+    distils = distilling.distils(settings)
+    if distils:
+        distilling.check(settings)
+    batches = (distilling.batches_of if distils else batches_of)(settings, processes)
     models, keys = _models(settings)
     pools = [RunPool(name=TRAIN_POOL, gpus=processes.count, roles=tuple(models))]
     if processes.engine_gpus:
@@ -66,7 +70,7 @@ def run_of(settings: Settings) -> Run:
     sizes = {role: _sizes(settings, trainer, role, processes.count, batches) for role in models}
     _say_doubts(settings, batches)
     sheet = settings.sheet.trainers[trainer]
-    return Run(
+    run = Run(
         framework=_framework(settings, trainer, generate.engine),
         trainer=trainer,
         engines=Engines(
@@ -75,7 +79,7 @@ def run_of(settings: Settings) -> Run:
         algorithm=_algorithm(settings),
         models=models,
         model_keys=keys,
-        work=_work(settings, batches),
+        work=distilling.work_of(settings, batches) if distils else _work(settings, batches),
         groups=(processes.cluster,),
         pools=tuple(pools),
         generate=generate,
@@ -90,6 +94,7 @@ def run_of(settings: Settings) -> Run:
         notes=tuple(_notes(settings)),
         guesses=tuple(_guesses(settings, processes, batches)),
     )
+    return distilling.distilled(settings, run) if distils else run
 
 
 def _framework(settings: Settings, trainer: str, engine: str) -> str:
@@ -149,6 +154,9 @@ def trainer_of(settings: Settings) -> str:
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     models: dict[Role, str] = {"actor": settings.path("model")}
     keys: dict[Role, str] = {"actor": settings.key_of("model")}
+    if distilling.distils(settings):
+        models["teacher"], keys["teacher"] = settings.path("teacher"), settings.key_of("teacher")
+        return models, keys
     if compares(settings) and adapter_of(settings) is None:
         models["reference"], keys["reference"] = models["actor"], keys["actor"]
     reward = _reward_model(settings)
@@ -376,6 +384,9 @@ def _loss(settings: Settings) -> Hyperparameters:
 
 def _say_doubts(settings: Settings, batches: Batches) -> None:
     """Name what changes the amount of work, and is counted in part or not at all."""
+    distilling.say_others(settings)
+    if distilling.distils(settings):
+        distilling.say_doubts(settings)
     settings.doubt("tools", "turns with tools")
     settings.doubt("environments", "turns in an environment")
     settings.doubt("rollout_function", "a rollout of one's own")
@@ -393,7 +404,9 @@ def _say_doubts(settings: Settings, batches: Batches) -> None:
 
 
 def _notes(settings: Settings) -> Iterator[str]:
-    if not is_rloo(settings):
+    if distilling.distils(settings):
+        yield from distilling.notes_of(settings)
+    elif not is_rloo(settings):
         yield from algorithm_notes(settings, _algorithm(settings))
     frozen = adapter_of(settings) is not None and dtype_of(settings) == "fp32"
     if frozen and trainer_of(settings) != "deepspeed":
@@ -411,6 +424,10 @@ def _notes(settings: Settings) -> Iterator[str]:
 def _guesses(settings: Settings, processes: Processes, batches: Batches) -> Iterator[str]:
     """Yield what was assumed of the amount of work, and of the GPUs."""
     yield from processes_guesses(settings, processes)
+    if distilling.distils(settings):
+        sharded = _stage(settings, trainer_of(settings)) == FULLY_SHARDED
+        yield from distilling.guesses_of(settings, batches, sharded=sharded)
+        return
     if settings.optional_whole("max_prompt") is None and not longest_total(settings):
         yield (
             f"prompts of at most {USUAL_PROMPT:,} tokens: TRL {settings.sheet.version} cuts none; say "

@@ -13,6 +13,7 @@ from rlplan.planner.frameworks.trl.batches import (
     mode_of,
     processes_of,
 )
+from rlplan.planner.frameworks.trl.distilling import distils
 from rlplan.planner.frameworks.trl.reading import (
     adapter_of,
     compares,
@@ -70,8 +71,8 @@ def groups_fill_what_is_generated(settings: Settings) -> Iterator[Broken]:
 
 
 def groups_have_samples(settings: Settings) -> Iterator[Broken]:
-    """Compare several completions of a prompt."""
-    holds = settings.whole("samples") > 1
+    """Compare several completions of a prompt, where nothing else is learnt from."""
+    holds = settings.whole("samples") > 1 or distils(settings)
     yield from unless(holds, "samples", "leaves nothing to compare", "2 or more")
 
 
@@ -252,12 +253,14 @@ def sequences_fit_the_model(settings: Settings) -> Iterator[Broken]:
     model = actor_of(settings)
     if model is None:
         return
-    longest = (settings.optional_whole("max_prompt") or 0) + (longest_response(settings) or 0)
+    prompt, response = settings.optional_whole("max_prompt"), longest_response(settings)
+    if distils(settings):
+        prompt, response = settings.optional_whole("longest_text"), settings.whole("student_tokens")
+    longest = (prompt or 0) + (response or 0)
     problem = f"makes sequences of {longest:,} tokens, above the {model.max_positions:,} positions of {model.name}"
     holds = longest <= model.max_positions
-    yield from unless(
-        holds, "max_response", problem, f"at most {model.max_positions:,} with the prompt"
-    )
+    name = "longest_text" if distils(settings) else "max_response"
+    yield from unless(holds, name, problem, f"at most {model.max_positions:,} with the prompt")
 
 
 RULES: Final = (

@@ -75,6 +75,7 @@ COLOCATED_ASYNC: Final = "colocate_async"
 
 def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
+    teaching.join(settings)
     mode = _mode(settings)
     trainer = trainer_of(settings)
     sheet = settings.sheet.trainers[trainer]
@@ -121,7 +122,7 @@ def run_of(settings: Settings) -> Run:
             *_notes(settings, mode),
             *teaching.notes_of(settings),
         ),
-        guesses=tuple(_guesses(settings, sampling)),
+        guesses=(*_guesses(settings, sampling), *teaching.guesses_of(settings)),
         mode=mode,
         **_async(settings, mode),
     )

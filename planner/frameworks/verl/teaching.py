@@ -5,27 +5,35 @@ the log-probabilities of prompt and response as an engine's prompt; forecasts as
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Final
 
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Teacher
+from rlplan.parts import num_parameters
 from rlplan.planner.configs.broken import Broken, Rule, divides, unless
+from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import RunPool
 from rlplan.planner.configs.sizes import divided, eager_engine
 from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.profiles.catalog import load_model, model_names
 
 TEACHER_POOL: Final = "teacher"
 # What its only teacher is called; a default, which goes where others are named (workers/config/distillation.py).
 TEACHERS, ALONE = "distillation.teacher_models", "teacher_model"
+# What its engine is cut by, as keys have it.
+SIZES: Final = ("tensor_model", "pipeline_model", "expert", "data")
 # The loss that compares likeliest tokens; all others estimate the divergence on sampled ones.
 OF_LIKELIEST: Final = "forward_kl_topk"
 ASKED_LATE: Final = "the teacher answers for each response as soon as it has ended, and is forecast behind the last of them"
 
 
 def teaches(settings: Settings) -> bool:
-    """Tell whether a teacher is learnt from that a job can have: one, for all prompts."""
-    return settings.on("distils") and not _others(settings) and settings.is_given("teacher_model")
+    """Tell whether a teacher is learnt from that a job can have: one for all prompts, or several of one layout."""
+    known = _stands_for_all(settings) or not _others(settings)
+    return settings.on("distils") and known and settings.is_given("teacher_model")
 
 
 def _others(settings: Settings) -> list[str]:
@@ -33,6 +41,66 @@ def _others(settings: Settings) -> list[str]:
     keys = settings.has(f"{TEACHERS}.*")
     names = {key.removeprefix(f"{TEACHERS}.").partition(".")[0] for key in keys}
     return sorted(names - {ALONE})
+
+
+def _stands_for_all(settings: Settings) -> bool:
+    """Tell whether one of several teachers' keys are read for all of them."""
+    return settings.sheet.settings["teacher_model"].keys[0] != f"{TEACHERS}.{ALONE}.model_path"
+
+
+def join(settings: Settings) -> None:
+    """Read several teachers as one on all of their GPUs: the largest, where all have one layout.
+
+    Each answers for the prompts of its own data sources, on replicas of its own; with as large a share of the responses as of
+    the replicas that takes as long as one teacher on all of them.
+    """
+    names = _others(settings) if settings.on("distils") and not _stands_for_all(settings) else []
+    layouts = {_layout(settings, name) for name in names}
+    parameters = {name: _parameters(settings, name) for name in names}
+    if not names or len(layouts) > 1 or not all(parameters.values()):
+        return
+    largest = max(names, key=lambda name: parameters[name])
+    keys, own = f"{TEACHERS}.{ALONE}.", f"{TEACHERS}.{largest}."
+    changed = {
+        name: replace(each, keys=tuple(key.replace(keys, own) for key in each.keys))
+        for name, each in settings.sheet.settings.items()
+        if any(key.startswith(keys) for key in each.keys)
+    }
+    sheet = settings.sheet
+    settings.sheet = replace(sheet, settings=FrozenDict({**sheet.settings, **changed}))
+    settings.used |= set(settings.has(f"{TEACHERS}.*"))
+
+
+def _layout(settings: Settings, name: str) -> tuple[object, ...]:
+    """Return the engine of a named teacher and how it is cut, as far as they are given."""
+    keys = ("name", *(f"{size}_parallel_size" for size in SIZES))
+    return tuple(settings.given(f"{TEACHERS}.{name}.inference.{key}") for key in keys)
+
+
+def _parameters(settings: Settings, name: str) -> int:
+    """Return the parameters of a named teacher; 0 where its model is not known."""
+    given = settings.flat.get(f"{TEACHERS}.{name}.model_path")
+    if given is None or given.gaps or not isinstance(given.value, str):
+        return 0
+    known = model_of(given.value)
+    return num_parameters(load_model(known)) if known in model_names() else 0
+
+
+def _gpus_of(settings: Settings, name: str) -> int | None:
+    """Return the GPUs of all replicas of a named teacher; None where a number of them is none."""
+    counts: list[object] = [settings.given(f"{TEACHERS}.{name}.num_replicas")]
+    for size, setting in (
+        ("tensor_model", "teacher_tp"),
+        ("pipeline_model", "teacher_pp"),
+        ("data", "teacher_dp"),
+    ):
+        key, usual = (
+            f"{TEACHERS}.{name}.inference.{size}_parallel_size",
+            settings.sheet.settings[setting].default,
+        )
+        counts.append(settings.given(key) if key in settings.flat else usual)
+    whole = [each for each in counts if isinstance(each, int) and not isinstance(each, bool)]
+    return prod(whole) if len(whole) == len(counts) else None
 
 
 def alone(settings: Settings) -> bool:
@@ -112,6 +180,16 @@ def notes_of(settings: Settings) -> Iterator[str]:
         yield ASKED_LATE
 
 
+def guesses_of(settings: Settings) -> Iterator[str]:
+    """Yield what is assumed of teachers that share out prompts."""
+    names = _others(settings)
+    if teaches(settings) and names[1:]:
+        yield (
+            f"teachers {', '.join(names)} each answer for as large a share of the responses as they have of the replicas, and all are "
+            "taken for the largest: teacher.imbalance of the job says otherwise"
+        )
+
+
 def teachers_have_gpus(settings: Settings) -> Iterator[Broken]:
     """Give a teacher's pool GPUs for at least one whole replica."""
     if not settings.on("distils"):
@@ -120,9 +198,22 @@ def teachers_have_gpus(settings: Settings) -> Iterator[Broken]:
         yield from unless(settings.whole(name) > 0, name, "leaves the teacher no GPU", "at least 1")
     gpus = settings.whole("teacher_nodes") * settings.whole("teacher_gpus_per_node")
     ranks = prod(settings.whole(f"teacher_{size}") for size in ("tp", "pp", "dp"))
-    holds = bool(_others(settings)) or divides(ranks, gpus)
+    apart = bool(_others(settings)) and not _stands_for_all(settings)
+    holds = apart or divides(ranks, gpus)
     problem = f"makes replicas of {ranks} GPUs, which do not divide the teacher's {gpus}"
     yield from unless(holds, "teacher_tp", problem, f"divisors of {gpus}")
+
+
+def teachers_fill_their_pool(settings: Settings) -> Iterator[Broken]:
+    """Give teachers that share out prompts replicas that fill their pool together."""
+    wanted = [_gpus_of(settings, name) for name in _others(settings)]
+    if not (settings.on("distils") and wanted):
+        return
+    needed = sum(each for each in wanted if each is not None)
+    gpus = settings.whole("teacher_nodes") * settings.whole("teacher_gpus_per_node")
+    problem = f"are {gpus} GPUs with those of all nodes, and the teachers' replicas want {needed}"
+    holds = None in wanted or needed == gpus
+    yield from unless(holds, "teacher_gpus_per_node", problem, str(needed))
 
 
 def teachers_have_a_path(settings: Settings) -> Iterator[Broken]:
@@ -174,6 +265,7 @@ def teachers_have_the_plain_policy_loss(settings: Settings) -> Iterator[Broken]:
 CONFIG: Final = "workers/config/distillation.py"
 RULES: Final = (
     Rule(teachers_have_gpus, f"trainer/ppo/v1/trainer_base.py:780, {CONFIG}", since="0.8"),
+    Rule(teachers_fill_their_pool, CONFIG, since="0.8"),
     Rule(teachers_have_a_path, CONFIG, since="0.8"),
     Rule(teachers_read_whole_responses, CONFIG, since="0.8"),
     Rule(likeliest_tokens_come_of_the_engine, CONFIG, since="0.8"),

@@ -159,7 +159,10 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         vision_parameters=tower_parameters(config, hidden) if traits.vision else None,
         tower=image_tower(config) if traits.vision else None,
         sound=sound_tower(config) if traits.vision else None,
-        feed_forward="layer-input-mlp" if inputs else None,
+        laurel_rank=config.optional(traits.laurel_rank) or None,
+        feed_forward=(
+            None if not inputs else "altup-mlp" if traits.laurel_rank else "layer-input-mlp"
+        ),
         layer_inputs=inputs,
     )
 
@@ -185,7 +188,14 @@ def _dense_width(config: ConfigKeys, traits: FamilyTraits, experts: int) -> int:
     """Return the width of dense networks; of experts where a file knows no other."""
     if experts and config.get(traits.dense_width) is None:
         return config.integer(traits.expert_width)
-    return config.integer(traits.dense_width)
+    listed = config.get(traits.dense_width)
+    if not isinstance(listed, list):
+        return config.integer(traits.dense_width)
+    first = listed[0] if listed else None
+    if not isinstance(first, int) or any(each != first for each in listed):
+        problem = "differs from layer to layer, which is not known"
+        raise config.error(traits.dense_width, problem, allowed="one width for all layers")
+    return first
 
 
 def _rope_theta(config: ConfigKeys) -> float:

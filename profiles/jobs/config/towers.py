@@ -25,6 +25,11 @@ _QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_vl", "qwen3_5", "qwen3
 _JOINED_BY_AN_MLP = ("glm4v", "glm4v_moe")
 
 
+# Gemma 3n's encoder of images, of the package timm, and its parameters as timm 1.0.31 makes it (`num_classes` 0).
+MOBILE_NET: Final = "mobilenetv5_300m_enc"
+MOBILE_NET_PARAMETERS: Final = 294_126_912
+
+
 class Tower(Protocol):
     """Count the parameters of a kind of tower to the unit, with what joins it to the text model."""
 
@@ -205,6 +210,45 @@ def _conformer(audio: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
     return audio.integer("num_hidden_layers") * layer + before + behind
 
 
+def _gemma_3n_images(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of Gemma 3n's encoder of images, a network of convolutions that is known by its name alone.
+
+    Raises:
+        FileError: It has another name.
+    """
+    del outer
+    name = vision.get("architecture")
+    if name not in (None, MOBILE_NET):
+        raise vision.error("architecture", "is no encoder that is known", allowed=MOBILE_NET)
+    return MOBILE_NET_PARAMETERS + _embedded(vision, 2048, hidden_size)
+
+
+def _gemma_3n_sound(audio: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
+    """Return those of Gemma 3n's encoder of sound: as Gemma 4's, with a norm more in each layer, handed on as it is."""
+    del outer
+    width, heads = (
+        audio.integer("hidden_size", default=1536, least=1),
+        audio.integer("conf_num_attention_heads", default=8, least=1),
+    )
+    kernel = audio.integer("conf_conv_kernel_size", default=5)
+    small = width // heads + kernel * width + 9 * width
+    layer = 24 * width * width + small
+    first, last = 128, 32
+    channels = audio.get("sscp_conv_channel_size")
+    if isinstance(channels, list | tuple) and list(channels) != [first, last]:
+        raise audio.error("sscp_conv_channel_size", "is not known", allowed=f"{first}, {last}")
+    before = 9 * first + first + 9 * first * last + last
+    before += audio.integer("input_feat_size", default=128) // 4 * last * width
+    depth = audio.integer("conf_num_hidden_layers", default=12)
+    return depth * layer + before + _embedded(audio, width, hidden_size)
+
+
+def _embedded(tower: ConfigKeys, width: int, hidden_size: int) -> int:
+    """Return the parameters that hand a tower of Gemma 3n on: tokens of its own, two norms and a matrix."""
+    width = tower.integer("hidden_size", default=width)
+    return width * (tower.integer("vocab_size", default=128) + 2 + hidden_size)
+
+
 def _minimax(vision: ConfigKeys, outer: ConfigKeys, hidden_size: int) -> int:
     """Return those of MiniMax-M3's: biases throughout but of patches, which are projected one by one, then four together."""
     width, inner = vision.integer("hidden_size"), vision.integer("intermediate_size")
@@ -268,6 +312,8 @@ def _side(vision: ConfigKeys, key: str, *, default: int) -> int:
 _TOWERS: Final[Mapping[str, Tower]] = {
     "pixtral": _pixtral,
     "internvl": _intern,
+    "gemma3n": _gemma_3n_images,
+    "gemma3n_audio": _gemma_3n_sound,
     "gemma4_audio": _conformer,
     "minimax_m3_vl": _minimax,
     "kimi_k3": _moon,

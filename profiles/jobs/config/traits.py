@@ -39,6 +39,7 @@ class FamilyTraits:
         hashed_layers: Key of the first layers whose tokens go to experts by their number, without a router's bias.
         blocks: Key of the layers of a block whose sum later parts choose among.
         streams: Key of the hidden states that layers hand on side by side.
+        laurel_rank: Key of the rank of a low-rank layer beside attention, of models whose streams predict each other.
         linear_part: The part of layers of linear attention.
         full_gates: Whether gates of Kimi delta attention have one matrix each.
         others_attend: How layers attend that do not attend to everything.
@@ -89,6 +90,7 @@ class FamilyTraits:
     hashed_layers: str | None = None
     blocks: str | None = None
     streams: str | None = None
+    laurel_rank: str | None = None
     linear_part: str = "linear-attention"
     full_gates: bool = False
     others_attend: Literal["sliding", "chunked", "linear"] | None = None

@@ -35,6 +35,11 @@ D = "distillation"
 TAUGHT = (
     f"{D}.enabled=True", f"{D}.nnodes=1", f"{D}.n_gpus_per_node=8", f"{D}.teacher_models.teacher_model.model_path=Qwen/Qwen3-32B",
 )  # fmt: skip
+NAMED = [
+    f"+{D}.teacher_models.{name}.{key}"
+    for name in ("one", "two")
+    for key in ("model_path=Qwen/Qwen3-8B", "num_replicas=1")
+]
 SERVED, LOSS = f"{D}.teacher_models.teacher_model.inference", f"{D}.distillation_loss"
 
 BREAKS_VERL = {
@@ -78,6 +83,7 @@ BREAKS_VERL = {
     "disaggregation-has-an-engine": (f"{R}.name=trtllm", f"{R}.disaggregation.enabled=True"),
     "teachers-have-gpus": (*TAUGHT, f"{SERVED}.tensor_model_parallel_size=3"),
     "teachers-have-a-path": TAUGHT[:3],
+    "teachers-fill-their-pool": (*TAUGHT[:3], *NAMED, f"+{D}.teacher_models.two.num_replicas=5"),
     "teachers-read-whole-responses": (*TAUGHT, f"{SERVED}.max_model_len=5120"),
     "likeliest-tokens-come-of-the-engine": (*TAUGHT, f"{LOSS}.loss_mode=forward_kl_topk", f"{SERVED}.name=trtllm"),
     "divergences-have-a-gradient": (*TAUGHT, f"{LOSS}.loss_mode=k1"),

@@ -6,6 +6,7 @@ from rlplan.errors import FileError
 from rlplan.job import Teacher
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.frameworks.verl import teaching
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
 from tests.planner.configs.test_importing import VERL
@@ -70,12 +71,53 @@ def test_rewards_beside_a_teacher_keep_their_algorithm(words, algorithm, coeffic
     assert job.teacher.top_tokens is None
 
 
-def test_teachers_that_share_out_prompts_are_doubtful():
-    others = [f"+{D}.teacher_models.{name}.model_path=Qwen/Qwen3-32B" for name in ("one", "two")]
-    found = taught(*others)
+def named(name, path, *, tp=2, replicas=1):
+    """Return the words of a teacher for some prompts, as verl's example of several has them."""
+    own = f"+{D}.teacher_models.{name}"
+    return [
+        f"{own}.key=of/{name}", f"{own}.model_path={path}", f"{own}.num_replicas={replicas}",
+        f"{own}.inference.name=vllm", f"{own}.inference.tensor_model_parallel_size={tp}",
+        f"{own}.inference.gpu_memory_utilization=0.4", f"{own}.inference.max_model_len=5121",
+    ]  # fmt: skip
+
+
+def test_several_teachers_of_one_layout_are_one_on_all_of_their_gpus():
+    """The largest stands for all; what its default entry has, verl drops where others are named."""
+    found = taught(ALONE, *named("small", "Qwen/Qwen3-8B"), *named("large", "Qwen/Qwen3-32B"))
+    assert found.job.models["teacher"] == "qwen3-32b"
+    assert (found.job.teacher.engine, found.job.teacher.memory_fraction) == (
+        "vllm-0.15-eager",
+        0.4,
+    )
+    layout = found.draft.tasks["teacher.compute_log_prob"]
+    assert (layout.tp, layout.dp) == (2, 2)
+    assert any("teachers large, small each answer" in guess for guess in found.guesses)
+    assert found.keys.unknown == ()
+    assert not found.keys.changes_work
+
+
+@pytest.mark.parametrize(
+    "other",
+    [named("large", "Qwen/Qwen3-32B", tp=4), named("large", "me/a-model-that-nobody-knows")],
+)
+def test_teachers_of_unlike_layouts_or_unknown_models_stay_doubtful(other):
+    found = taught(*named("small", "Qwen/Qwen3-8B"), *other)
     assert found.job.teacher is None
     assert "teacher" not in found.job.models
     assert f"{D}.enabled" in found.keys.changes_work
+
+
+def test_replicas_of_several_teachers_fill_their_pool():
+    """verl sums num_replicas x GPUs of a replica, and raises an error where the pool has others: 4 here."""
+
+    def broken(replicas):
+        words = [*named("one", "Qwen/Qwen3-8B", replicas=replicas), *named("two", "Qwen/Qwen3-8B")]
+        settings = taught(*words).settings
+        return [each for rule in teaching.RULES for each in rule.broken(settings)]
+
+    assert not broken(1)
+    (found,) = broken(3)
+    assert (found.key, found.allowed) == (f"{D}.n_gpus_per_node", "8")
 
 
 @pytest.mark.parametrize(

@@ -572,10 +572,16 @@ def test_a_launcher_s_accumulation_is_not_the_trainer_s():
     assert read(words).job.workload.sequences == read(GRPO).job.workload.sequences == 64
 
 
-def test_distillation_by_whole_distributions_is_refused_with_the_nearest_that_a_job_says(folder):
+@pytest.mark.parametrize(
+    ("kind", "nearest"),
+    [("GOLD", "GKD"), ("Distillation", "GKD"), ("MiniLLM", "top_tokens: all")],
+)
+def test_distillation_by_other_loops_is_refused_with_the_nearest_that_is_read(
+    folder, kind, nearest
+):
     """Flags that GRPO has too make no GRPO of it."""
     Path("distil.py").write_text(
-        "args = GKDConfig(lmbda=0.5)\nGKDTrainer(model='a', teacher_model='b', args=args)\n",
+        f"args = {kind}Config(lmbda=0.5)\n{kind}Trainer(model='a', teacher_model='b', args=args)\n",
         encoding="utf-8",
     )
     Path("run.sh").write_text(
@@ -583,7 +589,7 @@ def test_distillation_by_whole_distributions_is_refused_with_the_nearest_that_a_
         encoding="utf-8",
     )
     for words in (["distil.py"], ["run.sh"]):
-        with pytest.raises(FileError, match=r"distil\.py: distils by GKD.*on-policy-distillation"):
+        with pytest.raises(FileError, match=rf"distil\.py: distils (by|from).*{nearest}"):
             imported("trl", words, OPTIONS)
 
 
