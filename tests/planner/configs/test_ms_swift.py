@@ -54,6 +54,24 @@ def written(folder, name, text):
     return str(path)
 
 
+@pytest.mark.parametrize("tuner", ["full", "lora"])
+def test_scripts_of_3_12_train_what_they_say_by_the_name_that_it_had_then(tmp_path, tuner):
+    script = SCRIPT.replace("--tuner_type full", f"--train_type {tuner} --num_infer_workers 1")
+    found = imported("ms-swift", [written(tmp_path, "run.sh", script)], OPTIONS)
+    assert (found.settings.sheet.version, found.keys.unknown) == ("3.12", ("num_infer_workers",))
+    assert (found.job.adapters is None) == (tuner == "full")
+    assert any("since train_type is usual up to 3.12" in note for note in found.notes)
+    path = written(tmp_path, "run.yaml", f"{RAY.replace('train: {', 'x: {')}train_type: {tuner}\n")
+    found = imported("ms-swift", [path], OPTIONS)
+    assert (found.job.adapters is None) == (tuner == "full")
+
+
+def test_checkpoints_come_as_often_as_megatron_scripts_of_3_12_say(tmp_path):
+    older = BASES["Megatron"], "--train_type", "full", "--save_interval", "7"
+    found = imported("ms-swift", [*older[0], *older[1:]], OPTIONS)
+    assert found.job.checkpoints.every == 7
+
+
 def test_it_has_every_part_but_an_export():
     assert "ms-swift" in frameworks_with(*DATA_PARTS, "reading", "rules")
 
