@@ -196,7 +196,7 @@ def _without_effect(settings: Settings, trainer: str, roles: Iterable[Role]) -> 
         )
 
 
-def _is_fully_async(settings: Settings) -> bool:
+def is_fully_async(settings: Settings) -> bool:
     """Return whether training is fully asynchronous: by what starts it, or by its keys whatever does."""
     if FULLY_ASYNC in settings.start:
         return True
@@ -206,7 +206,7 @@ def _is_fully_async(settings: Settings) -> bool:
 def _mode(settings: Settings) -> Mode:
     if ONE_STEP_OFF in settings.start:
         return BATCH_AHEAD_MODE
-    if _is_fully_async(settings) or settings.value("trainer_mode") == "separate_async":
+    if is_fully_async(settings) or settings.value("trainer_mode") == "separate_async":
         return ENDLESS_MODE
     return USUAL_MODE
 
@@ -220,7 +220,7 @@ def _async(settings: Settings, mode: Mode) -> dict[str, Any]:
         return {"staleness": 1.0}
     if not FLOWS[mode].is_endless:
         return {}
-    if _is_fully_async(settings):
+    if is_fully_async(settings):
         every = settings.whole("trigger")
         if every < 1:
             raise settings.refused("trigger", "never syncs weights", "at least 1")
