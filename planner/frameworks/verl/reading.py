@@ -57,6 +57,9 @@ from rlplan.units import MIB
 MEGATRON_CONFIG: Final = "megatron"
 # The engine that cuts experts and spreads them out at once.
 CUTS_EXPERTS: Final = "tensorrt"
+# Up to this version engines sleep between uses though free_cache_engine is off (workers/sharding_manager/fsdp_vllm.py,
+# fsdp_sglang.py, megatron_vllm.py); pull request 1464, of 0.5, made them obey. vLLM up to 0.6.3, which does not sleep, did.
+LAST_SLEEPING, KEEPING = "0.4.1", "vllm-0.6"
 ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
 CHUNKED: Final = "chunked"
 # What fully asynchronous training has; partial rollouts on the GPUs that train have it too.
@@ -117,6 +120,7 @@ def run_of(settings: Settings) -> Run:
             *_without_effect(settings, trainer, models),
             *(() if algorithm == DISTILLATION else algorithm_notes(settings, algorithm)),
             *_notes(settings, mode),
+            *_engine_notes(settings),
             *teaching.notes_of(settings),
         ),
         guesses=tuple(_guesses(settings, sampling)),
@@ -133,8 +137,22 @@ def _engines(
     return Engines(
         train=spread if spreads else None,
         generate=_engine(settings),
-        sleeps=settings.on("frees_cache"),
+        sleeps=settings.on("frees_cache") or _sleeps_anyway(settings),
     )
+
+
+def _engine_notes(settings: Settings) -> Iterator[str]:
+    """Yield a note where the engine does not keep its memory though it is told to."""
+    if not settings.on("frees_cache") and _sleeps_anyway(settings):
+        key, sheet = settings.key_of("frees_cache"), settings.sheet
+        yield f"the engine sleeps while others work: {key}=False has no effect in {sheet.title} {sheet.version}"
+
+
+def _sleeps_anyway(settings: Settings) -> bool:
+    """Tell whether the engine leaves the GPU while others work, whatever the configuration says."""
+    order, version = settings.sheet.versions.index, settings.sheet.version
+    early = version in settings.sheet.versions and order(version) <= order(LAST_SLEEPING)
+    return early and not settings.word("rollout_engine").startswith(KEEPING)
 
 
 def trainer_of(settings: Settings) -> str:
