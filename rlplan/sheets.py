@@ -47,6 +47,7 @@ class SyncMethod:
             over the network, of others, by one rank at a time or by all at once; or whether senders load
             them into a `replica` of the engine's rank in their hosts' memory, from which they are sent.
         gathers: Whether training brings full tensors together before they are sent.
+        gathers_at_once: Whether a sender of fully sharded weights has all of them whole at a time, in its trainer's format.
         broadcast_fraction: Share of the weights that one rank gathers and broadcasts all the same: what a
             point-to-point method leaves to the usual way.
         pipelined: Whether the stages of successive buckets overlap.
@@ -76,6 +77,7 @@ class SyncMethod:
     transport: Transport
     staging: Staging = "none"
     gathers: bool = True
+    gathers_at_once: bool = False
     broadcast_fraction: NonNegative = 0.0
     pipelined: bool = False
     packed: bool = True

@@ -159,6 +159,12 @@ class ShownAs:
     is_reciprocal: bool = False
     digits: int = 3
 
+    @property
+    def unit(self) -> str:
+        """Return the heading as it stands behind a number in a sentence."""
+        first, rest = self.heading[:1], self.heading[1:]
+        return self.heading if rest[:1].isupper() else first.lower() + rest
+
     def number(self, value: float) -> float:
         """Return what is shown of a value, in the heading's unit."""
         return 1 / value if self.is_reciprocal else value / self.divisor

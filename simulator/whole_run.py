@@ -8,8 +8,9 @@ What is off in a forecast of one step is off in all of them alike: the same oper
 steps add up, and do not average out over a run. Chance in the lengths does average out; its share is left in, so that the
 interval is rather too wide than too narrow.
 
-Nodes that fail stop the run, which goes on from its last checkpoint (`rlplan.simulator.timeline.utilisation`, Daly 2006,
-eq. 20). How many there are is a matter of chance: with L expected, each of a restart r and of what is lost of a piece of
+Nodes that fail, and spot nodes that are lost while they train, stop the run, which goes on from its last checkpoint
+(`rlplan.simulator.timeline.utilisation`, Daly 2006, eq. 20). Losses of spot nodes that only generate make steps longer
+(`rlplan.simulator.timeline.spot`). How many there are is a matter of chance: with L expected, each of a restart r and of what is lost of a piece of
 work w, evenly between nothing and all of it, the variance of their seconds is L (r^2 + r w + w^2 / 3), that of a compound
 Poisson sum. It has nothing to do with how well steps are known: the variances add up.
 """
@@ -27,10 +28,11 @@ from rlplan.job import Failures, Job
 from rlplan.plan import Plan
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CHECKPOINTS, VALIDATION, BesideForecast, Forecast
-from rlplan.results.run import FAILURES, STEPS, RunForecast, RunPoint
+from rlplan.results.run import FAILURES, SPOT, STEPS, RunForecast, RunPoint
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR
-from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, best_interval, goodput, nodes_of
+from rlplan.simulator.timeline.spot import stops_of
+from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, best_interval, goodput
 from rlplan.workload import (
     Lengths,
     Lognormal,
@@ -47,7 +49,10 @@ USUAL_POINTS = 5
 # The most of a measured curve that are kept: nine, and the run's ends.
 MOST_POINTS = 11
 
-SPOT_NOTE = "losses of spot nodes are not counted here; what a step takes and costs with them stands under spot"
+SPOT_NOTE = (
+    "losses of spot nodes are counted on average: of nodes that train as failures, of those that only generate as longer "
+    "steps; nodes that are away are not paid for"
+)
 
 # Mean response tokens by step, such as a log shows: (step, tokens), steps ascending from 1.
 Curve = Sequence[tuple[float, float]]
@@ -72,7 +77,7 @@ def run_forecast(
 
     Raises:
         UserError: The curve has no points, or its lengths are none that the job's responses can have.
-        InfeasibleError: Failures let none of it be done, as good as.
+        InfeasibleError: Failures, or losses of spot nodes, let none of it be done, as good as.
         MissingFactError: As `simulate`.
     """
     means = _means(plan.job, steps, curve, points)
@@ -87,7 +92,8 @@ def run_forecast(
         )
         for (step, mean), forecast in zip(means, forecasts, strict=True)
     )
-    work = _work_of(plan.job, steps, found, _beside(forecasts[-1]))
+    slowed = [_slowed_seconds(each) for each in forecasts]
+    work = _work_of(plan.job, steps, found, slowed, _beside(forecasts[-1]))
     paid = _usd_per_hour(forecasts[0]) if usd_per_hour is None else usd_per_hour
     run = _with_failures(work, plan, found, paid, _beside(forecasts[-1]))
     notes = (*run.notes, *([SPOT_NOTE] if forecasts[0].spot is not None else []))
@@ -172,7 +178,29 @@ def _beside(forecast: Forecast) -> BesideForecast:
 
 
 def _usd_per_hour(forecast: Forecast) -> float:
+    """Return what is paid, spot nodes only while they are there."""
+    spot = forecast.spot
+    if spot is not None and spot.cost_usd is not None and spot.iteration_seconds is not None:
+        return spot.cost_usd * SECONDS_PER_HOUR / spot.iteration_seconds
     return forecast.cost_usd * SECONDS_PER_HOUR / forecast.iteration_seconds
+
+
+def _slowed_seconds(forecast: Forecast) -> float:
+    """Return a step's seconds with what losses of spot nodes leave of generation; those that stop the run come beside.
+
+    Raises:
+        InfeasibleError: With losses the run would not get on.
+    """
+    spot = forecast.spot
+    if spot is None:
+        return forecast.iteration_seconds
+    if spot.iteration_seconds is None:
+        every = spot.loss_every_seconds
+        raise InfeasibleError(
+            f"with a spot node lost every {every:,.0f} s the run would not get on: hardly a step and its checkpoint would ever "
+            "be done"
+        )
+    return spot.iteration_seconds * (spot.goodput.fraction if spot.goodput else 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,12 +209,14 @@ class _Work:
 
     Attributes:
         spread_seconds: Of the steps, one sigma.
+        spot_seconds: By which steps take longer since spot nodes that generate are away now and then.
         each_checkpoint: What one checkpoint keeps training waiting.
     """
 
     steps: int
     step_seconds: float
     spread_seconds: float
+    spot_seconds: float
     validation_seconds: float
     validations: int
     each_checkpoint: float
@@ -195,11 +225,21 @@ class _Work:
     @property
     def useful_seconds(self) -> float:
         """Return the seconds of steps and validations."""
-        return self.step_seconds + self.validation_seconds
+        return self.step_seconds + self.spot_seconds + self.validation_seconds
 
 
-def _work_of(job: Job, steps: int, points: Sequence[RunPoint], beside: BesideForecast) -> _Work:
-    """Return what a run does where nothing fails."""
+def _work_of(
+    job: Job,
+    steps: int,
+    points: Sequence[RunPoint],
+    slowed: Sequence[float],
+    beside: BesideForecast,
+) -> _Work:
+    """Return what a run does where nothing stops it.
+
+    Args:
+        slowed: Seconds of each point's step with what losses of spot nodes leave of generation.
+    """
     at = np.arange(1, steps + 1)
     known = [point.step for point in points]
 
@@ -214,6 +254,9 @@ def _work_of(job: Job, steps: int, points: Sequence[RunPoint], beside: BesideFor
         steps=steps,
         step_seconds=over_run([point.seconds for point in points]),
         spread_seconds=over_run(margins) / P90_DEVIATIONS,
+        spot_seconds=over_run(
+            [each - point.seconds for each, point in zip(slowed, points, strict=True)]
+        ),
         validation_seconds=validations * each,
         validations=validations,
         each_checkpoint=beside.each_seconds.get(CHECKPOINTS, 0.0),
@@ -249,8 +292,7 @@ def _lost(work: _Work, plan: Plan) -> _Lost:
         return _Lost(checkpoint_seconds=written, checkpoints=work.checkpoints)
     checkpoints = plan.job.checkpoints
     known = work.each_checkpoint or asked.checkpoint_seconds
-    failures = replace(asked, checkpoint_seconds=known)
-    between = failures.node_mtbf_seconds / nodes_of(plan)
+    failures, between = stops_of(plan, replace(asked, checkpoint_seconds=known))
     mean = work.useful_seconds / work.steps
     every = (checkpoints.every if checkpoints else None) or failures.checkpoint_every
     every = min(every or best_interval(failures, between, mean), work.steps)
@@ -296,6 +338,7 @@ def _with_failures(
     lost = _lost(work, plan)
     parts = {
         STEPS: work.step_seconds,
+        SPOT: work.spot_seconds,
         VALIDATION: work.validation_seconds,
         CHECKPOINTS: lost.checkpoint_seconds,
         FAILURES: lost.failure_seconds,

@@ -166,23 +166,27 @@ def _lacks_for_rewards_and_guesses(plan: Plan) -> Iterator[CapabilityError]:
     if plan.job.judge is not None:
         instead = "its reward models score in one pass"
         yield JUDGES.lacked_by(HERE, "job.rewards.judge", "on", instead)
-    teacher, rewards = plan.job.teacher, plan.job.rewards
-    if teacher is not None and teacher.engine is not None:
-        instead = "a teacher's pass is a worker's"
-        yield SERVED_TEACHERS.lacked_by(HERE, "job.teacher.engine", teacher.engine, instead)
-    if teacher is not None and teacher.top_tokens is not None:
-        instead = "a teacher tells of sampled tokens"
-        yield TOP_TOKENS.lacked_by(HERE, "job.teacher.top_tokens", teacher.top_tokens, instead)
-    texts = plan.job.workload.texts
-    if texts is not None:
-        instead = "it generates all responses"
-        yield TEXTS.lacked_by(HERE, "job.workload.texts.share", texts.share, instead)
+    yield from _lacks_for_teachers(plan)
+    rewards = plan.job.rewards
     if rewards is not None and rewards.service is not None and rewards.function is None:
         instead = "name the function that calls it under rewards.function"
         yield SERVICES.lacked_by(HERE, "job.rewards.service", "on", instead)
     if plan.job.rewards and plan.job.rewards.streamed:
         instead = "it calls functions when all responses are there"
         yield STREAMED.lacked_by(HERE, "job.rewards.streamed", "true", instead)
+
+
+def _lacks_for_teachers(plan: Plan) -> Iterator[CapabilityError]:
+    teacher, texts = plan.job.teacher, plan.job.workload.texts
+    if teacher is not None and teacher.engine is not None:
+        instead = "a teacher's pass is a worker's"
+        yield SERVED_TEACHERS.lacked_by(HERE, "job.teacher.engine", teacher.engine, instead)
+    if teacher is not None and teacher.top_tokens is not None:
+        instead = "a teacher tells of sampled tokens"
+        yield TOP_TOKENS.lacked_by(HERE, "job.teacher.top_tokens", teacher.top_tokens, instead)
+    if texts is not None:
+        instead = "it generates all responses"
+        yield TEXTS.lacked_by(HERE, "job.workload.texts.share", texts.share, instead)
 
 
 def _lacks_for_mode(plan: Plan) -> Iterator[CapabilityError]:

@@ -49,7 +49,7 @@ class _LimitedSearches:
         self.solve, self.names, self.specs = solve, names, specs
         self.objectives = {name: load_objective(name) for name in names}
         self.tokens = batch_tokens(job)
-        self.searches = 0
+        self.searches = self.unfinished = 0
         self.found: list[tuple[Limits, FrontierPoint | None]] = []
 
     def best(self, first: str, limits: Limits) -> FrontierPoint | None:
@@ -57,15 +57,17 @@ class _LimitedSearches:
 
         Raises:
             InfeasibleError: Without limits, no plan fits and keeps the specs.
+            UnfinishedError: Without limits, none was found in time.
         """
         specs, point = _limited(self.specs, self.names, limits), None
         for name in (first, *(other for other in self.names if other != first)):
             self.searches += 1
             try:
                 result = self.solve(name, specs)
-            except InfeasibleError:
-                if not any(map(math.isfinite, limits)):
+            except InfeasibleError as error:
+                if point is None and not any(map(math.isfinite, limits)):
                     raise
+                self.unfinished += isinstance(error, UnfinishedError)
                 return point
             point = self._point(result, max(result.gap, point.gap if point else 0.0))
             reached = self.objectives[name].figure(point.candidate.forecast)
@@ -133,8 +135,10 @@ def find_frontier(
         if progress:
             progress(done, len(grid), f"{len(points)} points of the front")
         if not limited.knows(limits):
+            before = limited.unfinished
             point = limited.best(names[0], limits)
-            limited.note(limits, point)
+            if point is not None or limited.unfinished == before:
+                limited.note(limits, point)
             points += [point] if point else []
     if progress:
         progress(len(grid), len(grid), "done")
@@ -143,6 +147,7 @@ def find_frontier(
         units=FrozenDict({name: each.unit for name, each in limited.objectives.items()}),
         points=_front(points, ends, names),
         searches=limited.searches,
+        unfinished=limited.unfinished,
         search_seconds=time.perf_counter() - started,
     )
 

@@ -34,7 +34,12 @@ from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.run import RunForecast
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import check_played, simulate
-from rlplan.simulator.timeline.pool_memory import TRANSITION, memory_moments, peak_at_limits_bytes
+from rlplan.simulator.timeline.pool_memory import (
+    TRANSITION,
+    memory_moments,
+    peak_at_limits_bytes,
+    pool_memory,
+)
 from rlplan.units import show_bytes
 
 
@@ -104,6 +109,8 @@ def _words(run: Run, changed: Run) -> str:
     return ", ".join(said) or "positions for its longest sequences"
 
 
+# Settings by which frameworks let an engine leave the GPUs while others work.
+SLEEP_SETTINGS: Final = ("frees_cache", "rollout_sleeps", "sleeps", "sleep_level")
 Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 
 # Peaks this near to what there is are told neither way: of reported runs whose forecast lay within this share of it,
@@ -261,7 +268,7 @@ def _with_findings(
         checked,
         findings=tuple(broken),
         verdict=spared[0],
-        remarks=(*checked.remarks, *spared[1]),
+        remarks=(*checked.remarks, *spared[1], *_asleep(settings, checked)),
         unchecked=_unchecked(settings.sheet.name),
         steps=steps,
         epoch_steps=epoch_steps,
@@ -454,6 +461,30 @@ def _spared(settings: Settings, checked: Checked) -> tuple[Verdict, tuple[str, .
     keys = ", ".join(spares)
     words = f"the forecast counts on the GPU what {keys} keep off it: {', '.join(sorted(set(spares.values())))}"
     return "may not fit", (words,)
+
+
+def _asleep(settings: Settings, checked: Checked) -> Iterator[str]:
+    """Say what a plan takes if its engine leaves the GPUs while others work, where it is told to stay and that is too much."""
+    plan, facts = checked.plan, checked.facts
+    if (
+        checked.verdict != "does not fit"
+        or plan is None
+        or facts is None
+        or plan.job.engines.sleeps
+    ):
+        return
+    engines = replace(plan.job.engines, sleeps=True)
+    placed = PlacedPlan(replace(plan, job=replace(plan.job, engines=engines)), facts)
+    found = [pool_memory(placed, pool) for pool in plan.pools if not pool.is_host]
+    if not all(each.fits for each in found):
+        return
+    named = next((name for name in SLEEP_SETTINGS if name in settings.sheet.settings), None)
+    key = "" if named is None else f" ({settings.key_of(named)})"
+    fullest = max(found, key=lambda each: each.gpu_peak_bytes / each.capacity_bytes)
+    yield (
+        f"with an engine that sleeps while others work{key} it takes at most {show_bytes(fullest.gpu_peak_bytes)} of "
+        f"{show_bytes(fullest.capacity_bytes)}"
+    )
 
 
 def training_steps(settings: Settings, prompts: int, updates: int) -> tuple[int | None, int | None]:

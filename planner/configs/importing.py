@@ -574,9 +574,11 @@ def _below_the_command(settings: Settings) -> Iterator[str]:
 
 def _older_names(settings: Settings) -> Iterator[str]:
     """Yield a note where keys have names of an earlier version, whose steps are taken to be today's."""
+    sheet = settings.sheet
+    if sheet.versions and sheet.version not in sheet.versions[-1:] and settings.version_reason:
+        return  # it is forecast as its own version runs it
     older = [(given.older, key) for key, given in settings.flat.items() if given.older]
     if older:
         first, *others = (f"{name} is now {key}" for name, key in older)
         rest = f", and {len(others)} more are renamed" if others else ""
-        sheet = settings.sheet
         yield f"written for an older {sheet.title}, forecast as {sheet.version} runs it: {first}{rest}"

@@ -54,6 +54,8 @@ TRAIN_POOL, ROLLOUT_POOL, REWARD_POOL = "train", "rollout", "reward"
 # Any built-in rule: what it computes takes no GPU, and how long it takes a configuration does not say.
 RULE = "exact_match"
 USUAL_NODE = 8
+# GPUs of narrower nodes, the widest first.
+NODE_SIZES = (8, 4, 2, 1)
 # Where a configuration says no mean: about what tasks of mathematics have with their template (GSM8K, MATH and
 # DAPO's in the frameworks' own examples).
 USUAL_PROMPT_TOKENS = 256
@@ -114,6 +116,8 @@ class Run:
         model_keys: By role, the key that names it.
         architectures: By role, models that the configuration writes out itself, in place of a sheet's.
         groups: Equal nodes of the cluster: GPUs of a node, and nodes.
+        least_node: Where nothing says how many GPUs a node has: how many one has at least. All GPUs of the groups then
+            stand in nodes of the device's usual width. None: the groups are as they were said.
         packs_nodes: Whether groups are of one pool each, and those that are parts of a node stand together in one that
             has room.
         nodes_together: Nodes that it places by domain of a fast link; None leaves that to its framework.
@@ -139,6 +143,7 @@ class Run:
     architectures: Mapping[Role, ModelArchitecture] = field(default_factory=dict)
     work: Work
     groups: tuple[tuple[int, int], ...]
+    least_node: int | None = None
     packs_nodes: bool = False
     nodes_together: int | None = None
     pools: tuple[RunPool, ...]
@@ -215,9 +220,24 @@ def job_of(
 
 def _nodes(run: Run, gpu: str) -> tuple[tuple[int, int], ...]:
     """Return the groups of nodes; pools that are parts of a node stand together in one as wide as the GPU's usual node."""
+    if run.least_node is not None:
+        total = sum(per_node * nodes for per_node, nodes in run.groups)
+        return (nodes_of(total, max(run.least_node, _usual_node(gpu))),)
     gpus = sum(per_node for per_node, _ in run.groups)
     wide = gpus > _usual_node(gpu) or any(nodes > 1 for _, nodes in run.groups)
     return run.groups if not run.packs_nodes or wide else ((gpus, 1),)
+
+
+def nodes_of(gpus: int, widest: int) -> tuple[int, int]:
+    """Return GPUs of a node, and nodes, of so many GPUs: few of them stand together in one.
+
+    Args:
+        widest: GPUs that a node has at most; nodes are narrower where it does not divide them.
+    """
+    if gpus <= widest:
+        return gpus, 1
+    per_node = next(size for size in (widest, *NODE_SIZES) if size <= widest and gpus % size == 0)
+    return per_node, gpus // per_node
 
 
 def _usual_node(gpu: str) -> int:

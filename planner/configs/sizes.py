@@ -40,8 +40,6 @@ GRAPHED: Final[Mapping[str, Captured]] = {
 WHOLE_LAYERS: Final[tuple[Captured, ...]] = ("attention", "mamba", "mlp", "experts")
 # DeepSpeed's stages of ZeRO.
 STAGES: Final = (0, 1, 2, 3)
-# GPUs of a node, the usual first, where a configuration says only how many there are.
-NODE_SIZES: Final = (8, 4, 2, 1)
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
 EAGER: Final = "{}-eager"
 
@@ -57,19 +55,6 @@ def divided(settings: Settings, key: str, gpus: int, model_gpus: int) -> int:
         problem = f"{taken}, which do not divide the pool's {gpus}"
         raise settings.refused_key(key, problem, "sizes whose product divides it")
     return gpus // model_gpus
-
-
-def nodes_of(gpus: int, largest: int = 1) -> tuple[int, int]:
-    """Return GPUs of a node, and nodes, of so many GPUs: few of them stand together in one.
-
-    Args:
-        largest: GPUs that a node is known to have at least.
-    """
-    most = max(*NODE_SIZES, largest)
-    if gpus <= most:
-        return gpus, 1
-    per_node = next(size for size in (most, *NODE_SIZES) if gpus % size == 0)
-    return per_node, gpus // per_node
 
 
 def updates_of(settings: Settings, samples: int) -> int:

@@ -349,6 +349,7 @@ class PlacementSearch:
 
     Args:
         given: For each set its share and site, where they are given.
+        deadline: When to stop looking through allocations some of whose pools straddle nodes, by `time.perf_counter`.
     """
 
     def __init__(
@@ -357,10 +358,11 @@ class PlacementSearch:
         placement: Placement,
         schedule: Schedule = SYNC,
         given: tuple[Place, ...] | None = None,
+        deadline: float = math.inf,
     ) -> None:
         self.bounds = PlacementBounds(space, placement, schedule, given)
         self.space, self.placement, self.schedule = space, placement, schedule
-        self.found = Incumbent()
+        self.deadline, self.found = deadline, Incumbent()
         self._straddling: dict[tuple[Share, ...], PlacementSearch] = {}
         self._streamed: list[tuple[Choice, Simulated]] = []  # thousands of responses each
         self.found.bound = self.least_value = self.bounds.least_value
@@ -486,7 +488,9 @@ class PlacementSearch:
             places = tuple(zip(allocation, sites, strict=True))
             search = type(self)(self.space, self.placement, self.schedule, places)
             self._straddling[allocation] = search
-            search.exact(cutoff, SearchBudget())
+            search.exact(cutoff, SearchBudget(deadline=self.deadline))
+            if search.found.plan is None and math.isinf(cutoff):
+                search.quick()  # without a plan so far, one is wanted, however late
             if search.found.value < self.found.value:
                 self.found.choice, self.found.plan = search.found.choice, search.found.plan
                 self.found.forecast = search.found.forecast

@@ -136,7 +136,7 @@ class _Campaign:
             )
         )
         searches = [
-            PlacementSearch(space, placement, schedule)
+            PlacementSearch(space, placement, schedule, deadline=deadline)
             for placement in self.placements
             for schedule in self.schedules
             if suits(placement, schedule)

@@ -9,7 +9,7 @@ from rlplan.reports.pictures.frontier import frontier_picture
 from rlplan.reports.tables import wording
 from rlplan.reports.tables.plans import Table, columns
 from rlplan.reports.tables.run import duration_interval, usd_interval
-from rlplan.reports.tables.searches import frontier_table, pools_words
+from rlplan.reports.tables.searches import front_words, frontier_table, pools_words
 from rlplan.results.forecast import Frontier
 from rlplan.results.stored import write_plan
 from rlplan.units import ShownAs, show_duration, show_seconds, whole_usd
@@ -60,8 +60,8 @@ def front_content(front: Frontier, shown_as: Mapping[str, ShownAs]) -> Content:
         )
     return Content(
         title=f"{job.name}: the front of {named}",
-        verdict=f"{wording.counted(len(front.points), 'plan')} of the front, from {front.searches} searches.",
-        is_good=True,
+        verdict=f"{front_words(front)}.",
+        is_good=front.unfinished == 0,
         facts=(
             Fact(name="Algorithm", value=job.algorithm),
             Fact(name="Models", value=wording.models(job)),
@@ -82,7 +82,7 @@ def _ends(front: Frontier, shown_as: Mapping[str, ShownAs]) -> tuple[Fact, ...]:
         found.append(
             Fact(
                 name=f"Best in {name}",
-                value=f"{shown.words(best.values[name])} {shown.heading}",
+                value=f"{shown.words(best.values[name])} {shown.unit}",
                 note=f"plan {number}: {pools_words(best.candidate.plan)}, {seconds} a step",
             )
         )

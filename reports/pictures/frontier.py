@@ -67,7 +67,7 @@ def _entry(
     number: int, point: FrontierPoint, shown_as: Mapping[str, ShownAs], points: int
 ) -> LegendEntry:
     worth = ", ".join(
-        f"{each.words(point.values[name])} {each.heading}" for name, each in shown_as.items()
+        f"{each.words(point.values[name])} {each.unit}" for name, each in shown_as.items()
     )
     name = f"{number}  {pools_words(point.candidate.plan)}"
     return LegendEntry(name, FillStyle(_colour(number, points)), worth)

@@ -4,7 +4,7 @@ from rlplan.reports.tables.plans import Table, columns
 from rlplan.reports.tables.wording import counted, interval, percent
 from rlplan.results.forecast import CHECKPOINTS, VALIDATION, Forecast
 from rlplan.results.renting import RentalLimits
-from rlplan.results.run import FAILURES, STEPS, RunForecast
+from rlplan.results.run import FAILURES, SPOT, STEPS, RunForecast
 from rlplan.units import (
     DAYS_FROM_HOURS,
     WHOLE_USD_FROM,
@@ -124,6 +124,8 @@ def part_words(run: RunForecast, name: str) -> str:
         return f"{counted(run.checkpoints, 'checkpoint')}, {shown}"
     if name == FAILURES:
         return f"{run.failures or 0.0:.1f} failures expected, with restarts and lost work {shown}"
+    if name == SPOT:
+        return f"generation that spot nodes lose, {shown}"
     return f"{name}, {shown}"
 
 

@@ -110,7 +110,7 @@ def mode_words(
     kind = "plan whose steps follow one another" if overlaps else f"plan in mode {mode}"
     if shown_as is not None:
         return (
-            f"{mode} {verb} by {shown_as.heading}: the best {kind}, {other.plan.placement}, has "
+            f"{mode} {verb} by {shown_as.unit}: the best {kind}, {other.plan.placement}, has "
             f"{shown_as.words(values[place])} where the best of all has {shown_as.words(values[0])}"
         )
     lost = main_loss_words(other, best)
@@ -306,6 +306,27 @@ def _row(number: int, point: FrontierPoint, shown_as: Mapping[str, ShownAs]) -> 
         ", ".join(point.best_in),
         percent(max(0.0, point.gap)),
     )
+
+
+def unseen_words(unseen: Sequence[str]) -> str:
+    """Return how many placements a search was out of time for, in a sentence; empty where it was for none."""
+    if not unseen:
+        return ""
+    placements = counted(len(unseen), "placement")
+    were = "was" if len(unseen) == 1 else "were"
+    return f"{placements} {were} not looked at in time: more seconds may find better plans"
+
+
+def front_words(found: Frontier) -> str:
+    """Return how many searches found a front, and how many of them were out of time, in a sentence."""
+    count, searches = (
+        counted(len(found.points), "plan"),
+        counted(found.searches, "search", "searches"),
+    )
+    words = f"{count} of the front, from {searches}"
+    if not found.unfinished:
+        return words
+    return f"{words}, of which {found.unfinished} found no plan in time: the front may lack points, and more seconds may find them"
 
 
 def deadline_words(found: DeadlinePrice) -> str:

@@ -602,6 +602,7 @@ class Frontier:
     Attributes:
         units: By objective, the unit of its values.
         searches: Searches that it took.
+        unfinished: Those of them that found no plan in the time that each had: the front may lack a point for each.
     """
 
     version: int = FRONTIER_VERSION
@@ -610,3 +611,4 @@ class Frontier:
     points: tuple[FrontierPoint, ...]
     searches: int
     search_seconds: float
+    unfinished: int = 0

@@ -32,11 +32,11 @@ class RunForecast:
         points: Steps that were simulated, in order; between them seconds change evenly.
         seconds: Of the whole run.
         interval_seconds: (p10, p90).
-        parts: Seconds by cause, such as `steps`, `validation`, `checkpoints`, `failures`; they sum to `seconds`.
+        parts: Seconds by cause, such as `steps`, `spot`, `validation`, `checkpoints`, `failures`; they sum to `seconds`.
         usd_per_hour: What is paid while it runs.
         usd: Of the whole run.
         interval_usd: (p10, p90).
-        failures: That are expected; None where the job does not speak of them.
+        failures: That are expected, losses of spot nodes that stop the run among them; None where the job does not speak of them.
         validations, checkpoints: How many there are.
         unknown: What stands beside the steps and is not counted, with the field that would say it, by name.
         notes: What else a reader should know.
@@ -64,5 +64,6 @@ class RunForecast:
         return self.parts[STEPS] / self.steps
 
 
-# What the seconds of a run are made of, beside validation and checkpoints.
-STEPS, FAILURES = "steps", "failures"
+# What the seconds of a run are made of, beside validation and checkpoints: its steps, what they take longer since spot nodes
+# that generate are away now and then, and what stops it, losses of spot nodes that train among it.
+STEPS, SPOT, FAILURES = "steps", "spot", "failures"

@@ -541,17 +541,14 @@ def _tell_front(
 
 def _print_front(found: Frontier) -> None:
     from rlplan.reports.pages.front import runs_table
-    from rlplan.reports.tables.searches import frontier_table
+    from rlplan.reports.tables.searches import front_words, frontier_table
     from rlplan.units import show_seconds
 
     named = " and ".join(found.objectives)
     print_table(f"Plans that no other beats in {named}", frontier_table(found, _shown_as(found)))
     if (runs := runs_table(found)).rows:
         print_table("Whole runs", runs, spare=("Cost, p10 to p90", "p10 to p90"))
-    say(
-        f"{len(found.points)} plans of the front, from {found.searches} searches in "
-        f"{show_seconds(found.search_seconds)}"
-    )
+    say(f"{front_words(found)}; searched in {show_seconds(found.search_seconds)}")
     for assumption in found.points[0].candidate.forecast.assumptions:
         say(f"assumed: {assumption}")
 
@@ -571,6 +568,7 @@ def _print(
         infeasible_table,
         mode_words,
         short_runners_up_table,
+        unseen_words,
     )
     from rlplan_cli.terminal import print_answer, print_remarks
 
@@ -591,9 +589,7 @@ def _print(
     if misfits and not all_placements:
         say(f"{misfits} placements have no plan that fits (--all says why)")
     if found.unseen:
-        say(
-            f"{len(found.unseen)} placements were not looked at in time: more --seconds may find better plans"
-        )
+        say(unseen_words(found.unseen))
     if found.deadline is not None:
         say(deadline_words(found.deadline))
     print_remarks(best.forecast, also=_asked_by_default(job), why=asked.why)
@@ -657,7 +653,7 @@ def _certificate(found: SearchResult, job: Job) -> str:
     value = objective.value(best.forecast, batch_tokens(job))
     shown = objective.shown_as
     is_time = objective.limit == "iteration_seconds"
-    worth = "" if is_time else f"{shown.words(value)} {shown.heading}, "
+    worth = "" if is_time else f"{shown.words(value)} {shown.unit}, "
     proof = "proven best" if found.gap <= 0 else f"at most {found.gap:.2%} from the best"
     if best.plan.lending is not None:
         proof = "nothing bounds other plans that lend"

@@ -292,7 +292,10 @@ class SampleQueue:
             del self._alive[version]
 
     def drop_due(self, iteration: int) -> None:
-        """Drop what would be too old after an iteration: more was begun than is learnt from."""
+        """Drop what no later iteration may learn from: more was begun than is learnt from."""
+        if self.setting.takes_batches:
+            self._drop_batch(iteration)
+            return
         if not self.setting.bounds_ages:
             return
         self._over = iteration
@@ -306,6 +309,18 @@ class SampleQueue:
                 self._drop(sample)
                 for replica, sequence in sample.at:
                     replica.withdraw(sequence)
+
+    def _drop_batch(self, iteration: int) -> None:
+        """Drop what is left of the units of an iteration, whatever weights began it; those not begun never are."""
+        after = (iteration + 1) * self.setting.begun
+        for some in (*self._ready.values(), *self._under_way.values()):
+            for sample in [each for each in some if each.number < after]:
+                some.remove(sample) if isinstance(some, deque) else some.pop(sample)
+                self._drop(sample)
+                for replica, sequence in sample.at:
+                    replica.withdraw(sequence)
+        self.dropped += max(0, after - self.begun)
+        self.begun = max(self.begun, after)
 
     def _drop(self, sample: Sample) -> None:
         sample.gone = True

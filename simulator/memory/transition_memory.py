@@ -192,10 +192,13 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     train, generate = transition.train, transition.generate
     extra, volume = extra_weight_bytes(transition), volume_of(transition)
     peak = round(volume.peak_weight_bytes) - train_shard_bytes(train)
-    if generate.engine.gathers_weights or transition.moves_adapter:
+    method = transition.sheet.method
+    if generate.engine.gathers_weights:
         peak = extra
-    elif transition.sheet.method is not None:
-        peak = extra + _bucket_bytes(transition.sheet.method, train)
+    elif transition.moves_adapter:
+        peak = extra + _whole_bytes(method, train)
+    elif method is not None:
+        peak = extra + max(_bucket_bytes(method, train), _whole_bytes(method, train))
     elif transition.keeps_own_weights:
         peak = extra + _piece_bytes(train)
     elif train.engine.reshards_in_buckets:
@@ -216,15 +219,28 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     return terms
 
 
-def bucket_terms(transition: PlacedTransition) -> Terms:
-    """Return what a framework's method takes of a GPU on either side of two pools, beside residents."""
+def bucket_terms(transition: PlacedTransition, *, sends: bool) -> Terms:
+    """Return what a framework's method takes of a GPU on one side of two pools, beside residents.
+
+    Args:
+        sends: Whether it is the side that trains.
+    """
     method = transition.sheet.method
     if method is None:  # no GPU
         return {}
+    whole = _whole_bytes(method, transition.train) if sends else 0
     return {
-        WEIGHT_BUCKETS: _bucket_bytes(method, transition.train),
+        WEIGHT_BUCKETS: max(whole, _bucket_bytes(method, transition.train)),
         CONTEXT: transition.generate.device.context_bytes,
     }
+
+
+def _whole_bytes(method: SyncMethod | None, train: PlacedTask) -> int:
+    """Return the bytes of all weights, where a method has them whole at a time beside the shards that they are gathered from."""
+    if method is None or not method.gathers_at_once:
+        return 0
+    sharded = train.layout.zero == FULLY_SHARDED and train.state_ranks > 1
+    return train.parameters * train.stored.weight_bytes if sharded else 0
 
 
 def _bucket_bytes(method: SyncMethod, train: PlacedTask) -> int:

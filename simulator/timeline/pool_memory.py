@@ -359,7 +359,8 @@ def _buckets_between_pools(placed: PlacedPlan, pool: ResourcePool) -> dict[str, 
         if transition is None or transition.same_pool:
             continue
         if pool.name in {transition.train.layout.pool, generate.layout.pool}:
-            return {TRANSITION: bucket_terms(transition)} if transition.streams else {}
+            sends = pool.name == transition.train.layout.pool
+            return {TRANSITION: bucket_terms(transition, sends=sends)} if transition.streams else {}
     return {}
 
 

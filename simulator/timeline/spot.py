@@ -23,7 +23,7 @@ import numpy as np
 
 from rlplan.calibration import Calibration, Factor
 from rlplan.errors import MissingFactError
-from rlplan.job import NodeGroup, Spot
+from rlplan.job import Failures, NodeGroup, Spot
 from rlplan.plan import Plan, ResourcePool
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast, GoodputForecast, SpotForecast
@@ -212,11 +212,7 @@ def _goodput(
         raise MissingFactError(f"pool {names} trains on spot nodes: {NO_FAILURES}")
     if failures is None:
         return None
-    losses = sum(part.losses_per_second for part in stopping)
-    failing = nodes_of(plan) / failures.node_mtbf_seconds
-    between = 1 / (losses + failing)
-    away = sum(part.losses_per_second * part.away_seconds for part in stopping) * between
-    there = replace(failures, restart_seconds=failures.restart_seconds + away)
+    there, between = stops_of(plan, failures)
     if iteration_seconds is not None:
         return left_between(there, between, iteration_seconds)
     return GoodputForecast(
@@ -225,6 +221,20 @@ def _goodput(
         checkpoint_every=failures.checkpoint_every or 1,
         iteration_seconds=None,
     )
+
+
+def stops_of(plan: Plan, failures: Failures) -> tuple[Failures, float]:
+    """Return failures as they are with losses of spot nodes that stop the run among them, and the seconds between two.
+
+    Their restart is the mean one: behind a loss it begins when another node is there and has started.
+    """
+    between = failures.node_mtbf_seconds / nodes_of(plan)
+    stopping = stopping_parts(plan)
+    if not stopping:
+        return failures, between
+    between = 1 / (sum(part.losses_per_second for part in stopping) + 1 / between)
+    away = sum(part.losses_per_second * part.away_seconds for part in stopping) * between
+    return replace(failures, restart_seconds=failures.restart_seconds + away), between
 
 
 def _usd_per_second(forecast: Forecast, parts: list[SpotPart]) -> float:

@@ -1,4 +1,5 @@
 import itertools
+import math
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +16,9 @@ from rlplan.job import Engines, NodeGroup, Specs
 from rlplan.models import Adapter
 from rlplan.plan import TaskDraft
 from rlplan.planner.exact.best_first import PlacementSearch
+from rlplan.planner.exact.space import Space
 from rlplan.planner.objectives import limited_objectives, load_objective, objective_names
+from rlplan.planner.placements.allocations import Share, sites_for
 from rlplan.planner.placements.partitions import all_placements, placed_roles, show_placement
 from rlplan.planner.placements.strategies import place, strategy_names
 from rlplan.planner.requests.pinned import Pinned
@@ -330,6 +333,31 @@ def test_a_placement_whose_proof_there_was_no_time_for_is_not_called_unfit(examp
     hasty = search(job, facts, seconds=0)
     assert missed[0] in hasty.unseen
     assert missed[0] not in {each.placement for each in hasty.infeasible}
+
+
+def test_pools_that_straddle_nodes_are_not_looked_through_behind_the_deadline(example):
+    """Two pools of 4 GPUs on two nodes of 6: the second takes two GPUs of each."""
+    nodes = replace(example[0].cluster[0], gpus_per_node=6, nvlink_domain_gpus=6, nodes=2)
+    job = replace(example[0], cluster=(nodes,))
+    placement = (("actor",), ("reference",))
+    shares = tuple(Share(0, gpus) for gpus in (4, 4))
+    sites = sites_for(job, shares)
+
+    def straddling(deadline, cutoff):
+        space = Space(job, example[1], {}, "throughput", job.specs)
+        search = PlacementSearch(space, placement, deadline=deadline)
+        bound = search.straddling(shares, sites, cutoff)
+        return bound, search.found.plan, space.tally.considered.get("simulated plans", 0)
+
+    bound, plan, simulated = straddling(math.inf, math.inf)
+    seconds = bound
+    assert plan is not None
+    assert simulated > 0
+    late, none, simulated = straddling(-math.inf, 2 * seconds)
+    assert (none, simulated) == (None, 0)
+    assert late <= seconds  # nothing is said to be slower than it may be
+    _, some, _ = straddling(-math.inf, math.inf)
+    assert some is not None  # before any plan is known, one is found however late
 
 
 def test_a_search_that_is_cut_short_does_not_say_that_nothing_fits():

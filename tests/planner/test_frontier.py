@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.errors import InfeasibleError, UserError
+from rlplan.errors import InfeasibleError, UnfinishedError, UserError
 from rlplan.job import NO_SPECS, Specs
 from rlplan.planner.answers.best_plans import find_frontier
+from rlplan.reports.tables.searches import front_words
 from tests.planner.tables import JOB, TOKENS, candidate, solver
 
 
@@ -40,6 +41,31 @@ def test_one_plan_that_is_best_in_everything_is_the_whole_front():
     front = found(candidate(10, 2), candidate(11, 3))
     assert figures(front) == [(10, 2)]
     assert front.points[0].best_in == ("throughput", "cost")
+
+
+def test_a_front_says_how_many_of_its_searches_found_nothing_in_time():
+    table = [candidate(10, 8), candidate(20, 4), candidate(40, 2)]
+    whole = found(*table)
+    assert (whole.unfinished, "time" in front_words(whole)) == (0, False)
+    solve = solver(*table)
+
+    def hurried(name, specs):
+        if specs.cost_usd is not None and 2 < specs.cost_usd < 8:
+            raise UnfinishedError("none was found in 1 s; allow more seconds")
+        return solve(name, specs)
+
+    front = find_frontier(JOB, hurried, ("throughput", "cost"), specs=NO_SPECS, divisions=3)
+    assert figures(front) == [(10, 8), (40, 2)]
+    assert front.unfinished == 3
+    assert "3 found no plan in time: the front may lack points" in front_words(front)
+
+
+def test_a_front_without_any_plan_in_time_is_none():
+    def hurried(name, specs):
+        raise UnfinishedError("none was found in 1 s; allow more seconds")
+
+    with pytest.raises(UnfinishedError):
+        find_frontier(JOB, hurried, ("throughput", "cost"), specs=NO_SPECS)
 
 
 def test_points_keep_the_specs():

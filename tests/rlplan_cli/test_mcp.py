@@ -129,6 +129,15 @@ def test_a_searched_plan_is_explained_and_exported_without_a_file(project):
     assert simulate("again.json").iteration_seconds == found["step"]["step_seconds"]
 
 
+def test_a_search_without_time_says_what_it_did_not_look_at(project):
+    whole, told = answer("search", job="job.yaml")
+    assert whole["unseen"] == []
+    assert "not looked at" not in told
+    found, told = answer("search", job="job.yaml", seconds=0)
+    assert found["unseen"]
+    assert "not looked at in time: more seconds may find better plans" in told
+
+
 def test_explain_says_why_a_step_is_slower_than_another(project):
     Path("other.yaml").write_text(Path("plan.yaml").read_text())
     change("other.yaml", "job", "workload", "response_tokens", to=4)

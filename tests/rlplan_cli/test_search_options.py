@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import yaml
 
@@ -54,6 +56,8 @@ def test_the_time_to_a_score_is_told_with_what_it_assumes(project, rlplan):
     assert "score: as far as a step on fresh samples in " in answer.out
     assert "40 fresh-equivalent steps in " in answer.out
     assert "Fresh tokens/s" in answer.out
+    assert re.search(r"[0-9] fresh tokens/s, ", answer.err)
+    assert not re.search(r"[0-9] Fresh", answer.out + answer.err)
     assert "on samples 1.00 steps old get as far as one on fresh samples, with no correction" in answer.err  # fmt: skip
     again = rlplan("simulate", "found.yaml", "--json").json
     assert again["progress"]["mean_age"] == 1

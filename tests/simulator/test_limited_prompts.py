@@ -83,6 +83,22 @@ def test_batches_overlap_as_far_as_prompts_are_limited(monkeypatch):
     assert ends == pytest.approx([5.0, 9.0, 12.0, 16.0, 19.0, 23.0])
 
 
+def test_what_is_left_of_a_batch_is_dropped_with_it_whatever_weights_began_it():
+    """Two of three prompts are learnt from; the third has weights that would allow it to be learnt from an iteration later."""
+    queue = queue_of(most_units=3, over=1.5, staleness=2.0)
+    queue.renew(1)
+    made = begun(queue)
+    assert sorted({sample.number for sample in made}) == [0, 1, 2]
+    for sample in made[:4]:
+        queue.end(sample, 5)
+    training = queue.environment.process(queue.collect(2, 0))
+    queue.environment.run()
+    assert training.value == 2 * 2 * (10 + 5)
+    queue.drop_due(0)
+    assert (queue.dropped, made[4].gone) == (1, True)
+    assert [sample.number for sample in begun(queue)][::2] == [3, 4, 5]
+
+
 @given(st.integers(1, 3), st.integers(1, 12), st.sampled_from(["keep", "recompute", "drain"]))
 def test_each_prompt_is_learnt_from_once_and_none_too_late(staleness, most, in_flight):
     work = workload(prompts=4, samples=2)

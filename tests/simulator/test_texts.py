@@ -20,7 +20,7 @@ from rlplan.profiles.facts import load_facts
 from rlplan.rules import refusals
 from rlplan.simulator.costs.taskcost import data_bytes
 from rlplan.simulator.costs.teaching import taught_bytes
-from rlplan.simulator.memory.task_memory import LOGITS
+from rlplan.simulator.memory.task_memory import LOGITS, fullest_micro_batch
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import memory_moments
@@ -115,7 +115,7 @@ def test_longer_texts_are_what_a_micro_batch_is_sized_for(facts):
     found = []
     for texts in (None, Texts(share=0.5, response_tokens=4096)):
         placed = PlacedPlan(together(texts=texts), facts)
-        sequences, tokens = placed.tasks[UPDATE].fullest_micro_batch
+        sequences, tokens = fullest_micro_batch(placed.tasks[UPDATE])
         held = memory_moments(placed, placed.plan.pools[0])[UPDATE][LOGITS]
         assert held == sequences * tokens * WIDE.vocab_size * 34
         found.append(tokens)

@@ -12,6 +12,7 @@ from rlplan.simulator.simulate import simulate
 from rlplan.simulator.whole_run import SPOT_NOTE, grows, run_forecast
 from rlplan.workload import Evaluation, Lognormal
 from tests.simulator.plans import priced_plan, split_plan
+from tests.simulator.test_streaming_plans import apart
 
 STEPS = 100
 GROWING = Lognormal(mean=250, std=140, max=1638, training_means=(100.0, 400.0))
@@ -74,15 +75,43 @@ def test_a_curve_that_ends_long_before_its_run_stays_where_it_ends():
     assert len([step for step in at if step <= 30]) == len(at) - 1
 
 
-def test_a_run_says_that_losses_of_spot_nodes_are_not_in_it():
-    plan = plan_of(16)
+def on_spot(spot, plan=None):
+    """Return a plan on spot nodes, and its failures."""
+    plan = plan or plan_of(16)
     (group,) = plan.job.cluster
-    spot = Spot(loss_every_seconds=1e6, replacement_seconds=60.0, start_seconds=30.0)
     failures = Failures(node_mtbf_seconds=1e9, checkpoint_seconds=5.0, restart_seconds=60.0)
     group = replace(group, spot=spot, usd_per_gpu_hour=1.0)
-    run = run_of(replace(plan, job=replace(plan.job, cluster=(group,), failures=failures)))
+    return replace(plan, job=replace(plan.job, cluster=(group,), failures=failures))
+
+
+def test_losses_of_spot_nodes_that_train_stop_a_run():
+    """Two nodes, each lost every 10,000 s; another is there 60 s later, has started in 30 s, and the run restarts in 60 s."""
+    rare, often = (
+        Spot(loss_every_seconds=each, replacement_seconds=60.0, start_seconds=30.0)
+        for each in (1e12, 1e4)
+    )
+    calm, run = run_of(on_spot(rare)), run_of(on_spot(often))
     assert SPOT_NOTE in run.notes
-    assert run_of(plan).notes == ()
+    assert run_of(plan_of(16)).notes == ()
+    assert run.parts["steps"] == calm.parts["steps"]
+    assert run.failures == pytest.approx(2 * run.seconds / 1e4, rel=1e-3)
+    assert run.parts["failures"] > run.failures * (60 + 60 + 30)
+    present = 1e4 / (1e4 + 60)
+    assert run.usd_per_hour == pytest.approx(calm.usd_per_hour * present, rel=1e-3)
+    with pytest.raises(InfeasibleError, match="would not get on"):
+        run_of(on_spot(replace(often, loss_every_seconds=1.0)))
+
+
+def test_a_run_and_its_steps_say_the_same_of_spot_nodes_that_only_generate():
+    plan = apart("streaming", samples=1, updates=1)
+    group = replace(plan.job.cluster[0], gpus_per_node=2, usd_per_gpu_hour=1.2)
+    spot = Spot(loss_every_seconds=3600.0, replacement_seconds=300.0, start_seconds=120.0)
+    job = replace(plan.job, cluster=(group, replace(group, spot=spot)), iterations=STEPS)
+    plan = replace(plan, job=job)
+    step, run = simulate(plan, load_facts(job)).spot, run_of(plan)
+    assert run.parts["spot"] > 0
+    assert run.seconds == pytest.approx(step.run_seconds)
+    assert run.usd == pytest.approx(step.run_usd)
 
 
 def test_a_curve_of_longer_responses_than_the_longest_is_refused():

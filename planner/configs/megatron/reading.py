@@ -33,7 +33,7 @@ from rlplan.planner.configs.megatron.model import (
     written_model,
 )
 from rlplan.planner.configs.reading.settings import Settings
-from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work, nodes_of
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
 from rlplan.planner.configs.sizes import (
     ONLY_READ,
@@ -52,7 +52,6 @@ ASYNC: Final = "train_async.py"
 # Sequences that slime's client has under way at an engine at most (sglang_server_concurrency).
 CONCURRENCY: Final = 512
 GPUS_OF_A_NODE: Final = 8
-NODE_SIZES: Final = (8, 4, 2, 1)
 DAPO, GRPO, PPO = "dapo", "grpo", "ppo"
 # What slime's own rollouts are called: the usual one, and the same with each response streamed.
 USUAL_ROLLOUTS: Final = ("sglang_rollout.generate_rollout", "sglang_streaming_rollout")
@@ -136,6 +135,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         architectures={} if own is None else dict.fromkeys(models, own),
         work=_begun(settings, work, sampling),
         groups=(_nodes(settings, train_gpus, rollout_gpus),),
+        least_node=gpus_of_a_node(settings) if _guesses_nodes(settings, rollout_gpus) else None,
         pools=tuple(pools),
         generate=_generation(settings, pools[-1]),
         trainers=sizes,
@@ -210,14 +210,13 @@ def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
     per_node, nodes = gpus_of_a_node(settings), settings.whole("actor_nodes")
     if not rollout:
         return per_node, nodes
-    largest = settings.optional_whole("gpus_per_node") or (
-        per_node if nodes > 1 else max(per_node, GPUS_OF_A_NODE)
-    )
-    gpus = train + rollout
-    if gpus <= largest:
-        return gpus, 1
-    size = next(each for each in (largest, *NODE_SIZES) if gpus % each == 0)
-    return size, gpus // size
+    return nodes_of(train + rollout, settings.optional_whole("gpus_per_node") or per_node)
+
+
+def _guesses_nodes(settings: Settings, rollout: int) -> bool:
+    """Tell whether nothing says how many GPUs a node has: trainers that are part of one leave room for engines."""
+    named = settings.optional_whole("gpus_per_node") is not None
+    return rollout > 0 and settings.whole("actor_nodes") == 1 and not named
 
 
 def compares(settings: Settings) -> bool:

@@ -85,7 +85,9 @@ class Settings:
         return self.value_of(self.sheet.losses[name])
 
     def is_given(self, name: str) -> bool:
-        """Return whether a configuration gives a setting, whatever its value."""
+        """Return whether a configuration gives a setting, whatever its value; one that no key gives never is."""
+        if not self.sheet.settings[name].keys:
+            return False
         given = self.flat.get(self.key_of(name))
         if given is not None:
             self.used.add(self.key_of(name))

@@ -167,7 +167,8 @@ def _reason(settings: Settings, key: str, versions: VersionRange) -> str:
         said = f"up to {versions.until}" if versions.since is None else f"from {versions.since} on"
         return f"since {key} is a start of versions {said}"
     given = settings.flat[key]
-    shown = f"{key}={given.value}" if versions.values else key
+    name = given.older or key
+    shown = f"{name}={given.value}" if versions.values else name
     said = "is usual up to" if versions.usual else "is a key of versions up to"
     if versions.values and not versions.usual:
         said = "is possible up to"
@@ -194,7 +195,7 @@ def _keys_of(settings: Settings, versions: VersionRange) -> Iterator[str]:
             continue
         if given.added or (versions.values and given.value not in versions.values):
             continue
-        if any(fnmatchcase(key, pattern) for pattern in patterns):
+        if any(fnmatchcase(given.older or key, pattern) for pattern in patterns):
             yield key
 
 

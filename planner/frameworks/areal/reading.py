@@ -17,7 +17,15 @@ from rlplan.planner.configs.losses import (
     kl_place,
 )
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
-from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
+from rlplan.planner.configs.run import (
+    ROLLOUT_POOL,
+    TRAIN_POOL,
+    USUAL_NODE,
+    Run,
+    RunPool,
+    Work,
+    nodes_of,
+)
 from rlplan.planner.configs.sizes import (
     MOST_RUNNING,
     adapter_of,
@@ -25,7 +33,6 @@ from rlplan.planner.configs.sizes import (
     models_of,
     most_turns,
     nearest_divisor,
-    nodes_of,
 )
 from rlplan.planner.frameworks.areal.allocation import (
     ARCHON,
@@ -250,7 +257,7 @@ def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
     per_node = settings.whole("gpus_per_node")
     if 1 <= per_node < gpus and gpus % per_node == 0:
         return per_node, gpus // per_node
-    return nodes_of(gpus, per_node)
+    return nodes_of(gpus, max(per_node, USUAL_NODE))
 
 
 def updates_of_step(settings: Settings, role: Role = "actor") -> int:

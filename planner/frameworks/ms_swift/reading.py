@@ -4,7 +4,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role, TrainerOptions
+from rlplan.job import (
+    USUAL_WEIGHT_SYNC,
+    DynamicSampling,
+    Engines,
+    Hyperparameters,
+    KlPlace,
+    Role,
+    TrainerOptions,
+    WeightSync,
+)
 from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import BATCH_AHEAD_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.losses import (
@@ -48,6 +57,9 @@ from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.rules.layouts import FULLY_SHARDED
 
 GRPO: Final = "grpo"
+AT_ONCE: Final = WeightSync(
+    shared_pool="ms-swift-colocate-at-once", between_pools="ms-swift-server-at-once"
+)
 # What `--rlhf_type` trains by that is not RL, or that is not read.
 OTHERWISE: Final[Mapping[str, str]] = {
     "dpo": "trains on preferences (DPO)",
@@ -105,6 +117,7 @@ def run_of(settings: Settings) -> Run:
         options={role: _options(settings, trainer, role) for role in models},
         loss=_loss(settings, algorithm),
         old_log_prob="trainer",
+        weight_sync=_weight_sync(settings, trainer),
         precision=_precision(settings),
         adapter=adapter_of(settings),
         dynamic_sampling=sampling,
@@ -184,6 +197,14 @@ def _framework(settings: Settings, trainer: str, engine: str) -> str:
         return settings.sheet.trainers[trainer].framework
     whole = stage_of(settings, trainer) < FULLY_SHARDED or engine == GATHERING
     return TRANSFORMERS if whole else SHARDED
+
+
+def _weight_sync(settings: Settings, trainer: str) -> WeightSync:
+    """Return how weights reach the engines: ZeRO-3 gathers all of them at once, unless groups of layers are asked for."""
+    sharded = trainer == "deepspeed" and stage_of(settings, trainer) == FULLY_SHARDED
+    if not (sharded and uses_vllm(settings)) or settings.unmapped("sync_groups") is not None:
+        return USUAL_WEIGHT_SYNC
+    return AT_ONCE
 
 
 def _train_engine(settings: Settings, trainer: str) -> str | None:

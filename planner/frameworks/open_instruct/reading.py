@@ -31,7 +31,6 @@ from rlplan.planner.plans.trained import TrainerSizes
 
 DEEPSPEED, OLMO = "deepspeed", "olmo"
 OLMO_START: Final = ("grpo.py", ".grpo")
-GPUS_OF_A_NODE: Final = 8
 BY_TOKENS: Final = "token"
 DROPS_GUESS: Final = "groups of equal rewards are left out of updates, which are forecast whole: --no_filter_zero_std_samples keeps them"
 OLMO_NOTE: Final = "OLMo-core's trainer is forecast as FSDP2 around compiled layers"
@@ -65,6 +64,7 @@ def run_of(settings: Settings) -> Run:
         model_keys=keys,
         work=_work(settings, learners),
         groups=(_nodes(settings, learners + engines),),
+        least_node=None if settings.optional_whole("gpus_per_node") else max(_learners(settings)),
         pools=tuple(pools),
         generate=_generation(settings, pools[-1]),
         usual_running=True,
@@ -92,13 +92,18 @@ def learners_of(settings: Settings) -> int:
     Raises:
         FileError: There are none.
     """
+    return sum(_learners(settings))
+
+
+def _learners(settings: Settings) -> list[int]:
+    """Return the GPUs that train on each node."""
     value = settings.value("learners")
     listed = value if isinstance(value, list) else [value]
     if not all(
         isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in listed
     ):
         raise settings.refused("learners", "leaves no GPU to training", "a number for each node")
-    return sum(cast(list[int], listed))
+    return cast(list[int], listed)
 
 
 def engine_gpus(settings: Settings) -> int:
@@ -140,8 +145,8 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
 
 
 def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
-    """Return GPUs of a node, and nodes: as it is launched, else eight of them."""
-    per_node = settings.optional_whole("gpus_per_node") or GPUS_OF_A_NODE
+    """Return GPUs of a node, and nodes, as it is launched."""
+    per_node = settings.optional_whole("gpus_per_node") or gpus
     return (gpus, 1) if gpus <= per_node else (per_node, -(-gpus // per_node))
 
 

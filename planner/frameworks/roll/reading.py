@@ -16,7 +16,6 @@ from rlplan.planner.configs.sizes import (
     eager_engine,
     models_of,
     nearest_divisor,
-    nodes_of,
     role_sizes,
     trainer_options,
 )
@@ -160,7 +159,7 @@ def _rollout_precision(settings: Settings) -> Precision | None:
 
 def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
     per_node = settings.whole("gpus_per_node")
-    return (per_node, -(-gpus // per_node)) if 1 <= per_node < gpus else nodes_of(gpus, per_node)
+    return (per_node, -(-gpus // per_node)) if 1 <= per_node < gpus else (gpus, 1)
 
 
 def copies_of(settings: Settings, role: Role, gpus: int) -> int:

@@ -32,7 +32,6 @@ from rlplan.planner.configs.sizes import (
     eager_engine,
     models_of,
     most_turns,
-    nodes_of,
     role_sizes,
     trainer_options,
 )
@@ -77,6 +76,7 @@ def run_of(settings: Settings) -> Run:
         model_keys=keys,
         work=_work(settings),
         groups=(_nodes(settings, pools),),
+        least_node=settings.whole("actor_gpus_per_node") if len(pools) > 1 else None,
         pools=pools,
         generate=_generation(settings, pools[-1]),
         trainers={role: _sizes(settings, role, pool_of[role]) for role in models},
@@ -177,7 +177,7 @@ def _named_models(settings: Settings) -> dict[Role, str]:
 def _nodes(settings: Settings, pools: tuple[RunPool, ...]) -> tuple[int, int]:
     if len(pools) == 1:
         return settings.whole("actor_gpus_per_node"), settings.whole("actor_nodes")
-    return nodes_of(sum(pool.gpus for pool in pools), settings.whole("actor_gpus_per_node"))
+    return sum(pool.gpus for pool in pools), 1
 
 
 def _trains(settings: Settings) -> str | None:

@@ -58,6 +58,9 @@ from rlplan.units import MIB
 MEGATRON_CONFIG: Final = "megatron"
 # The engine that cuts experts and spreads them out at once.
 CUTS_EXPERTS: Final = "tensorrt"
+# Up to this version engines sleep between uses though free_cache_engine is off (workers/sharding_manager/fsdp_vllm.py,
+# fsdp_sglang.py, megatron_vllm.py); pull request 1464, of 0.5, made them obey. vLLM up to 0.6.3, which does not sleep, did.
+LAST_SLEEPING, KEEPING = "0.4.1", "vllm-0.6"
 ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
 CHUNKED: Final = "chunked"
 # What fully asynchronous training has; partial rollouts on the GPUs that train have it too.
@@ -120,6 +123,7 @@ def run_of(settings: Settings) -> Run:
             *_keys_without_effect(settings, trainer),
             *(() if algorithm == DISTILLATION else algorithm_notes(settings, algorithm)),
             *_notes(settings, mode),
+            *_engine_notes(settings),
             *teaching.notes_of(settings),
         ),
         guesses=(*_guesses(settings, sampling), *teaching.guesses_of(settings)),
@@ -136,8 +140,22 @@ def _engines(
     return Engines(
         train=spread if spreads else None,
         generate=_engine(settings),
-        sleeps=settings.on("frees_cache"),
+        sleeps=settings.on("frees_cache") or _sleeps_anyway(settings),
     )
+
+
+def _engine_notes(settings: Settings) -> Iterator[str]:
+    """Yield a note where the engine does not keep its memory though it is told to."""
+    if not settings.on("frees_cache") and _sleeps_anyway(settings):
+        key, sheet = settings.key_of("frees_cache"), settings.sheet
+        yield f"the engine sleeps while others work: {key}=False has no effect in {sheet.title} {sheet.version}"
+
+
+def _sleeps_anyway(settings: Settings) -> bool:
+    """Tell whether the engine leaves the GPU while others work, whatever the configuration says."""
+    order, version = settings.sheet.versions.index, settings.sheet.version
+    early = version in settings.sheet.versions and order(version) <= order(LAST_SLEEPING)
+    return early and not settings.word("rollout_engine").startswith(KEEPING)
 
 
 def trainer_of(settings: Settings) -> str:
@@ -199,7 +217,7 @@ def _without_effect(settings: Settings, trainer: str, roles: Iterable[Role]) -> 
         )
 
 
-def _is_fully_async(settings: Settings) -> bool:
+def is_fully_async(settings: Settings) -> bool:
     """Return whether training is fully asynchronous: by what starts it, or by its keys whatever does."""
     if FULLY_ASYNC in settings.start:
         return True
@@ -209,7 +227,7 @@ def _is_fully_async(settings: Settings) -> bool:
 def _mode(settings: Settings) -> Mode:
     if ONE_STEP_OFF in settings.start:
         return BATCH_AHEAD_MODE
-    if _is_fully_async(settings) or settings.value("trainer_mode") == "separate_async":
+    if is_fully_async(settings) or settings.value("trainer_mode") == "separate_async":
         return ENDLESS_MODE
     return USUAL_MODE
 
@@ -223,7 +241,7 @@ def _async(settings: Settings, mode: Mode) -> dict[str, Any]:
         return {"staleness": 1.0}
     if not FLOWS[mode].is_endless:
         return {}
-    if _is_fully_async(settings):
+    if is_fully_async(settings):
         every = settings.whole("trigger")
         if every < 1:
             raise settings.refused("trigger", "never syncs weights", "at least 1")

@@ -16,6 +16,7 @@ from rlplan.planner.frameworks.verl import teaching
 from rlplan.planner.frameworks.verl.reading import (
     CUTS_EXPERTS,
     FULLY_ASYNC,
+    is_fully_async,
     of_role,
     roles_of,
     trainer_of,
@@ -61,7 +62,7 @@ def longest_of(settings: Settings) -> int:
 
 
 def is_async(settings: Settings) -> bool:
-    """Tell whether training is fully asynchronous."""
+    """Tell whether verl's own fully asynchronous training is started."""
     return FULLY_ASYNC in settings.start
 
 
@@ -191,7 +192,7 @@ def models_come_by_the_bridge(settings: Settings) -> Iterator[Broken]:
 
 def mini_batches_divide(settings: Settings) -> Iterator[Broken]:
     """Give every data-parallel rank equally many samples of an update."""
-    if is_async(settings):
+    if is_fully_async(settings):
         return  # its trainer takes samples from a queue
     mini = settings.whole("mini_prompts") * settings.whole("copies")
     for each in sizes_of_roles(settings):
@@ -249,7 +250,7 @@ def batches_hold_a_mini_batch(settings: Settings) -> Iterator[Broken]:
     mini = settings.whole("mini_prompts")
     problem = f"is above data.train_batch_size {prompts}"
     # Fully asynchronous trainers take 0 prompts, and start without the validator.
-    holds = mini <= prompts or is_async(settings)
+    holds = mini <= prompts or is_fully_async(settings)
     yield from unless(holds, "mini_prompts", problem, f"at most {prompts}")
 
 

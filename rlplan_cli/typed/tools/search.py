@@ -76,6 +76,7 @@ class Answer:
         plan: The best plan, for `export` and `explain`; saved as JSON it is a plan's file.
         gap: Share by which some plan may be better at most; 0 is proven under the cost model.
         space: In words, the plans of which it is the best.
+        unseen: Placements that there was no time to look at: more `seconds` may find better plans.
     """
 
     placement: str
@@ -85,6 +86,7 @@ class Answer:
     search_seconds: float
     space: str
     others: tuple[Placed, ...]
+    unseen: tuple[str, ...]
 
 
 def call(asked: Arguments) -> Answer:
@@ -124,6 +126,7 @@ def call(asked: Arguments) -> Answer:
         search_seconds=found.search_seconds,
         space=found.space,
         others=tuple(map(_placed, found.plans[1 : 1 + RUNNERS_UP])),
+        unseen=found.unseen,
     )
 
 
@@ -138,6 +141,7 @@ def _placed(found: Candidate) -> Placed:
 
 def words(answer: Answer) -> str:
     """Return the answer in a few lines."""
+    from rlplan.reports.tables.searches import unseen_words
     from rlplan.units import show_seconds
 
     proof = "proven best" if answer.gap <= 0 else f"at most {answer.gap:.2%} from the best"
@@ -151,4 +155,5 @@ def words(answer: Answer) -> str:
             f"{'shorter' if each.loses_seconds < 0 else 'longer'}"
             for each in answer.others
         ),
+        unseen_words(answer.unseen),
     )

@@ -38,6 +38,9 @@ CASES = {
         Checkpoints(every=40, in_background=True),
         100,
     ),
+    "slime with data that nothing asks for": (
+        "slime", f"{SLIME} --eval-prompt-data aime /x.jsonl --n-samples-per-eval-prompt 16", None, None, 100,
+    ),
     "slime without data": ("slime", f"{SLIME} --eval-interval 20 --save-interval 40", None, None, 100),
     "skyrl": (
         "skyrl",

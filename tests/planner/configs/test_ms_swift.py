@@ -7,11 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError
+from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported, settings_of
 from rlplan.planner.frameworks.ms_swift.batches import batches_of
 from rlplan.planner.measured.logs import read_log
+from rlplan.profiles.facts import load_facts
 from rlplan.profiles.frameworks import DATA_PARTS
+from rlplan.simulator.placed import PlacedPlan
+from rlplan.simulator.timeline.pool_memory import memory_moments
 from rlplan_cli.config_options import framework_of
 from tests.planner.configs.test_keys_of_ms_swift import BASES, OPTIONS
 
@@ -52,6 +56,24 @@ def written(folder, name, text):
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return str(path)
+
+
+@pytest.mark.parametrize("tuner", ["full", "lora"])
+def test_scripts_of_3_12_train_what_they_say_by_the_name_that_it_had_then(tmp_path, tuner):
+    script = SCRIPT.replace("--tuner_type full", f"--train_type {tuner} --num_infer_workers 1")
+    found = imported("ms-swift", [written(tmp_path, "run.sh", script)], OPTIONS)
+    assert (found.settings.sheet.version, found.keys.unknown) == ("3.12", ("num_infer_workers",))
+    assert (found.job.adapters is None) == (tuner == "full")
+    assert any("since train_type is usual up to 3.12" in note for note in found.notes)
+    path = written(tmp_path, "run.yaml", f"{RAY.replace('train: {', 'x: {')}train_type: {tuner}\n")
+    found = imported("ms-swift", [path], OPTIONS)
+    assert (found.job.adapters is None) == (tuner == "full")
+
+
+def test_checkpoints_come_as_often_as_megatron_scripts_of_3_12_say(tmp_path):
+    older = BASES["Megatron"], "--train_type", "full", "--save_interval", "7"
+    found = imported("ms-swift", [*older[0], *older[1:]], OPTIONS)
+    assert found.job.checkpoints.every == 7
 
 
 def test_it_has_every_part_but_an_export():
@@ -133,6 +155,48 @@ def test_what_leaves_the_gpus_is_what_is_said():
     assert not swift("together", "--sleep_level 0").job.engines.sleeps
     host = swift("together", "--deepspeed zero3_offload").job.trainer("actor")
     assert (host.host_states, host.host_optimizer) == (True, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "whole"),
+    [
+        ("--deepspeed zero3", True),
+        ("--deepspeed zero3_offload", True),
+        ("--deepspeed zero3 --tuner_type lora", True),
+        ("--deepspeed zero3 --move_model_batches 8", False),
+        ("--deepspeed zero2", False),
+        ("--fsdp fsdp2 --deepspeed null", False),
+    ],
+)
+def test_zero_3_has_all_weights_whole_on_a_gpu_while_they_go_to_the_engine(more, whole):
+    found = swift("together", more)
+    grouped = moved_bytes(swift("together", "--deepspeed zero3 --move_model_batches 8"))
+    weights = 2 * placed(found).tasks["actor.update"].parameters
+    assert (moved_bytes(found) > grouped + 0.8 * weights) == whole
+    at_once = found.job.weight_sync.shared_pool == "ms-swift-colocate-at-once"
+    assert at_once == whole
+
+
+def placed(found):
+    """Return an imported configuration's plan with its tasks in their places."""
+    facts = load_facts(found.resolved)
+    return PlacedPlan(complete(found.draft, found.resolved, facts, "there"), facts)
+
+
+def moved_bytes(found):
+    """Return what weights on their way take of a GPU of the only pool."""
+    there = placed(found)
+    (pool,) = [each for each in there.plan.pools if not each.is_host]
+    return memory_moments(there, pool)["transition"]["actor weights for generation"]
+
+
+def test_a_server_gets_buckets_though_its_trainers_gather_all_weights():
+    there = placed(swift("a server", "--deepspeed zero3"))
+    sends, gets = (
+        memory_moments(there, there.plan.pool(name))["transition"] for name in ("train", "rollout")
+    )
+    weights = 2 * there.tasks["actor.update"].parameters
+    assert gets["weights under way"] < weights / 2 < weights <= sends["weights under way"]
 
 
 def test_adapters_are_merged_unless_the_engine_takes_them():

@@ -41,3 +41,41 @@ def test_the_node_of_a_sheet_of_ones_own_counts(tmp_path):
     own = tmp_path / "own.yaml"
     own.write_text(yaml.safe_dump({**sheet, "name": "own-gb", "aliases": []}), encoding="utf-8")
     assert cluster_of(str(own), 4, 4) == [(4, 1), (4, 1)]
+
+
+SLIME = """
+train.py --actor-num-nodes 1 --actor-num-gpus-per-node 4 --rollout-num-gpus 4 --hf-checkpoint /models/Qwen3-4B
+--ref-load /models/ref --num-rollout 10 --rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len 8192
+--global-batch-size 256 --use-dynamic-batch-size --max-tokens-per-gpu 9216 --tensor-model-parallel-size 2
+--sequence-parallel --rollout-num-gpus-per-engine 2 --use-kl-loss --advantage-estimator grpo
+"""
+OPEN_INSTRUCT = """
+open_instruct/grpo_fast.py --num_samples_per_prompt_rollout 8 --num_unique_prompts_rollout 64 --num_mini_batches 1
+--max_prompt_token_length 2048 --response_length 8192 --pack_length 10240 --model_name_or_path Qwen/Qwen3-8B
+--deepspeed_stage 3 --num_learners_per_node 4 --vllm_num_engines 4 --vllm_tensor_parallel_size 1
+"""
+OPENRLHF = """
+-m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 --actor.num_gpus_per_node 4 --ref.num_nodes 1 --ref.num_gpus_per_node 4
+--train.colocate_actor_ref --vllm.num_engines 4 --vllm.tensor_parallel_size 1 --algo.advantage.estimator group_norm
+--actor.model_name_or_path Qwen/Qwen3-8B --rollout.n_samples_per_prompt 4 --reward.remote_url http://localhost:5000
+"""
+
+
+@pytest.mark.parametrize(
+    ("framework", "script"),
+    [("slime", SLIME), ("open-instruct", OPEN_INSTRUCT), ("openrlhf", OPENRLHF)],
+)
+@pytest.mark.parametrize(("gpu", "cluster"), [("h100", (8, 1)), ("gb200", (4, 2)), ("gh200", (1, 8))])  # fmt: skip
+def test_nodes_that_nothing_speaks_of_are_as_wide_as_the_gpus_usual_one(
+    framework, script, gpu, cluster
+):
+    options = ImportOptions(gpu=gpu, mean_response=300, mean_prompt=100, environment={})
+    (group,) = imported(framework, script.split(), options).job.cluster
+    narrow = gpu == "gh200"  # four learners, or trainers, are said to share a node
+    assert (group.gpus_per_node, group.nodes) == ((4, 2) if narrow else cluster)
+
+
+def test_a_node_whose_gpus_a_configuration_says_is_so_wide_on_any_gpu():
+    options = ImportOptions(gpu="gb200", mean_response=300, mean_prompt=100, environment={})
+    (group,) = imported("slime", f"{SLIME} --num-gpus-per-node 8".split(), options).job.cluster
+    assert (group.gpus_per_node, group.nodes) == (8, 1)

@@ -206,6 +206,14 @@ def test_openrlhf_rules_are_found_broken(name):
     assert name in broken("openrlhf", [*OPENRLHF, *BREAKS_OPENRLHF[name].split()])
 
 
+def test_trainers_of_their_own_that_take_from_a_queue_need_no_batch_of_prompts():
+    words = [*ASYNC, "async_training.staleness_threshold=0.5", f"{A}.ppo_mini_batch_size=2047"]
+    options = replace(OPTIONS, taken_as="my.train")
+    settings = settings_of("verl", ["-m", "my.train", *words], options)
+    broken = {rule.name for rule in rules_of("verl") for _ in rule.broken(settings)}
+    assert not broken & {"batches-hold-a-mini-batch", "mini-batches-divide"}
+
+
 def test_a_finding_names_key_value_place_and_what_would_do():
     checked = check_config("verl", [*VERL, f"{R}.tensor_model_parallel_size=3"], OPTIONS)
     (finding,) = checked.findings

@@ -246,6 +246,45 @@ def test_padding_takes_seconds(number):
     assert after > 1.3 * before
 
 
+@pytest.mark.parametrize(
+    ("number", "more", "sleeps"),
+    [
+        ("0.9.1", "", False),
+        ("0.5", "", False),
+        ("0.4.1", "", True),
+        ("0.3", "", False),  # vLLM 0.6 keeps its cache
+        ("0.3", "actor_rollout_ref.rollout.name=sglang", True),
+    ],
+)
+def test_engines_slept_whatever_was_said_before_0_5(number, more, sleeps):
+    key = "actor_rollout_ref.rollout.free_cache_engine"
+    found = verl(f"{key}=False", *more.split(), options=version(number))
+    assert found.job.engines.sleeps == sleeps
+    assert (
+        any(f"{key}=False has no effect in verl {number}" in each for each in found.notes) == sleeps
+    )
+    assert verl(options=version(number)).job.engines.sleeps
+
+
+def test_what_fits_with_an_engine_that_sleeps_is_told_where_it_stays():
+    words = [
+        "-m",
+        "verl.trainer.main_ppo",
+        *BASE.split(),
+        "actor_rollout_ref.rollout.gpu_memory_utilization=0.7",
+    ]
+    key = "actor_rollout_ref.rollout.free_cache_engine"
+    stays = check_config("verl", [*words, f"{key}=False"], OPTIONS)
+    assert stays.verdict == "does not fit"
+    (remark,) = [each for each in stays.remarks if "sleeps" in each]
+    assert remark.startswith(
+        f"with an engine that sleeps while others work ({key}) it takes at most "
+    )
+    sleeps = check_config("verl", words, OPTIONS)
+    assert sleeps.verdict != "does not fit"
+    assert not any("an engine that sleeps" in each for each in sleeps.remarks)
+
+
 def test_padding_was_the_default_once():
     assert verl(options=version("0.6.1")).draft.tasks["actor.update"].engine == PADDED["0.5"]
     assert verl(options=version("0.7")).draft.tasks["actor.update"].engine == "fsdp2-hf"
