@@ -9,7 +9,7 @@ from rlplan.errors import InfeasibleError
 from rlplan.job import NO_SPECS, Job, Specs
 from rlplan.plan import Plan
 from rlplan.planner.answers.explain import least_misfit
-from rlplan.planner.exact.first_plans import fits_somewhere, lean_plan, plan_on_all_gpus
+from rlplan.planner.exact.first_plans import fits_somewhere, lean_plan, plan_on_all_gpus, still_fits
 from rlplan.planner.requests.specs import USUAL_HEADROOM
 from rlplan.planner.requests.starter import USUAL_WORK, StarterWork, starter_job
 from rlplan.planner.search import search
@@ -91,7 +91,7 @@ def fit(asked: FitRequest) -> Fit:
         job=job,
         plan=shown,
         forecast=simulate(shown, facts),
-        longest_response_tokens=_longest_response(asked, job, facts, fits=plan is not None),
+        longest_response_tokens=_longest_response(asked, facts, plan),
         fewest_gpus=_fewest_gpus(asked, facts, fits=plan is not None),
     )
 
@@ -128,40 +128,92 @@ def _can_fit(asked: FitRequest, facts: Facts) -> bool:
     return fits_somewhere(asked.job(), facts)
 
 
-def _longest_response(asked: FitRequest, job: Job, facts: Facts, *, fits: bool) -> int | None:
-    """Return the longest responses that fit, by doubling and then halving the interval."""
+def _longest_response(asked: FitRequest, facts: Facts, shown: Plan | None) -> int | None:
+    """Return the longest responses that fit, by doubling and then halving the interval.
+
+    Args:
+        shown: A plan that fits as the job was asked for; None where none does.
+    """
+    job = asked.job()
     positions = min(job.architecture(role).max_positions for role in job.models)
     most = positions - longest(job.workload.prompt_tokens)
     given = longest(job.workload.response_tokens)
+    looked = _LongestResponse(asked, facts, given, shown)
+    if shown is not None:
+        # Mostly all that a model was made for fits: that is asked first.
+        if given >= most or looked.fits(most):
+            return max(given, most)
+        return looked.search(lambda can: _ends(given, most, can), most)
+    tokens = given // 2
+    while tokens >= STEP_TOKENS and not looked.fits(tokens):
+        tokens //= 2
+    if tokens < STEP_TOKENS:
+        return None
+    return looked.search(lambda can: _between(tokens, given, can), given)
 
-    def can(tokens: int) -> bool:
-        return _can_fit(replace(asked, work=replace(asked.work, response_tokens=tokens)), facts)
 
-    if not fits:
-        tokens = given // 2
-        while tokens >= STEP_TOKENS and not can(tokens):
-            tokens //= 2
-        if tokens < STEP_TOKENS:
-            return None
-        return _between(tokens, given, can)
+@dataclass(slots=True)
+class _LongestResponse:
+    """Look for the longest responses that fit.
+
+    What fits as long ones fits as shorter ones. So the plan that fitted last is asked first, which is no search; all
+    plans are looked at only where it stops.
+
+    Attributes:
+        known: Tokens of responses that fit, where there is a plan.
+        plan: What fits them.
+    """
+
+    asked: FitRequest
+    facts: Facts
+    known: int
+    plan: Plan | None
+
+    def _job(self, tokens: int) -> Job:
+        work = replace(self.asked.work, response_tokens=tokens)
+        return replace(self.asked, work=work).job()
+
+    def fits(self, tokens: int) -> bool:
+        """Tell whether some plan fits, and remember it."""
+        found = lean_plan(self._job(tokens), self.facts)
+        if found is not None:
+            self.known, self.plan = tokens, found
+        return found is not None
+
+    def _still_fits(self, tokens: int) -> bool:
+        if tokens <= self.known:
+            return True
+        return self.plan is not None and still_fits(self.plan, self._job(tokens), self.facts)
+
+    def search(self, ends: Callable[[Callable[[int], bool]], tuple[int, int]], misfit: int) -> int:
+        """Return tokens that fit.
+
+        Args:
+            ends: Given what tells whether tokens fit, it returns some that do and the next that do not.
+            misfit: Tokens that are known not to fit.
+        """
+        low, high = ends(self._still_fits)
+        while high < misfit and self.fits(high):
+            low, high = ends(self._still_fits)
+        return low
+
+
+def _ends(given: int, most: int, can: Callable[[int], bool]) -> tuple[int, int]:
+    """Return tokens that fit and the next that are tried and do not: `given` fits, `most` does not."""
     low, high = given, 2 * given
     while high < most and can(high):
         low, high = high, 2 * high
-    if high >= most:
-        if low >= most or can(most):
-            return max(low, most)
-        high = most
-    return _between(low, high, can)
+    return _between(low, min(high, most), can)
 
 
-def _between(low: int, high: int, can: Callable[[int], bool]) -> int:
-    """Return tokens that fit, near the most that do: `low` fits, `high` does not."""
+def _between(low: int, high: int, can: Callable[[int], bool]) -> tuple[int, int]:
+    """Return tokens that fit and the next that do not, near each other: `low` fits, `high` does not."""
     while high - low > max(STEP_TOKENS, NEAR_FRACTION * low):
         middle = (low + high) // 2 // STEP_TOKENS * STEP_TOKENS
         if middle <= low:
             break
         low, high = (middle, high) if can(middle) else (low, middle)
-    return low
+    return low, high
 
 
 def _fewest_gpus(asked: FitRequest, facts: Facts, *, fits: bool) -> int | None:

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TypeVar
 
 from rlplan.job import NO_SPECS, Job, Specs
@@ -18,7 +19,9 @@ from rlplan.planner.placements.partitions import all_placements
 from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share
 from rlplan.planner.requests.schedules import SYNC
 from rlplan.planner.requests.specs import ROUNDING, usable_fraction
+from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts
+from rlplan.rules import refusals
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.assemble import device_pools
 from rlplan.simulator.timeline.pool_memory import pool_memory
@@ -33,16 +36,35 @@ class MemorySearch(PlacementSearch):
 
     def simulated(self, choice: Choice) -> Simulated:
         """Look at the memory of a choice's plan; return no seconds where it fits, else infinitely many."""
-        space, usable = self.space, usable_fraction(self.space.specs)
+        space = self.space
         plan = plan_of(choice, space.job, MADE_BY, space.pinned)
-        plan = with_largest_share(plan, space.facts, usable)
-        placed = PlacedPlan(plan, space.facts)
-        for memory in (pool_memory(placed, pool) for pool in device_pools(plan)):
-            filled = memory.gpu_peak_bytes / memory.capacity_bytes
-            if not memory.fits or filled > usable + ROUNDING:
-                return Simulated()
-        self.found.choice, self.found.plan, self.found.value = choice, plan, 0.0
+        fitted = _fitted(plan, space.facts, usable_fraction(space.specs))
+        if fitted is None:
+            return Simulated()
+        self.found.choice, self.found.plan, self.found.value = choice, fitted, 0.0
         return Simulated(0.0, 0.0)
+
+
+def _fitted(plan: Plan, facts: Facts, usable: float) -> Plan | None:
+    """Return a plan with the largest shares of its generation engines, where it fits a share of every GPU; else None."""
+    plan = with_largest_share(plan, facts, usable)
+    placed = PlacedPlan(plan, facts)
+    for memory in (pool_memory(placed, pool) for pool in device_pools(plan)):
+        filled = memory.gpu_peak_bytes / memory.capacity_bytes
+        if not memory.fits or filled > usable + ROUNDING:
+            return None
+    return plan
+
+
+def still_fits(plan: Plan, job: Job, facts: Facts) -> bool:
+    """Tell whether a plan's layouts fit another job of the same roles and cluster, such as one of longer responses, too.
+
+    Yes says that `fits_somewhere`; no says nothing of other plans.
+    """
+    plan = replace(plan, job=job)
+    if next(refusals(plan, job, ENGINES), None) is not None:
+        return False
+    return _fitted(plan, facts, usable_fraction(NO_SPECS)) is not None
 
 
 def fits_somewhere(job: Job, facts: Facts) -> bool:

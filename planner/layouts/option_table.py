@@ -62,20 +62,66 @@ def front_rows(keys: Rows) -> Places:
     """
     if len(keys) < 2:  # noqa: PLR2004 - one row is its own front
         return np.arange(len(keys))
-    # By the sum of all columns, each on its own scale, what beats a row comes before it, and what
-    # beats many comes early. Ties go by the columns, and then, the sort being stable, by place.
-    spread = np.ptp(keys, axis=0)
-    scaled = (keys - keys.min(axis=0)) / np.where(spread > 0, spread, 1)
-    order = np.lexsort((*keys.T[::-1], scaled.sum(axis=1)))
-    left = np.ascontiguousarray(keys[order].T)  # columns compare fastest one by one
+    columns, places = _after_strongest(
+        np.ascontiguousarray(keys.T)
+    )  # columns compare fastest one by one
+    # By the sum of all columns, what beats a row comes before it, and what beats many comes early. Ties go by the
+    # columns, and then, the sort being stable, by place.
+    order = np.lexsort((*columns[::-1], _scaled_sums(columns)))
+    left, order = columns[:, order], places[order]
     kept: list[int] = []
     while len(order):
-        kept.append(int(order[0]))
-        unbeaten = left[0] < left[0, 0]
-        for column in left[1:]:
-            unbeaten |= column < column[0]
+        # What is beaten is taken out once for several rows that beat it: that costs more than to compare.
+        unbeaten, first = np.ones(len(order), dtype=bool), 0
+        for _ in range(ROWS_AT_A_TIME):
+            kept.append(int(order[first]))
+            unbeaten &= _not_beaten(left, first)
+            first += int(unbeaten[first:].argmax())
+            if not unbeaten[first]:
+                break
         left, order = left.compress(unbeaten, axis=1), order[unbeaten]
     return np.array(sorted(kept), dtype=np.int64)
+
+
+# Rows that are compared with all others before those that they beat are taken out.
+ROWS_AT_A_TIME = 16
+
+
+def _scaled_sums(columns: Rows) -> Rows:
+    """Return for each row the sum of its columns, each on its own scale. Shape (rows,)."""
+    least = columns.min(axis=1, keepdims=True)
+    spread = np.ptp(columns, axis=1, keepdims=True)
+    sums: Rows = ((columns - least) / np.where(spread > 0, spread, 1)).sum(axis=0)
+    return sums
+
+
+def _not_beaten(columns: Rows, row: int) -> Flags:
+    """Return which rows a row neither matches nor beats in every column. Shape (rows,)."""
+    unbeaten: Flags = columns[0] < columns[0, row]
+    for column in columns[1:]:
+        unbeaten |= column < column[row]
+    return unbeaten
+
+
+def _after_strongest(columns: Rows) -> tuple[Rows, Places]:
+    """Return the columns of the rows that are left by those which beat most, and their places, ascending.
+
+    Of many rows most are beaten by a few, which are found without sorting all.
+    """
+    places, sums = np.arange(columns.shape[1]), _scaled_sums(columns)
+    while len(places) > FEW_ROWS:
+        row = int(sums.argmin())  # the first of equal ones
+        sums[row] = np.inf
+        stays = _not_beaten(columns, row)
+        stays[row] = True
+        columns, places, sums = columns.compress(stays, axis=1), places[stays], sums[stays]
+        if len(places) > MOST_LEFT_FRACTION * len(stays):
+            break
+    return columns, places
+
+
+# Where a row leaves more than this share of the others, those that come after it beat few as well.
+MOST_LEFT_FRACTION = 0.9
 
 
 # Groups of fewer rows are reduced together, row by row of each; larger ones pay for themselves.

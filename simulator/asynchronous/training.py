@@ -5,9 +5,11 @@ whichever iteration will learn from them (`Preparation`), as this project's exec
 """
 
 import heapq
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import simpy
 
@@ -248,6 +250,9 @@ class Response:
     left: int
 
 
+SAMPLE_NUMBER = attrgetter("sample.number")
+
+
 class ReadyResponses:
     """Hold responses that are ready for a work, until enough of them go through it together.
 
@@ -258,42 +263,56 @@ class ReadyResponses:
 
     def __init__(self, work: PieceWork, whole: int, unit: int) -> None:
         self.work, self.whole, self.unit = work, whole, unit
-        self._oldest: list[tuple[int, int, Response]] = []
+        self._oldest: list[
+            Response
+        ] = []  # by their samples, of one sample in the order in which they came
+        self._new: list[Response] = []  # behind these as they came
         self._shares: dict[int, list[Response]] = {}
         self._complete: list[tuple[int, list[Response]]] = []
-        self._count = 0
 
-    def add(self, response: Response) -> None:
-        """Take a response."""
-        self._count += 1
+    def add(self, responses: Sequence[Response]) -> None:
+        """Take responses, in the order in which they came."""
         if not self.work.fixed:
-            heapq.heappush(self._oldest, (response.sample.number, self._count, response))
+            self._new += responses
             return
-        batch, row = divmod(response.sample.number * self.unit, self.whole)
-        place = row // self.work.share
-        share = self._shares.setdefault(batch * self.whole + place, [])
-        share.append(response)
-        if len(share) == min(self.work.share, self.whole - place * self.work.share):
-            heapq.heappush(self._complete, (batch * self.whole + place, share))
+        for response in responses:
+            batch, row = divmod(response.sample.number * self.unit, self.whole)
+            place = row // self.work.share
+            share = self._shares.setdefault(batch * self.whole + place, [])
+            share.append(response)
+            if len(share) == min(self.work.share, self.whole - place * self.work.share):
+                heapq.heappush(self._complete, (batch * self.whole + place, share))
 
     def take(self) -> list[Response]:
         """Return responses that go through the work together, the oldest first; none where there are not enough."""
         if self.work.fixed:
             return heapq.heappop(self._complete)[1] if self._complete else []
-        found: list[Response] = []
-        while self._oldest and self._goes_with(found, self._oldest[0][2]):
-            found.append(heapq.heappop(self._oldest)[2])
+        if self._new:
+            self._sort_new()
+        count = self._going_together()
+        found = self._oldest[:count]
+        del self._oldest[:count]
         return found
 
-    def _goes_with(self, found: Sequence[Response], response: Response) -> bool:
-        if not found:
-            return True
-        if self.work.share:
-            return len(found) < self.work.share
-        return self._batch_of(found[0]) == self._batch_of(response)
+    def _sort_new(self) -> None:
+        new, self._new = self._new, []
+        if self._oldest:
+            for response in new:
+                insort(self._oldest, response, key=SAMPLE_NUMBER)
+            return
+        new.sort(key=SAMPLE_NUMBER)
+        self._oldest = new
 
-    def _batch_of(self, response: Response) -> int:
-        return response.sample.number * self.unit // self.whole
+    def _going_together(self) -> int:
+        """Return how many of the oldest go through the work together: a share, or all of a batch."""
+        oldest = self._oldest
+        if not oldest or self.work.share:
+            return self.work.share
+        batch = oldest[0].sample.number * self.unit // self.whole
+        if oldest[-1].sample.number * self.unit // self.whole == batch:
+            return len(oldest)
+        behind = -(-(batch + 1) * self.whole // self.unit)
+        return bisect_left(oldest, behind, key=SAMPLE_NUMBER)
 
 
 class Preparation:
@@ -347,10 +366,10 @@ class Preparation:
                 self.prepared(response.sample)
         for key, each in self.works.items():
             if each.after:
-                self._waits[key] |= dict.fromkeys(ended, len(each.after))
+                if len(each.after) > 1:
+                    self._waits[key] |= dict.fromkeys(ended, len(each.after))
                 continue
-            for response in ended:
-                self._ready[key].add(response)
+            self._ready[key].add(ended)
             self._go_on(key)
 
     def _go_on(self, key: str) -> None:
@@ -363,7 +382,7 @@ class Preparation:
         sending_seconds = each.queue_seconds + each.call_seconds
         if sending_seconds:  # they are read and sent; meanwhile the pool has the share before it
             yield self.engine.cores.work(sending_seconds)
-        tokens = sum(response.tokens for response in share)
+        tokens = sum([response.tokens for response in share])
         seconds = each.pass_seconds + each.sample_seconds * tokens / self.batch_tokens
         yield from self.engine.work(each.entry.work, seconds, self.iteration)
         self._under_way[key] -= 1
@@ -380,10 +399,12 @@ class Preparation:
 
     def _follow(self, key: str, share: Sequence[Response]) -> None:
         """Let a work take responses once all that it waits for is there."""
-        waits = self._waits[key]
-        for response in share:
-            waits[response] -= 1
-            if not waits[response]:
+        if len(self.works[key].after) > 1:
+            waits = self._waits[key]
+            for response in share:
+                waits[response] -= 1
+            share = [response for response in share if not waits[response]]
+            for response in share:
                 del waits[response]
-                self._ready[key].add(response)
+        self._ready[key].add(share)
         self._go_on(key)

@@ -1,6 +1,7 @@
 """Whether any plan fits is told without seconds, and told as a search of all plans does."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,8 +9,13 @@ from hypothesis import strategies as st
 
 from rlplan.errors import InfeasibleError
 from rlplan.job import NO_SPECS, Specs
-from rlplan.planner.answers.fitting import FitRequest
-from rlplan.planner.exact.first_plans import fits_somewhere, plan_on_all_gpus
+from rlplan.planner.answers.fitting import FitRequest, fit
+from rlplan.planner.exact.first_plans import (
+    fits_somewhere,
+    lean_plan,
+    plan_on_all_gpus,
+    still_fits,
+)
 from rlplan.planner.search import search
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
@@ -46,6 +52,58 @@ def test_a_first_plan_is_on_all_gpus_and_leaves_the_memory_free_that_it_has_to()
     plan = plan_on_all_gpus(job, facts, Specs(memory_headroom_fraction=0.1))
     assert [pool.gpus for pool in plan.pools if not pool.is_host] == [2]
     assert simulate(plan, facts).free_fraction >= 0.1 - 1e-9
+
+
+@few
+@given(small_jobs(), st.floats(26, 34), st.integers(1, 4000))
+def test_a_plan_that_fits_another_job_too_says_that_some_plan_fits_it(job, size, tokens):
+    facts = facts_with(job, round(2**size))
+    other = replace(job, workload=replace(job.workload, response_tokens=tokens))
+    plan = lean_plan(job, facts)
+    if plan is None:
+        return
+    assert still_fits(plan, job, facts)
+    if still_fits(plan, other, facts):
+        assert fits_somewhere(other, facts)
+
+
+def longest_asked_each_time(asked, most):
+    """Return the longest responses by asking for all plans at each step, from 1,024 tokens, which fit."""
+    job = asked.job()
+
+    def can(tokens):
+        work = replace(asked.work, response_tokens=tokens)
+        return fits_somewhere(replace(asked, work=work).job(), load_facts(job))
+
+    low, high = 1024, 2048
+    while high < most and can(high):
+        low, high = high, 2 * high
+    if high >= most:
+        if can(most):
+            return most
+        high = most
+    while high - low > max(1024, 0.1 * low):
+        middle = (low + high) // 2 // 1024 * 1024
+        if middle <= low:
+            break
+        low, high = (middle, high) if can(middle) else (low, middle)
+    return low
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("algorithm", "model", "gpus", "most"),
+    [
+        ("grpo", "qwen2.5-32b", 8, 31744),
+        ("grpo", "qwen2.5-7b", 8, 31744),
+        ("ppo", "llama-2-70b", 128, 3072),
+    ],
+)
+def test_the_longest_responses_are_those_that_asking_for_all_plans_each_time_finds(
+    algorithm, model, gpus, most
+):
+    asked = FitRequest(algorithm=algorithm, model=model, gpu="h100-80gb-sxm", gpus=gpus)
+    assert fit(asked).longest_response_tokens == longest_asked_each_time(asked, most)
 
 
 def found_or_why(job, facts, **options):

@@ -35,3 +35,17 @@ def test_of_equal_points_the_first_stays():
 def test_points_of_other_groups_beat_nothing():
     keys = np.array([[1], [2], [3], [0]])
     assert front_of_groups(keys, np.array([0, 0, 1, 1])).tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("columns", range(1, 6))
+def test_the_front_of_many_rows_with_equal_ones_is_what_one_by_one_stays(columns):
+    keys = np.random.default_rng(columns).integers(0, 3 + 2 * columns, size=(1500, columns))
+    keys = keys[:, :1] // 2 + keys  # most are beaten by a few
+    stays = []
+    for place, row in enumerate(keys):
+        rivals = np.all(keys <= row, axis=1)
+        equal = np.all(keys == row, axis=1)
+        if not np.any(rivals & ~equal) and np.flatnonzero(equal)[0] == place:
+            stays.append(place)
+    assert front_rows(keys).tolist() == stays
+    assert front_rows(keys.astype(float)).tolist() == stays

@@ -1,10 +1,14 @@
 """Preparation that goes on by itself, to the letter."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlplan.simulator.asynchronous.samples import Sample
 from rlplan.simulator.asynchronous.training import (
     Preparation,
+    ReadyResponses,
+    Response,
     in_passes,
     learning,
     piece_work,
@@ -129,3 +133,26 @@ def test_what_infers_with_an_update_and_what_follows_it_do_not_prepare():
         ("transfer", ("log_prob",)),
         ("actor.update", ()),
     ]
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 9), max_size=6) | st.none(), max_size=12),
+    st.integers(0, 3),
+    st.sampled_from([(4, 1), (4, 2), (6, 3), (3, 2)]),
+)
+def test_those_of_the_oldest_samples_go_first_and_of_one_sample_those_that_came_first(
+    steps, share, sizes
+):
+    whole, unit = sizes
+    ready, waiting = ReadyResponses(infer(share=share), whole, unit), []
+    for step in steps:
+        if step is not None:  # samples' numbers of what comes together
+            come = [Response(Sample(number, 0, 1), TOKENS, 1) for number in step]
+            waiting += come
+            ready.add(come)
+            continue
+        waiting.sort(key=lambda response: response.sample.number)  # stable: as they came
+        batches = [response.sample.number * unit // whole for response in waiting]
+        count = share or batches.count(min(batches, default=0))
+        taken, waiting = waiting[:count], waiting[count:]
+        assert [id(each) for each in ready.take()] == [id(each) for each in taken]
