@@ -497,6 +497,8 @@ def request_of(together, facts):
         step_seconds=window.step_seconds,
         iterations=100,
         staleness=1,
+        # A search that yields to all else is not to be cut short where much else runs.
+        search_seconds=600,
     )
 
 
