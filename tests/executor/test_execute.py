@@ -18,13 +18,21 @@ from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_json, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import JudgeModel, NodeGroup, Rewards, Speculation
+from rlplan.job import (
+    CacheOffload,
+    JudgeModel,
+    NodeGroup,
+    Rewards,
+    Speculation,
+    TrainerOptions,
+)
 from rlplan.models import Adapter
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
 from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
 
 ROOT = Path(__file__).parents[2]
+SHARED = TrainerOptions(shares_prompts=True)
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +172,14 @@ def changed(task="actor.update", **fields):
         (
             replace(changed(), job=replace(make_job(), speculation=Speculation(draft_tokens=2))),
             r"job\.speculation is on: this executor cannot: guessing tokens ahead",
+        ),
+        (
+            replace(changed(), job=replace(make_job(), kv_offload=CacheOffload(cache_ratio=2.0))),
+            r"job\.kv_offload is on: this executor cannot: a KV cache that goes on in host memory",
+        ),
+        (
+            replace(changed(), job=replace(make_job(), trainers=FrozenDict({"actor": SHARED}))),
+            r"job\.trainers\.actor\.shares_prompts is true: this executor cannot: attention among",
         ),
         (
             replace(
