@@ -7,8 +7,9 @@ Lengths are lognormal. Of a lognormal X with log mean m and log standard deviati
     clip ratio   P(X >= M)      = 1 - F(c)
 
 with F the normal distribution function. Where only the mean is printed, s is that of published runs
-(`profiles/fits/lengths.yaml`), and one response of hundreds reaches M at least. A clip ratio below what it gives narrows s; one above means that some responses
-never end: they are a share of their own at M, and the others are spread as published.
+(`profiles/fits/lengths.yaml`), and one response of hundreds reaches M at least. A clip ratio below what it gives
+narrows s; one above means that some responses never end: they are a share of their own at M, and the others are
+spread as published.
 """
 
 import math

@@ -66,7 +66,7 @@ DISPATCH_SPREAD = 0.2
 
 # Relative spread of what a host takes to launch a layer, one sigma: machines differ, and what else runs on their cores. Of 20
 # passes that were launched more slowly than computed, 18 on a virtual machine with an H200 (gpu_layers_h200.csv) and two of
-# 64 H100 in pods (megatron_moe_efa_training.csv), eleven lie within this of their forecast; the others took 2 to 5.7 times it.
+# 64 H100 in pods (megatron_moe_efa_training.csv), eleven lie within this of their forecast; eight took 2 to 5.7 times it, and one less than half.
 HOST_SPREAD = 0.5
 
 # Tokens that scans take at a time: what kernels of gated delta networks (flash-linear-attention) are built for.
