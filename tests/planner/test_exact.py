@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlplan.errors import InfeasibleError, UnfinishedError, UnknownNameError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, NodeGroup, Specs
+from rlplan.job import Engines, NodeGroup, Specs, Teacher
 from rlplan.models import Adapter
 from rlplan.plan import TaskDraft
 from rlplan.planner.exact.best_first import PlacementSearch
@@ -28,7 +28,7 @@ from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_framework
 from rlplan.rules import check_plan
 from rlplan.simulator.simulate import simulate
-from rlplan.workload import Uniform, Workload
+from rlplan.workload import Texts, Uniform, Workload
 from tests.cases import draws, first
 from tests.hybrids import HYBRIDS, NEWER
 from tests.planner.brute_force import (
@@ -117,6 +117,34 @@ def test_the_best_plan_is_the_best_of_all_plans_by_every_objective_with_adapters
     kinds = (Adapter(), Adapter(sync="merged"), Adapter(shares_reference=False))
     for adapter in kinds:
         check_space(generator, adapters=FrozenDict({"actor": adapter}))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("top_tokens", [None, "all"])
+def test_the_best_plan_is_the_best_of_all_plans_with_texts_at_hand(top_tokens):
+    """A quarter of the batches is generated; whole distributions keep the teacher with what trains."""
+    generator, model = random.Random(3), load_model("qwen2.5-0.5b")
+    texts = Texts(share=0.75, response_tokens=700)
+    changes = {
+        "algorithm": "on-policy-distillation",
+        "models": FrozenDict(actor=model, teacher=model),
+        "workload": Workload(prompts=4, prompt_tokens=300, response_tokens=200, texts=texts),
+        "rewards": None,
+    }
+    if top_tokens:
+        changes |= {
+            "teacher": Teacher(top_tokens=top_tokens),
+            "engines": Engines(train="ddp-hf-padded", generate="vllm"),
+            "framework": "trl",
+            "cluster": (NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, inter_node_gbps=200.0),),
+            "precision": "bf16",
+        }
+    drafts = {
+        "actor.update": TaskDraft(recompute="none", offload=False, micro_batch=1),
+        "teacher.compute_log_prob": TaskDraft(offload=False, micro_batch=1),
+    }
+    for _ in range(2):
+        check_space(generator, FrozenDict(drafts) if top_tokens else FrozenDict(), **changes)
 
 
 # What plans of frameworks have in common where there would be too many: states that stay, or that leave.
