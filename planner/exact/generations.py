@@ -549,7 +549,7 @@ class WeightMoves:
     def copied_peak_bytes(self, replicas: Replicas) -> int:
         """Return what a copy on a pool of its own takes of each GPU when weights come."""
         moved = self._copying(replicas.layout, replicas.site, replicas.site)
-        buckets = bucket_terms(moved).values() if moved.streams else ()
+        buckets = bucket_terms(moved, sends=False).values() if moved.streams else ()
         return replicas.weight_bytes + sum(buckets)
 
     def _trained(self, sharding: WeightSharding, site: Site) -> PlacedTask:

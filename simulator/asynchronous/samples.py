@@ -313,9 +313,13 @@ class SampleQueue:
     def _drop_batch(self, iteration: int) -> None:
         """Drop what is left of the units of an iteration, whatever weights began it; those not begun never are."""
         after = (iteration + 1) * self.setting.begun
-        for some in (*self._ready.values(), *self._under_way.values()):
-            for sample in [each for each in some if each.number < after]:
-                some.remove(sample) if isinstance(some, deque) else some.pop(sample)
+        for version in tuple(self._alive):
+            ready, begun = self._ready.get(version, deque()), self._under_way.get(version, {})
+            for sample in [each for each in (*ready, *begun) if each.number < after]:
+                if sample in begun:
+                    del begun[sample]
+                else:
+                    ready.remove(sample)
                 self._drop(sample)
                 for replica, sequence in sample.at:
                     replica.withdraw(sequence)

@@ -19,7 +19,12 @@ from rlplan.planner.exact.best_first import PlacementSearch
 from rlplan.planner.exact.space import Space
 from rlplan.planner.objectives import limited_objectives, load_objective, objective_names
 from rlplan.planner.placements.allocations import Share, sites_for
-from rlplan.planner.placements.partitions import all_placements, placed_roles, show_placement
+from rlplan.planner.placements.partitions import (
+    Placement,
+    all_placements,
+    placed_roles,
+    show_placement,
+)
 from rlplan.planner.placements.strategies import place, strategy_names
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.search import search
@@ -367,7 +372,7 @@ def test_pools_that_straddle_nodes_are_not_looked_through_behind_the_deadline(ex
     """Two pools of 4 GPUs on two nodes of 6: the second takes two GPUs of each."""
     nodes = replace(example[0].cluster[0], gpus_per_node=6, nvlink_domain_gpus=6, nodes=2)
     job = replace(example[0], cluster=(nodes,))
-    placement = (("actor",), ("reference",))
+    placement: Placement = (("actor",), ("reference",))
     shares = tuple(Share(0, gpus) for gpus in (4, 4))
     sites = sites_for(job, shares)
 

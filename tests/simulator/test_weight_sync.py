@@ -163,9 +163,10 @@ def test_a_plan_that_names_a_method_pays_for_its_stages_even_where_layouts_are_e
 
 
 def test_pools_apart_have_buckets_on_both_sides_and_not_a_second_model():
-    apart = bucket_terms(transition("verl-nccl", BEFORE, AFTER, NODE, JOB, FACTS, target=NODE))
-    # Two buckets of 2,048 MiB.
-    assert apart[WEIGHT_BUCKETS] == 2 * 2048 * 2**20
+    moved = transition("verl-nccl", BEFORE, AFTER, NODE, JOB, FACTS, target=NODE)
+    for sends in (True, False):
+        # Two buckets of 2,048 MiB.
+        assert bucket_terms(moved, sends=sends)[WEIGHT_BUCKETS] == 2 * 2048 * 2**20
 
 
 def test_an_all_gather_of_whole_copies_holds_a_piece_beside_both_shards():

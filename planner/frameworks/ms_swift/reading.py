@@ -121,7 +121,7 @@ def run_of(settings: Settings) -> Run:
         precision=_precision(settings),
         adapter=adapter_of(settings),
         dynamic_sampling=sampling,
-        notes=tuple(_notes(settings, algorithm)),
+        notes=tuple(_notes(settings, trainer, algorithm)),
         guesses=tuple(_guesses(settings, processes, batches, work, sampling)),
         **_modes(settings),
     )
@@ -416,8 +416,10 @@ def _say_doubts(settings: Settings, batches: Batches, sampling: DynamicSampling 
         settings.leave_out("syncs_reference", "a reference that follows the actor now and then")
 
 
-def _notes(settings: Settings, algorithm: str) -> Iterator[str]:
+def _notes(settings: Settings, trainer: str, algorithm: str) -> Iterator[str]:
     yield from algorithm_notes(settings, algorithm)
+    if _weight_sync(settings, trainer) == AT_ONCE:
+        yield "ZeRO-3 gathers the whole model on each GPU for the engine: --move_model_batches N gathers groups of layers"
     if settings.on("syncs_adapter") and stays_awake(settings) is False:
         adapter = adapter_of(settings)
         if adapter is not None and adapter.sync == "merged":

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
+from rlplan.job import (
+    USUAL_WEIGHT_SYNC,
+    Engines,
+    Hyperparameters,
+    Role,
+    TrainerOptions,
+    WeightSync,
+)
 from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
@@ -45,6 +52,7 @@ OF_RLOO: Final = ("normalize_advantages", "reward_clip_range")
 OF_ACCELERATE: Final = ("compute_environment", "distributed_type")
 # Longest prompt where TRL cuts none: what it cut at up to 0.25, twice.
 USUAL_PROMPT: Final = 1024
+AT_ONCE: Final = WeightSync(shared_pool="trl-colocate-at-once", between_pools="trl-server-at-once")
 UNSLOTH: Final = "unsloth.*"
 # What a program gives its trainer of adapters; None where there are none.
 PEFT: Final = "trainer.peft_config"
@@ -88,6 +96,7 @@ def run_of(settings: Settings) -> Run:
         options={role: _options(settings, trainer, role) for role in models},
         loss=_loss(settings),
         old_log_prob="trainer" if passes_again(settings, batches) else "engine",
+        weight_sync=_weight_sync(settings, trainer),
         precision=_precision(settings),
         kv_cache=_cache(settings),
         adapter=adapter_of(settings),
@@ -103,6 +112,13 @@ def _framework(settings: Settings, trainer: str, engine: str) -> str:
         return settings.sheet.trainers[trainer].framework
     whole = _stage(settings, trainer) < FULLY_SHARDED or engine == GATHERING
     return TRANSFORMERS if whole else SHARDED
+
+
+def _weight_sync(settings: Settings, trainer: str) -> WeightSync:
+    """Return how weights reach the engines: ZeRO-3 gathers all of them at once to merge adapters, else one by one."""
+    sharded = trainer == "deepspeed" and _stage(settings, trainer) == FULLY_SHARDED
+    merges = settings.on("use_vllm") and adapter_of(settings) is not None
+    return AT_ONCE if sharded and merges else USUAL_WEIGHT_SYNC
 
 
 def _refuse(settings: Settings) -> None:

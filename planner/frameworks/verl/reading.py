@@ -6,12 +6,14 @@ from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
 from rlplan.job import (
+    USUAL_WEIGHT_SYNC,
     DynamicSampling,
     Engines,
     Hyperparameters,
     KlPlace,
     Role,
     TrainerOptions,
+    WeightSync,
 )
 from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import (
@@ -61,6 +63,7 @@ CUTS_EXPERTS: Final = "tensorrt"
 # Up to this version engines sleep between uses though free_cache_engine is off (workers/sharding_manager/fsdp_vllm.py,
 # fsdp_sglang.py, megatron_vllm.py); pull request 1464, of 0.5, made them obey. vLLM up to 0.6.3, which does not sleep, did.
 LAST_SLEEPING, KEEPING = "0.4.1", "vllm-0.6"
+AT_ONCE: Final = WeightSync(shared_pool="verl-naive-at-once")
 ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
 CHUNKED: Final = "chunked"
 # What fully asynchronous training has; partial rollouts on the GPUs that train have it too.
@@ -112,6 +115,7 @@ def run_of(settings: Settings) -> Run:
         loss=_loss(settings),
         teacher=teaching.teacher_of(settings),
         old_log_prob="engine" if settings.on("bypass") else None,
+        weight_sync=_weight_sync(settings, trainer),
         precision=_precision(settings, trainer),
         rollout_precision=cast(Precision | None, settings.value("rollout_quantised")),
         kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")),
@@ -123,7 +127,7 @@ def run_of(settings: Settings) -> Run:
             *_keys_without_effect(settings, trainer),
             *(() if algorithm == DISTILLATION else algorithm_notes(settings, algorithm)),
             *_notes(settings, mode),
-            *_engine_notes(settings),
+            *_engine_notes(settings, trainer),
             *teaching.notes_of(settings),
         ),
         guesses=(*_guesses(settings, sampling), *teaching.guesses_of(settings)),
@@ -144,8 +148,20 @@ def _engines(
     )
 
 
-def _engine_notes(settings: Settings) -> Iterator[str]:
-    """Yield a note where the engine does not keep its memory though it is told to."""
+def _weight_sync(settings: Settings, trainer: str) -> WeightSync:
+    """Return how weights reach engines: FSDP 1 has the whole model on each GPU to collect adapters, unless layer by layer."""
+    adapter = _adapter(settings)
+    collects = trainer == "fsdp" and adapter is not None and adapter.sync == "adapter"
+    second = any(settings.given(key) == "fsdp2" for key in settings.sheet.settings["strategy"].keys)
+    layered = settings.unmapped("summons_layers") in {True, "True", "true"}
+    return AT_ONCE if collects and not (second or layered) else USUAL_WEIGHT_SYNC
+
+
+def _engine_notes(settings: Settings, trainer: str) -> Iterator[str]:
+    """Yield notes where the engine does not keep its memory though it is told to, and where all weights are gathered for it."""
+    if _weight_sync(settings, trainer) == AT_ONCE:
+        key = settings.key_of("summons_layers")
+        yield f"FSDP gathers the whole model on each GPU to collect its adapters: {key}=True gathers layer by layer"
     if not settings.on("frees_cache") and _sleeps_anyway(settings):
         key, sheet = settings.key_of("frees_cache"), settings.sheet
         yield f"the engine sleeps while others work: {key}=False has no effect in {sheet.title} {sheet.version}"

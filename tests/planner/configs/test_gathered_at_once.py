@@ -1,0 +1,66 @@
+"""Weights that are gathered all at once for an engine: where TRL merges adapters, and where verl collects them."""
+
+import pytest
+
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.importing import imported
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.placed import PlacedPlan
+from rlplan.simulator.timeline.pool_memory import memory_moments
+from tests.planner.configs.test_keys_of_trl import LAUNCH, OPTIONS, WORK
+from tests.planner.configs.test_versions import verl
+
+ROLLOUT = "actor_rollout_ref.rollout"
+ZERO_3 = "--use_deepspeed --zero_stage 3"
+SYNC_TERMS = {"actor weights for generation", "weights under way"}
+
+
+def transition_bytes(launch, more):
+    """Return what the sync of weights takes of a GPU that trains, and the model's weights, in bytes."""
+    words = f"{LAUNCH} --num_processes 8 {launch} {WORK} --use_vllm {more}".split()
+    found = imported("trl", words, OPTIONS)
+    facts = load_facts(found.resolved)
+    placed = PlacedPlan(complete(found.draft, found.resolved, facts, "there"), facts)
+    moment = memory_moments(placed, placed.plan.pool("train"))["transition"]
+    of_sync = sum(size for term, size in moment.items() if term in SYNC_TERMS)
+    return of_sync, 2 * placed.tasks["actor.update"].parameters
+
+
+@pytest.mark.parametrize("mode", ["--vllm_mode colocate", "--vllm_mode server"])
+def test_merging_adapters_has_the_whole_model_on_every_gpu(mode):
+    whole, weights = transition_bytes(ZERO_3, f"{mode} --use_peft")
+    one_by_one, _ = transition_bytes(ZERO_3, mode)
+    copied, _ = transition_bytes("--use_deepspeed --zero_stage 2", f"{mode} --use_peft")
+    assert whole > one_by_one + 0.8 * weights
+    assert whole > copied + 0.8 * weights
+
+
+@pytest.mark.parametrize(
+    ("more", "whole"),
+    [
+        ("", True),
+        (f"{ROLLOUT}.layered_summon=True", False),
+        ("actor_rollout_ref.actor.strategy=fsdp2", False),
+        ("actor_rollout_ref.model.lora.merge=True", False),
+        ("model_engine=megatron", False),
+    ],
+)
+def test_fsdp_1_has_the_whole_model_on_every_gpu_to_collect_adapters(more, whole):
+    found = verl("actor_rollout_ref.model.lora_rank=32", *more.split())
+    assert (found.job.weight_sync.shared_pool == "verl-naive-at-once") == whole
+    assert (
+        any("layered_summon=True gathers layer by layer" in note for note in found.notes) == whole
+    )
+    assert verl().job.weight_sync.shared_pool is None
+
+
+def test_the_whole_model_is_in_the_trainers_own_format():
+    sizes = {}
+    for layered in (True, False):
+        found = verl("actor_rollout_ref.model.lora_rank=32", f"{ROLLOUT}.layered_summon={layered}")
+        facts = load_facts(found.resolved)
+        placed = PlacedPlan(complete(found.draft, found.resolved, facts, "there"), facts)
+        moment = memory_moments(placed, placed.plan.pool("train"))["transition"]
+        sizes[layered] = moment["actor weights for generation"]
+    fp32 = 4 * placed.tasks["actor.update"].parameters
+    assert sizes[False] - sizes[True] == pytest.approx(fp32, rel=0.01)
