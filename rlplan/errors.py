@@ -5,6 +5,8 @@ RlplanError                     exit code 1, a failure of our own
 │   └── NodesMissingError       nodes of a cluster that a run needs are not there, and have not come in time
 └── UserError                   exit code 2, a mistake in what the user gave
     ├── FileError               a file that is missing, broken, of another version, or has a wrong field
+    │   ├── MissingValueError   a value that nothing at hand says, and the option that would say it
+    │   └── MissingValuesError  several of those, and one command that says all of them
     ├── UnknownNameError        a name (model, device, algorithm, ...) that is not known
     ├── MissingPartError        a framework of which what is asked for (its keys, its log, ...) is not known
     ├── PlanError               a plan or job whose parts contradict each other
@@ -19,7 +21,9 @@ An infeasible candidate inside the search is a value with a reason, never an exc
 """
 
 import difflib
+import shlex
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 # Of what a user's file holds, messages show this many characters, and of a sentence about it so many.
 LONGEST_SHOWN = 200
@@ -89,6 +93,66 @@ class FileError(UserError):
         if nearest:
             parts.append(f"did you mean {one_of((nearest, *others))}?")
         super().__init__("; ".join(parts))
+
+
+class MissingValueError(FileError):
+    """Name a value that nothing at hand says, and the words of a command line that would say it.
+
+    Args:
+        options: These words, with an example for the value.
+        key: The key whose value it is; empty where none has it.
+        example: The example.
+        shown: What else `FileError` shows.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        problem: str,
+        *,
+        options: Sequence[str],
+        key: str = "",
+        example: object = None,
+        **shown: Any,  # noqa: ANN401 -- as `FileError` has them
+    ) -> None:
+        self.options, self.key, self.example = tuple(options), key, example
+        self.missing = (self,)
+        self.shown = shown
+        super().__init__(file, problem, **shown)
+
+    def with_example(self, example: object) -> "MissingValueError":
+        """Return it with another example for the value of its key."""
+        return MissingValueError(
+            self.file,
+            self.problem,
+            options=("--set", f"{self.key}={example}"),
+            key=self.key,
+            example=example,
+            **self.shown,
+        )
+
+
+class MissingValuesError(FileError):
+    """Say all values at once that nothing at hand says, and the options that would say them.
+
+    Attributes:
+        missing: Each of them, in the order in which they were found.
+        options: The words of a command line that say all of them, with examples for the values.
+    """
+
+    def __init__(self, missing: Iterable[MissingValueError]) -> None:
+        self.missing = tuple(missing)
+        self.options = tuple(word for each in self.missing for word in each.options)
+        told = (
+            f"{each.field} ({each.file}: {cut(each.problem)})"
+            if each.field
+            else f"{each.file} {each.problem}"
+            for each in self.missing
+        )
+        count = f"{len(self.missing)} values are said nowhere at hand"
+        first, allowed = self.missing[0], f"{shlex.join(self.options)}, with your values"
+        super().__init__(first.file, f"{count}: {'; '.join(told)}", allowed=allowed)
+        self.field = first.field
 
 
 def one_of(names: Sequence[str]) -> str:

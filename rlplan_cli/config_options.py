@@ -12,8 +12,14 @@ from rlplan.planner.configs.frameworks import check_parts, frameworks_with, name
 from rlplan_cli.amounts import tokens_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rlplan.errors import MissingValueError, MissingValuesError
+    from rlplan.files.frozen import FrozenDict
     from rlplan.planner.configs.importing import ImportOptions
 
+# A device that an example names.
+EXAMPLE_GPU = "h100-80gb-sxm"
 # Frameworks whose configurations are read, as help texts list them.
 READ = names_in_words("keys", "reading")
 
@@ -39,6 +45,15 @@ ModelOption = Annotated[
         metavar="[ROLE=]MODEL",
         help="Take this model for the actor's, or for another role's (reward=llama-3-8b): a known name or Hugging "
         "Face id, or a folder with config.json. May be given several times.",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Take this value of a framework's key, whatever the configuration says or leaves open: "
+        "per_device_train_batch_size=4. May be given several times.",
     ),
 ]
 RunOption = Annotated[
@@ -229,6 +244,7 @@ class GivenOptions(NamedTuple):
     turns: float | None = None
     observation_tokens: float | None = None
     tool_seconds: float | None = None
+    values: list[str] | None = None
 
 
 # Options of commands whose values have other names here.
@@ -236,6 +252,7 @@ NAMED_OTHERWISE = {
     "taken_as": "--as",
     "version": "--framework-version",
     "host_memory_bytes": "--host-memory-gb",
+    "values": "--set",
 }
 
 
@@ -263,9 +280,17 @@ def said_beside(given: GivenOptions) -> dict[str, object]:
 
 
 def import_options(
-    framework: str, words: list[str], given: GivenOptions, job_path: str = "job.yaml"
+    framework: str,
+    words: list[str],
+    given: GivenOptions,
+    job_path: str = "job.yaml",
+    *,
+    logged: bool = False,
 ) -> ImportOptions:
     """Return the options of an import; with `run`, the script is run.
+
+    Args:
+        logged: Whether a log says how long responses are.
 
     Raises:
         UnknownNameError: No such framework is known.
@@ -277,12 +302,8 @@ def import_options(
     from rlplan.planner.configs.environments import GivenEnvironments
     from rlplan.planner.configs.importing import ImportOptions
     from rlplan.planner.configs.shell.recorder import run_recorded
-    from rlplan.profiles.catalog import device_names
 
     check_parts(framework, "keys", "reading")
-    if given.gpu is None:
-        problem = "is missing: no configuration says the type of its GPUs"
-        raise FileError("--gpu", problem, allowed=", ".join(device_names()))
     evaluated = None
     if given.run:
         if not words or not Path(words[0]).is_file():
@@ -290,8 +311,8 @@ def import_options(
         evaluated = run_recorded(Path(words[0]), words[1:])
     models = given.model or ()
     pairs = (each.partition("=") for each in models if "=" in each)
-    return ImportOptions(
-        gpu=given.gpu,
+    options = ImportOptions(
+        gpu=given.gpu or EXAMPLE_GPU,
         mean_response=given.mean_response,
         mean_prompt=given.mean_prompt,
         model=next((each for each in models if "=" not in each), None),
@@ -307,4 +328,51 @@ def import_options(
             observation_tokens=given.observation_tokens,
             tool_seconds=given.tool_seconds,
         ),
+        values=_values_of(given.values or ()),
     )
+    if given.gpu is None:
+        raise _without_gpu(framework, words, options, logged=logged)
+    return options
+
+
+def _without_gpu(
+    framework: str, words: list[str], options: ImportOptions, *, logged: bool
+) -> MissingValueError | MissingValuesError:
+    """Return the error of a missing `--gpu`, with whatever else is missing."""
+    from rlplan.errors import MissingValueError, MissingValuesError, UserError
+    from rlplan.planner.configs.importing import imported
+    from rlplan.profiles.catalog import device_names
+
+    gpu = MissingValueError(
+        "--gpu",
+        "is missing: no configuration says the type of its GPUs",
+        options=("--gpu", EXAMPLE_GPU),
+        allowed=", ".join(device_names()),
+    )
+    try:
+        imported(framework, words, options)
+    except (MissingValueError, MissingValuesError) as error:
+        told_by_log = "--mean-response" if logged else ""
+        others = [each for each in error.missing if each.file != told_by_log]
+        return MissingValuesError((gpu, *others)) if others else gpu
+    except UserError:
+        return gpu  # what else is wrong is said when the device is known
+    return gpu
+
+
+def _values_of(words: Iterable[str]) -> FrozenDict[str, str]:
+    """Return the values of keys that words of `--set` say.
+
+    Raises:
+        FileError: One says none.
+    """
+    from rlplan.errors import FileError
+    from rlplan.files.frozen import FrozenDict
+
+    found = dict[str, str]()
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise FileError("--set", "says no value", value=word, allowed="KEY=VALUE")
+        found[key] = value
+    return FrozenDict(found)

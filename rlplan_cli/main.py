@@ -4,13 +4,14 @@ It imports next to nothing until signals are answered, so that Ctrl-C at any mom
 """
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from rlplan.errors import RlplanError, cut, printable
+from rlplan.errors import MissingValueError, MissingValuesError, RlplanError, cut, printable
 
 # A list of all known names, and what may be said around it.
 LONGEST_MESSAGE = 4000
@@ -39,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
         _say("interrupted")
         return 128 + (interrupt.args[0] if interrupt.args else signal.SIGINT)
     except RlplanError as error:
-        _say(str(error))
+        _say(f"{error}{_completed(error, arguments)}")
         return error.exit_code
     except BrokenPipeError:
         # Whoever read our output has left; there is nobody to tell.
@@ -51,6 +52,14 @@ def run(arguments: Sequence[str]) -> int:
         # A path that the user gave leads nowhere: too long a name, no permission, a full disk.
         _say(f"{error.filename}: {error.strerror}")
         return 2
+
+
+def _completed(error: RlplanError, arguments: Sequence[str]) -> str:
+    """Return the whole command line behind a refusal of values that it does not say; nothing behind another."""
+    if not isinstance(error, MissingValueError | MissingValuesError) or not arguments:
+        return ""
+    first, *rest = arguments
+    return f"; as in: {shlex.join(('rlplan', first, *error.options, *rest))}"
 
 
 def _terminate(number: int, _frame: FrameType | None) -> NoReturn:

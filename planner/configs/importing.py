@@ -2,13 +2,13 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
-from rlplan.errors import FileError
+from rlplan.errors import FileError, MissingValueError, MissingValuesError, nearest_names
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain
 from rlplan.job import USUAL_TRAINER, Job, Role, TrainerOptions
@@ -26,8 +26,15 @@ from rlplan.planner.configs.frameworks import load_part
 from rlplan.planner.configs.host_cache import offload_of
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.configuration import read_configuration
-from rlplan.planner.configs.reading.given import GivenValue
-from rlplan.planner.configs.reading.settings import Keys, Settings, keys_of
+from rlplan.planner.configs.reading.given import GivenValue, scalar
+from rlplan.planner.configs.reading.launched import with_files
+from rlplan.planner.configs.reading.settings import (
+    EXAMPLE_MODEL,
+    Keys,
+    Settings,
+    fits_any,
+    keys_of,
+)
 from rlplan.planner.configs.reading.sheet import load_config_sheet, of_start
 from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy
 from rlplan.planner.configs.reading.versions import set_version
@@ -50,6 +57,14 @@ JOB_FILE = "job.yaml"
 OF_WORK = re.compile(
     r"turn|round|vote|agent|batch|sample|obs|retr|search|branch|tree|max_|num_|\bn_"
 )
+# Values that are looked for in one configuration before it is given up.
+MOST_MISSING = 20
+# How alike the names of a model that is not known and of one that is are, of which one is an example for the other.
+LIKELY = 0.75
+# Numbers that an example may be where the framework's default does not go with what is said.
+OTHER_EXAMPLES = (4, 2, 1, 16, 6, 3)
+# A mean response that an example names.
+USUAL_RESPONSE = 256
 # How many keys a note names.
 MOST_NAMED = 8
 # Which settings give a field of a job, the first that a configuration has.
@@ -110,6 +125,7 @@ class ImportOptions:
         version: Of the framework; None takes what the configuration says.
         host_memory_bytes: Of a node; None is the usual node's of its GPUs.
         environments: What plays episodes of several turns.
+        values: Of keys, as words of a command line; they count before all that a configuration says.
     """
 
     gpu: str
@@ -124,6 +140,7 @@ class ImportOptions:
     version: str | None = None
     host_memory_bytes: int | None = None
     environments: GivenEnvironments = NOTHING_GIVEN
+    values: FrozenDict[str, str] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +232,14 @@ def imported(framework: str, words: Iterable[str], options: ImportOptions) -> Im
         FileError: The configuration cannot be read, or a key that matters cannot be imported; it is named.
     """
     settings = settings_of(framework, words, options)
-    return imported_run(settings, run_of(settings), options)
+    try:
+        run = _run_of(settings)
+    except MissingValueError as first:
+        missing, others = _all_missing(settings, first)
+        if others is not None:
+            missing += _missing_beside(others, settings, options)
+        raise _missing_values(missing) from None
+    return imported_run(settings, run, options)
 
 
 def run_of(settings: Settings) -> Run:
@@ -223,10 +247,104 @@ def run_of(settings: Settings) -> Run:
 
     Raises:
         MissingPartError: Its configurations are not read.
+        MissingValuesError: Nothing at hand says some values that matter; all of them are named.
         FileError: A key that matters cannot be imported; it is named.
     """
+    try:
+        return _run_of(settings)
+    except MissingValueError as first:
+        raise _missing_values(_all_missing(settings, first)[0]) from None
+
+
+def _run_of(settings: Settings) -> Run:
     run: Run = load_part(settings.sheet.name, "reading").run_of(settings)
     return run
+
+
+def _missing_values(missing: Sequence[MissingValueError]) -> MissingValueError | MissingValuesError:
+    """Return the error of values that nothing says: all at once where they are several."""
+    return missing[0] if len(missing) == 1 else MissingValuesError(missing)
+
+
+def _all_missing(
+    settings: Settings, first: MissingValueError
+) -> tuple[list[MissingValueError], Run | None]:
+    """Return all values that nothing at hand says, and what is trained where examples stand for them.
+
+    Each is looked for with examples in place of those before. The run is None where something else is wrong, which is
+    said when they are known.
+    """
+    missing, flat, others = [first], dict(settings.flat), iter(OTHER_EXAMPLES)
+    while len(missing) <= MOST_MISSING:
+        last = missing[-1]
+        given = flat.get(last.key)
+        same = [] if given is None else [key for key, _ in _models_written_as(settings, given)]
+        for key in (last.key, *(same if last.example == EXAMPLE_MODEL else ())):
+            flat[key] = GivenValue(value=last.example, where="an example")
+        tried = replace(settings, flat=dict(flat), used=set(), left_out={}, doubts={})
+        try:
+            return missing, _run_of(tried)
+        except MissingValueError as error:
+            if any(each.key == error.key for each in missing):
+                break
+            missing.append(error)
+        except FileError as error:
+            # An example that others do not go with: another one, as long as there are some.
+            place = next((at for at, each in enumerate(missing) if each.key == error.field), None)
+            example = next(others, None)
+            if place is None or example is None or not _is_number(missing[place].example):
+                break
+            missing[place] = missing[place].with_example(example)
+            flat[missing[place].key] = GivenValue(value=example, where="an example")
+    return missing, None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _missing_beside(
+    run: Run, settings: Settings, options: ImportOptions
+) -> list[MissingValueError]:
+    """Return what no configuration says, or says by names that nobody else knows: models, and the mean response."""
+    found = dict[str, MissingValueError]()
+    for role, named in run.models.items():
+        replaced = options.model if named == run.models["actor"] and options.model else named
+        written = role in run.architectures and replaced == named
+        if not written and model_of(settings.sheet.models.get(replaced, replaced)) is None:
+            found.setdefault(replaced, _unknown_model(role, replaced, run, settings))
+    most = run.work.max_response or run.work.max_total or 0
+    missing = [*found.values()]
+    if options.mean_response is None:
+        example = str(max(1, min(USUAL_RESPONSE, most // 2)))
+        missing.append(
+            MissingValueError(
+                "--mean-response",
+                "is missing: no configuration says how long responses are on average",
+                options=("--mean-response", example),
+                allowed=f"tokens, at most {most:,}",
+            )
+        )
+    return missing
+
+
+def _unknown_model(role: Role, named: str, run: Run, settings: Settings) -> MissingValueError:
+    """Return the error of a model that no sheet is of."""
+    nearest = nearest_models(Path(named).name.lower())
+    alike = get_close_matches(Path(named).name.lower(), nearest[:1], cutoff=LIKELY)
+    key = run.model_keys[role]
+    given = settings.flat.get(key)
+    prefix = "" if role == "actor" or named == run.models["actor"] else f"{role}="
+    return MissingValueError(
+        settings.file if given is None else given.where,
+        f"no sheet is of the model {named}; name a known one by --model",
+        options=("--model", f"{prefix}{alike[0] if alike else EXAMPLE_MODEL}"),
+        field=key if given is None else given.older or key,
+        value=None if given is None else given.value,
+        allowed="a Hugging Face id of a known model or of the local cache, or a folder with its config.json",
+        nearest=nearest[0] if nearest else None,
+        others=nearest[1:],
+    )
 
 
 def settings_of(framework: str, words: Iterable[str], options: ImportOptions) -> Settings:
@@ -246,9 +364,30 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     set_version(settings, options.version, Path(given[0]))
     settings.sheet = of_start(settings.sheet, settings.start)
     settings.model = options.model
+    _set_values(settings, options.values, Path(given[0]).parent)
     _replace_models(settings, options)
     _check_fork(settings)
     return settings
+
+
+def _set_values(settings: Settings, values: Mapping[str, str], folder: Path) -> None:
+    """Put values that an option says in the place of what a configuration gives their keys.
+
+    Raises:
+        FileError: The framework has no such key, nor has the configuration; or a file that one names is broken.
+    """
+    sheet = settings.sheet
+    for key, value in values.items():
+        if key not in {*settings.flat, *sheet.named()} and not fits_any(
+            key, sheet.named_patterns()
+        ):
+            nearest = nearest_names(key, sheet.named(), 1)
+            problem = f"is no key of {sheet.title}"
+            raise FileError("--set", problem, value=key, nearest=next(iter(nearest), None))
+        settings.flat[key] = GivenValue(value=scalar(value), where="--set")
+    if values.keys() & sheet.launch.files.keys():
+        settings.flat, notes = with_files(sheet, settings.flat, folder)
+        settings.notes += notes
 
 
 def _check_fork(settings: Settings) -> None:
@@ -329,15 +468,14 @@ def imported_run(
     Raises:
         FileError: A model or device is not known, or the mean response is missing.
     """
+    missing = _missing_beside(run, settings, options)
+    if missing and (len(missing) > 1 or options.mean_response is not None):
+        raise _missing_values(missing)
     models = _models(run, settings, options)
     _check_lengths(run, settings)
-    most = run.work.max_response or run.work.max_total or 0
     if options.mean_response is None:
-        raise FileError(
-            "--mean-response",
-            "is missing: no configuration says how long responses are on average",
-            allowed=f"tokens, at most {most:,}",
-        )
+        raise missing[0]
+    most = run.work.max_response or run.work.max_total or 0
     if not 0 < options.mean_response <= most:
         problem = "is not the mean of responses that the configuration allows"
         allowed = f"above 0, at most {most:,}"
@@ -468,12 +606,7 @@ def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[Role, 
             continue
         sheet = model_of(settings.sheet.models.get(replaced, replaced))
         if sheet is None:
-            raise settings.refused_key(
-                run.model_keys[role],
-                f"no sheet is of the model {replaced}; name a known one by --model",
-                "a Hugging Face id of a known model or of the local cache, or a folder with its config.json",
-                nearest_models(Path(replaced).name.lower()),
-            )
+            raise _unknown_model(role, replaced, run, settings)
         found[role] = sheet
     return found
 
@@ -507,6 +640,7 @@ def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
     if settings.version_reason:
         yield f"{settings.sheet.title} {settings.sheet.version}, {settings.version_reason}"
     yield from settings.notes
+    yield from _of_taken(settings, keys)
     yield from run.notes
     yield from _older_names(settings)
 
@@ -533,6 +667,14 @@ def _image_guesses(job: Job) -> Iterator[str]:
         yield IMAGES_NOTE.format(tokens=job.workload.images.tokens)
         return
     yield TEXT_NOTE.format(model=model.name, remedy=JOB_IMAGES if model.tower else NO_SIZES)
+
+
+def _of_taken(settings: Settings, keys: Keys) -> Iterator[str]:
+    """Yield a note where a program's own defaults count since nothing gives other values."""
+    taken = dict.fromkeys(each for key in keys.mapped for each in settings.flat[key].taken)
+    if taken:
+        one = len(taken) == 1
+        yield f"nothing gives what {'has a default' if one else 'have defaults'} in the program: {', '.join(taken)}"
 
 
 def _of_fork(settings: Settings, keys: Keys) -> Iterator[str]:

@@ -20,6 +20,7 @@ from rlplan_cli.config_options import (
     ModelOption,
     ObservationOption,
     RunOption,
+    SetOption,
     ToolOption,
     TurnsOption,
     VersionOption,
@@ -109,6 +110,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     turns: TurnsOption = None,
     observation_tokens: ObservationOption = None,
     tool_seconds: ToolOption = None,
+    set_keys: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say when a change of a running job pays: which keys, what it gains, until which step.
@@ -131,6 +133,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         turns,
         observation_tokens,
         tool_seconds,
+        set_keys,
     )
     check_files({"--ledger": ledger}, inputs=(log, *(Path(word) for word in words[:2])))
     asked = FollowOptions(
@@ -161,7 +164,7 @@ def _advisor(words: list[str], given: GivenOptions, asked: FollowOptions) -> Adv
     if framework is None:
         problem = "is a job or plan: advice names keys of a framework's configuration"
         raise FileError(words[0], problem, allowed=READ)
-    return Advisor.of(framework, rest, import_options(framework, rest, given), asked)
+    return Advisor.of(framework, rest, import_options(framework, rest, given, logged=True), asked)
 
 
 def _at_once(advisor: Advisor, log: Path) -> Iterator[FollowedRun]:

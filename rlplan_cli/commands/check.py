@@ -22,6 +22,7 @@ from rlplan_cli.config_options import (
     PromptOption,
     ResponseOption,
     RunOption,
+    SetOption,
     ToolOption,
     TurnsOption,
     VersionOption,
@@ -81,6 +82,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     turns: TurnsOption = None,
     observation_tokens: ObservationOption = None,
     tool_seconds: ToolOption = None,
+    set_keys: SetOption = None,
     steps: RunStepsOption = None,
     budget_usd: BudgetOption = None,
     max_days: DaysOption = None,
@@ -122,6 +124,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
             turns,
             observation_tokens,
             tool_seconds,
+            set_keys,
         )
         asked = CheckRequest(given, shown_as, out, steps, budget_usd, max_days, why, each)
         will_run = _each(words, asked) if each else _told(words, asked)

@@ -123,7 +123,7 @@ def _of_configuration(
     if framework is None:
         refuse_given(given, str(path))
         return None
-    options = import_options(framework, words, given)
+    options = import_options(framework, words, given, logged=True)
     profile, site = known
     watch = Watch.of_configuration(framework, words, options, profile=profile, site=site)
     plan, facts = watch.plan_at(read_log(log, warmup=warmup, updates=watch.updates))

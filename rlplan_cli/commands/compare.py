@@ -21,6 +21,7 @@ from rlplan_cli.config_options import (
     PromptOption,
     ResponseOption,
     RunOption,
+    SetOption,
     ToolOption,
     TurnsOption,
     VersionOption,
@@ -108,6 +109,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     turns: TurnsOption = None,
     observation_tokens: ObservationOption = None,
     tool_seconds: ToolOption = None,
+    set_keys: SetOption = None,
     profile: ProfileOption = None,
     site: SiteOption = None,
     out: Annotated[
@@ -130,6 +132,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         turns,
         observation_tokens,
         tool_seconds,
+        set_keys,
     )
     if frameworks:
         _check_alone("--systems", systems or None, "without --with")

@@ -20,6 +20,7 @@ from rlplan_cli.config_options import (
     PromptOption,
     ResponseOption,
     RunOption,
+    SetOption,
     ToolOption,
     TurnsOption,
     VersionOption,
@@ -58,6 +59,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     turns: TurnsOption = None,
     observation_tokens: ObservationOption = None,
     tool_seconds: ToolOption = None,
+    set_keys: SetOption = None,
     out: Annotated[Path | None, typer.Option(help="Write the job here.")] = None,
     plan: Annotated[Path | None, typer.Option(help="Write the plan here.")] = None,
     as_json: JsonOption = False,
@@ -80,6 +82,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         turns,
         observation_tokens,
         tool_seconds,
+        set_keys,
     )
     options = import_options(framework, words, given, _job_path(out, plan))
     found = imported(framework, words, options)

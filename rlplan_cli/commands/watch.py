@@ -20,6 +20,7 @@ from rlplan_cli.config_options import (
     ModelOption,
     ObservationOption,
     RunOption,
+    SetOption,
     ToolOption,
     TurnsOption,
     VersionOption,
@@ -100,6 +101,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     turns: TurnsOption = None,
     observation_tokens: ObservationOption = None,
     tool_seconds: ToolOption = None,
+    set_keys: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print each step of a run beside its forecast at the step's own lengths, with p10 and p90, as the log grows.
@@ -119,6 +121,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         turns,
         observation_tokens,
         tool_seconds,
+        set_keys,
     )
     shown = Shown(tensorboard, prometheus, as_json)
     shown.check((log, *(Path(word) for word in words[:2])))
@@ -208,7 +211,7 @@ def _watch(
 
     framework, rest = framework_of(words, given.taken_as)
     if framework is not None:
-        options = import_options(framework, rest, given)
+        options = import_options(framework, rest, given, logged=True)
         return Watch.of_configuration(framework, rest, options, profile=profile, site=site)
     path = Path(rest[0])
     refuse_given(given, rest[0])

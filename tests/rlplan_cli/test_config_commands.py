@@ -1,6 +1,7 @@
 """`rlplan import` and `rlplan check` on configurations, jobs and plans."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -269,3 +270,18 @@ def test_a_teacher_that_an_engine_serves_has_its_pool(script, rlplan):
         "top_tokens": 32, "engine": "vllm-0.15-eager", "max_running": 1024, "memory_fraction": 0.9,
     }  # fmt: skip
     assert found["plan"]["tasks"]["teacher.compute_log_prob"]["pool"] == "teacher"
+
+
+def test_a_refusal_s_command_line_is_answered_as_it_is_typed(project, rlplan):
+    Path("own.py").write_text(
+        "GRPOTrainer(load(), args=GRPOConfig('o', max_completion_length=size()))\n",
+        encoding="utf-8",
+    )
+    refused = rlplan("import", "trl", "own.py")
+    assert refused.code == 2
+    _, _, typed = refused.err.strip().partition("; as in: rlplan ")
+    assert {"--gpu", "--model", "--set", "--mean-response"} <= {*shlex.split(typed)}
+    answer = rlplan(*shlex.split(typed))
+    assert answer.code == 0, answer.err
+    wrong = rlplan("import", "trl", "own.py", "--set", "max_completion_length", "--gpu", "h100")
+    assert "--set: says no value" in wrong.err

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.errors import FileError, unreadable
+from rlplan.planner.configs.reading.arguments import arguments_of, overrides_of, renamed
 from rlplan.planner.configs.reading.composed import (
-    CONFIG_FLAGS,
     composed,
     composed_yaml,
     config_option,
@@ -20,10 +20,6 @@ from rlplan.planner.configs.reading.given import (
     NOT_THERE,
     Flat,
     GivenValue,
-    flags_of,
-    leaves,
-    place_of,
-    scalar,
 )
 from rlplan.planner.configs.reading.launched import (
     launcher_keys,
@@ -32,15 +28,25 @@ from rlplan.planner.configs.reading.launched import (
     with_underscores,
     words_that_start,
 )
-from rlplan.planner.configs.reading.literals import has_start, python_keys, refused_call
+from rlplan.planner.configs.reading.literals import (
+    CONFIGS,
+    OwnTrainer,
+    has_start,
+    own_trainer_of,
+    python_keys,
+    refused_call,
+)
+from rlplan.planner.configs.reading.python_syntax import NOTEBOOK, commands_of_notebook
+from rlplan.planner.configs.reading.python_values import Unknown
 from rlplan.planner.configs.reading.scripts import (
     OVERRIDE,
     SCRIPTS,
+    ends_near,
     is_quoted,
-    lost_words,
+    lost_below,
     started_script,
 )
-from rlplan.planner.configs.reading.settings import Lost, Settings, fits_any, is_on
+from rlplan.planner.configs.reading.settings import Settings, fits_any, is_on
 from rlplan.planner.configs.reading.sheet import (
     NO_LAUNCH,
     ConfigSheet,
@@ -48,6 +54,7 @@ from rlplan.planner.configs.reading.sheet import (
     own_file,
     own_values,
 )
+from rlplan.planner.configs.reading.skypilot import script_of_task
 from rlplan.planner.configs.reading.toml_files import is_toml, toml_keys, toml_of
 from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated
 from rlplan.planner.configs.shell.script import evaluate
@@ -133,7 +140,7 @@ def _file_of(name: str, folder: Path) -> Path | None:
     """Return the file of a Python module or script; None where it is not at hand."""
     path = Path(name if name.endswith(".py") else f"{name.replace('.', '/')}.py")
     bases = (Path(), folder, *folder.resolve().parents)
-    places = (*(base / path for base in bases), folder / path.name)
+    places = (*(base / path for base in bases), *ends_near(path, folder), folder / path.name)
     return next((each for each in places if each.is_file()), None)
 
 
@@ -197,6 +204,9 @@ def _is_taken(sheet: ConfigSheet, name: str, taken_as: str) -> bool:
 
 YAML_SUFFIXES = (".yaml", ".yml")
 PYTHON = ".py"
+PROGRAMS: Final = (PYTHON, NOTEBOOK)
+# Why a word of a command line is not known to the program that it starts.
+UNREAD: Final = "is given by what is known where it runs"
 # What stands before a mapping of arguments in a call of Python's.
 SPREAD = "**"
 # How many scripts start one another at most.
@@ -233,14 +243,17 @@ def read_configuration(
         raise FileError(
             "FILE|ARGS", "is missing", allowed="a script, a YAML file, or a command line"
         )
-    if path.suffix in YAML_SUFFIXES:
+    is_task = path.suffix in YAML_SUFFIXES and path.is_file() and _is_task(path)
+    if path.suffix in YAML_SUFFIXES and not is_task:
         return _of_yaml(sheet, path, [Text(word) for word in given[1:]])
     if is_toml(path) and sheet.arguments == "toml":
         flat = toml_keys(sheet, [Text(word) for word in given], path.parent, "the command line")
         return Settings(sheet, flat, str(path))
-    if path.suffix == PYTHON and sheet.launch.starts and path.is_file():
-        return _of_program(sheet, path, [Text(word) for word in given[1:]])
-    is_program = path.suffix == PYTHON
+    is_program = path.suffix in PROGRAMS
+    if path.suffix == NOTEBOOK and path.is_file() and not has_start(sheet.launch, path):
+        is_program = not script_text(path).strip()  # its commands of a shell are a script
+    if is_program and sheet.launch.starts and path.is_file():
+        return _of_program(sheet, path, [Text(word) for word in given[1:]], environment)
     if path.is_file() and not is_program:
         script = _Script(sheet, taken_as, environment)
         return script.settings(path, given[1:], evaluated)
@@ -248,7 +261,7 @@ def read_configuration(
         raise FileError(str(path), "no such file")
     command = Command(line=0, words=tuple(Text(word) for word in given))
     file = "the command line"
-    bare = Settings(sheet, _arguments(sheet, list(command.words), file), file)
+    bare = Settings(sheet, arguments_of(sheet, list(command.words), file), file)
     start = start_of(sheet, command.words, taken_as)
     if start is None:
         _refuse(sheet, [command], file)
@@ -270,15 +283,17 @@ def _of_yaml(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settings:
     """
     if not path.is_file():
         raise FileError(str(path), "no such file")
-    flat = _arguments(sheet, arguments, str(path))
+    flat = arguments_of(sheet, arguments, str(path))
     if sheet.own_files:
         return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
     flat = with_underscores(flat) if sheet.launch.files else flat
-    flat, notes = with_files(sheet, _renamed(sheet, read_inherited(path, flat)), path.parent)
+    flat, notes = with_files(sheet, renamed(sheet, read_inherited(path, flat)), path.parent)
     return Settings(sheet, flat, str(path), notes=notes)
 
 
-def _of_program(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settings:
+def _of_program(
+    sheet: ConfigSheet, path: Path, arguments: list[Text], environment: Mapping[str, str]
+) -> Settings:
     """Return what a Python program trains with that is named itself.
 
     Raises:
@@ -291,12 +306,14 @@ def _of_program(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settin
         raise FileError(str(path), problem, allowed=allowed)
     start = Start(name=path.name, arguments=tuple(arguments), is_own=True, program=path)
     settings = _of_start(sheet, start, str(path), path.parent, ())
-    return _with_launch(settings, start, path.parent, Command(line=0, words=()), ())
+    variables = tuple((name, Text(value)) for name, value in environment.items())
+    command = Command(line=0, words=(), variables=variables)
+    return _with_launch(settings, start, path.parent, command, ())
 
 
 def laid_over(settings: Settings, words: Iterable[str]) -> Settings:
     """Return settings with the values that more words of their command line would give; nothing of them is used yet."""
-    more = _arguments(settings.sheet, [Text(word) for word in words], settings.file)
+    more = arguments_of(settings.sheet, [Text(word) for word in words], settings.file)
     return replace(settings, flat={**settings.flat, **more}, used=set())
 
 
@@ -304,7 +321,7 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     """Tell whether a script's text, or a command line, names what starts a framework's training."""
     sheet, given = load_config_sheet(framework), list(words)
     path = Path(given[0])
-    if path.suffix == PYTHON and path.is_file():
+    if path.suffix in PROGRAMS and path.is_file():
         return has_start(sheet.launch, path)
     if is_toml(path) and path.is_file():
         of_toml = toml_of(path) if sheet.arguments == "toml" else {}
@@ -343,16 +360,29 @@ def _texts(words: Sequence[str]) -> Sequence[str]:
     return script_text(path).split() if path.is_file() else words
 
 
+def _is_task(path: Path) -> bool:
+    """Tell whether a YAML file is a task of SkyPilot's."""
+    try:
+        return script_of_task(path.read_text(encoding="utf-8")) is not None
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def script_text(path: Path) -> str:
-    """Return a script's text.
+    """Return a script's text; of a notebook what it gives to a shell, of a task of SkyPilot's what it runs.
 
     Raises:
         FileError: It cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+        if path.suffix in YAML_SUFFIXES:
+            return script_of_task(text) or text
+        return commands_of_notebook(text) if path.suffix == NOTEBOOK else text
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), error) from None
+    except ValueError:
+        raise FileError(str(path), "is no notebook") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +436,7 @@ class _Script:
                 line = commands[place].line
                 note = f"the script starts {many} trainings; this is the last, of line {line}"
                 settings.notes += (note,)
-            settings.lost = _lost(commands, place, path)
+            settings.lost = lost_below(commands, place, path, script_text(path))
             settings.notes += tuple(
                 f"{gap.source} (line {gap.line}) {NOT_AT_HAND}: what it sets is not known"
                 for gap in found.gaps
@@ -550,10 +580,10 @@ def _of_start(
         program = re.split(r"[ ./]", start.name.removesuffix(PYTHON))[-1]
         flat = toml_keys(sheet, words, folder, file, program)
     elif sheet.own_files:
-        flat = _arguments(sheet, words, file)
+        flat = arguments_of(sheet, words, file)
         flat, doubts = composed(sheet, start.name, words, folder, flat)
     else:
-        flat, doubts = _over_file(sheet, words, folder, _arguments(sheet, words, file))
+        flat, doubts = _over_file(sheet, words, folder, arguments_of(sheet, words, file))
     settings = Settings(sheet, flat, file, start.name, gaps, doubts=doubts)
     settings.is_partial = any(each.where.endswith(NOT_THERE) for each in flat.values())
     settings.guesses = tuple(_assumed_values(sheet, flat, doubts))
@@ -583,43 +613,65 @@ def _with_launch(
         **with_underscores(settings.flat),
     }
     if start.program is not None:
-        found = python_keys(start.program, sheet.launch.calls, settings.flat)
+        found = python_keys(
+            start.program,
+            sheet.launch.calls,
+            settings.flat,
+            starts=sheet.launch.starts,
+            words=[
+                Unknown(UNREAD, each.value) if each.gaps else each.value for each in start.arguments
+            ],
+            environment={name: text.value for name, text in command.variables if not text.gaps},
+        )
         own = found.options - set(sheet.named())
         flat = {key: given for key, given in flat.items() if key not in own}
         flat = {**found.defaults, **flat, **found.flat}
-        starts = (each for each in found.callees if fits_any(each, sheet.launch.starts))
-        settings.start = next(starts, start.name)
+        starts = [each for each in found.callees if fits_any(each, sheet.launch.starts)]
+        settings.start = next(iter(starts), start.name)
+        settings.notes += found.notes
+        if found.own is not None:
+            _take_own(settings, found.own)
+        settings.guesses += tuple(_of_defaults(sheet, starts, flat))
         settings.doubts |= {
             key: "what it holds is not known" for key in found.flat if SPREAD in key
         }
+    elif start.name.endswith(PYTHON):
+        _look_at(settings, start, folder)
     settings.flat, notes = with_files(sheet, flat, folder)
     settings.notes += notes
     return settings
 
 
-def _lost(commands: Sequence[Command], place: int, path: Path) -> Lost | None:
-    """Return what stands below the end of a command, and is no part of it."""
-    first, words = lost_words(commands, place)
-    if not words:
-        return None
-    ends = _end_above(script_text(path).splitlines(), first)
-    return Lost(words=words, where=f"{path}:{first}", ends=ends, line=commands[place].line)
+def _look_at(settings: Settings, start: Start, folder: Path) -> None:
+    """Look into a program that is known by its name for a trainer of its project's own."""
+    program = _file_of(start.name, folder)
+    launch = settings.sheet.launch
+    if program is not None and launch.starts and has_start(launch, program):
+        own = own_trainer_of(program, launch, settings.flat)
+        if own is not None:
+            _take_own(settings, own)
 
 
-def _end_above(lines: Sequence[str], first: int) -> str:
-    """Return the line that ends a command above words which are no part of it, and what ends it there."""
-    for number in range(first - 1, 0, -1):
-        text = lines[number - 1].strip() if number <= len(lines) else ""
-        if text.startswith("#"):
-            return f"{number}, a comment"
-        if not text:
-            return f"{number}, which is empty"
-        if text.endswith("\\"):
-            return f"{number}, where a space stands behind the backslash"
-        if re.search(r"\\\s+#", text):
-            return f"{number}, where a comment stands behind the backslash"
-        break
-    return str(first - 1)
+def _take_own(settings: Settings, own: OwnTrainer) -> None:
+    """Say that a trainer is of a project's own, and as which version's it counts batches where it is an older copy."""
+    launch, title = settings.sheet.launch, settings.sheet.title
+    kind = "is made of" if own.extends else "stands in place of"
+    settings.notes += (
+        f"{own.name} ({own.path.name}) {kind} {title}'s trainer: what it does otherwise is not known",
+    )
+    if launch.copied and not own.extends and not re.search(launch.repeats, script_text(own.path)):
+        reason = f"since {own.path.name} repeats no prompts: a batch counts them, each with all its completions"
+        settings.copied = (launch.copied, reason)
+
+
+def _of_defaults(sheet: ConfigSheet, starts: Sequence[str], flat: Flat) -> Iterator[str]:
+    """Yield what is assumed where a program takes its settings from its command line, and nothing is given to it."""
+    configured = any(fnmatchcase(each, CONFIGS) for each in starts)
+    if not configured and not any(fits_any(key, sheet.start_keys) for key in flat):
+        yield (
+            f"nothing is given to the program, which takes its settings from its command line: all are {sheet.title}'s "
+            "defaults; put what it is started with behind it, after --"
+        )
 
 
 def _hand_on(
@@ -658,7 +710,7 @@ def _check_arguments(
     if sheet.arguments in FLAGGED:
         return
     words = [word for word in given if not word.value.startswith("-")]
-    for key, each in _overrides(words, "").items():
+    for key, each in overrides_of(words, "").items():
         held = settings.flat.get(sheet.older.get(key, key))
         if each.value is None or "." not in key:
             continue
@@ -695,7 +747,10 @@ def _over_file(
     for wanted in (named.value, Path(named.value).name):
         for path in (base / wanted for base in bases):
             if path.is_file():
-                return _renamed(sheet, read_inherited(path, arguments)), {}
+                return renamed(sheet, read_inherited(path, arguments)), {}
+    near = next((each for each in ends_near(Path(named.value), folder) if each.is_file()), None)
+    if near is not None:
+        return renamed(sheet, read_inherited(near, arguments)), {}
     if not sheet.own_yaml:
         raise FileError(named.value, "no such file", field=field)
     own = own_file(sheet, named.value)
@@ -741,62 +796,3 @@ def _assumed_values(sheet: ConfigSheet, flat: Flat, doubts: Mapping[str, str]) -
     if place is not None and not doubts:
         name = place.removesuffix(NOT_THERE)
         yield f"{name}, which is not at hand, has {sheet.title}'s own values: put it beside the script"
-
-
-def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
-    if sheet.arguments == "toml":
-        return toml_keys(sheet, words, Path(), file)
-    given = _flags(sheet, words, file) if sheet.arguments == "flags" else _overrides(words, file)
-    return _renamed(sheet, given)
-
-
-def _renamed(sheet: ConfigSheet, flat: Flat) -> Flat:
-    """Return values by the names that their keys have today."""
-    return {
-        sheet.older.get(key, key): replace(each, older=key) if key in sheet.older else each
-        for key, each in flat.items()
-    }
-
-
-def _overrides(words: list[Text], file: str) -> Flat:
-    """Return the values of hydra's overrides."""
-    flat: Flat = {}
-    flag = ""
-    for word in words:
-        if flag or word.value in CONFIG_FLAGS:
-            if flag and flag != "--config":
-                flat[flag] = _given(word, word.value, file)
-            flag = "" if flag else CONFIG_FLAGS[word.value]
-            continue
-        found = OVERRIDE.match(word.value)
-        if word.value.startswith("-"):
-            name, _, value = word.value.partition("=")
-            long = CONFIG_FLAGS.get(name, f"--{name.lstrip('-')}")
-            flat[long] = _given(word, value or "true", file)
-        elif found is None:
-            if word.value.startswith("~"):
-                flat.pop(word.value[1:], None)
-            elif word.value.strip():
-                flat[word.value] = _given(word, "", file)
-        elif found[1] == "~":
-            flat.pop(found[2], None)
-        else:
-            for key, leaf in leaves(found[2], found[3]):
-                given = replace(_given(word, "", file), value=leaf)
-                flat[key] = replace(given, added=bool(found[1]))
-    return flat
-
-
-def _flags(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
-    settings = (*sheet.settings.values(), *sheet.losses.values())
-    switches = (
-        key
-        for each in settings
-        if isinstance(each.default, bool) or "True" in each.values
-        for key in each.keys
-    )
-    return flags_of(words, file, frozenset(switches))
-
-
-def _given(word: Text, value: str, file: str) -> GivenValue:
-    return GivenValue(value=scalar(value), where=place_of(word, file), gaps=word.gaps)

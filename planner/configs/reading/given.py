@@ -22,6 +22,7 @@ class GivenValue:
         gaps: What of it could not be evaluated.
         older: The name by which an older version of the framework knows the key; empty where it is the key.
         added: Whether it is given as a key that the framework's own configuration may not have.
+        taken: Defaults of a program's own that it is made of, since nothing gives other values: `--size 4`.
     """
 
     value: object
@@ -29,6 +30,7 @@ class GivenValue:
     gaps: tuple[Gap, ...] = ()
     older: str = ""
     added: bool = False
+    taken: tuple[str, ...] = ()
 
 
 # How a flag's mapping begins, as JSON or Python write it; `{name}` in braces is a word.

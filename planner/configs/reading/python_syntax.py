@@ -1,7 +1,11 @@
 """What the syntax of a Python program says by itself: what statements set, what calls give, which files stand beside it."""
 
 import ast
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
@@ -15,8 +19,20 @@ VALUES: Final = (".yaml", ".yml", ".json")
 # Folders in which a program's files are looked for: its own, and those above.
 FOLDERS: Final = 3
 
+# The module that a package is.
+PACKAGE: Final = "__init__.py"
 # Methods of a mapping that change it.
 CHANGES: Final = ("update", "setdefault", "pop", "popitem", "clear")
+
+NOTEBOOK: Final = ".ipynb"
+# What a notebook has in place of a statement of Python's: commands of a shell, and magics, also as a value.
+MAGIC: Final = re.compile(r"^(\s*)(?:[\w, ]+=\s*)?[%!].*$")
+# Magics of a whole cell that is Python all the same.
+PLAIN_CELLS: Final = ("%%capture", "%%time")
+SHELL_CELLS: Final = ("%%bash", "%%sh", "%%shell", "%%script bash")
+# By how much the numbers of lines of one cell differ from those of the next.
+LINES_OF_A_CELL: Final = 10_000
+LONGEST_VALUE: Final = 60
 
 # A function of a program.
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -24,9 +40,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def module_beside(path: Path, name: str) -> Path | None:
     """Return the file of a module that a program imports, beside it or in a folder above; None where it is not there."""
-    inner = Path(f"{name.replace('.', '/')}.py")
+    inner = Path(name.replace(".", "/"))
     folders = list(path.resolve().parents)[:FOLDERS]
-    return next((folder / inner for folder in folders if name and _is_read(folder / inner)), None)
+    files = (folder / each for folder in folders for each in (f"{inner}.py", inner / PACKAGE))
+    return next((file for file in files if name and _is_read(file)), None)
 
 
 def _is_read(path: Path) -> bool:
@@ -107,12 +124,128 @@ def tree_of(path: Path) -> ast.Module:
         FileError: It cannot be read, or is no Python of today.
     """
     try:
-        return ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        return _tree_of_notebook(text) if path.suffix == NOTEBOOK else ast.parse(text)
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), error) from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         raise FileError(str(path) if line is None else f"{path}:{line}", "is not Python") from None
+
+
+def fits(name: str, patterns: Sequence[str]) -> bool:
+    """Tell whether a dotted name, or its end, fits one of some patterns."""
+    parts = name.split(".")
+    ends = [".".join(parts[at:]) for at in range(len(parts))]
+    return bool(name) and any(fnmatchcase(end, each) for end in ends for each in patterns)
+
+
+def class_fields(node: ast.ClassDef) -> dict[str, ast.expr | None]:
+    """Return what a class sets in its body, by name: None where a field has a type alone."""
+    found = dict[str, ast.expr | None]()
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            found[each.target.id] = each.value
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+            found[each.targets[0].id] = each.value
+    return found
+
+
+def default_of_field(value: ast.expr | None) -> ast.expr | None:
+    """Return the default of a data class's field; None where it has none, or one that is made anew."""
+    if not isinstance(value, ast.Call):
+        return value
+    if dotted(value.func).rpartition(".")[2] not in {"field", "Field"}:
+        return value
+    named = {word.arg: word.value for word in value.keywords}
+    factory = named.get("default_factory")
+    made = factory.body if isinstance(factory, ast.Lambda) else None
+    return named.get("default", made)
+
+
+def decorators_of(function: Function) -> Iterator[tuple[str, ast.Call | None]]:
+    """Yield the names of what is put around a function, each with its call where it is one."""
+    for each in function.decorator_list:
+        call = each if isinstance(each, ast.Call) else None
+        yield dotted(each if call is None else call.func), call
+
+
+def option_names(call: ast.Call) -> list[str]:
+    """Return the names by which a program knows an option of argparse or click: its long flags, and what it is stored as."""
+    words = [each.value for each in call.args if isinstance(each, ast.Constant)]
+    long = [str(word).removeprefix("--") for word in words if str(word).startswith("--")]
+    stored = next((word.value for word in call.keywords if word.arg == "dest"), None)
+    also = [str(stored.value)] if isinstance(stored, ast.Constant) else []
+    return [name.replace("-", "_") for name in (*long, *also)]
+
+
+def _tree_of_notebook(text: str) -> ast.Module:
+    """Return the cells of a notebook that hold Python as one program; lines count anew in each cell.
+
+    Raises:
+        ValueError: It is no notebook.
+    """
+    body = list[ast.stmt]()
+    for number, source in _cells_of(text):
+        if source.startswith("%%") and not source.startswith(PLAIN_CELLS):
+            continue
+        lines = (MAGIC.sub(r"\1pass", line) for line in source.splitlines())
+        try:
+            tree = ast.parse("\n".join(lines))
+        except SyntaxError:
+            continue
+        body += ast.increment_lineno(tree, number * LINES_OF_A_CELL).body
+    return ast.Module(body=body, type_ignores=[])
+
+
+def _cells_of(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the cells of a notebook that hold code, each with its number.
+
+    Raises:
+        ValueError: It is no notebook.
+    """
+    held = json.loads(text)
+    cells = held.get("cells") if isinstance(held, dict) else None
+    if not isinstance(cells, list):
+        raise ValueError("a notebook has cells")
+    for number, cell in enumerate(cells, 1):
+        if isinstance(cell, dict) and cell.get("cell_type") == "code":
+            source = cell.get("source", "")
+            yield number, "".join(source) if isinstance(source, list) else str(source)
+
+
+def commands_of_notebook(text: str) -> str:
+    """Return what a notebook gives to a shell, as a script: lines behind `!`, and whole cells.
+
+    Raises:
+        ValueError: It is no notebook.
+    """
+    lines = list[str]()
+    for _, source in _cells_of(text):
+        first, *rest = source.splitlines() or [""]
+        if first.startswith(SHELL_CELLS):
+            lines += rest
+            continue
+        continued = False
+        for line in (first, *rest):
+            if continued or line.lstrip().startswith("!"):
+                lines.append(line if continued else line.lstrip()[1:])
+                continued = line.rstrip().endswith("\\")
+    return "\n".join(lines) + "\n"
+
+
+def place_in(path: Path, line: int) -> tuple[str, int]:
+    """Return where a line of a program stands, for people, and its number there."""
+    if path.suffix != NOTEBOOK:
+        return f"{path}:{line}", line
+    cell, inside = divmod(line, LINES_OF_A_CELL)
+    return f"{path}: cell {cell}", inside
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it, cut where it is long."""
+    text = str(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 
 def dotted(node: ast.expr) -> str:
@@ -167,36 +300,95 @@ def reset_in(function: Function) -> set[str]:
     return {each.id for each in names if isinstance(each.ctx, ast.Store)}
 
 
+def reset_names(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a part of a program sets, or of which it sets an item or an attribute."""
+    for each in ast.walk(node):
+        held: ast.expr | None = None
+        if isinstance(each, ast.Name | ast.Subscript | ast.Attribute) and isinstance(
+            each.ctx, ast.Store | ast.Del
+        ):
+            held = each
+        while isinstance(held, ast.Subscript | ast.Attribute):
+            held = held.value
+        if isinstance(held, ast.Name):
+            yield held.id
+
+
 def is_method(function: Function) -> bool:
     """Tell whether a function's first parameter is an object or a class, as methods name it."""
     return bool({"self", "cls"} & set(defaults_of(function)))
 
 
-def only_return_of(function: Function) -> ast.expr | None:
-    """Return what a function returns where it always ends in one place, inside `with` at most; None where it may end in others."""
-    waiting: list[ast.stmt] = [*function.body]
-    ends = list[ast.Return]()
-    while waiting:
-        part = waiting.pop()
-        waiting += part.body if isinstance(part, ast.With) else ()
-        ends += [part] if isinstance(part, ast.Return) else ()
-    count = sum(isinstance(each, ast.Return) for each in ast.walk(function))
-    return ends[0].value if len(ends) == count == 1 else None
+def changes_in(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the names of mappings that a statement or call changes by their items or by a method, with what changes them."""
+    held: ast.expr | None = None
+    if isinstance(node, ast.Assign | ast.AugAssign | ast.Delete | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [node.target]
+        items = (each for each in targets if isinstance(each, ast.Subscript))
+        held = next((each.value for each in items), None)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        held = node.func.value if node.func.attr in CHANGES else None
+    while isinstance(held, ast.Subscript | ast.Attribute):
+        held = held.value
+    if isinstance(held, ast.Name):
+        yield held.id, node
 
 
-def changed_in(tree: ast.Module) -> set[str]:
-    """Return the names of mappings that a program changes after it has made them, by their items or by a method."""
-    found = set[str]()
-    for node in ast.walk(tree):
-        held = node.value if isinstance(node, ast.Subscript) and _is_set(node) else None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            held = node.func.value if node.func.attr in CHANGES else None
-        while isinstance(held, ast.Subscript | ast.Attribute):
-            held = held.value
-        if isinstance(held, ast.Name):
-            found.add(held.id)
-    return found
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Say where a part of a program stands.
+
+    Attributes:
+        function: The innermost function around it, by identity; 0 for none.
+        holder: The class around it, by name; empty for none.
+        repeats: Whether it is in a loop.
+    """
+
+    function: int = 0
+    holder: str = ""
+    repeats: bool = False
 
 
-def _is_set(node: ast.Subscript) -> bool:
-    return isinstance(node.ctx, ast.Store | ast.Del)
+TOP: Final = Place()
+
+
+def begins_with(flag: str) -> Callable[[str], bool]:
+    """Return what tells whether an option begins as a flag does."""
+    return lambda option: option.startswith(flag.replace("-", "_"))
+
+
+def written_alike(one: ast.expr | None, other: ast.expr | None) -> bool:
+    """Tell whether two expressions are written alike."""
+    return one is not None and other is not None and ast.dump(one) == ast.dump(other)
+
+
+def parts_set(
+    target: ast.expr, value: ast.AST, is_meant: Callable[[str], bool]
+) -> Iterator[tuple[ast.expr, ast.AST]]:
+    """Yield what a statement sets, each with its part of the value; what a call that means something makes is not parted."""
+    if not isinstance(target, ast.Tuple) or not isinstance(value, ast.expr):
+        yield target, value
+    elif isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
+        yield from zip(target.elts, value.elts, strict=True)
+    elif isinstance(value, ast.Call) and is_meant(dotted(value.func)):
+        yield from ((each, value) for each in target.elts)
+    else:
+        for place, each in enumerate(target.elts):
+            part = ast.Subscript(value=value, slice=ast.Constant(value=place), ctx=ast.Load())
+            yield each, ast.copy_location(part, value)
+
+
+def place_inside(node: ast.AST, place: Place) -> Place:
+    """Return where parts of a node stand."""
+    if isinstance(node, Function):
+        return Place(function=id(node), holder=place.holder)
+    if isinstance(node, ast.ClassDef):
+        return Place(function=place.function, holder=node.name)
+    if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+        return Place(function=place.function, holder=place.holder, repeats=True)
+    return place
+
+
+def with_self(call: ast.Call) -> ast.Call:
+    """Return a call that makes an object as its first method is called: with the object in front."""
+    return ast.Call(func=call.func, args=[ast.Name(id="self"), *call.args], keywords=call.keywords)

@@ -1,10 +1,12 @@
 """Commands of scripts: which stand in quotes, which words are lost below one, which other script one starts."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from rlplan.planner.configs.reading.python_syntax import FOLDERS
+from rlplan.planner.configs.reading.settings import Lost
 from rlplan.planner.configs.shell.commands import Command
 from rlplan.planner.configs.shell.text import Text
 
@@ -34,6 +36,13 @@ def is_quoted(word: str) -> bool:
     return any(sign in text for sign in " \n\t") and _QUOTED.search(text) is not None
 
 
+def ends_near(path: Path, folder: Path) -> Iterator[Path]:
+    """Yield where a path of another machine may be: its ends, below a folder or one close above, the longest first."""
+    near = (folder, *list(folder.resolve().parents)[:FOLDERS])
+    for at in range(1, len(path.parts)):
+        yield from (base / Path(*path.parts[at:]) for base in near)
+
+
 def lost_words(commands: Sequence[Command], place: int) -> tuple[int, tuple[str, ...]]:
     """Return which arguments stand below a command and are no part of it, and the line of the first.
 
@@ -46,6 +55,35 @@ def lost_words(commands: Sequence[Command], place: int) -> tuple[int, tuple[str,
             break
         lost.extend(command.words)
     return (lost[0].line if lost else 0), tuple(word.value for word in lost)
+
+
+def lost_below(commands: Sequence[Command], place: int, path: Path, text: str) -> Lost | None:
+    """Return what stands below the end of a command, and is no part of it.
+
+    Args:
+        text: The script's.
+    """
+    first, words = lost_words(commands, place)
+    if not words:
+        return None
+    ends = _end_above(text.splitlines(), first)
+    return Lost(words=words, where=f"{path}:{first}", ends=ends, line=commands[place].line)
+
+
+def _end_above(lines: Sequence[str], first: int) -> str:
+    """Return the line that ends a command above words which are no part of it, and what ends it there."""
+    for number in range(first - 1, 0, -1):
+        text = lines[number - 1].strip() if number <= len(lines) else ""
+        if text.startswith("#"):
+            return f"{number}, a comment"
+        if not text:
+            return f"{number}, which is empty"
+        if text.endswith("\\"):
+            return f"{number}, where a space stands behind the backslash"
+        if re.search(r"\\\s+#", text):
+            return f"{number}, where a comment stands behind the backslash"
+        break
+    return str(first - 1)
 
 
 def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:

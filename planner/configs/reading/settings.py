@@ -1,16 +1,21 @@
 """Settings: a configuration's values by what they mean, as a framework's sheet says."""
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from rlplan.errors import FileError, nearest_names
+from rlplan.errors import FileError, MissingValueError, nearest_names
 from rlplan.planner.configs.reading.given import Flat, GivenValue
+from rlplan.planner.configs.reading.python_values import NOT_GIVEN
 from rlplan.planner.configs.reading.sheet import ConfigSheet, Setting, spelled
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
 
 EMPTY: tuple[object, ...] = (None, "", [], {})
+# What settings are called that name a model, and one that an example names.
+MODEL = "model"
+EXAMPLE_MODEL = "Qwen/Qwen2.5-7B-Instruct"
 OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})
 
 
@@ -51,6 +56,7 @@ class Settings:
         left_out: Keys whose values job and plan cannot hold: what is not counted.
         doubts: Keys that change how much is done in a step, in a way that job and plan do not hold: what of it.
         version_reason: Why the sheet is of its version.
+        copied: The version as which a copy of the framework's trainer counts, and why; empty for none.
     """
 
     sheet: ConfigSheet
@@ -68,6 +74,7 @@ class Settings:
     left_out: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
     version_reason: str = ""
+    copied: tuple[str, ...] = ()
 
     def value(self, name: str) -> object:
         """Return a setting's value; the framework's default where none is given."""
@@ -100,7 +107,7 @@ class Settings:
 
     def whole(self, name: str) -> int:
         """Return a setting that is a whole number."""
-        return self.as_whole(self.sheet.settings[name], self.value(name))
+        return self.as_whole(self.sheet.settings[name], self._needed(name))
 
     def optional_whole(self, name: str) -> int | None:
         """Return a setting that is a whole number, or None."""
@@ -108,13 +115,24 @@ class Settings:
 
     def number(self, name: str) -> float:
         """Return a setting that is a number."""
-        value = self.value(name)
+        value = self._needed(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.refused(name, "is no number", "a number")
         try:
             return float(value)
         except OverflowError:
             raise self.refused(name, "is larger than a number can be", "a number") from None
+
+    def _needed(self, name: str) -> object:
+        """Return a setting's value.
+
+        Raises:
+            MissingValueError: None is given, and the framework has no default.
+        """
+        value, key = self.value(name), self.key_of(name)
+        if value is None and key not in self.flat:
+            raise self.missing(self.sheet.settings[name], key, "is missing", "a number")
+        return value
 
     def on(self, name: str) -> bool:
         """Return whether a switch is on."""
@@ -135,7 +153,9 @@ class Settings:
         """
         value = self.value(name)
         if value is None:
-            raise self.refused(name, "is missing", "a value")
+            raise self.missing(
+                self.sheet.settings[name], self.key_of(name), "is missing", "a value"
+            )
         return str(value)
 
     def path(self, name: str) -> str:
@@ -152,8 +172,7 @@ class Settings:
                 return known
             problem = f"cannot be evaluated: {given.gaps[0]}"
             allowed = f"{_remedy(given.gaps[0])}; or the model by --model"
-            field = given.older or self.key_of(name)
-            raise FileError(given.where, problem, field=field, allowed=allowed)
+            raise self.missing(self.sheet.settings[name], self.key_of(name), problem, allowed)
         return self.word(name)
 
     def has(self, pattern: str) -> Iterator[str]:
@@ -175,7 +194,7 @@ class Settings:
     def key_giving(self, setting: Setting) -> str:
         """Return the key that gives what a sheet's setting stands for, or would give it."""
         given = (*self._laid_over(setting), *(key for key in setting.keys if key in self.flat))
-        return next(iter(given), setting.keys[0])
+        return next(iter((*given, *setting.keys, "")))
 
     def doubt(self, name: str, what: str) -> None:
         """Say that a setting, where it is given, changes how much is done in a way that is not counted."""
@@ -242,6 +261,27 @@ class Settings:
             others=nearest[1:],
         )
 
+    def missing(self, setting: Setting, key: str, problem: str, allowed: str) -> MissingValueError:
+        """Return the error of a key whose value nothing at hand says, with the option that would say it."""
+        named = next((name for name, each in self.sheet.settings.items() if each == setting), "")
+        if named.endswith(MODEL):
+            role = "" if named == MODEL else f"{named.removesuffix(f'_{MODEL}')}="
+            example: object = EXAMPLE_MODEL
+            options = ("--model", f"{role}{EXAMPLE_MODEL}")
+        else:
+            example = _example(setting)
+            options = ("--set", f"{key}={example}")
+        given = self.flat.get(key)
+        return MissingValueError(
+            self.file if given is None else given.where,
+            problem,
+            options=options,
+            key=key,
+            example=example,
+            field=key if given is None else given.older or key,
+            allowed=f"{allowed}, as {shlex.join(options)}",
+        )
+
     def refuse_others(self, allowed: str) -> None:
         """Refuse a configuration that trains otherwise, by the sheet's keys of such ones.
 
@@ -262,12 +302,7 @@ class Settings:
             self.used.add(key)
             if given.gaps:
                 problem = f"cannot be evaluated: {given.gaps[0]}"
-                raise FileError(
-                    given.where,
-                    problem,
-                    field=given.older or key,
-                    allowed=_remedy(given.gaps[0]),
-                )
+                raise self.missing(setting, key, problem, _remedy(given.gaps[0]))
             return self._meant(setting, key, given)
         if setting.follows:
             return self.value(setting.follows)
@@ -375,6 +410,13 @@ class RoleSettings:
         return "actor" if self.role == "reference" and name in trainer.actors_sizes else self.role
 
 
+def _example(setting: Setting) -> object:
+    """Return a value that a setting may have: the framework's default, else the first word that means something, else 1."""
+    if setting.default is not None:
+        return setting.default
+    return next((each for each in setting.values if each not in {"None", "null"}), 1)
+
+
 def _remedy(gap: Gap) -> str:
     """Return how a value can be given that could not be evaluated."""
     if gap.is_argument():
@@ -384,6 +426,8 @@ def _remedy(gap: Gap) -> str:
         return (
             f"a value: {name}=... before the command, or the key behind a script that hands it on"
         )
+    if gap.reason.endswith(NOT_GIVEN):
+        return "a value: what the program is started with behind it, after --"
     if gap.reason.endswith(OF_THE_RUN):
         return "a value in the script, the key behind it where it hands arguments on, or --run on such a machine"
     return "a value; set the variable, give the key behind a script that hands it on, or use --run"

@@ -195,6 +195,8 @@ class LaunchSheet:
         starts: Those of them that start a training.
         library: Module of the framework, which programs import these from; empty looks at no imports.
         refused: Calls of programs that train otherwise, by patterns of the callee's name, and what they do.
+        repeats: A word (a regular expression) that copies of the framework's trainer have since its batches count as they do now.
+        copied: The version as which a copy without that word counts its batches.
     """
 
     launchers: tuple[str, ...] = ()
@@ -209,6 +211,8 @@ class LaunchSheet:
     starts: tuple[str, ...] = ()
     library: str = ""
     refused: FrozenDict[str, str] = FrozenDict()
+    repeats: str = ""
+    copied: str = ""
 
 
 NO_LAUNCH = LaunchSheet()

@@ -93,6 +93,9 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
     if wanted is not None:
         settings.sheet = sheet.of(_wanted(sheet, wanted))
         settings.version_reason = f"as {OPTION} says"
+    elif settings.copied:
+        version, settings.version_reason = settings.copied
+        settings.sheet = sheet.of(version)
     elif sheet.images or sheet.ranges:
         _find_version(settings, script)
     _restate(settings)

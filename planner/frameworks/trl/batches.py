@@ -11,6 +11,9 @@ from rlplan.planner.configs.trl_family import Batches, Processes, batches_betwee
 USUAL_PROCESSES: Final = 8
 # How many of them are tried, the usual ones first, until groups of completions fit in what is generated.
 TRIED: Final = (8, 4, 2, 1, 6, 7, 3, 5)
+UNSLOTH: Final = "unsloth.*"
+# The first version with which Unsloth looks at whole optimizer steps (2026.4; with 0.24, 2025.11, at micro-batches).
+OF_STEPS: Final = "0.25"
 # Versions in which batches counted otherwise.
 OF_PROMPTS: Final = ("0.14",)
 EACH_ITS_OWN: Final = ("0.14", "0.15", "0.16")
@@ -82,12 +85,35 @@ def _fits(settings: Settings, count: int) -> bool:
     return generated_of(settings, count) % max(1, settings.whole("samples")) == 0
 
 
-def device_batch(settings: Settings) -> int:
-    """Return the completions of a rank's micro-batch."""
+def device_batch(settings: Settings, count: int) -> int:
+    """Return the completions of a rank's micro-batch.
+
+    Args:
+        count: Processes.
+    """
     batch = settings.whole("device_batch")
     if batch < 1:
         raise settings.refused("device_batch", "is no batch", "at least 1")
-    return batch * settings.whole("samples") if settings.sheet.version in OF_PROMPTS else batch
+    samples = settings.whole("samples")
+    if settings.sheet.version in OF_PROMPTS:
+        return batch * samples
+    return samples if raised_by_unsloth(settings, count) else batch
+
+
+def raised_by_unsloth(settings: Settings, count: int) -> bool:
+    """Tell whether Unsloth sets the micro-batch to a prompt's completions (models/rl.py: "We will change the batch size").
+
+    It does where the micro-batch is no multiple of them; since it knows TRL 0.25 where what all ranks learn from in an
+    optimizer step is none, and nothing says how much is generated.
+    """
+    if not any(settings.has(UNSLOTH)):
+        return False
+    batch, samples = settings.whole("device_batch"), max(1, settings.whole("samples"))
+    order = settings.sheet.versions.index
+    if order(settings.sheet.version) < order(OF_STEPS):
+        return batch % samples != 0
+    said = settings.is_given("generation_steps") or settings.is_given("generation_batch")
+    return not said and batch * settings.whole("accumulation") * count % samples != 0
 
 
 def steps_of_generation(settings: Settings, count: int) -> int:
@@ -102,7 +128,7 @@ def steps_of_generation(settings: Settings, count: int) -> int:
         settings.optional_whole(each) for each in ("generation_steps", "generation_batch")
     )
     if steps is None and batch is not None:
-        return max(1, batch // (device_batch(settings) * count))
+        return max(1, batch // (device_batch(settings, count) * count))
     return accumulation if steps is None else max(1, steps)
 
 
@@ -112,7 +138,7 @@ def generated_of(settings: Settings, count: int) -> int:
     Args:
         count: Processes.
     """
-    return device_batch(settings) * count * steps_of_generation(settings, count)
+    return device_batch(settings, count) * count * steps_of_generation(settings, count)
 
 
 def batches_of(settings: Settings, processes: Processes) -> Batches:
@@ -132,8 +158,8 @@ def batches_of(settings: Settings, processes: Processes) -> Batches:
         steps=steps,
         epochs=epochs,
         accumulation=accumulation,
-        micro_batch=device_batch(settings),
-        rank_part=device_batch(settings) * steps,
+        micro_batch=device_batch(settings, processes.count),
+        rank_part=device_batch(settings, processes.count) * steps,
         whole=accumulation * epochs if each_anew else None,
     )
 

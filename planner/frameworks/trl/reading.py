@@ -36,10 +36,12 @@ from rlplan.planner.configs.trl_family import (
 )
 from rlplan.planner.frameworks.trl import distilling
 from rlplan.planner.frameworks.trl.batches import (
+    UNSLOTH,
     batches_of,
     mode_of,
     processes_guesses,
     processes_of,
+    raised_by_unsloth,
 )
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.rules.layouts import FULLY_SHARDED
@@ -53,9 +55,10 @@ OF_ACCELERATE: Final = ("compute_environment", "distributed_type")
 # Longest prompt where TRL cuts none: what it cut at up to 0.25, twice.
 USUAL_PROMPT: Final = 1024
 AT_ONCE: Final = WeightSync(shared_pool="trl-colocate-at-once", between_pools="trl-server-at-once")
-UNSLOTH: Final = "unsloth.*"
 # What a program gives its trainer of adapters; None where there are none.
 PEFT: Final = "trainer.peft_config"
+# Rank and alpha of a LoraConfig that says none (peft, tuners/lora/config.py); ModelConfig's are others.
+OF_PEFT: Final = 8
 # Since then one key turns on Liger's kernels of layers and its loss.
 ONE_LIGER: Final = "0.25"
 
@@ -143,6 +146,16 @@ def _take_model_of_call(settings: Settings) -> None:
         return
     gap = given.gaps[0]
     named = next((text for text in gap.texts if model_of(text) is not None), None)
+    if named is None:
+        keys = settings.sheet.settings["model"].keys
+        loaded = [settings.flat[each] for each in keys if each in settings.flat and each != key]
+        known = {str(each.value): each for each in loaded if not each.gaps}
+        if len(known) == 1:
+            (named,) = known
+            settings.flat[key] = replace(known[named], value=named)
+            note = f"the model is taken for {named}, the only one that the program loads ({known[named].where})"
+            settings.notes = (*settings.notes, note)
+            return
     if named is not None:
         settings.flat[key] = GivenValue(value=named, where=given.where)
         note = f"the model is taken for {named}, which is given to what returns `{gap.source}` (line {gap.line})"
@@ -213,10 +226,19 @@ def adapter_of(settings: Settings) -> Adapter | None:
     """Return the adapters that are trained, which are merged for generation; None where the model itself is."""
     given = settings.flat.get(PEFT)
     without = given is not None and not given.gaps and given.value is None
-    wraps = settings.on("peft") or (any(settings.has("peft.*")) and not without)
+    loads = settings.on("loads_adapter")
+    wraps = settings.on("peft") or loads or (any(settings.has("peft.*")) and not without)
+    if loads and not settings.is_given("lora_rank"):
+        problem = "of adapters that are loaded is in their own file"
+        raise settings.missing(
+            settings.sheet.settings["lora_rank"], settings.key_of("lora_rank"), problem, "a rank"
+        )
     if not wraps or settings.whole("lora_rank") < 1:
         return None
     rank, alpha = settings.whole("lora_rank"), settings.number("lora_alpha")
+    if any(settings.has("peft.*")) and not any(settings.has(UNSLOTH)):
+        rank = rank if settings.is_given("lora_rank") else OF_PEFT
+        alpha = alpha if settings.is_given("lora_alpha") else OF_PEFT
     return Adapter(rank=rank, alpha=alpha, sync="merged")
 
 
@@ -444,6 +466,11 @@ def _guesses(settings: Settings, processes: Processes, batches: Batches) -> Iter
         sharded = _stage(settings, trainer_of(settings)) == FULLY_SHARDED
         yield from distilling.guesses_of(settings, batches, sharded=sharded)
         return
+    if raised_by_unsloth(settings, processes.count):
+        yield (
+            f"micro-batches of {settings.whole('samples')} completions, to which Unsloth raises "
+            f"{settings.key_of('device_batch')}={settings.whole('device_batch')}: a multiple of num_generations"
+        )
     if settings.optional_whole("max_prompt") is None and not longest_total(settings):
         yield (
             f"prompts of at most {USUAL_PROMPT:,} tokens: TRL {settings.sheet.version} cuts none; say "

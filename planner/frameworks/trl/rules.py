@@ -49,7 +49,8 @@ def generation_batches_are_whole(settings: Settings) -> Iterator[Broken]:
     """Generate whole micro-batches of every process."""
     batch = settings.optional_whole("generation_batch")
     if batch is not None and not settings.is_given("generation_steps"):
-        at_a_time = device_batch(settings) * processes_of(settings).count
+        count = processes_of(settings).count
+        at_a_time = device_batch(settings, count) * count
         problem = (
             f"does not divide by the {at_a_time} completions of a micro-batch of all processes"
         )

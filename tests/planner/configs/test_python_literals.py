@@ -1,5 +1,7 @@
 """Python programs read as literals: what their calls are given, as far as it is constant, and why it is not."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.literals import has_call, python_keys
+from rlplan.planner.configs.reading.python_syntax import commands_of_notebook
+from rlplan.planner.configs.reading.python_values import Unknown
 from rlplan.planner.configs.reading.sheet import PythonCall
 
 CALLS = {"Config": PythonCall(), "Trainer": PythonCall(prefix="trainer.", first="model")}
@@ -212,7 +216,7 @@ def found(path):
         ("from beside import BOTH as B\nConfig(x=B + 1)", {"x": 17}),
         ("import beside\nConfig(x=beside.SIZE)", {"x": 2}),
         ("import beside as b\nSIZE = 5\nConfig(x=b.BOTH, y=SIZE)", {"x": 16, "y": 5}),
-        ("import beside\nbeside = Config(SIZE=1)\nConfig(x=beside.SIZE, y=1)", {"SIZE": 1, "y": 1}),
+        ("import beside\nbeside = Config(SIZE=1)\nConfig(x=beside.SIZE, y=1)", {"SIZE": 1, "x": 1, "y": 1}),
         ("from beside import FIRST, SECOND\nConfig(x=FIRST['a']['b'], y=SECOND['a'])", {"x": 3, "y": 4}),
         ("from beside import load\nc = load('second.yaml')\nConfig(x=c['a'], y=c.get('no', 9))", {"x": 4, "y": 9}),
         ("import beside\nconfig = beside.load(path='first.yaml')\nConfig(**config['a'])", {"b": 3}),
@@ -272,8 +276,6 @@ def test_what_a_function_is_given_in_one_place_is_its_parameter(tmp_path, text, 
     [
         "def f():\n  return 4\ndef f():\n  return 16\nConfig(x=f())",
         "@around\ndef f():\n  return 4\nConfig(x=f())",
-        "def f(n):\n  n = n * 2\n  return n\nConfig(x=f(4))",
-        "def f(n):\n  n *= 2\n  return n\nConfig(x=f(4))",
         "def f(n):\n  if n:\n    return 4\nConfig(x=f(0))",
         "def run(n):\n  n = n * 2\n  Config(x=n)\nrun(4)",
         "def run(n=4):\n  n = n * 2\n  Config(x=n)\nrun()",
@@ -282,10 +284,20 @@ def test_what_a_function_is_given_in_one_place_is_its_parameter(tmp_path, text, 
         "def f(n, m=4):\n  return m\nConfig(x=f(*more, 5))",
         "n = 4\nfor n in (8, 16):\n  Config(x=n)",
         "n = 4\nprint(n := 8)\nConfig(x=n)",
-        "d = {'n': 4}\nd['n'] = 16\nConfig(x=d['n'])",
-        "from held import D\nD['n'] = 16\nConfig(x=D['n'])",
         "import held\nheld.D['n'] = 16\nConfig(x=held.D['n'])",
-        "d = {'n': 4}\nd.update(n=16)\nConfig(x=d['n'])",
+        "d = {'n': 4}\nfor each in data:\n  d['n'] = each\nConfig(x=d['n'])",
+        "d = {'n': 4}\nif compute():\n  d['n'] = 16\nConfig(x=d['n'])",
+        "d = {'n': 4}\nd.pop('n')\nConfig(x=d['n'])",
+        "def change():\n  d['n'] = 16\nd = {'n': 4}\nchange()\nConfig(x=d['n'])",
+        "def f(n):\n  for each in range(n):\n    n += 1\n  return n\nConfig(x=f(4))",
+        "def f(n):\n  if compute():\n    n = 8\n  return n\nConfig(x=f(4))",
+        "def f(n):\n  try:\n    return n\n  except ImportError:\n    return 8\nConfig(x=f(4))",
+        "def f(d):\n  d.update(n=8)\n  return d['n']\nConfig(x=f({'n': 4}))",
+        "class A:\n  n = 4\na = A()\na.n = 8\nConfig(x=a.n)",
+        "class A:\n  def __init__(self):\n    self.n = 4\n  def more(self):\n    self.n = 8\na = A()\nConfig(x=a.n)",
+        "n = int(os.environ['N'])\nConfig(x=n)",
+        "Config(x=int(os.environ.get('WORLD_SIZE', 1)))",
+        "model, n = load()\nConfig(x=n)",
         "d = yaml.safe_load(open('a.yaml'))\nd['n']['m'] = 16\nConfig(x=d['n']['m'])",
     ],
 )  # fmt: skip
@@ -310,3 +322,145 @@ def test_no_module_or_file_beside_a_program_is_carried_out(tmp_path, monkeypatch
     text = "from beside import SIZE\nd = yaml.load(open('evil.yaml'))\nConfig(x=SIZE, y=d['a'])"
     assert values(tmp_path, text) == {"x": 3}
     assert not (tmp_path / "done").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("def f(n):\n  n = n * 2\n  return n\nConfig(x=f(4))", 8),
+        ("def f(n):\n  n *= 2\n  return n\nConfig(x=f(4))", 8),
+        ("def f(n):\n  if n > 8:\n    return 'much'\n  elif n in (4, 5):\n    return 'some'\n  return 'few'\nConfig(x=f(4))", "some"),
+        ("def f(n):\n  log.info(n)\n  with held() as g:\n    size = n + 1\n  return size\nConfig(x=f(4))", 5),
+        ("def f(n):\n  return n.strip().lower()\nConfig(x=f(' A '))", "a"),
+        ("def f(n, **more):\n  Config(x=n)\nf(4, a=1)\nf(4, a=2)", 4),
+        ("d = {'n': 4}\nd['n'] = 16\nConfig(x=d['n'])", 16),
+        ("d = {'n': 4}\nd.update(n=16)\nConfig(x=d['n'])", 16),
+        ("d = {'n': 4}\nConfig(x=d['n'])\nd['n'] = 16", 4),
+        ("d = dict(n=4)\nd.setdefault('n', 8)\nConfig(x=d['n'])", 4),
+        ("d = {**{'n': 3}, 'n': 4, 'm': compute()}\nConfig(x=d['n'])", 4),
+        ("class A:\n  n = 4\nConfig(x=A.n)", 4),
+        ("@dataclass\nclass A:\n  n: int = field(default=4)\na = A()\nConfig(x=a.n)", 4),
+        ("@dataclass\nclass A:\n  n: int = 4\na = A(n=8)\nConfig(x=a.n)", 8),
+        ("class A:\n  def __init__(self, n=4):\n    self.n = n * 2\na = A(3)\nConfig(x=a.n)", 6),
+        ("class A:\n  def __init__(self):\n    self.n = 4\n  def run(self):\n    Config(x=self.n)\nA().run()", 4),
+        ("a = Settings(n=4)\nConfig(x=a.n)", 4),
+        ("Config(x=getattr(args, 'n', 4))", 4),
+        ("parser.add_argument('--n', default=8)\nConfig(x=getattr(args, 'n', 4))", 8),
+        ("parser.add_argument('--number', dest='n', default=8)\nConfig(x=args.n)", 8),
+        ("parser.add_argument('--n', action='store_false')\nConfig(x=args.n)", True),
+        ("@app.command()\ndef main(n: int = typer.Option(4)):\n  Config(x=n)", 4),
+        ("@click.command()\n@click.option('--n', default=4)\ndef main(n):\n  Config(x=n)", 4),
+        ("def main(n=4):\n  Config(x=n)\nfire.Fire(main)", 4),
+        ("n, m = 4, 8\nConfig(x=m)", 8),
+        ("Config(x=[1, 2, 3][1:][0])", 2),
+        ("n = 8\ndef a():\n  n = 4\n  Config(x=n)", 4),
+    ],
+)  # fmt: skip
+def test_what_statements_make_of_constants_is_known(tmp_path, text, held):
+    assert values(tmp_path, text) == {"x": held}
+
+
+def test_what_a_mapping_lacks_leaves_the_rest_known(tmp_path):
+    text = "d = {'a': 1}\nif compute():\n  d['b'] = 2\nd['c'] = other()\nConfig(**d)"
+    found = keys(tmp_path, text).flat
+    assert {key: each.value for key, each in found.items() if not each.gaps} == {"a": 1}
+    reasons = {key: each.gaps[0].reason for key, each in found.items() if each.gaps}
+    assert reasons == {
+        "b": "depends on what is known where it runs",
+        "c": "is what a call returns",
+    }
+
+
+def test_defaults_that_nothing_gives_are_named_beside_the_value(tmp_path):
+    text = """
+parser.add_argument("--size", default=4)
+Config(x=args.size * 2, y=os.environ.get("LENGTH", 64), z=3)
+"""
+    found = keys(tmp_path, text).flat
+    assert {key: each.taken for key, each in found.items()} == {
+        "x": ("--size 4",), "y": ("LENGTH 64",), "z": (),
+    }  # fmt: skip
+    assert keys(tmp_path, text, size=8).flat["x"].taken == ()
+    path = tmp_path / "train.py"
+    given = python_keys(path, CALLS, {}, environment={"LENGTH": "128"}).flat["y"]
+    assert (given.value, given.taken) == ("128", ())
+
+
+def test_words_of_the_command_line_are_the_program_s_arguments(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("Config(x=sys.argv[1] if len(sys.argv) > 1 else 'none')", encoding="utf-8")
+    assert python_keys(path, CALLS, {}).flat["x"].value == "none"
+    assert python_keys(path, CALLS, {}, words=["big", "--n"]).flat["x"].value == "big"
+    unread = Unknown("is given where it runs", "$BIG")
+    assert python_keys(path, CALLS, {}, words=[unread]).flat["x"].gaps
+
+
+def test_a_file_that_hydra_composes_is_the_function_s_argument(tmp_path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "train.yaml").write_text("a: {n: 4, m: '${b}'}\n", encoding="utf-8")
+    path = tmp_path / "train.py"
+    path.write_text(
+        "@hydra.main(config_path='conf', config_name='train')\n"
+        "def main(cfg):\n  Config(x=cfg.a.n, y=cfg.a.m)\n",
+        encoding="utf-8",
+    )
+    found = python_keys(path, CALLS, {}).flat
+    assert (found["x"].value, found["y"].gaps[0].reason) == (4, "is composed where it runs")
+    assert python_keys(path, CALLS, {}, words=["a.n=8"]).flat["x"].value == 8
+    (tmp_path / "conf" / "train.yaml").write_text("defaults: [other]\na: {n: 4}", encoding="utf-8")
+    assert python_keys(path, CALLS, {}).flat["x"].gaps
+
+
+NOTEBOOK = {
+    "cells": [
+        {"cell_type": "markdown", "source": ["Config(x=1)"]},
+        {"cell_type": "code", "source": ["!pip install trl\n", "n = 4"]},
+        {"cell_type": "code", "source": "%%bash\nConfig(x=2)"},
+        {"cell_type": "code", "source": ["%%capture\n", "out = !ls\n", "Config(x=n,\n  y=f())"]},
+        {"cell_type": "code", "source": ["this is no Python"]},
+    ]
+}
+
+
+def test_a_notebook_is_read_as_the_program_that_its_cells_are(tmp_path):
+    path = tmp_path / "train.ipynb"
+    path.write_text(json.dumps(NOTEBOOK), encoding="utf-8")
+    found = python_keys(path, CALLS, {}).flat
+    assert (found["x"].value, found["x"].where) == (4, f"{path}: cell 4")
+    assert str(found["y"].gaps[0]) == "line 4: f(): is what a call returns"
+    assert has_call(path, ("Config",))
+    assert commands_of_notebook(path.read_text(encoding="utf-8")) == (
+        "pip install trl\nConfig(x=2)\n"
+    )
+    path.write_text("[]", encoding="utf-8")
+    assert not has_call(path, ("Config",))
+
+
+def test_of_several_settings_those_of_the_last_training_count(tmp_path):
+    text = "a = Config(x=1, y=1)\nb = Config(x=2)\nTrainer('m', args=a)"
+    path = tmp_path / "train.py"
+    path.write_text(text, encoding="utf-8")
+    found = python_keys(path, CALLS, {}, starts=("Config", "Trainer"))
+    known = {key: each.value for key, each in found.flat.items() if not each.gaps}
+    assert known == {"x": 1, "y": 1, "trainer.model": "m"}
+    assert found.notes == (f"the program has 2 settings, of which these are those of {path}:1",)
+
+
+OWN = "class Mine({base}):\n  def __init__(self, args=Config()):\n    pass\n"
+
+
+@pytest.mark.parametrize(("base", "extends"), [("Trainer", True), ("torch.Module", False)])
+def test_a_trainer_of_one_s_own_is_told_from_a_copy(tmp_path, base, extends):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("from .own import Mine\n", encoding="utf-8")
+    (tmp_path / "mine" / "own.py").write_text(OWN.format(base=base), encoding="utf-8")
+    path = tmp_path / "train.py"
+    path.write_text(
+        "from mine import Mine\ncls = Mine if x else Mine\ncls(model='m')\n", encoding="utf-8"
+    )
+    calls = {**CALLS, "Mine": CALLS["Trainer"]}
+    found = python_keys(path, calls, {}, starts=("Config", "Trainer", "Mine"))
+    assert found.own is not None
+    assert (found.own.name, found.own.path.name, found.own.extends) == ("Mine", "own.py", extends)
+    assert found.flat["trainer.model"].value == "m"
+    assert not has_call(tmp_path / "mine" / "own.py", ("Config", "Mine"))

@@ -1,0 +1,135 @@
+"""Values that nothing at hand says: all are told at once, and the command that is proposed is answered."""
+
+import shlex
+
+import pytest
+
+from rlplan.errors import FileError, MissingValueError, MissingValuesError
+from rlplan.files.frozen import FrozenDict
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.sheet import load_config_sheet
+
+PROGRAM = """
+import argparse
+from trl import GRPOConfig, GRPOTrainer
+parser = argparse.ArgumentParser()
+parser.add_argument("--model", required=True)
+parser.add_argument("--length", type=int)
+args = parser.parse_args()
+config = GRPOConfig(
+    "out", per_device_train_batch_size=batch(), num_generations=4, max_completion_length=args.length,
+    gradient_accumulation_steps=3)
+trainer = GRPOTrainer(args.model, args=config)
+"""
+OPTIONS = (
+    "--set", "per_device_train_batch_size=8", "--set", "max_completion_length=512", "--model", "Qwen/Qwen2.5-7B-Instruct",
+    "--mean-response", "256",
+)  # fmt: skip
+
+
+def of(tmp_path, text, framework="trl", **options):
+    """Return what a program is imported as."""
+    path = tmp_path / "train.py"
+    path.write_text(text, encoding="utf-8")
+    given = ImportOptions(gpu="h100-80gb-sxm", environment={}, **options)
+    return imported(framework, [str(path)], given)
+
+
+def said(options):
+    """Return the options of an import that words of a command line say."""
+    pairs = list(zip(options[::2], options[1::2], strict=True))
+    values = dict(word.split("=", 1) for flag, word in pairs if flag == "--set")
+    by_flag = dict(pairs)
+    return {
+        "model": by_flag.get("--model"),
+        "values": FrozenDict(values),
+        "mean_response": float(by_flag.get("--mean-response", 128)),
+    }
+
+
+def test_all_missing_values_are_told_at_once_with_options_that_are_answered(tmp_path):
+    with pytest.raises(MissingValuesError) as caught:
+        of(tmp_path, PROGRAM)
+    error = caught.value
+    assert {*zip(error.options[::2], error.options[1::2], strict=True)} == {
+        *zip(OPTIONS[::2], OPTIONS[1::2], strict=True)
+    }
+    assert f"{shlex.join(error.options)}, with your values" in str(error)
+    assert "train.py:9: cannot be evaluated: line 9: batch(): is what a call returns" in str(error)
+    found = of(tmp_path, PROGRAM, **said(error.options))
+    work = found.job.workload
+    assert (work.prompts, work.samples_per_prompt) == (6, 4)
+
+
+def test_one_that_is_missing_alone_keeps_its_own_words(tmp_path):
+    text = PROGRAM.replace("batch()", "4").replace("args.length", "512")
+    with pytest.raises(MissingValueError, match=r"trainer\.model: cannot be evaluated") as caught:
+        of(tmp_path, text, mean_response=128.0)
+    assert caught.value.options == ("--model", "Qwen/Qwen2.5-7B-Instruct")
+    assert of(tmp_path, text, **said(caught.value.options)).run.models["actor"].startswith("Qwen")
+
+
+def test_an_example_goes_with_what_is_said(tmp_path):
+    text = PROGRAM.replace("batch()", "1").replace("num_generations=4", "num_generations=args.n")
+    text = text.replace("args.length", "512").replace("args.model, args", "'Qwen/Qwen3-8B', args")
+    with pytest.raises(MissingValueError) as caught:
+        of(tmp_path, text, mean_response=128.0, values=FrozenDict({"num_processes": "2"}))
+    assert caught.value.options == ("--set", "num_generations=2")  # of 6 completions, not 8 or 4
+    values = FrozenDict({"num_processes": "2", "num_generations": "2"})
+    assert of(tmp_path, text, mean_response=128.0, values=values).job.workload.prompts == 3
+
+
+def test_a_model_that_nobody_knows_is_one_more_missing_value(tmp_path):
+    text = PROGRAM.replace("args.model, args", "'outputs/sft', args").replace("batch()", "4")
+    with pytest.raises(MissingValuesError) as caught:
+        of(tmp_path, text, mean_response=128.0)
+    assert caught.value.options == (
+        "--set", "max_completion_length=512", "--model", "Qwen/Qwen2.5-7B-Instruct",
+    )  # fmt: skip
+    of(tmp_path, text, **said(caught.value.options))
+
+
+def test_what_is_set_counts_before_what_the_program_says(tmp_path):
+    text = (
+        "from trl import *\nGRPOTrainer('Qwen/Qwen3-8B', args=GRPOConfig('o', num_generations=4))"
+    )
+    values = FrozenDict({"num_generations": "8", "num_processes": "4"})
+    found = of(tmp_path, text, mean_response=128.0, values=values)
+    assert (found.job.workload.samples_per_prompt, found.run.pools[0].gpus) == (8, 4)
+    with pytest.raises(FileError, match=r"num_generation.*did you mean 'num_generations'"):
+        of(tmp_path, text, mean_response=128.0, values=FrozenDict({"num_generation": "8"}))
+
+
+TASK = """resources:
+  accelerators: {accelerators}
+num_nodes: 2
+envs:
+  MODEL: Qwen/Qwen3-8B
+  SECRET:
+setup: |
+  pip install trl
+run: |
+  accelerate launch --num_processes $((SKYPILOT_NUM_GPUS_PER_NODE * SKYPILOT_NUM_NODES)) \\
+    --num_machines $SKYPILOT_NUM_NODES -m trl.scripts.grpo --num_generations 8 \\
+    --model_name_or_path $MODEL
+"""
+
+
+@pytest.mark.parametrize("accelerators", ["H100:4", "{H100: 4}"])
+def test_a_task_of_skypilot_is_the_script_that_it_runs(tmp_path, accelerators):
+    path = tmp_path / "task.yaml"
+    path.write_text(TASK.format(accelerators=accelerators), encoding="utf-8")
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=128.0, environment={})
+    found = imported("trl", [str(path)], options)
+    assert (found.run.pools[0].gpus, found.run.models["actor"]) == (8, "Qwen/Qwen3-8B")
+    assert found.settings.flat["num_generations"].where == f"{path}:11"
+    other = ImportOptions(
+        gpu="h100-80gb-sxm", mean_response=128.0, environment={"MODEL": "Qwen/Qwen3-4B"}
+    )
+    assert imported("trl", [str(path)], other).run.models["actor"] == "Qwen/Qwen3-4B"
+
+
+def test_a_setting_that_a_framework_has_no_key_for_is_not_given():
+    sheet = load_config_sheet("slime")
+    assert not Settings(sheet, {}, "run.sh").is_given("validation_first")
