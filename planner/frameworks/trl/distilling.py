@@ -60,7 +60,7 @@ def distils(settings: Settings) -> bool:
 
 def batches_of(settings: Settings, processes: Processes) -> Batches:
     """Return what an optimizer step learns from: rows of the data set, of which each micro-batch generates for itself."""
-    batch, accumulation = device_batch(settings), settings.whole("accumulation")
+    batch, accumulation = device_batch(settings, processes.count), settings.whole("accumulation")
     if accumulation < 1:
         raise settings.refused("accumulation", "is no number of micro-batches", "at least 1")
     return Batches(
