@@ -23,6 +23,7 @@ from rlplan.planner.configs.reading.given import (
     flags_of,
     leaves,
     place_of,
+    renamed,
     scalar,
 )
 from rlplan.planner.configs.reading.launched import (
@@ -274,7 +275,7 @@ def _of_yaml(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settings:
     if sheet.own_files:
         return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
     flat = with_underscores(flat) if sheet.launch.files else flat
-    flat, notes = with_files(sheet, _renamed(sheet, read_inherited(path, flat)), path.parent)
+    flat, notes = with_files(sheet, renamed(read_inherited(path, flat), sheet.older), path.parent)
     return Settings(sheet, flat, str(path), notes=notes)
 
 
@@ -695,7 +696,7 @@ def _over_file(
     for wanted in (named.value, Path(named.value).name):
         for path in (base / wanted for base in bases):
             if path.is_file():
-                return _renamed(sheet, read_inherited(path, arguments)), {}
+                return renamed(read_inherited(path, arguments), sheet.older), {}
     if not sheet.own_yaml:
         raise FileError(named.value, "no such file", field=field)
     own = own_file(sheet, named.value)
@@ -746,16 +747,8 @@ def _assumed_values(sheet: ConfigSheet, flat: Flat, doubts: Mapping[str, str]) -
 def _arguments(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
     if sheet.arguments == "toml":
         return toml_keys(sheet, words, Path(), file)
-    given = _flags(sheet, words, file) if sheet.arguments == "flags" else _overrides(words, file)
-    return _renamed(sheet, given)
-
-
-def _renamed(sheet: ConfigSheet, flat: Flat) -> Flat:
-    """Return values by the names that their keys have today."""
-    return {
-        sheet.older.get(key, key): replace(each, older=key) if key in sheet.older else each
-        for key, each in flat.items()
-    }
+    read = _flags(sheet, words, file) if sheet.arguments == "flags" else _overrides(words, file)
+    return renamed(read, sheet.older)
 
 
 def _overrides(words: list[Text], file: str) -> Flat:

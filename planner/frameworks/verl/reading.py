@@ -123,8 +123,7 @@ def run_of(settings: Settings) -> Run:
         notes=(
             *_without_effect(settings, trainer, models),
             *(() if algorithm == DISTILLATION else algorithm_notes(settings, algorithm)),
-            *_notes(settings, mode),
-            *_engine_notes(settings, trainer),
+            *_notes(settings, trainer, mode),
             *teaching.notes_of(settings),
         ),
         guesses=tuple(_guesses(settings, sampling)),
@@ -492,8 +491,9 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
     doubt_updates_of_critics(settings)
 
 
-def _notes(settings: Settings, mode: Mode) -> Iterator[str]:
+def _notes(settings: Settings, trainer: str, mode: Mode) -> Iterator[str]:
     """Yield what was assumed of modes and batches."""
+    yield from _engine_notes(settings, trainer)
     if not FLOWS[mode].overlaps and settings.value("trainer_mode") == COLOCATED_ASYNC:
         yield "asynchronous generation on the GPUs that train is forecast as if it were synchronous"
     prompts, read = settings.whole("prompts"), settings.optional_whole("gen_prompts")
