@@ -11,6 +11,7 @@ from rlplan.planner.configs.reading.given import (
     flags_of,
     leaves,
     place_of,
+    renamed,
     scalar,
 )
 from rlplan.planner.configs.reading.scripts import OVERRIDE
@@ -24,15 +25,7 @@ def arguments_of(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
     if sheet.arguments == "toml":
         return toml_keys(sheet, words, Path(), file)
     given = _flags(sheet, words, file) if sheet.arguments == "flags" else overrides_of(words, file)
-    return renamed(sheet, given)
-
-
-def renamed(sheet: ConfigSheet, flat: Flat) -> Flat:
-    """Return values by the names that their keys have today."""
-    return {
-        sheet.older.get(key, key): replace(each, older=key) if key in sheet.older else each
-        for key, each in flat.items()
-    }
+    return renamed(given, sheet.older)
 
 
 def overrides_of(words: Sequence[Text], file: str) -> Flat:

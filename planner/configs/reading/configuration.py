@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.errors import FileError, unreadable
-from rlplan.planner.configs.reading.arguments import arguments_of, overrides_of, renamed
+from rlplan.planner.configs.reading.arguments import arguments_of, overrides_of
 from rlplan.planner.configs.reading.composed import (
     composed,
     composed_yaml,
@@ -20,6 +20,7 @@ from rlplan.planner.configs.reading.given import (
     NOT_THERE,
     Flat,
     GivenValue,
+    renamed,
 )
 from rlplan.planner.configs.reading.launched import (
     launcher_keys,
@@ -287,7 +288,7 @@ def _of_yaml(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settings:
     if sheet.own_files:
         return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
     flat = with_underscores(flat) if sheet.launch.files else flat
-    flat, notes = with_files(sheet, renamed(sheet, read_inherited(path, flat)), path.parent)
+    flat, notes = with_files(sheet, renamed(read_inherited(path, flat), sheet.older), path.parent)
     return Settings(sheet, flat, str(path), notes=notes)
 
 
@@ -747,10 +748,10 @@ def _over_file(
     for wanted in (named.value, Path(named.value).name):
         for path in (base / wanted for base in bases):
             if path.is_file():
-                return renamed(sheet, read_inherited(path, arguments)), {}
+                return renamed(read_inherited(path, arguments), sheet.older), {}
     near = next((each for each in ends_near(Path(named.value), folder) if each.is_file()), None)
     if near is not None:
-        return renamed(sheet, read_inherited(near, arguments)), {}
+        return renamed(read_inherited(near, arguments), sheet.older), {}
     if not sheet.own_yaml:
         raise FileError(named.value, "no such file", field=field)
     own = own_file(sheet, named.value)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -41,6 +41,18 @@ UNSPACED: Final = re.compile(r"([{,]\s*[\w.\-]+):(?=[^\s/])")
 Flat = dict[str, GivenValue]
 # Where a value stands that is known of a framework's own file, which is not at hand.
 NOT_THERE: Final = ", which is not at hand"
+
+
+def renamed(flat: Flat, older: Mapping[str, str]) -> Flat:
+    """Return values by the names that their keys have today.
+
+    Args:
+        older: Today's names by earlier ones.
+    """
+    return {
+        older.get(key, key): replace(each, older=key) if key in older else each
+        for key, each in flat.items()
+    }
 
 
 def scalar(text: str) -> object:

@@ -126,8 +126,7 @@ def run_of(settings: Settings) -> Run:
             *_without_effect(settings, trainer, models),
             *_keys_without_effect(settings, trainer),
             *(() if algorithm == DISTILLATION else algorithm_notes(settings, algorithm)),
-            *_notes(settings, mode),
-            *_engine_notes(settings, trainer),
+            *_notes(settings, trainer, mode),
             *teaching.notes_of(settings),
         ),
         guesses=(*_guesses(settings, sampling), *teaching.guesses_of(settings)),
@@ -551,8 +550,9 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
     doubt_updates_of_critics(settings)
 
 
-def _notes(settings: Settings, mode: Mode) -> Iterator[str]:
+def _notes(settings: Settings, trainer: str, mode: Mode) -> Iterator[str]:
     """Yield what was assumed of modes and batches."""
+    yield from _engine_notes(settings, trainer)
     if not FLOWS[mode].overlaps and settings.value("trainer_mode") == COLOCATED_ASYNC:
         yield "asynchronous generation on the GPUs that train is forecast as if it were synchronous"
     prompts, read = settings.whole("prompts"), settings.optional_whole("gen_prompts")
