@@ -148,9 +148,10 @@ class Pace:
         of_run, of_gain = self._shares(window, done, move_seconds)
         self._is_on_gain = self._spent_seconds + takes > of_run
         if self._is_on_gain and self._spent_on_gain_seconds + takes > of_gain:
+            more = f", and {show_seconds(of_gain)} of what is to be gained" if of_gain else ""
             words = (
-                f"{self.spent_words}, the next would take {show_seconds(takes)}; theirs are {show_seconds(of_run)} of the run, and "
-                f"{show_seconds(of_gain)} of what is to be gained"
+                f"{self.spent_words}, the next would take {show_seconds(takes)}; theirs are "
+                f"{show_seconds(of_run)} of the run{more}"
             )
             return Wait(held="spent", words=words)
         self.skip(window, number)
