@@ -61,9 +61,8 @@ def front_rows(keys: Rows) -> Places:
     """
     if len(keys) < 2:  # noqa: PLR2004 - one row is its own front
         return np.arange(len(keys))
-    columns, places = _after_strongest(
-        np.ascontiguousarray(keys.T)
-    )  # columns compare fastest one by one
+    # Columns compare fastest one by one.
+    columns, places = _after_strongest(np.ascontiguousarray(keys.T))
     # By the sum of all columns, what beats a row comes before it, and what beats many comes early. Ties go by the
     # columns, and then, the sort being stable, by place.
     order = np.lexsort((*columns[::-1], _scaled_sums(columns)))
