@@ -62,9 +62,8 @@ def front_rows(keys: Rows) -> Places:
     """
     if len(keys) < 2:  # noqa: PLR2004 - one row is its own front
         return np.arange(len(keys))
-    columns, places = _after_strongest(
-        np.ascontiguousarray(keys.T)
-    )  # columns compare fastest one by one
+    # Columns compare fastest one by one.
+    columns, places = _after_strongest(np.ascontiguousarray(keys.T))
     # By the sum of all columns, what beats a row comes before it, and what beats many comes early. Ties go by the
     # columns, and then, the sort being stable, by place.
     order = np.lexsort((*columns[::-1], _scaled_sums(columns)))
@@ -90,7 +89,7 @@ ROWS_AT_A_TIME = 16
 def _scaled_sums(columns: Rows) -> Rows:
     """Return for each row the sum of its columns, each on its own scale. Shape (rows,)."""
     least = columns.min(axis=1, keepdims=True)
-    spread = np.ptp(columns, axis=1, keepdims=True)
+    spread = columns.max(axis=1, keepdims=True) - least
     sums: Rows = ((columns - least) / np.where(spread > 0, spread, 1)).sum(axis=0)
     return sums
 
@@ -108,7 +107,10 @@ def _after_strongest(columns: Rows) -> tuple[Rows, Places]:
 
     Of many rows most are beaten by a few, which are found without sorting all.
     """
-    places, sums = np.arange(columns.shape[1]), _scaled_sums(columns)
+    places = np.arange(columns.shape[1])
+    if len(places) <= FEW_ROWS:
+        return columns, places
+    sums = _scaled_sums(columns)
     while len(places) > FEW_ROWS:
         row = int(sums.argmin())  # the first of equal ones
         sums[row] = np.inf

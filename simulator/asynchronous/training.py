@@ -263,9 +263,8 @@ class ReadyResponses:
 
     def __init__(self, work: PieceWork, whole: int, unit: int) -> None:
         self.work, self.whole, self.unit = work, whole, unit
-        self._oldest: list[
-            Response
-        ] = []  # by their samples, of one sample in the order in which they came
+        # By their samples, of one sample in the order in which they came.
+        self._oldest: list[Response] = []
         self._new: list[Response] = []  # behind these as they came
         self._shares: dict[int, list[Response]] = {}
         self._complete: list[tuple[int, list[Response]]] = []
