@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rlplan.dataflow import Task
 from rlplan.estimate import largest_normal
 from rlplan.job import Job
-from rlplan.models import Batch
+from rlplan.models import Batch, ModelArchitecture
 from rlplan.plan import TaskPlan
 from rlplan.profiles.analytic.normal import normal_quantiles
 from rlplan.profiles.jobs.logged_lengths import other_spreads
@@ -27,6 +27,8 @@ from rlplan.workload import (
     Environment,
     Lengths,
     Lognormal,
+    PromptImages,
+    PromptSounds,
     Seconds,
     Uniform,
     UniformSeconds,
@@ -38,6 +40,8 @@ from rlplan.workload import (
 
 Floats = npt.NDArray[np.float64]
 Complexes = npt.NDArray[np.complex128]
+# What prompts hold beside text.
+Held = Literal["images", "sounds"]
 
 
 def evenly(lengths: Lengths, count: int) -> Floats:
@@ -670,3 +674,15 @@ def _packed_tokens(statistics: LengthStatistics, token_budget: int) -> Floats:
         held[place] += tokens
     begun = held[held > 0]
     return np.sort(begun[: max(1, len(begun) - 1)])
+
+
+def held_by(
+    workload: Workload, model: ModelArchitecture
+) -> tuple[tuple[Held, PromptImages | PromptSounds], ...]:
+    """Return what prompts hold that a tower of the model computes: images, clips of sound."""
+    found: list[tuple[Held, PromptImages | PromptSounds]] = []
+    if workload.images is not None and model.tower is not None:
+        found.append(("images", workload.images))
+    if workload.sounds is not None and model.sound is not None:
+        found.append(("sounds", workload.sounds))
+    return tuple(found)

@@ -35,11 +35,12 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.costs.taskcost import DRIVER, call_of, driver_of
 from rlplan.simulator.costs.teaching import candidate_bytes, taught_bytes
-from rlplan.simulator.costs.towers import held_by, training_passes
+from rlplan.simulator.costs.towers import training_passes
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
     computed_batch,
+    held_by,
     packed_waiting,
     unbalanced_waiting,
     waiting_fraction,

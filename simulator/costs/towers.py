@@ -10,18 +10,15 @@ Left out: opening and resizing images, spectra of sound, position tables, and la
 import math
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
 
 from rlplan.models import (
     PRECISIONS,
     Batch,
     Elementwise,
     Gemm,
-    ImageTower,
     ModelArchitecture,
     Operators,
     Shard,
-    SoundTower,
 )
 from rlplan.simulator.costs.pricing import (
     Direction,
@@ -33,25 +30,14 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.model import backward_operators
 from rlplan.simulator.placed import PlacedTask
-from rlplan.workload import PromptImages, PromptSounds, Workload, mean_length
+from rlplan.simulator.workload import Held, held_by
+from rlplan.towers import ImageTower, SoundTower
+from rlplan.workload import mean_length
 
 NOTHING = PassSeconds()
-Kind = Literal["images", "sounds"]
 
 
-def held_by(
-    workload: Workload, model: ModelArchitecture
-) -> tuple[tuple[Kind, PromptImages | PromptSounds], ...]:
-    """Return what prompts hold that a tower of the model computes: images, clips of sound."""
-    found: list[tuple[Kind, PromptImages | PromptSounds]] = []
-    if workload.images is not None and model.tower is not None:
-        found.append(("images", workload.images))
-    if workload.sounds is not None and model.sound is not None:
-        found.append(("sounds", workload.sounds))
-    return tuple(found)
-
-
-def tower_of(model: ModelArchitecture, kind: Kind) -> ImageTower | SoundTower:
+def tower_of(model: ModelArchitecture, kind: Held) -> ImageTower | SoundTower:
     """Return the sizes of a model's tower that are known."""
     tower = model.tower if kind == "images" else model.sound
     assert tower is not None, "asked of models whose towers are known"
@@ -63,7 +49,7 @@ def positions_per_token(tower: ImageTower | SoundTower) -> int:
     return tower.merged_patches if isinstance(tower, ImageTower) else tower.positions_per_token
 
 
-def is_frozen(placed: PlacedTask, kind: Kind) -> bool:
+def is_frozen(placed: PlacedTask, kind: Held) -> bool:
     """Tell whether a tower does not learn: as it is said of that of images, and beside an adapter."""
     told = kind == "images" and placed.options.freezes_tower
     return told or placed.adapter is not None
@@ -114,7 +100,7 @@ def tower_pass(
     images: int,
     tokens: int,
     direction: Direction,
-    kind: Kind = "images",
+    kind: Held = "images",
 ) -> PassSeconds:
     """Return what a tower takes for so many images, or clips, of so many tokens in one direction, in seconds.
 

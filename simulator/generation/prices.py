@@ -55,6 +55,7 @@ from rlplan.simulator.model import (
     layer_parameters,
 )
 from rlplan.simulator.placed import PlacedTask
+from rlplan.simulator.workload import held_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class ReplicaSetting:
 def replica_setting_of(placed: PlacedTask) -> ReplicaSetting:
     """Return what decides the seconds of a generating task's steps."""
     said, setting = placed.job.speculation, setting_of(placed)
+    has_tower = bool(held_by(placed.workload, placed.model))
     return ReplicaSetting(
         placed.model,
         placed.engine,
@@ -87,7 +89,7 @@ def replica_setting_of(placed: PlacedTask) -> ReplicaSetting:
         copies=1 if placed.device.profile is None else placed.layout.dp,
         gathering_gpus=placed.site.gpus if placed.engine.gathers_weights else 0,
         speculation=said if said is not None and said.tokens_per_step is not None else None,
-        tower_seconds=seconds_per_prompt_token(setting, placed),
+        tower_seconds=seconds_per_prompt_token(setting, placed) if has_tower else 0.0,
     )
 
 

@@ -26,7 +26,6 @@ from rlplan.models import (
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.costs.teaching import loss_tensors_bytes
 from rlplan.simulator.costs.towers import (
-    held_by,
     is_frozen,
     layers_of,
     positions_per_token,
@@ -52,7 +51,7 @@ from rlplan.simulator.model import (
     without_tower,
 )
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, whole
-from rlplan.simulator.workload import fullest_tokens, least_shared_tokens, samples_sharing
+from rlplan.simulator.workload import fullest_tokens, held_by, least_shared_tokens, samples_sharing
 from rlplan.workload import longest
 
 # Layers whose weights ZeRO stage 3 holds whole at a time: the running one and the prefetched one.
@@ -409,8 +408,11 @@ def kept_batch(placed: PlacedTask) -> KeptBatch:
 
 def kept_by_tower(placed: PlacedTask, held: KeptBatch) -> int:
     """Return the bytes that towers keep of a micro-batch until their backward pass, which is the last of all."""
+    inputs = held_by(placed.workload, placed.model)
+    if not inputs:
+        return 0
     kept, shard = 0, tower_shard(held.shard)
-    for kind, each in held_by(placed.workload, placed.model):
+    for kind, each in inputs:
         if is_frozen(placed, kind):
             continue
         tower = tower_of(placed.model, kind)

@@ -133,25 +133,9 @@ def exported(
     export.notes.extend(
         absent(target, part) for part in ("rules", "reading") if not has(target, part)
     )
-    left = [f"job.{name}" for name in UNWRITTEN if getattr(plan.job, name) is not None]
-    if plan.job.judge is not None:
-        left.append("job.rewards.judge")
-    if plan.job.rewards is not None and plan.job.rewards.service is not None:
-        left.append("job.rewards.service")
-    left.extend(
-        f"job.workload.{name}"
-        for name in ("images", "sounds")
-        if getattr(plan.job.workload, name) is not None
-    )
-    sizes = sheet.trainers[export.trainer].sizes
-    left.extend(
-        f"job.trainers.{role}.{name}"
-        for role, options in (plan.job.trainers or {}).items()
-        for name, setting in SWITCHES.items()
-        if getattr(options, name) and setting not in sizes
-    )
+    left = ", ".join(_unwritten(export))
     if left:
-        export.notes.append(f"not written, and for you to set: {', '.join(left)}")
+        export.notes.append(f"not written, and for you to set: {left}")
     if facts is not None:
         export.notes.extend(_of_memory(export, facts))
     text = module.text_of(export, start, **({"defaults": defaults} if inherits else {}))
@@ -169,6 +153,23 @@ def exported(
         start=start,
         notes=tuple(export.notes),
     )
+
+
+def _unwritten(export: Export) -> Iterator[str]:
+    """Yield the fields of a job that the framework is not told of."""
+    job, sizes = export.plan.job, export.sheet.trainers[export.trainer].sizes
+    yield from (f"job.{name}" for name in UNWRITTEN if getattr(job, name) is not None)
+    if job.judge is not None:
+        yield "job.rewards.judge"
+    if job.rewards is not None and job.rewards.service is not None:
+        yield "job.rewards.service"
+    for name in ("images", "sounds"):
+        if getattr(job.workload, name) is not None:
+            yield f"job.workload.{name}"
+    for role, options in (job.trainers or {}).items():
+        for name, setting in SWITCHES.items():
+            if getattr(options, name) and setting not in sizes:
+                yield f"job.trainers.{role}.{name}"
 
 
 def _check(export: Export, start: str) -> None:

@@ -94,7 +94,6 @@ def run_of(settings: Settings) -> Run:
         else _trained(settings, trainer, role, gpus)
         for role in models
     }
-    work = _work(settings, mode)
     algorithm = _algorithm(settings)
     _doubt(settings, models, algorithm)
     sampling = _sampling(settings, algorithm)
@@ -105,7 +104,7 @@ def run_of(settings: Settings) -> Run:
         algorithm=algorithm,
         models=models,
         model_keys=keys,
-        work=work,
+        work=_work(settings, mode),
         groups=groups,
         packs_nodes=True,
         pools=pools,

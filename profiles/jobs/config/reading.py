@@ -9,7 +9,7 @@ from typing import Any
 
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_json
-from rlplan.models import CONFIG_FILE, ModelArchitecture
+from rlplan.models import CONFIG_FILE, LayerInputs, ModelArchitecture
 from rlplan.profiles.jobs.checks import architecture_fault
 from rlplan.profiles.jobs.config.details import (
     attention_details_of,
@@ -160,11 +160,16 @@ def _sizes(config: ConfigKeys, traits: FamilyTraits, family: str) -> ModelArchit
         tower=image_tower(config) if traits.vision else None,
         sound=sound_tower(config) if traits.vision else None,
         laurel_rank=config.optional(traits.laurel_rank) or None,
-        feed_forward=(
-            None if not inputs else "altup-mlp" if traits.laurel_rank else "layer-input-mlp"
-        ),
+        feed_forward=_feed_forward(inputs, traits),
         layer_inputs=inputs,
     )
+
+
+def _feed_forward(inputs: LayerInputs | None, traits: FamilyTraits) -> str | None:
+    """Return the part of layers that are given inputs of their own; None where they are not."""
+    if inputs is None:
+        return None
+    return "altup-mlp" if traits.laurel_rank else "layer-input-mlp"
 
 
 def _experts(config: ConfigKeys, traits: FamilyTraits) -> int:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from rlplan.models import ImageTower, SoundTower, halved
 from rlplan.profiles.jobs.config.keys import ConfigKeys
+from rlplan.towers import ImageTower, SoundTower, halved
 
 # Keys of one size in different families' files.
 _DEPTH = ("depth", "num_hidden_layers", "vt_num_hidden_layers")
