@@ -123,7 +123,6 @@ def run_of(settings: Settings) -> Run:
         bucket_bytes=settings.whole("bucket_mebibytes") * MIB,
         notes=(
             *_without_effect(settings, trainer, models),
-            *_keys_without_effect(settings, trainer),
             *(() if algorithm == DISTILLATION else algorithm_notes(settings, algorithm)),
             *_notes(settings, trainer, mode),
             *teaching.notes_of(settings),
@@ -212,7 +211,8 @@ def _layout_of(settings: Settings, trainer: str) -> Role | None:
 
 
 def _without_effect(settings: Settings, trainer: str, roles: Iterable[Role]) -> Iterator[str]:
-    """Yield a note where a role's sizes are not those of the process in which it runs."""
+    """Yield a note where a role's sizes are not those of the process in which it runs, and for each key that nothing reads."""
+    yield from _keys_without_effect(settings, trainer)
     leader, sheet = _layout_of(settings, trainer), settings.sheet
     if leader is None:
         return
