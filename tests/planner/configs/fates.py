@@ -19,6 +19,8 @@ def outcome(found, key, before):
         return "reported"
     if (found.job, found.draft) != before:
         return "acts"
+    if any(f"{key} has no effect" in note for note in found.notes):
+        return "reported"
     return "" if key in keys.mapped else "idle"
 
 

@@ -91,6 +91,8 @@ BASES = {
     "asynchronous where it trains": f"{COMMON} {PACKED} trainer.v1.trainer_mode=colocate_async",
     "asynchronous": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo trainer.v1.trainer_mode=separate_async"
     " actor_rollout_ref.rollout.nnodes=1",
+    "a model that reads images": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo"
+    " actor_rollout_ref.model.path=Qwen/Qwen2.5-VL-7B-Instruct",
     "TensorRT-LLM": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.rollout.name=trtllm"
     " actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B actor_rollout_ref.rollout.expert_parallel_size=2",
 }
@@ -108,6 +110,9 @@ OTHERS = {
         }.items()
     },
     "SGLang": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.rollout.name=sglang",
+    "a cache in host memory over turns": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.rollout.name=sglang"
+    " actor_rollout_ref.rollout.multi_turn.enable=True actor_rollout_ref.rollout.multi_turn.max_assistant_turns=4"
+    " +actor_rollout_ref.rollout.engine_kwargs.sglang.enable_hierarchical_cache=True",
     "scaled rotations": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo"
     " +actor_rollout_ref.model.override_config.rope_scaling.factor=4.0"
     " +actor_rollout_ref.model.override_config.rope_scaling.original_max_position_embeddings=32768",
