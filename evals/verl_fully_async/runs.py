@@ -93,6 +93,8 @@ TOGETHER_30B = replace(
 )
 ENGINES_30B = Engines(train="megatron-core-2025", generate="vllm-0.11-eager")
 GENERATING_30B, TRAINING_30B = 96, 32
+# On 128 GPUs a step ends before one response can have been cut at 28,672 tokens.
+NONE_CUT = 0.0
 # Mean lengths between which the fitted ones are looked for.
 LEAST_MEAN, MOST_MEAN = 150.0, 6000.0
 
@@ -147,20 +149,25 @@ def validation_seconds(run: PublishedRun) -> float:
 def lengths_by_gpus() -> Mapping[int, Logged]:
     """Return lengths for each number of GPUs, of the mean at which the colocated step is right."""
     return {
-        gpus: usual_lengths(replace(TOGETHER, gpus=gpus), each) for gpus, each in COLOCATED.items()
+        gpus: usual_lengths(replace(TOGETHER, gpus=gpus), each, NONE_CUT)
+        for gpus, each in COLOCATED.items()
     }
 
 
-def usual_lengths(run: PublishedRun, seconds: float) -> Logged:
-    """Return lengths of the usual spread with the mean at which a step takes so many seconds."""
+def usual_lengths(run: PublishedRun, seconds: float, clip_ratio: float | None = None) -> Logged:
+    """Return lengths of the usual spread with the mean at which a step takes so many seconds.
+
+    Args:
+        clip_ratio: Share that is cut; None where nothing tells.
+    """
     most = run.longest_tokens - 2048
 
     def error(mean: float) -> float:
-        lengths = Logged(mean=round(mean), max=most)
+        lengths = Logged(mean=round(mean), max=most, clip_ratio=clip_ratio)
         return measured_seconds(replace(run, response_tokens=lengths)) - seconds
 
     mean = brentq(error, LEAST_MEAN, MOST_MEAN, xtol=2.0)
-    return Logged(mean=round(mean), max=most)
+    return Logged(mean=round(mean), max=most, clip_ratio=clip_ratio)
 
 
 @cache

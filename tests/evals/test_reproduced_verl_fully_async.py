@@ -111,7 +111,7 @@ def test_their_plans_keep_all_rules(run_of):
 @pytest.mark.full
 def test_the_fitted_mean_is_that_at_which_the_colocated_step_is_right():
     run = replace(runs.TOGETHER, gpus=128)
-    lengths = runs.usual_lengths(run, runs.COLOCATED[128])
+    lengths = runs.usual_lengths(run, runs.COLOCATED[128], runs.NONE_CUT)
     fitted = runs.measured_seconds(replace(run, response_tokens=lengths))
     assert fitted == pytest.approx(runs.COLOCATED[128], rel=0.01)
 
