@@ -301,7 +301,8 @@ def _with_host_blocks(
     assert said is not None, "asked of jobs that say so"
     if not limits.keeps_prefixes or limits.batching not in ("continuous", "mixed"):
         raise MissingFactError(
-            f"engine {placed.engine.name} keeps no prefixes, which host memory could hold (kv_offload)"
+            f"engine {placed.engine.name} keeps no prefixes, which host memory could hold (kv_offload); engines that do say "
+            "shares_prompts in their sheets, such as engines: {generate: vllm-0.11}"
         )
     copied = placed.device.copy(placed.block_bytes * COPIED_BLOCKS, "host_to_device").seconds
     blocks = host_cache_bytes(placed, kv_bytes) // placed.block_bytes
