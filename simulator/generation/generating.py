@@ -358,9 +358,14 @@ def limits_of(
 
 
 def _kv_blocks(placed: PlacedTask, kv_bytes: float | None) -> int:
-    """Return the blocks of a replica's KV cache, at most those that its sequences can fill."""
+    """Return the blocks of a replica's KV cache, at most those that its sequences can fill.
+
+    Where prefixes are kept, episodes fill some while they wait for their environments too.
+    """
     longest = blocks_of(placed.statistics.longest_tokens, placed.engine.kv_block_tokens)
-    useful = placed.running * (longest + placed.state_blocks)
+    waits = placed.workload.environments and placed.engine.shares_prompts
+    held = max(placed.running, placed.local) if waits else placed.running
+    useful = held * (longest + placed.state_blocks)
     if kv_bytes is None:
         return useful
     if placed.job.speculation is not None:
