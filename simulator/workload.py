@@ -240,6 +240,17 @@ ROUNDING = 1e-6
 Padding = Literal["none", "micro_batch", "batch", "limits"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedLengths(Empirical):
+    """Draw lengths of several kinds, where all responses of a batch are of one kind.
+
+    Attributes:
+        kinds: Share of the batches, and their lengths.
+    """
+
+    kinds: tuple[tuple[float, Lengths], ...]
+
+
 class LengthStatistics:
     """Hold what costs need to know of the lengths of prompts and responses.
 
@@ -256,6 +267,7 @@ class LengthStatistics:
         following_std_tokens: Its standard deviation.
         longest_tokens: Longest sequence that can occur: what buffers are sized for.
         longest_prompt_tokens: Longest prompt that can occur.
+        kinds: Of batches that are of one kind each, their share and statistics; none where all are alike.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -282,6 +294,12 @@ class LengthStatistics:
             "responses": responses,
         }
         self._longest: dict[tuple[str, int], tuple[float, float]] = {}
+        given = workload.response_tokens
+        kinds = given.kinds if isinstance(given, MixedLengths) else ()
+        self.kinds = tuple(
+            (share, LengthStatistics(replace(workload, response_tokens=each)))
+            for share, each in kinds
+        )
 
     @cached_property
     def other_spreads(self) -> tuple["LengthStatistics", ...]:
@@ -307,8 +325,16 @@ class LengthStatistics:
         """
         key = (what, count)
         if key not in self._longest:
-            self._longest[key] = longest_of(self._ordered[what], count)
+            self._longest[key] = self._longest_of(count, what)
         return self._longest[key]
+
+    def _longest_of(self, count: int, what: str) -> tuple[float, float]:
+        if not self.kinds:
+            return longest_of(self._ordered[what], count)
+        found = [(share, *each.longest_of(count, what)) for share, each in self.kinds]
+        mean = sum(share * each for share, each, _ in found)
+        squares = sum(share * (each**2 + deviation**2) for share, each, deviation in found)
+        return mean, math.sqrt(max(0.0, squares - mean**2))
 
 
 def _observed(workload: Workload) -> Floats | float:
@@ -363,26 +389,38 @@ def _mixed(work: Workload) -> Workload:
     texts = work.texts
     assert texts is not None
     assert texts.response_tokens is not None
-    count = min(MIXED_LENGTHS - 1, max(1, round(texts.share * MIXED_LENGTHS)))
+    kinds = ((1 - texts.share, work.response_tokens), (texts.share, texts.response_tokens))
+    alike = replace(texts, response_tokens=None)
+    return replace(work, response_tokens=_mixture(kinds), texts=alike)
+
+
+def _mixture(kinds: tuple[tuple[float, Lengths], ...]) -> MixedLengths:
+    """Return lengths of two kinds, each as often as its share; the longest of both occur."""
+    (_, own), (share, other) = kinds
+    count = min(MIXED_LENGTHS - 1, max(1, round(share * MIXED_LENGTHS)))
     mixed: list[int] = []
-    for lengths, each in (
-        (work.response_tokens, MIXED_LENGTHS - count),
-        (texts.response_tokens, count),
-    ):
+    for lengths, each in ((own, MIXED_LENGTHS - count), (other, count)):
         values = evenly(lengths, each).round().astype(int).tolist()
         mixed += [*values[:-1], longest(lengths)]
-    alike = replace(texts, response_tokens=None)
-    return replace(work, response_tokens=Empirical(values=tuple(mixed)), texts=alike)
+    return MixedLengths(values=tuple(mixed), kinds=kinds)
 
 
 def micro_batch_of(statistics: LengthStatistics, sequences: int, padding: Padding) -> Batch:
-    """Return the average micro-batch of so many sequences, with the padding that is computed."""
+    """Return the average micro-batch of so many sequences, with the padding that is computed.
+
+    Of kinds that are padded for themselves, its length is the root of the mean square of their widths, as attention costs.
+    """
     if padding == "none":
         tokens = round(sequences * statistics.mean_tokens)
         each = round(statistics.rms_tokens)
     else:
         each = padded_tokens(statistics, sequences, padding)
         tokens = sequences * each
+        if statistics.kinds and padding != "limits":
+            widths = [
+                (share, padded_tokens(kind, sequences, padding)) for share, kind in statistics.kinds
+            ]
+            each = round(math.sqrt(sum(share * width**2 for share, width in widths)))
     return Batch(sequences=sequences, tokens=tokens, sequence_tokens=each, head_tokens=tokens)
 
 
@@ -471,8 +509,11 @@ def computed_batch(engine: EngineSheet, statistics: LengthStatistics, sequences:
 def widest_row(statistics: LengthStatistics, sequences: int, samples: int) -> float:
     """Return the expected tokens of the longest row of a micro-batch whose rows are prompts, each with its samples.
 
-    A row is a sum of many lengths, so nearly normal.
+    A row is a sum of many lengths, so nearly normal; of several kinds of batches it is the mean of theirs.
     """
+    if statistics.kinds:
+        kinds = statistics.kinds
+        return sum(share * widest_row(kind, sequences, samples) for share, kind in kinds)
     rows = prompts_held(sequences, samples)
     each = sequences / rows
     mean = statistics.prompt_tokens + each * statistics.following_tokens
@@ -596,8 +637,11 @@ def fullest_tokens(statistics: LengthStatistics, sequences: int) -> int:
     """Return the tokens of the fullest of all micro-batches of so many packed sequences that a run computes.
 
     It is the quantile that one of them is expected to pass, of the sum of so many lengths: the distribution of one
-    length, convolved with itself (as `numpy.fft` does it). Responses are taken to grow (`RESPONSES_GROW`).
+    length, convolved with itself (as `numpy.fft` does it). Responses are taken to grow (`RESPONSES_GROW`). Where
+    micro-batches are of one kind each, it is that of the kind with most.
     """
+    if statistics.kinds:
+        return max(fullest_tokens(kind, sequences) for _, kind in statistics.kinds)
     longest_tokens = statistics.longest_tokens
     if sequences == 1:
         share = 1 - 1 / (RUN_STEPS * statistics.workload.sequences)

@@ -509,11 +509,15 @@ def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) 
             )
 
 
+# A pebibyte, and ten thousand times a GPU's cache: larger numbers are mistaken units, and overflow sums of bytes.
+MOST_OFFLOADED = {"replica_bytes": 2.0**50, "cache_ratio": 1e4}
+
+
 def check_kv_offload(job: Job, place: JobPlace) -> None:
     """Check that one size is said of what host memory keeps of the cache, and that something waits to be read from it.
 
     Raises:
-        FileError: None is, or two are, or no episode has a second turn.
+        FileError: None is, or two are, or one that no host has, or no episode has a second turn.
     """
     said = job.kv_offload
     if said is None:
@@ -522,6 +526,12 @@ def check_kv_offload(job: Job, place: JobPlace) -> None:
     if len(given) != 1:
         problem = "says two sizes" if given else "says no size"
         raise place.error("kv_offload", problem, allowed="replica_bytes, or cache_ratio")
+    value, most = getattr(said, given[0]), MOST_OFFLOADED[given[0]]
+    if value > most:
+        problem = "is more than any host has"
+        raise place.error(
+            f"kv_offload.{given[0]}", problem, value=value, allowed=f"at most {most:g}"
+        )
     if not job.workload.environments:
         problem = "keeps nothing: a response of one turn is read from no cache again, and what is preempted is computed"
         raise place.error("kv_offload", problem, allowed="workload.environments, or none")

@@ -30,7 +30,7 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.model import backward_operators
 from rlplan.simulator.placed import PlacedTask
-from rlplan.simulator.workload import Held, held_by
+from rlplan.simulator.workload import Held, held_by, prompts_held, samples_sharing
 from rlplan.towers import ImageTower, SoundTower
 from rlplan.workload import mean_length
 
@@ -159,14 +159,15 @@ def training_passes(
     A frozen tower has a forward pass alone; beside an adapter it is frozen.
 
     Args:
-        sequences: Of the micro-batch; each has the images of its prompt, the mean of them: where few prompts have one, a
-            pass over one image counts by the share of micro-batches that have it.
+        sequences: Of the micro-batch; each has the images of its prompt, once for all that share the prompt, the mean of
+            them: where few prompts have one, a pass over one image counts by the share of micro-batches that have it.
     """
+    prompts = prompts_held(sequences, samples_sharing(placed.engine, placed.workload))
     whole = NOTHING
     for kind, each in held_by(placed.workload, placed.model):
         if direction != "forward" and (is_frozen(placed, kind) or direction == "none"):
             continue
-        expected = sequences * each.per_prompt
+        expected = prompts * each.per_prompt
         count = max(1, round(expected))
         passed = tower_pass(setting, placed.model, count, each.tokens, direction, kind)
         whole += passed * (expected / count)

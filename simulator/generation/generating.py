@@ -301,7 +301,8 @@ def _with_host_blocks(
     assert said is not None, "asked of jobs that say so"
     if not limits.keeps_prefixes or limits.batching not in ("continuous", "mixed"):
         raise MissingFactError(
-            f"engine {placed.engine.name} keeps no prefixes, which host memory could hold (kv_offload)"
+            f"engine {placed.engine.name} keeps no prefixes, which host memory could hold (kv_offload); engines that do say "
+            "shares_prompts in their sheets, such as engines: {generate: vllm-0.11}"
         )
     copied = placed.device.copy(placed.block_bytes * COPIED_BLOCKS, "host_to_device").seconds
     blocks = host_cache_bytes(placed, kv_bytes) // placed.block_bytes
@@ -357,9 +358,14 @@ def limits_of(
 
 
 def _kv_blocks(placed: PlacedTask, kv_bytes: float | None) -> int:
-    """Return the blocks of a replica's KV cache, at most those that its sequences can fill."""
+    """Return the blocks of a replica's KV cache, at most those that its sequences can fill.
+
+    Where prefixes are kept, episodes fill some while they wait for their environments too.
+    """
     longest = blocks_of(placed.statistics.longest_tokens, placed.engine.kv_block_tokens)
-    useful = placed.running * (longest + placed.state_blocks)
+    waits = placed.workload.environments and placed.engine.shares_prompts
+    held = max(placed.running, placed.local) if waits else placed.running
+    useful = held * (longest + placed.state_blocks)
     if kv_bytes is None:
         return useful
     if placed.job.speculation is not None:

@@ -73,7 +73,13 @@ def taught_workload(work: Workload, imbalance: float = 1.0) -> Workload:
         imbalance: Responses of the replica that has most over the mean of all: as if all had as many.
     """
     prompts = math.ceil(work.sequences * imbalance)
-    return Workload(prompts=prompts, prompt_tokens=_texts(work), response_tokens=TEACHER_TOKENS)
+    return Workload(
+        prompts=prompts,
+        prompt_tokens=_texts(work),
+        response_tokens=TEACHER_TOKENS,
+        images=work.images,
+        sounds=work.sounds,
+    )
 
 
 def _texts(work: Workload, beside: int = 0) -> Empirical:

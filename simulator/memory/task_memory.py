@@ -51,7 +51,13 @@ from rlplan.simulator.model import (
     without_tower,
 )
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, whole
-from rlplan.simulator.workload import fullest_tokens, held_by, least_shared_tokens, samples_sharing
+from rlplan.simulator.workload import (
+    fullest_tokens,
+    held_by,
+    least_shared_tokens,
+    prompts_held,
+    samples_sharing,
+)
 from rlplan.workload import longest
 
 # Layers whose weights ZeRO stage 3 holds whole at a time: the running one and the prefetched one.
@@ -411,13 +417,18 @@ def kept_by_tower(placed: PlacedTask, held: KeptBatch) -> int:
     inputs = held_by(placed.workload, placed.model)
     if not inputs:
         return 0
-    kept, shard = 0, tower_shard(held.shard)
+    kept, shard, prompts = 0, tower_shard(held.shard), held.sequences
+    samples = samples_sharing(placed.engine, placed.workload)
+    if (
+        not prompts % samples or not samples % prompts
+    ):  # otherwise prompts are cut, and more of them have a piece
+        prompts = prompts_held(prompts, samples)
     for kind, each in inputs:
         if is_frozen(placed, kind):
             continue
         tower = tower_of(placed.model, kind)
         positions = each.tokens * positions_per_token(tower)
-        number = math.ceil(held.sequences * each.per_prompt)
+        number = math.ceil(prompts * each.per_prompt)
         batch = held._replace(
             shard=shard, sequences=number, sequence_tokens=positions, shared_tokens=0
         )

@@ -280,3 +280,19 @@ def test_a_missing_job_is_answered_with_the_nearest_file(tmp_path):
     written(tmp_path, PPO)
     with pytest.raises(FileError, match=r"no such file; did you mean 'job\.yaml'"):
         load_job(tmp_path / "jobs.yaml")
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "words"),
+    [
+        ({}, "kv_offload", "says no size"),
+        ({"replica_bytes": 1e9, "cache_ratio": 2.0}, "kv_offload", "says two sizes"),
+        ({"replica_bytes": 1e300}, "kv_offload.replica_bytes", "more than any host has"),
+        ({"cache_ratio": 1e300}, "kv_offload.cache_ratio", "more than any host has"),
+        ({"cache_ratio": 2.0}, "kv_offload", "keeps nothing"),
+    ],
+)
+def test_host_memory_for_a_cache_has_one_size_that_a_host_may_have(said, field, words, tmp_path):
+    with pytest.raises(FileError, match=words) as caught:
+        resolve_job(decode(Job, changed("kv_offload", said), "job.yaml"), tmp_path)
+    assert caught.value.field == field

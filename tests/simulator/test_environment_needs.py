@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup
-from rlplan.plan import PlanDraft, PoolDraft
+from rlplan.job import CacheOffload, Engines, Job, NodeGroup
+from rlplan.plan import PlanDraft, PoolDraft, TaskDraft
 from rlplan.planner.answers.completion import complete
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
@@ -25,7 +25,7 @@ SANDBOX = Environment(
 )
 
 
-def forecast_of(tmp_path, *environments):
+def forecast_of(tmp_path, *environments, sizes=None, **changes):
     job = Job(
         name="episodes",
         algorithm="grpo",
@@ -38,10 +38,13 @@ def forecast_of(tmp_path, *environments):
             environments=environments,
         ),
         cluster=(NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, cpu_cores=64),),
+        **changes,
     )
     resolved = resolve_job(job, tmp_path)
     draft = PlanDraft(
-        job="job.yaml", pools=(PoolDraft(name="p0", gpus=2, roles=("actor", "reference")),)
+        job="job.yaml",
+        pools=(PoolDraft(name="p0", gpus=2, roles=("actor", "reference")),),
+        tasks=FrozenDict({"actor.generate": TaskDraft(**(sizes or {}))}),
     )
     facts = load_facts(resolved)
     return simulate(complete(draft, resolved, facts), facts)
@@ -72,3 +75,16 @@ def test_steps_are_broken_off_at_their_limit():
         SANDBOX, step_seconds=EmpiricalSeconds(values=(1.0, 9.0)), step_limit_seconds=3.0
     )
     assert held_seconds(slow) == pytest.approx(1.0 + 3 * 2.0 + 0.5)
+
+
+def test_contexts_that_the_gpus_hold_are_not_read_from_host_memory(tmp_path):
+    """Two of 16 episodes run at a time; the cache has room for the contexts of all, however few run."""
+    found = forecast_of(
+        tmp_path,
+        SANDBOX,
+        sizes={"max_running": 2},
+        engines=Engines(generate="vllm-0.15"),
+        kv_offload=CacheOffload(replica_bytes=2.0**28),
+    )
+    assert found.environments[0].resident >= 16
+    assert found.host_cache.generation_seconds == found.host_cache.without_seconds

@@ -1,5 +1,6 @@
 """Distillation from texts at hand beside generated responses, and losses that compare whole distributions."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -24,7 +25,14 @@ from rlplan.simulator.memory.task_memory import LOGITS, fullest_micro_batch
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import memory_moments
-from rlplan.simulator.workload import MIXED_LENGTHS, learnt_work, statistics_of
+from rlplan.simulator.workload import (
+    MIXED_LENGTHS,
+    fullest_tokens,
+    learnt_work,
+    micro_batch_of,
+    statistics_of,
+    widest_row,
+)
 from rlplan.workload import Texts, Workload
 from tests.simulator.plans import TINY, priced_plan
 
@@ -98,6 +106,20 @@ def test_the_mean_of_both_lies_between_them_by_their_share(share, own, other):
     mean = statistics_of(learnt_work(work)).response_tokens
     rounding = abs(own - other) / MIXED_LENGTHS * 2
     assert mean == pytest.approx((1 - share) * own + share * other, abs=rounding + 1e-6)
+
+
+def test_a_micro_batch_is_all_texts_or_all_responses():
+    """Three of four are padded to 32 tokens and one to 64, however many sequences they have: 40, and 42 as attention costs."""
+    texts = Texts(share=0.25, response_tokens=48)
+    work = Workload(prompts=8, prompt_tokens=16, response_tokens=16, texts=texts)
+    mixed = statistics_of(learnt_work(work))
+    for padding in ("micro_batch", "batch"):
+        batch = micro_batch_of(mixed, 8, padding)
+        assert (batch.tokens, batch.sequence_tokens) == (8 * 40, 42)
+    assert mixed.longest_of(8) == (40, pytest.approx(math.sqrt(3) * 8))
+    shared = statistics_of(learnt_work(replace(work, samples_per_prompt=4)))
+    assert widest_row(shared, 4, 4) == 0.75 * (16 + 4 * 16) + 0.25 * (16 + 4 * 48)
+    assert fullest_tokens(mixed, 64) == 64 * 64  # packed, all may be texts
 
 
 def test_longer_texts_lengthen_what_learns_and_not_what_generates(facts):

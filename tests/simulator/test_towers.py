@@ -18,7 +18,13 @@ from rlplan.profiles.jobs.place import JobPlace
 from rlplan.profiles.sheets import sheet_names
 from rlplan.simulator.costs.layouts import passes_cost
 from rlplan.simulator.costs.pricing import setting_of
-from rlplan.simulator.costs.towers import around_sound, layers_of, tower_pass
+from rlplan.simulator.costs.towers import (
+    around_sound,
+    layers_of,
+    tower_pass,
+    training_passes,
+)
+from rlplan.simulator.generation.judging import taught_workload
 from rlplan.simulator.memory.task_memory import ACTIVATIONS, FRAGMENTATION, STEP
 from rlplan.simulator.model import flops_of, layer_operators
 from rlplan.simulator.placed import PlacedTask, site_at
@@ -109,6 +115,33 @@ def test_few_images_cost_as_much_of_one_a_prompt_as_there_are():
     )
     for name in ("forward", "backward"):
         assert tenth[name] - none[name] == pytest.approx((whole[name] - none[name]) / 10, rel=1e-9)
+
+
+def test_samples_that_share_their_prompt_share_its_image():
+    """A micro-batch of two prompts with two samples each has two images, not four, in its passes and of what is kept."""
+    sharing = FrozenDict({"actor": TrainerOptions(shares_prompts=True)})
+
+    def more(samples, micro_batch, trainers):
+        said, blind = (
+            job(images=each, samples=samples, trainers=trainers) for each in (IMAGES, None)
+        )
+        setting = setting_of(placed(said=said))
+        whole = placed(said=said, micro_batch=micro_batch, recompute="full")
+        bare = placed(said=blind, micro_batch=micro_batch, recompute="full")
+        kept = [dict(task_memory(each).transient)[ACTIVATIONS] for each in (whole, bare)]
+        passed = training_passes(setting, whole, micro_batch, "forward").total.seconds
+        return passed, kept[0] - kept[1]
+
+    two = more(1, 2, FrozenDict())
+    assert more(2, 4, sharing) == two
+    assert more(4, 4, FrozenDict()) == more(1, 4, FrozenDict()) != two
+    # Prompts of three samples are cut by micro-batches of four, which may hold pieces of more than two.
+    assert more(3, 4, sharing)[1] == 2 * two[1]
+
+
+def test_a_served_teacher_computes_images_too():
+    work = job(samples=4).workload
+    assert taught_workload(work).images == IMAGES
 
 
 def test_reference_passes_pay_the_tower_too():
