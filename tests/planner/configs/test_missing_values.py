@@ -90,6 +90,17 @@ def test_a_model_that_nobody_knows_is_one_more_missing_value(tmp_path):
     of(tmp_path, text, **said(caught.value.options))
 
 
+def test_an_example_of_a_length_leaves_room_for_a_response(tmp_path):
+    text = PROGRAM.replace("batch()", "4").replace("args.length", "512")
+    text = text.replace("args.model, args", "'Qwen/Qwen3-8B', args")
+    text = text.replace("steps=3", "steps=3, use_vllm=True, vllm_max_model_length=args.length")
+    with pytest.raises(MissingValueError) as caught:
+        of(tmp_path, text, mean_response=128.0)
+    assert caught.value.options == ("--set", "vllm_max_model_length=4096")
+    found = of(tmp_path, text, **said(caught.value.options))
+    assert found.job.workload.max_total_tokens == 4096
+
+
 def test_what_is_set_counts_before_what_the_program_says(tmp_path):
     text = (
         "from trl import *\nGRPOTrainer('Qwen/Qwen3-8B', args=GRPOConfig('o', num_generations=4))"
