@@ -723,27 +723,6 @@ def test_adapters_have_the_rank_that_peft_gives_them_or_are_asked_for(folder):
     assert adapter_rank(imported("trl", ["own.py"], said)) == 32
 
 
-def test_adapters_that_may_be_merged_or_trained_are_no_silent_full_training(folder):
-    text = "m = PeftModel.from_pretrained(base, 'sft')\n" + LORA.replace(", peft_config=c", "")
-    Path("own.py").write_text(text, encoding="utf-8")
-    found = imported("trl", ["own.py"], OPTIONS)
-    assert any("merged or trained is not known" in each for each in found.doubts())
-    merged = FrozenDict({"adapter.is_trainable": "False"})
-    assert not [*imported("trl", ["own.py"], replace(OPTIONS, values=merged)).doubts()]
-    trained = FrozenDict({"adapter.is_trainable": "True", "lora_r": "32"})
-    assert adapter_rank(imported("trl", ["own.py"], replace(OPTIONS, values=trained))) == 32
-
-
-def test_settings_of_which_none_is_known_are_no_silent_defaults(folder):
-    text = "args, _ = parser.parse_dict(composed)\nGRPOTrainer('Qwen/Qwen2.5-0.5B', args=args)\n"
-    Path("own.py").write_text(text, encoding="utf-8")
-    found = imported("trl", ["own.py"], replace(OPTIONS, mean_response=64.0))
-    assert any("trainer.args=" in each and "not known" in each for each in found.doubts())
-    given = FrozenDict({"num_generations": "4"})
-    said = replace(OPTIONS, mean_response=64.0, values=given)
-    assert not [*imported("trl", ["own.py"], said).doubts()]
-
-
 def adapter_rank(found):
     """Return the rank of the adapters that are trained."""
     return found.run.adapter.rank
