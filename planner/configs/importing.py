@@ -27,7 +27,7 @@ from rlplan.planner.configs.host_cache import offload_of
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import GivenValue, scalar
-from rlplan.planner.configs.reading.launched import with_files
+from rlplan.planner.configs.reading.launched import with_files, without_file
 from rlplan.planner.configs.reading.settings import (
     EXAMPLE_MODEL,
     Keys,
@@ -377,14 +377,18 @@ def _set_values(settings: Settings, values: Mapping[str, str], folder: Path) -> 
         FileError: The framework has no such key, nor has the configuration; or a file that one names is broken.
     """
     sheet = settings.sheet
-    for key, value in values.items():
+    for named, value in values.items():
+        key = sheet.older.get(named, named)
         if key not in {*settings.flat, *sheet.named()} and not fits_any(
             key, sheet.named_patterns()
         ):
             nearest = nearest_names(key, sheet.named(), 1)
             problem = f"is no key of {sheet.title}"
             raise FileError("--set", problem, value=key, nearest=next(iter(nearest), None))
-        settings.flat[key] = GivenValue(value=scalar(value), where="--set")
+        if key in sheet.launch.files:
+            settings.flat = without_file(sheet, settings.flat, key, folder)
+        older = named if named != key else ""
+        settings.flat[key] = GivenValue(value=scalar(value), where="--set", older=older)
     if values.keys() & sheet.launch.files.keys():
         settings.flat, notes = with_files(sheet, settings.flat, folder)
         settings.notes += notes

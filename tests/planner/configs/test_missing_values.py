@@ -1,6 +1,7 @@
 """Values that nothing at hand says: all are told at once, and the command that is proposed is answered."""
 
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -144,3 +145,47 @@ def test_a_task_of_skypilot_is_the_script_that_it_runs(tmp_path, accelerators):
 def test_a_setting_that_a_framework_has_no_key_for_is_not_given():
     sheet = load_config_sheet("slime")
     assert not Settings(sheet, {}, "run.sh").is_given("validation_first")
+
+
+ZERO = (
+    "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  zero_stage: {stage}\n"
+)
+
+
+def test_a_file_that_is_set_stands_in_the_place_of_the_one_before(tmp_path):
+    for stage in (2, 3):
+        path = tmp_path / f"stage{stage}.yaml"
+        path.write_text(ZERO.format(stage=stage), encoding="utf-8")
+    script = "accelerate launch --config_file stage3.yaml --num_processes 4 -m trl.scripts.grpo --model_name_or_path Qwen/Qwen3-8B"
+    path = tmp_path / "run.sh"
+    path.write_text(script, encoding="utf-8")
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=128.0, environment={})
+    for said, stage in (({}, 3), ({"config_file": "stage2.yaml"}, 2)):
+        given = replace(options, values=FrozenDict(said))
+        found = imported("trl", [str(path)], given)
+        assert (found.run.trainers["actor"].zero_stage, found.run.pools[0].gpus) == (stage, 4)
+
+
+def test_a_preset_that_is_set_stands_in_the_place_of_the_one_before(tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(SWIFT, encoding="utf-8")
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=128.0, environment={})
+    for word, stage in (("zero2", 2), ("zero1", 1)):
+        given = replace(options, values=FrozenDict(deepspeed=word))
+        assert imported("ms-swift", [str(path)], given).run.trainers["actor"].zero_stage == stage
+
+
+SWIFT = (
+    "NPROC_PER_NODE=2 swift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --train_type full --deepspeed zero3 "
+    "--num_generations 8 --per_device_train_batch_size 8"
+)
+
+
+def test_a_key_is_set_by_the_name_that_the_configuration_has(tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(SWIFT, encoding="utf-8")
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=128.0, environment={})
+    assert imported("ms-swift", [str(path)], options).run.adapter is None
+    for name in ("train_type", "tuner_type"):
+        given = replace(options, values=FrozenDict({name: "lora"}))
+        assert imported("ms-swift", [str(path)], given).run.adapter is not None
