@@ -189,3 +189,23 @@ def test_a_key_is_set_by_the_name_that_the_configuration_has(tmp_path):
     for name in ("train_type", "tuner_type"):
         given = replace(options, values=FrozenDict({name: "lora"}))
         assert imported("ms-swift", [str(path)], given).run.adapter is not None
+
+
+@pytest.mark.parametrize(
+    ("framework", "key"), [("trl", "config"), ("verl", "defaults"), ("verl", "--config-name")]
+)
+def test_a_file_of_all_keys_cannot_be_set_behind_them(tmp_path, framework, key):
+    path = tmp_path / "run.sh"
+    path.write_text(STARTS[framework], encoding="utf-8")
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=128.0, environment={})
+    imported(framework, [str(path)], options)
+    with pytest.raises(FileError, match="names a file of keys, which are read before"):
+        imported(framework, [str(path)], replace(options, values=FrozenDict({key: "x.yaml"})))
+
+
+STARTS = {
+    "trl": "trl grpo --model_name_or_path Qwen/Qwen3-8B",
+    "verl": "python -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B trainer.n_gpus_per_node=8 "
+    "algorithm.adv_estimator=grpo actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 "
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1 actor_rollout_ref.actor.use_dynamic_bsz=True",
+}
