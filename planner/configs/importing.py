@@ -25,9 +25,10 @@ from rlplan.planner.configs.environments import (
 from rlplan.planner.configs.frameworks import load_part
 from rlplan.planner.configs.host_cache import offload_of
 from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import GivenValue, scalar
-from rlplan.planner.configs.reading.launched import with_files
+from rlplan.planner.configs.reading.launched import with_files, without_file
 from rlplan.planner.configs.reading.settings import (
     EXAMPLE_MODEL,
     Keys,
@@ -45,6 +46,8 @@ from rlplan.profiles.catalog import load_engine, load_model, model_names, resolv
 from rlplan.profiles.sheets import nearest_models
 
 CONFIG_NAME = "--config-name"
+# Keys that name files of all others.
+READ_BEFORE = frozenset({"config", INHERITS, *CONFIG_FLAGS, *CONFIG_FLAGS.values()})
 # verl's own, whose defaults are known: verl 0.9.1, trainer/config/.
 OWN_CONFIGS = (
     "ppo_trainer",
@@ -374,17 +377,25 @@ def _set_values(settings: Settings, values: Mapping[str, str], folder: Path) -> 
     """Put values that an option says in the place of what a configuration gives their keys.
 
     Raises:
-        FileError: The framework has no such key, nor has the configuration; or a file that one names is broken.
+        FileError: The framework has no such key, nor has the configuration; one names a file of all keys, or a broken one.
     """
     sheet = settings.sheet
-    for key, value in values.items():
+    for named, value in values.items():
+        key = sheet.older.get(named, named)
+        if key in READ_BEFORE:
+            problem = "names a file of keys, which are read before those that --set says"
+            allowed = "that file behind the script, or the keys that it is to have"
+            raise FileError("--set", problem, field=key, value=value, allowed=allowed)
         if key not in {*settings.flat, *sheet.named()} and not fits_any(
             key, sheet.named_patterns()
         ):
             nearest = nearest_names(key, sheet.named(), 1)
             problem = f"is no key of {sheet.title}"
             raise FileError("--set", problem, value=key, nearest=next(iter(nearest), None))
-        settings.flat[key] = GivenValue(value=scalar(value), where="--set")
+        if key in sheet.launch.files:
+            settings.flat = without_file(sheet, settings.flat, key, folder)
+        older = named if named != key else ""
+        settings.flat[key] = GivenValue(value=scalar(value), where="--set", older=older)
     if values.keys() & sheet.launch.files.keys():
         settings.flat, notes = with_files(sheet, settings.flat, folder)
         settings.notes += notes

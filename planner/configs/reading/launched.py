@@ -112,6 +112,24 @@ def with_files(sheet: ConfigSheet, flat: Flat, folder: Path) -> tuple[Flat, tupl
     return found, tuple(notes)
 
 
+def without_file(sheet: ConfigSheet, flat: Flat, key: str, folder: Path) -> Flat:
+    """Return keys without those that come of the file that one of them names, so that another can stand in its place."""
+    given = flat.get(key)
+    if given is None:
+        return flat
+    below, _ = with_files(sheet, {key: given}, folder)
+    return {
+        each: value
+        for each, value in flat.items()
+        if each not in below or not _is_of_file(value, below[each])
+    }
+
+
+def _is_of_file(given: GivenValue, read: GivenValue) -> bool:
+    """Tell whether a value is the one that a file has, whose path may be written otherwise."""
+    return given.value == read.value and Path(given.where).name == Path(read.where).name
+
+
 def _without_sections(sheet: ConfigSheet, flat: Flat) -> Flat:
     """Return keys that stand in sections of a file by the names that they have outside; what stands there itself counts first."""
     found: Flat = {}

@@ -639,7 +639,7 @@ class Program(Scoped):
         default = default_of_field(fields.get(name))
         if default is not None:
             return self.value(default, depth)
-        for base in made.bases:
+        for base in made.bases if depth < MOST_MODULES else ():
             above = self.class_named(dotted(base))
             if above is not None:
                 return above[0].attribute_of(above[1], name, call, depth + 1)

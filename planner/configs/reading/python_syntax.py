@@ -54,9 +54,17 @@ def _is_read(path: Path) -> bool:
         return False
 
 
+# What makes an object anew with other attributes, and what `setattr` is given.
+REPLACES: Final = ("dataclasses.replace", "replace")
+SETATTR: Final = 3
+
+
 def set_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
     """Yield what a statement, or an item of `with`, sets: a target and what it is set to."""
-    if isinstance(node, ast.Assign):
+    attributes = list(_attributes_set(node))
+    if attributes:
+        yield from attributes
+    elif isinstance(node, ast.Assign):
         yield from ((target, node.value) for target in node.targets)
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
         yield node.target, node.value
@@ -68,6 +76,25 @@ def set_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
         yield node.target, node.value
     elif isinstance(node, ast.withitem) and node.optional_vars is not None:
         yield node.optional_vars, node.context_expr
+
+
+def _attributes_set(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
+    """Yield the attributes that `setattr(x, "name", value)` and `x = dataclasses.replace(x, name=value)` set."""
+    call = node.value if isinstance(node, ast.Expr | ast.Assign) else None
+    if not isinstance(call, ast.Call) or not call.args or not isinstance(call.args[0], ast.Name):
+        return
+    holder, called = call.args[0], dotted(call.func)
+    if isinstance(node, ast.Expr) and called == "setattr" and len(call.args) == SETATTR:
+        name = call.args[1]
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            yield ast.Attribute(value=holder, attr=name.value), call.args[2]
+        return
+    named = [word.arg for word in call.keywords]
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    itself = [isinstance(each, ast.Name) and each.id == holder.id for each in targets]
+    if itself == [True] and called in REPLACES and None not in named:
+        for word in call.keywords:
+            yield ast.Attribute(value=holder, attr=str(word.arg)), word.value
 
 
 def opened_in(tree: ast.Module) -> dict[int, ast.expr]:

@@ -16,6 +16,10 @@ EMPTY: tuple[object, ...] = (None, "", [], {})
 # What settings are called that name a model, and one that an example names.
 MODEL = "model"
 EXAMPLE_MODEL = "Qwen/Qwen2.5-7B-Instruct"
+# Tokens that an example names where a framework has no default of its own, by setting: a prompt and a response fit in.
+EXAMPLE_TOKENS = {
+    "max_prompt": 1024, "max_response": 1024, "max_total": 4096, "server_model_len": 4096, "longest_text": 4096,
+}  # fmt: skip
 OFF: tuple[object, ...] = (None, False, 0, 0.0, "", "null", "none", "disabled", [], {})
 
 
@@ -269,7 +273,7 @@ class Settings:
             example: object = EXAMPLE_MODEL
             options = ("--model", f"{role}{EXAMPLE_MODEL}")
         else:
-            example = _example(setting)
+            example = _example(setting, named)
             options = ("--set", f"{key}={example}")
         given = self.flat.get(key)
         return MissingValueError(
@@ -410,11 +414,12 @@ class RoleSettings:
         return "actor" if self.role == "reference" and name in trainer.actors_sizes else self.role
 
 
-def _example(setting: Setting) -> object:
-    """Return a value that a setting may have: the framework's default, else the first word that means something, else 1."""
+def _example(setting: Setting, named: str) -> object:
+    """Return a value that a setting may have: the framework's default, the first word that means something, else a number."""
     if setting.default is not None:
         return setting.default
-    return next((each for each in setting.values if each not in {"None", "null"}), 1)
+    number = EXAMPLE_TOKENS.get(named, 1)
+    return next((each for each in setting.values if each not in {"None", "null"}), number)
 
 
 def _remedy(gap: Gap) -> str:

@@ -57,6 +57,9 @@ USUAL_PROMPT: Final = 1024
 AT_ONCE: Final = WeightSync(shared_pool="trl-colocate-at-once", between_pools="trl-server-at-once")
 # What a program gives its trainer of adapters; None where there are none.
 PEFT: Final = "trainer.peft_config"
+# What a program gives its trainer of settings, and what tells that they are at hand where it makes none itself.
+ARGUMENTS: Final = "trainer.args"
+OF_STEPS: Final = ("device_batch", "accumulation", "samples", "max_response", "student_tokens")
 # Rank and alpha of a LoraConfig that says none (peft, tuners/lora/config.py); ModelConfig's are others.
 OF_PEFT: Final = 8
 # Since then one key turns on Liger's kernels of layers and its loss.
@@ -425,6 +428,7 @@ def _say_doubts(settings: Settings, batches: Batches) -> None:
     distilling.say_others(settings)
     if distilling.distils(settings):
         distilling.say_doubts(settings)
+    _say_unknown(settings)
     settings.doubt("tools", "turns with tools")
     settings.doubt("environments", "turns in an environment")
     settings.doubt("rollout_function", "a rollout of one's own")
@@ -439,6 +443,21 @@ def _say_doubts(settings: Settings, batches: Batches) -> None:
             settings.leave_out(name, "weights in 4 or 8 bits: they are counted in 16")
     for key in settings.has(UNSLOTH):
         settings.left_out.setdefault(key, "Unsloth's own kernels, memory and generation")
+
+
+def _say_unknown(settings: Settings) -> None:
+    """Name settings of which a program says none, and adapters that it loads and does something with."""
+    given = settings.flat.get(ARGUMENTS)
+    if given is not None and given.gaps and not any(map(settings.is_given, OF_STEPS)):
+        settings.doubts[ARGUMENTS] = (
+            "what it holds is not known: TRL's defaults are taken for all of it"
+        )
+    loaded = next(settings.has("adapter.base"), None)
+    if loaded and not settings.is_given("loads_adapter") and adapter_of(settings) is None:
+        settings.doubts[loaded] = (
+            "whether these adapters are merged or trained is not known: all weights are counted as trained; "
+            "--set adapter.is_trainable=True or False says it"
+        )
 
 
 def _notes(settings: Settings) -> Iterator[str]:

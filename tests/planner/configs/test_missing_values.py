@@ -1,6 +1,7 @@
 """Values that nothing at hand says: all are told at once, and the command that is proposed is answered."""
 
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -90,6 +91,17 @@ def test_a_model_that_nobody_knows_is_one_more_missing_value(tmp_path):
     of(tmp_path, text, **said(caught.value.options))
 
 
+def test_an_example_of_a_length_leaves_room_for_a_response(tmp_path):
+    text = PROGRAM.replace("batch()", "4").replace("args.length", "512")
+    text = text.replace("args.model, args", "'Qwen/Qwen3-8B', args")
+    text = text.replace("steps=3", "steps=3, use_vllm=True, vllm_max_model_length=args.length")
+    with pytest.raises(MissingValueError) as caught:
+        of(tmp_path, text, mean_response=128.0)
+    assert caught.value.options == ("--set", "vllm_max_model_length=4096")
+    found = of(tmp_path, text, **said(caught.value.options))
+    assert found.job.workload.max_total_tokens == 4096
+
+
 def test_what_is_set_counts_before_what_the_program_says(tmp_path):
     text = (
         "from trl import *\nGRPOTrainer('Qwen/Qwen3-8B', args=GRPOConfig('o', num_generations=4))"
@@ -133,3 +145,67 @@ def test_a_task_of_skypilot_is_the_script_that_it_runs(tmp_path, accelerators):
 def test_a_setting_that_a_framework_has_no_key_for_is_not_given():
     sheet = load_config_sheet("slime")
     assert not Settings(sheet, {}, "run.sh").is_given("validation_first")
+
+
+ZERO = (
+    "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  zero_stage: {stage}\n"
+)
+
+
+def test_a_file_that_is_set_stands_in_the_place_of_the_one_before(tmp_path):
+    for stage in (2, 3):
+        path = tmp_path / f"stage{stage}.yaml"
+        path.write_text(ZERO.format(stage=stage), encoding="utf-8")
+    script = "accelerate launch --config_file stage3.yaml --num_processes 4 -m trl.scripts.grpo --model_name_or_path Qwen/Qwen3-8B"
+    path = tmp_path / "run.sh"
+    path.write_text(script, encoding="utf-8")
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=128.0, environment={})
+    for said, stage in (({}, 3), ({"config_file": "stage2.yaml"}, 2)):
+        given = replace(options, values=FrozenDict(said))
+        found = imported("trl", [str(path)], given)
+        assert (found.run.trainers["actor"].zero_stage, found.run.pools[0].gpus) == (stage, 4)
+
+
+def test_a_preset_that_is_set_stands_in_the_place_of_the_one_before(tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(SWIFT, encoding="utf-8")
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=128.0, environment={})
+    for word, stage in (("zero2", 2), ("zero1", 1)):
+        given = replace(options, values=FrozenDict(deepspeed=word))
+        assert imported("ms-swift", [str(path)], given).run.trainers["actor"].zero_stage == stage
+
+
+SWIFT = (
+    "NPROC_PER_NODE=2 swift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --train_type full --deepspeed zero3 "
+    "--num_generations 8 --per_device_train_batch_size 8"
+)
+
+
+def test_a_key_is_set_by_the_name_that_the_configuration_has(tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(SWIFT, encoding="utf-8")
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=128.0, environment={})
+    assert imported("ms-swift", [str(path)], options).run.adapter is None
+    for name in ("train_type", "tuner_type"):
+        given = replace(options, values=FrozenDict({name: "lora"}))
+        assert imported("ms-swift", [str(path)], given).run.adapter is not None
+
+
+@pytest.mark.parametrize(
+    ("framework", "key"), [("trl", "config"), ("verl", "defaults"), ("verl", "--config-name")]
+)
+def test_a_file_of_all_keys_cannot_be_set_behind_them(tmp_path, framework, key):
+    path = tmp_path / "run.sh"
+    path.write_text(STARTS[framework], encoding="utf-8")
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=128.0, environment={})
+    imported(framework, [str(path)], options)
+    with pytest.raises(FileError, match="names a file of keys, which are read before"):
+        imported(framework, [str(path)], replace(options, values=FrozenDict({key: "x.yaml"})))
+
+
+STARTS = {
+    "trl": "trl grpo --model_name_or_path Qwen/Qwen3-8B",
+    "verl": "python -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B trainer.n_gpus_per_node=8 "
+    "algorithm.adv_estimator=grpo actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 "
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1 actor_rollout_ref.actor.use_dynamic_bsz=True",
+}

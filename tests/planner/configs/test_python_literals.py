@@ -464,3 +464,20 @@ def test_a_trainer_of_one_s_own_is_told_from_a_copy(tmp_path, base, extends):
     assert (found.own.name, found.own.path.name, found.own.extends) == ("Mine", "own.py", extends)
     assert found.flat["trainer.model"].value == "m"
     assert not has_call(tmp_path / "mine" / "own.py", ("Config", "Mine"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["args.x = 16", "setattr(args, 'x', 16)", "args = dataclasses.replace(args, x=16, y=2)"],
+)
+def test_what_is_changed_of_settings_after_they_are_made_counts(tmp_path, change):
+    found = values(tmp_path, f"args = Config(x=4, z=1)\n{change}\nTrainer('m', args=args)\n")
+    assert (found["x"], found["z"]) == (16, 1)
+    others = values(tmp_path, "args = Config(x=4)\nsetattr(args, name(), 16)\nTrainer(args=args)")
+    assert others["x"] == 4
+
+
+def test_classes_that_are_made_of_each_other_are_no_circle(tmp_path):
+    text = "class A(B):\n    y = 1\nclass B(A):\n    pass\nargs = Config(x=A.x, y=B.y)\n"
+    found = keys(tmp_path, text).flat
+    assert (found["x"].gaps[0].reason, found["y"].value) == ("is known where it runs", 1)
