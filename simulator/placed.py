@@ -52,7 +52,8 @@ from rlplan.simulator.workload import (
     as_told,
     fullest_tokens,
     learnt_work,
-    packed_layout,
+    packed_sequences,
+    samples_in_budget,
     statistics_of,
 )
 from rlplan.transfers import TRANSFERS, TransitionName
@@ -774,7 +775,9 @@ class PlacedPlan:
         if layout.token_budget is None:
             return layout
         engine = as_told(self.facts.engine(layout.engine), task, job)
-        return packed_layout(layout, learnt_work(job.workload), engine)
+        work = learnt_work(job.workload)
+        held = packed_sequences(layout.token_budget, work, samples_in_budget(engine, work))
+        return replace(layout, micro_batch=held)
 
     @property
     def generate(self) -> PlacedTask:

@@ -17,7 +17,6 @@ from rlplan.dataflow import Task
 from rlplan.estimate import largest_normal
 from rlplan.job import Job
 from rlplan.models import Batch, ModelArchitecture
-from rlplan.plan import TaskPlan
 from rlplan.profiles.analytic.normal import normal_quantiles
 from rlplan.profiles.jobs.logged_lengths import other_spreads
 from rlplan.sheets import EngineSheet
@@ -588,14 +587,6 @@ RESPONSES_GROW = 1.2
 # Sums of more lengths than that are nearly normal.
 MOST_CONVOLVED = 256
 LENGTH_BINS = 1024
-
-
-def packed_layout(layout: TaskPlan, workload: Workload, engine: EngineSheet) -> TaskPlan:
-    """Return a layout whose micro-batch has as many sequences as its token budget holds, if it has one."""
-    if layout.token_budget is None:
-        return layout
-    samples = samples_in_budget(engine, workload)
-    return replace(layout, micro_batch=packed_sequences(layout.token_budget, workload, samples))
 
 
 def samples_in_budget(engine: EngineSheet, workload: Workload) -> int:

@@ -240,7 +240,8 @@ def imported(framework: str, words: Iterable[str], options: ImportOptions) -> Im
     except MissingValueError as first:
         missing, others = _all_missing(settings, first)
         if others is not None:
-            missing += _missing_beside(others, settings, options)
+            sheets = _sheets_of(others, settings, options)
+            missing += _missing_beside(others, settings, options, sheets)
         raise _missing_values(missing) from None
     return imported_run(settings, run, options)
 
@@ -307,15 +308,20 @@ def _is_number(value: object) -> bool:
 
 
 def _missing_beside(
-    run: Run, settings: Settings, options: ImportOptions
+    run: Run,
+    settings: Settings,
+    options: ImportOptions,
+    sheets: Mapping[Role, tuple[str, str | None]],
 ) -> list[MissingValueError]:
-    """Return what no configuration says, or says by names that nobody else knows: models, and the mean response."""
+    """Return what no configuration says, or says by names that nobody else knows: models, and the mean response.
+
+    Args:
+        sheets: As `_sheets_of` has them.
+    """
     found = dict[str, MissingValueError]()
-    for role, named in run.models.items():
-        replaced = options.model if named == run.models["actor"] and options.model else named
-        written = role in run.architectures and replaced == named
-        if not written and model_of(settings.sheet.models.get(replaced, replaced)) is None:
-            found.setdefault(replaced, _unknown_model(role, replaced, run, settings))
+    for role, (named, sheet) in sheets.items():
+        if sheet is None and named not in found:
+            found[named] = _unknown_model(role, named, run, settings)
     most = run.work.max_response or run.work.max_total or 0
     missing = [*found.values()]
     if options.mean_response is None:
@@ -479,10 +485,11 @@ def imported_run(
     Raises:
         FileError: A model or device is not known, or the mean response is missing.
     """
-    missing = _missing_beside(run, settings, options)
+    sheets = _sheets_of(run, settings, options)
+    missing = _missing_beside(run, settings, options, sheets)
     if missing and (len(missing) > 1 or options.mean_response is not None):
         raise _missing_values(missing)
-    models = _models(run, settings, options)
+    models = {role: sheet for role, (_, sheet) in sheets.items() if sheet is not None}
     _check_lengths(run, settings)
     if options.mean_response is None:
         raise missing[0]
@@ -603,22 +610,17 @@ def _check_lengths(run: Run, settings: Settings) -> None:
             raise settings.refused_key(key, f"leaves a {field} no token", "at least 1")
 
 
-def _models(run: Run, settings: Settings, options: ImportOptions) -> dict[Role, str]:
-    """Return the models' sheets, or paths of their configurations, by role.
-
-    Raises:
-        FileError: A model is not known; its key is named.
-    """
-    found: dict[Role, str] = {}
+def _sheets_of(
+    run: Run, settings: Settings, options: ImportOptions
+) -> dict[Role, tuple[str, str | None]]:
+    """Return by role what its model is called, and its sheet or the path of its configuration; None where none is of it."""
+    found: dict[Role, tuple[str, str | None]] = {}
     for role, named in run.models.items():
         replaced = options.model if named == run.models["actor"] and options.model else named
         if role in run.architectures and replaced == named:
-            found[role] = run.architectures[role].name
-            continue
-        sheet = model_of(settings.sheet.models.get(replaced, replaced))
-        if sheet is None:
-            raise _unknown_model(role, replaced, run, settings)
-        found[role] = sheet
+            found[role] = replaced, run.architectures[role].name
+        else:
+            found[role] = replaced, model_of(settings.sheet.models.get(replaced, replaced))
     return found
 
 

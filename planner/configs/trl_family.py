@@ -6,12 +6,11 @@ from typing import Final
 
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.reading.settings import Settings
-from rlplan.planner.configs.run import RunPool
+from rlplan.planner.configs.run import USUAL_NODE, RunPool
 from rlplan.planner.configs.sizes import nearest_divisor
 
 STATIC, GATHERING = "transformers-static", "transformers-static-gathering"
 NODE_SIZES: Final = (1, 2, 4, 8, 16)
-USUAL_NODE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

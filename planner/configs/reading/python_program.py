@@ -212,11 +212,7 @@ class Program(Scoped):
                     for each in given.keys() | other.keys()
                 }
             given |= dict.fromkeys(reset_in(function) & set(defaults_of(function)))
-            for inner in (each for each in ast.walk(function) if isinstance(each, ast.Call)):
-                scope = self.scopes.setdefault(id(inner), {})
-                scope |= given
-                for each in (each for each, value in given.items() if value is SAME):
-                    del scope[each]
+            self._scope(function, given)
 
     def _given_at(self, site: ast.Call, function: Function) -> dict[str, ast.expr | None]:
         """Return what a call gives a function, as far as that means the same outside of where the call stands."""
@@ -337,9 +333,15 @@ class Program(Scoped):
                 self._made_of_class(call, found)
         if any(fits(name, OF_COMMAND_LINES) for name, _ in decorators):
             self._command(node, found)
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Call):
-                self.scopes.setdefault(id(inner), {}).update(found)
+        self._scope(node, found)
+
+    def _scope(self, node: Function, found: Mapping[str, ast.expr | None]) -> None:
+        """Note a function's parameters for the calls that stand in it, but those that mean what they mean outside."""
+        for inner in (each for each in ast.walk(node) if isinstance(each, ast.Call)):
+            scope = self.scopes.setdefault(id(inner), {})
+            scope |= found
+            for each in (each for each, value in found.items() if value is SAME):
+                del scope[each]
 
     def _command(self, node: Function, found: dict[str, ast.expr | None]) -> None:
         """Take for a function's parameters the options of the command line that is made of them."""
@@ -406,9 +408,7 @@ class Program(Scoped):
             found = dict[str, ast.expr | None]()
             if function is not None:
                 self._command(function, found)
-                for inner in ast.walk(function):
-                    if isinstance(inner, ast.Call):
-                        self.scopes.setdefault(id(inner), {}).update(found)
+                self._scope(function, found)
         meant = self.meant_by(name) or self._meant_by_class(name)
         inside = self.places.get(id(node), TOP).holder
         if meant is not None and not (inside and self.meant_by(inside)):

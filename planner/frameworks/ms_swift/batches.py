@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.run import USUAL_NODE
 from rlplan.planner.configs.sizes import divided
 from rlplan.planner.configs.trl_family import (
-    USUAL_NODE,
     Batches,
     Processes,
     batches_between,
