@@ -128,6 +128,8 @@ WARNING = "#a3261b"
 TASK_COLOURS = (
     "#332288", "#44aa99", "#ddcc77", "#88ccee", "#cc6677", "#882255", "#117733", "#999933", "#aa4499",
 )  # fmt: skip
+# Of bars with more parts than that: of the other two schemes what is not near one of these.
+MORE_COLOURS = ("#ee8866", "#4477aa", "#bbcc33", "#ffaabb", "#555555")
 POOL_COLOURS = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33")
 SERIES_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#555555")
 REST_COLOUR = "#b6bcc6"

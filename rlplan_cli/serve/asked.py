@@ -48,6 +48,7 @@ class Asked:
         prompts: Of a step.
         staleness: Updates that generating weights may be old (mode async).
         changes: Of a script: what controls change, by their names here.
+        taken: Of a script: words of proposals that its user takes, as they would be typed behind it; later ones count more.
     """
 
     script: GivenFile | None = None
@@ -68,6 +69,7 @@ class Asked:
     precision: Precision | None = None
     rollout_precision: Precision | None = None
     changes: FrozenDict[str, AtLeastOne] = FrozenDict()
+    taken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

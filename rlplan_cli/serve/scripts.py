@@ -83,7 +83,8 @@ def written(asked: Asked) -> Iterator[Written]:
             mean_response_tokens=asked.mean_response_tokens,
             mean_prompt_tokens=asked.mean_prompt_tokens,
         )
-        source, words = _changed(source, path, asked) if asked.changes else (source, ())
+        is_changed = asked.changes or asked.taken
+        source, words = _changed(source, path, asked) if is_changed else (source, ())
         if asked.mean_response_tokens is None and asked.mean_response_share is not None:
             source = replace(source, mean_response_tokens=_mean(source, asked.mean_response_share))
         yield Written(source, path.read_text(encoding="utf-8"), words)
@@ -151,23 +152,25 @@ def key_for(settings: Settings, name: str) -> str:
     return key if key in settings.flat else setting.written.get("any", key)
 
 
-def assignments_of(settings: Settings, asked: Asked) -> list[tuple[str, int]]:
-    """Return the keys that the controls change, with their values.
+def assignments_of(settings: Settings, asked: Asked) -> dict[str, object]:
+    """Return the keys that taken proposals change, then those of the controls, with their values.
 
     Raises:
         FileError: The framework has no key for a control, or GPUs fill no whole nodes.
     """
+    from rlplan.planner.configs.reading.configuration import laid_over
     from rlplan.profiles.catalog import load_device
 
     keys = changeable(settings)
-    found: list[tuple[str, int]] = []
+    taken = laid_over(replace(settings, flat={}), asked.taken)
+    found: dict[str, object] = {key: taken.given(key) for key in taken.flat}
     for control, value in asked.changes.items():
         if control not in keys:
             title = settings.sheet.title
             problem = f"is said by no one key of {title}: change the script itself"
             raise FileError(PAGE, problem, field=control, value=value, allowed=", ".join(keys))
         if control != "gpus":
-            found.append((keys[control], value))
+            found[keys[control]] = value
             continue
         node = load_device(asked.gpu).gpus_per_node
         if value > node and value % node:
@@ -175,8 +178,8 @@ def assignments_of(settings: Settings, asked: Asked) -> list[tuple[str, int]]:
             raise FileError(
                 PAGE, "do not fill whole nodes", field="gpus", value=value, allowed=allowed
             )
-        found.append((keys[control], max(1, value // node)))
-        found.append((key_for(settings, GPUS_PER_NODE), min(value, node)))
+        found[keys[control]] = max(1, value // node)
+        found[key_for(settings, GPUS_PER_NODE)] = min(value, node)
     return found
 
 
@@ -187,23 +190,23 @@ def _changed(source: Source, path: Path, asked: Asked) -> tuple[Source, tuple[st
     settings, _ = settings_read(source)
     wanted = assignments_of(settings, asked)
     words: list[str] = []
-    for key, value in wanted:
+    for key, value in wanted.items():
         words += argument(settings, key, value) or ()
     behind = replace(source, arguments=tuple(words))
     if _has(behind, wanted):
         return behind, tuple(words)
     text = path.read_text(encoding="utf-8")
-    for key, value in wanted:
+    for key, value in wanted.items():
         text = _in_text(text, settings, key, value)
     path.write_text(text, encoding="utf-8")
     if not _has(source, wanted):
-        key = next(key for key, value in wanted)
+        key = next(iter(wanted))
         problem = "is set in a way that the page does not change: change the script itself"
         raise FileError(path.name, problem, field=key)
     return source, tuple(words)
 
 
-def _has(source: Source, wanted: list[tuple[str, int]]) -> bool:
+def _has(source: Source, wanted: dict[str, object]) -> bool:
     """Tell whether keys have their values; a script that hands no words on refuses them."""
     from rlplan.errors import UserError
 
@@ -211,19 +214,19 @@ def _has(source: Source, wanted: list[tuple[str, int]]) -> bool:
         settings, _ = settings_read(source)
     except UserError:
         return False
-    return all(settings.given(key) == value for key, value in wanted)
+    return all(settings.given(key) == value for key, value in wanted.items())
 
 
-def _in_text(text: str, settings: Settings, key: str, value: int) -> str:
+def _in_text(text: str, settings: Settings, key: str, value: object) -> str:
     """Return a script's text with a key's value: in its place, or beside another key of the same command."""
-    from rlplan.planner.configs.changes import argument
+    from rlplan.planner.configs.changes import argument, typed_value
     from rlplan.planner.configs.writing.patching import place_of
 
     given = settings.flat.get(key)
     name = given.older if given is not None and given.older else key
     is_flag = settings.sheet.arguments != "hydra"
     place = place_of(f"--{name}" if is_flag else name, apart=is_flag)
-    found, number = place.subn(lambda match: f"{match['name']}{value}", text)
+    found, number = place.subn(lambda match: match["name"] + shlex.quote(typed_value(value)), text)
     if number:
         return found
     words = shlex.join(argument(settings, key, value) or ())

@@ -25,7 +25,6 @@ from rlplan_cli.serve.scripts import (
     file_name,
     import_of,
     private_folder,
-    settings_read,
     without_folders,
     written,
 )
@@ -347,22 +346,19 @@ def _plan_text(document: dict[str, Any]) -> str:
 
 
 def _differing(asked: ExportAsked) -> tuple[str, ...]:
-    """Return what to type behind the user's script for a plan: keys that a plan decides, of which the script says another value."""
-    from rlplan.planner.configs.changes import argument
+    """Return what to type behind the user's script for a plan: as few keys as do."""
+    from rlplan.planner.configs.changes import RetypedConfiguration
     from rlplan.planner.configs.writing.exporting import exported
+    from rlplan.planner.configs.writing.patching import differing
 
     values = exported(_whole_plan(asked.plan), asked.to).decided
-    words: list[str] = []
     with written(asked) as script:
-        settings, _ = settings_read(script.source)
-        if settings.sheet.name != asked.to:
+        framework, words, options = import_of(script.source)
+        if framework != asked.to:
             return ()
-        for key, value in values.items():
-            given = settings.given(key)
-            if value is None or given == value or str(given) == str(value):
-                continue
-            words += argument(settings, key, value) or ()
-    return tuple(words)
+        found, own, facts = _planned(script, misfits=True)
+        typed = RetypedConfiguration.of(words, options, found, own, facts)
+        return typed.arguments(differing(typed, values)) or ()
 
 
 def check_step(asked: LogAsked, _progress: Progress) -> Found:
@@ -397,7 +393,7 @@ def catalog(_asked: None, _progress: Progress) -> Found:
     from rlplan.planner.configs.frameworks import VERSION, frameworks_with
     from rlplan.profiles.catalog import device_names, load_device, model_names
     from rlplan.profiles.frameworks import data_files
-    from rlplan.reports.pictures.picture import ACTIVITY_COLOURS, TASK_COLOURS
+    from rlplan.reports.pictures.picture import ACTIVITY_COLOURS, MORE_COLOURS, TASK_COLOURS
 
     devices = {}
     for name in device_names():
@@ -421,7 +417,7 @@ def catalog(_asked: None, _progress: Progress) -> Found:
             "written": list(frameworks_with("keys", "writing")),
             "modes": list(FLOWS),
             "precisions": _precisions(),
-            "task_colours": list(TASK_COLOURS),
+            "colours": [*TASK_COLOURS, *MORE_COLOURS],
             "activity_colours": dict(ACTIVITY_COLOURS),
             "usual": _plain(Asked(), drop_none=False),
         }

@@ -229,6 +229,37 @@ def test_a_script_with_changes_is_what_check_says_of_it(
     assert quick["check"]["step"]["step_seconds"] == told["step_seconds"]
 
 
+@pytest.mark.parametrize("handed_on", [pytest.param(True, marks=pytest.mark.full), False])
+def test_a_proposal_that_is_taken_gives_the_step_that_it_promised(client, handed_on):
+    slow = "tensor_model_parallel_size=2"
+    text = SCRIPT.replace("tensor_model_parallel_size=1", slow)
+    text += ' "$@"\n' if handed_on else "\n"
+    proposals = answer(client, "answer", script_asked(text))["check"]["better"]
+    assert proposals
+    best = proposals[0]
+    found = answer(client, "answer", script_asked(text, taken=best["arguments"]))
+    assert found["check"]["step"]["step_seconds"] == best["step_seconds"]
+    assert found["words"] == best["arguments"]
+    assert (found["script_text"] is None) is handed_on
+    if not handed_on:
+        assert all(word.lower() in found["script_text"].lower() for word in best["arguments"])
+
+
+def test_of_two_taken_values_the_later_counts_and_a_control_more_than_both(client):
+    key = "actor_rollout_ref.rollout.n"
+    taken = [f"{key}=2", f"{key}=8"]
+    found = answer(client, "answer", script_asked(SCRIPT + "\n", taken=taken))
+    assert (found["words"], found["controls"]["samples_per_prompt"]) == ([f"{key}=8"], 8)
+    more = script_asked(SCRIPT + "\n", taken=taken, changes={"samples_per_prompt": 16})
+    found = answer(client, "answer", more)
+    assert (found["words"], found["controls"]["samples_per_prompt"]) == ([f"{key}=16"], 16)
+
+
+def test_taken_words_of_keys_that_nobody_knows_are_named(client):
+    found = answer(client, "answer", script_asked(SCRIPT + "\n", taken=["trainer.nowhere=3"]))
+    assert any("trainer.nowhere" in each for each in found["check"]["not_understood"])
+
+
 def test_a_script_that_stops_says_which_rules_it_breaks_and_where(client):
     text = SCRIPT.replace("ppo_mini_batch_size=32", "ppo_mini_batch_size=64") + "\n"
     found = answer(client, "answer", script_asked(text))
@@ -256,6 +287,10 @@ def test_a_plan_is_written_as_export_writes_it_with_the_keys_that_differ(
     given = set(SCRIPT.split())
     assert written["words"]
     assert not given & set(written["words"])
+    assert not any(word.startswith("actor_rollout_ref.actor.optim.") for word in written["words"])
+    taken = answer(client, "answer", {**asked, "taken": written["words"]})
+    best_seconds = found["plans"][0]["step"]["step_seconds"]
+    assert taken["check"]["step"]["step_seconds"] == pytest.approx(best_seconds, rel=1e-9)
 
 
 def test_a_log_is_what_check_step_says_of_it(client, rlplan, project):

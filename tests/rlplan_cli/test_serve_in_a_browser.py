@@ -136,6 +136,29 @@ def test_a_user_gets_from_a_script_to_verdict_search_and_script(page, tmp_path):
     assert "data.max_response_length=512" in download.value.path().read_text()
 
 
+def test_a_proposal_is_taken_into_the_script_and_left_again(page, tmp_path):
+    script = tmp_path / "run.sh"
+    slow = SCRIPT.replace(
+        "rollout.tensor_model_parallel_size=1", "rollout.tensor_model_parallel_size=2"
+    )
+    script.write_text(slow + "\n")
+    page.set_input_files("#script-file", script)
+    until(page, "document.getElementById('script-framework').textContent.includes('verl')")
+    settle(page)
+    before = page.inner_text("#tiles")
+    page.locator("#notes .keys button").first.click()
+    page.wait_for_selector("#script-words:not([hidden])")
+    settle(page)
+    assert page.inner_text("#tiles") != before
+    key = page.inner_text("#script-words").split()[0]
+    with page.expect_download() as download:
+        page.click("#script-download")
+    assert key.lower() in download.value.path().read_text().lower()
+    page.click("#script-undo")
+    settle(page)
+    assert page.inner_text("#tiles") == before
+
+
 def test_sliders_move_the_answer_and_a_link_holds_the_state(page):
     before = page.inner_text("#tiles")
     slider = page.locator("[data-name=gpus] input[type=range]")

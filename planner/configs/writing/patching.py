@@ -67,15 +67,7 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
     text = read_text(script)
     typed = _typed(script, framework, plan)
     _check_models(script, typed.found, plan)
-    said = tuple((key, value) for key, value in values.items() if value is not None)
-    settings = typed.found.settings
-    differs = tuple(
-        (key, value)
-        for key, value in said
-        if not _says(typed.found, (key, value))
-        and (settings.given(key) is not None or argument(settings, key, value))
-    )
-    wanted = needed_assignments(differs, typed)
+    wanted = differing(typed, values)
     changes = []
     for assignment in wanted:
         before = typed.found.settings.given(assignment[0])
@@ -83,6 +75,23 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
         changes.append(PatchedKey(key=assignment[0], before=before, after=assignment[1]))
     _check(script, text, framework, plan, wanted)
     return Patched(text=text, changes=tuple(changes))
+
+
+def differing(typed: RetypedConfiguration, values: Mapping[str, Any]) -> tuple[Assignment, ...]:
+    """Return what a configuration has to say anew for a plan: as few keys as do, of those that the plan decides.
+
+    Args:
+        values: What the plan decides, by the framework's keys; None is left to the user.
+    """
+    settings = typed.found.settings
+    differs = tuple(
+        (key, value)
+        for key, value in values.items()
+        if value is not None
+        and not _says(typed.found, (key, value))
+        and (settings.given(key) is not None or argument(settings, key, value))
+    )
+    return needed_assignments(differs, typed)
 
 
 def _options(plan: Plan) -> ImportOptions:

@@ -33,11 +33,22 @@ function change(name, value) {
   if (name === "gpu") fitNodes();
   if (["steps", "budget_usd", "budget_days"].includes(name)) {
     show();
-    if (last) drawAnswer(last, state);
+    if (last) drawAnswer(last, state, taking());
     return;
   }
   show();
   askAll();
+}
+
+// What puts a proposal's words into the script.
+function taking() {
+  return state.script ? take : null;
+}
+
+function take(words) {
+  state = { ...state, taken: [...state.taken, ...words] };
+  show();
+  askAll(0);
 }
 
 // GPUs fill whole nodes of the device that was chosen.
@@ -55,7 +66,7 @@ function show() {
   byId("script-as").value = state.script_framework;
   byId("script-name").textContent = state.script.name;
   byId("script-framework").textContent = script?.framework ? `read as ${script.framework}` : "";
-  const changed = Object.keys(state.changes).length > 0;
+  const changed = Object.keys(state.changes).length > 0 || state.taken.length > 0;
   byId("script-undo").hidden = !changed;
   byId("script-copy").hidden = !(changed && script?.words?.length);
   byId("script-download").hidden = !(changed && script?.script_text);
@@ -113,7 +124,7 @@ function draw(answer, number, isWhole) {
     if (state.script) script = { ...answer, controls: answer.controls ?? {}, keys: answer.keys ?? {} };
     show();
   }
-  drawAnswer(answer, state);
+  drawAnswer(answer, state, taking());
   scenarios();
 }
 
@@ -174,7 +185,7 @@ function say(where, words) {
 function takeScript(given) {
   say("script", given.text.trim() ? "" : "it is empty");
   if (!given.text.trim()) return;
-  state = { ...state, script: given, script_framework: "", changes: {} };
+  state = { ...state, script: given, script_framework: "", changes: {}, taken: [] };
   script = null;
   byId("placements").replaceChildren();
   byId("export").hidden = true;
@@ -183,7 +194,7 @@ function takeScript(given) {
 }
 
 function leaveScript() {
-  state = { ...state, script: null, changes: {} };
+  state = { ...state, script: null, changes: {}, taken: [] };
   script = null;
   say("script", "");
   show();
@@ -284,13 +295,13 @@ async function exportPlan() {
   say("export", "");
   byId("export-text").textContent = "";
   byId("export-notes").replaceChildren();
-  byId("export-keys").hidden = true;
+  for (const id of ["export-use", "export-keys"]) byId(id).hidden = true;
   const found = await ask("export", { ...asked(state), plan: chosen.plan, to });
   if (!found) return;
   if (!found.answer) return say("export", found.mistakes.map((each) => each.message).join("\n"));
   chosen.exported = found.answer;
   byId("export-text").textContent = found.answer.text;
-  byId("export-keys").hidden = !found.answer.words.length;
+  for (const id of ["export-use", "export-keys"]) byId(id).hidden = !found.answer.words.length;
   byId("export-notes").replaceChildren(...found.answer.notes.map((each) => el("li", {}, each)),
     ...Object.entries(found.answer.variables).filter(([, value]) => value === null).map(([name]) => el("li", {}, `to be set: ${name}`)));
 }
@@ -331,7 +342,7 @@ function wire() {
   }
   on("script-remove", leaveScript);
   on("script-as", (event) => { state = { ...state, script_framework: event.target.value }; askAll(0); }, "input");
-  on("script-undo", () => { state.changes = {}; show(); askAll(0); });
+  on("script-undo", () => { state = { ...state, changes: {}, taken: [] }; show(); askAll(0); });
   on("script-copy", (event) => copy(script.words.join(" "), event.currentTarget));
   on("script-download", () => download(state.script.name, script.script_text));
   on("command-copy", (event) => copy(byId("command").textContent, event.currentTarget));
@@ -340,6 +351,7 @@ function wire() {
   on("search-stop", () => searching?.abort());
   on("export-to", exportPlan, "input");
   on("export-copy", (event) => chosen?.exported && copy(chosen.exported.text, event.currentTarget));
+  on("export-use", () => take(chosen.exported.words));
   on("export-keys", (event) => copy(chosen.exported.words.join(" "), event.currentTarget));
   on("export-download", () => chosen?.exported && download(nameOfExport(chosen.exported.text), chosen.exported.text));
   on("export-plan", () => chosen?.exported && download("plan.yaml", chosen.exported.plan_text));

@@ -1,4 +1,5 @@
 // The answer, drawn from numbers: tiles, memory by term, the step's timeline, a row for each task, what to know of it.
+// `take` is called with a proposal's words where the script is to have them; null where there is no script.
 
 import { byId, copy, el, figures, gib, interval, percent, seconds, table, usd, whole } from "./words.js";
 
@@ -9,7 +10,7 @@ const ofTask = new Map();
 const ofTerm = new Map();
 
 export function setColours(catalog) {
-  colours = catalog.task_colours;
+  colours = catalog.colours;
   activities = catalog.activity_colours;
 }
 
@@ -25,7 +26,7 @@ function ink(colour) {
   return (light + 0.05) / 0.055 > 1.05 / (light + 0.05) ? "#0b0d12" : "#ffffff";
 }
 
-export function drawAnswer(answer, state) {
+export function drawAnswer(answer, state, take) {
   const { check, view, stage } = answer;
   const badge = byId("stage");
   badge.textContent = stage === "quick" ? "quick estimate" : "simulated";
@@ -37,7 +38,7 @@ export function drawAnswer(answer, state) {
   byId("memory").replaceChildren(...(check.step ? memory(check.step) : []));
   byId("timeline").replaceChildren(...(view ? timeline(view) : []));
   byId("tasks").replaceChildren(...(view ? [tasks(check.step, view)] : []));
-  if (stage === "simulated") byId("notes").replaceChildren(...notes(answer));
+  if (stage === "simulated") byId("notes").replaceChildren(...notes(answer, take));
   byId("command").textContent = answer.command || byId("command").textContent;
   byId("job-download").hidden = !answer.job_text && byId("job-download").hidden;
 }
@@ -163,7 +164,7 @@ function tasks(step, view) {
   return table(["Task", "#GPUs", ...sizes.map((name) => `#${name.toUpperCase()}`), "#Batch", ...(again ? ["Recompute"] : []), "#Time", "#p10 to p90", "#MFU", "Known by"], rows);
 }
 
-function notes(answer) {
+function notes(answer, take) {
   const { check, view } = answer;
   const step = check.step;
   const found = [];
@@ -172,7 +173,7 @@ function notes(answer) {
       `${each.stops ? "Stops" : "Look at"}: ${each.key}${each.value === null ? "" : `=${each.value}`}: ${each.problem}${each.allowed ? `; allowed: ${each.allowed}` : ""} (${each.where})`))));
   }
   if (step?.reasons.length) found.push(el("h3", {}, "Why it does not fit"), el("ul", {}, step.reasons.map((each) => el("li", {}, each))));
-  if (check.better.length) found.push(el("h3", {}, step?.fits ? "What would be faster" : "What would fit"), better(check.better));
+  if (check.better.length) found.push(el("h3", {}, step?.fits ? "What would be faster" : "What would fit"), better(check.better, take));
   const groups = [
     ["Doubtful", check.doubtful, true], ["Look at", check.remarks, true], ["Not understood, and not counted", check.not_understood, false],
     ["May be off", [...(step?.may_be_off ?? []), ...(view?.least_certain ? [view.least_certain] : [])], true],
@@ -190,13 +191,22 @@ function sources(view) {
   return [`costs: ${view.costs_from}`, ...Object.entries(view.sources).map(([name, each]) => `${name}: ${each.join(", ")}`)];
 }
 
-function better(changes) {
+// A key that may go on in the next line behind its dots.
+function broken(word) {
+  return word.split(/(?<=[.=])/).flatMap((part) => [part, el("wbr")]);
+}
+
+function better(changes, take) {
   const rows = changes.map((each) => {
-    const button = el("button", { type: "button", class: "quiet" }, "Copy");
-    button.addEventListener("click", () => copy(each.arguments.join(" ") || each.words, button));
-    return [el("code", {}, each.words), seconds(each.step_seconds), `${each.gain < 0 ? "+" : "−"}${percent(Math.abs(each.gain), 1)}`, percent(each.memory_fraction), button];
+    const copies = el("button", { type: "button", class: "quiet", "aria-label": `Copy ${each.words}` }, "Copy");
+    copies.addEventListener("click", () => copy(each.arguments.join(" ") || each.words, copies));
+    const takes = take && each.arguments.length ? el("button", { type: "button", class: "quiet", "aria-label": `Use ${each.words} in the script` }, "Use it") : null;
+    takes?.addEventListener("click", () => take(each.arguments));
+    const keys = each.arguments.length ? each.arguments : [each.words];
+    return [el("div", { class: "keys" }, keys.map((word) => el("code", {}, broken(word))), takes, copies), seconds(each.step_seconds), `${each.gain < 0 ? "+" : "−"}${percent(Math.abs(each.gain), 1)}`,
+      percent(each.memory_fraction)];
   });
-  return el("div", { class: "scroll" }, table(["Setting", "#A step", "#Change", "#Memory", ""], rows));
+  return el("div", { class: "scroll" }, table(["Setting", "#A step", "#Change", "#Memory"], rows));
 }
 
 export { fullest };

@@ -18,6 +18,7 @@ export const USUAL = {
   precision: "",
   rollout_precision: "",
   changes: {},
+  taken: [],
   steps: 500,
   budget_usd: null,
   budget_days: null,
@@ -33,7 +34,7 @@ export function meanTokens(state, longest) {
 // What the server is asked. Of a script the controls say only what beside it is said, and what is changed.
 export function asked(state) {
   if (state.script) {
-    return { script: state.script, framework: state.script_framework || null, gpu: state.gpu, mean_response_share: state.mean_share, changes: state.changes };
+    return { script: state.script, framework: state.script_framework || null, gpu: state.gpu, mean_response_share: state.mean_share, changes: state.changes, taken: state.taken };
   }
   const { model, gpu, gpus, algorithm, prompt_tokens, response_tokens, prompts, samples_per_prompt, mode } = state;
   return {
@@ -70,6 +71,7 @@ function known(state) {
 function sane(name, value) {
   if (name === "script") return value === null || (typeof value?.name === "string" && typeof value?.text === "string");
   if (name === "changes") return value && typeof value === "object" && Object.values(value).every(Number.isInteger);
+  if (name === "taken") return Array.isArray(value) && value.every((each) => typeof each === "string");
   if (name.startsWith("budget")) return value === null || Number.isFinite(value);
   return typeof value === KINDS[name];
 }
