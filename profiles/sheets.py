@@ -96,11 +96,6 @@ def canonical_name(kind: Kind, name: str) -> str:
     return _sheet_of_id().get(name) or _sheet_of_words().get(_words(name), name)
 
 
-def aliases_of(kind: Kind) -> Mapping[str, str]:
-    """Return the sheet of every other name that a kind's sheets tell in their line `aliases`."""
-    return _aliases(sheet_files(kind))
-
-
 @cache
 def _aliases(files: FrozenDict[str, Path]) -> Mapping[str, str]:
     """Return the aliases that sheets tell, those of digits alone in quotes; each is read once."""

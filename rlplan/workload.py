@@ -350,17 +350,6 @@ def sample_seconds(seconds: Seconds, count: int, seed: int) -> tuple[float, ...]
     return tuple(min(most, generator.lognormvariate(centre, width)) for _ in range(count))
 
 
-def mean_seconds(seconds: Seconds) -> float:
-    """Return the expected seconds, the cut at the maximum included."""
-    if isinstance(seconds, int | float):
-        return float(seconds)
-    if isinstance(seconds, UniformSeconds):
-        return (seconds.low + seconds.high) / 2
-    if isinstance(seconds, EmpiricalSeconds):
-        return sum(seconds.values) / len(seconds.values)
-    return cut_mean(*log_normal_of(seconds), math.inf if seconds.max is None else seconds.max)
-
-
 Inference = Literal["remote", "inline"]
 
 

@@ -107,12 +107,6 @@ def _misfits(points: Sequence[RunPoint], forecasts: Sequence[Forecast]) -> Itera
             yield f"at step {point.step:,} ({point.response_tokens:,.0f} tokens a response): {reason}"
 
 
-def grows(job: Job) -> bool:
-    """Tell whether a job says that its responses grow over a training."""
-    lengths = job.workload.response_tokens
-    return isinstance(lengths, Lognormal) and lengths.training_means is not None
-
-
 def _means(job: Job, steps: int, curve: Curve | None, points: int) -> tuple[tuple[int, float], ...]:
     """Return the steps that are simulated, with the mean length of their responses."""
     lengths = job.workload.response_tokens
