@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import UnknownNameError
-from rlplan.evals.hybridflow.index import Points, near
+from rlplan.evals.hybridflow.claims import Points, near
 from rlplan.evals.hybridflow.points import BEST, HYBRIDFLOW, plan_words, unfinished_points
 from rlplan.evals.reading import read_table
 from rlplan.evals.reproductions import load_reproduction, reproduction_names
