@@ -1,13 +1,13 @@
 """Answers of the simulator and of searches: forecasts, plans in order, fronts, what is lost where."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from importlib import import_module
+from typing import Annotated, Any, Literal
 
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import OneOf
 from rlplan.plan import Plan
-from rlplan.results.notebook import NotebookResult
 from rlplan.results.progress import ProgressForecast
 from rlplan.results.run import RunForecast
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
@@ -18,6 +18,22 @@ FORECAST_VERSION: Literal[1] = 1
 CALL = "call overhead"
 # What a run does beside its iterations, as logs of frameworks are read too (`beside` of their sheets).
 VALIDATION, CHECKPOINTS = "validation", "checkpoints"
+_NOTEBOOK = "rlplan.reports.notebook"
+
+
+class NotebookResult:
+    """Show itself in a notebook, as `rlplan.reports.notebook` draws it, which is looked up only then."""
+
+    __slots__ = ()
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 -- pandas is no part of the vocabulary
+        """Return its rows, tasks or plans, as a `pandas.DataFrame`, seconds and USD as numbers."""
+        return import_module(_NOTEBOOK).frame_of(self)
+
+    def _repr_html_(self) -> str:
+        """Return what stands below a notebook's cell."""
+        html: str = import_module(_NOTEBOOK).html_of(self)
+        return html
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
