@@ -32,19 +32,18 @@ class Points:
 
     def series(self, figure: str, panel: str, gpus: int) -> dict[str, float]:
         """Return the forecasts of every series at a place."""
-        return {
-            point.series: point.forecast
-            for (a, b, _, d), point in self._known.items()
-            if (a, b, d) == (figure, panel, gpus) and point.forecast is not None
-        }
+        points = self._at(figure, panel, gpus)
+        return {each.series: each.forecast for each in points if each.forecast is not None}
 
     def published(self, figure: str, panel: str, gpus: int) -> dict[str, float]:
         """Return the published values of every series at a place."""
-        return {
-            point.series: point.published
-            for (a, b, _, d), point in self._known.items()
-            if (a, b, d) == (figure, panel, gpus) and point.published is not None
-        }
+        points = self._at(figure, panel, gpus)
+        return {each.series: each.published for each in points if each.published is not None}
+
+    def _at(self, figure: str, panel: str, gpus: int) -> Iterator[Point]:
+        for (own_figure, own_panel, _, own_gpus), point in self._known.items():
+            if (own_figure, own_panel, own_gpus) == (figure, panel, gpus):
+                yield point
 
     def speed_ups(self, figure: str, peer: str) -> dict[tuple[str, int], float]:
         """Return how many times as fast HybridFlow is as a peer, by panel and GPUs."""
