@@ -259,12 +259,12 @@ def _work_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lost:
+class _FailureOverhead:
     """Hold what failures and checkpoints add to a run's work.
 
     Attributes:
-        failures: That are expected; None where the job does not speak of them.
-        spread_seconds: That they are apart by chance, one sigma.
+        failures: Expected number of failures; None where the job says nothing of them.
+        spread_seconds: Standard deviation of the seconds that failures cost, by chance in their number and times.
     """
 
     checkpoint_seconds: float
@@ -274,7 +274,7 @@ class _Lost:
     spread_seconds: float = 0.0
 
 
-def _lost(work: _Work, plan: Plan) -> _Lost:
+def _failure_overhead(work: _Work, plan: Plan) -> _FailureOverhead:
     """Return what failures and checkpoints add to a run.
 
     Raises:
@@ -283,7 +283,7 @@ def _lost(work: _Work, plan: Plan) -> _Lost:
     asked = plan.job.failures
     if asked is None:
         written = work.checkpoints * work.each_checkpoint
-        return _Lost(checkpoint_seconds=written, checkpoints=work.checkpoints)
+        return _FailureOverhead(checkpoint_seconds=written, checkpoints=work.checkpoints)
     checkpoints = plan.job.checkpoints
     known = work.each_checkpoint or asked.checkpoint_seconds
     failures, between = stops_of(plan, replace(asked, checkpoint_seconds=known))
@@ -303,7 +303,7 @@ def _lost(work: _Work, plan: Plan) -> _Lost:
 
 def _lost_to_failures(
     failures: Failures, between: float, whole: float, piece: float, written: int, work: _Work
-) -> _Lost:
+) -> _FailureOverhead:
     """Return what failures add to a run.
 
     Args:
@@ -316,7 +316,7 @@ def _lost_to_failures(
     lost = piece + failures.checkpoint_seconds
     variance = expected * (restart**2 + restart * lost + lost**2 / 3)
     checkpoint_seconds = written * failures.checkpoint_seconds
-    return _Lost(
+    return _FailureOverhead(
         checkpoint_seconds=checkpoint_seconds,
         checkpoints=written,
         failure_seconds=max(0.0, whole - work.useful_seconds - checkpoint_seconds),
@@ -329,7 +329,7 @@ def _with_failures(
     work: _Work, plan: Plan, points: tuple[RunPoint, ...], paid: float, beside: BesideForecast
 ) -> RunForecast:
     """Return the forecast of a run, failures and checkpoints counted, and what is paid for it."""
-    lost = _lost(work, plan)
+    lost = _failure_overhead(work, plan)
     parts = {
         STEPS: work.step_seconds,
         SPOT: work.spot_seconds,

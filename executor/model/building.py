@@ -22,7 +22,7 @@ from rlplan.errors import FileError
 from rlplan.executor.data.packing import SequenceSlots
 from rlplan.executor.data.remote_folders import fetched_folder
 from rlplan.executor.model.attention import attention_of
-from rlplan.executor.model.joined import tell_apart
+from rlplan.executor.model.fused_projections import split_fused_projections
 from rlplan.files.decoding import load_json
 from rlplan.files.places import is_url
 from rlplan.job import RANDOM, Job
@@ -549,5 +549,5 @@ def _backbone(config: Any, attention: str) -> Any:
     backbone = backbone_class(config)(config)
     # Else the gradient of that token's row is left out, in some layouts.
     backbone.embed_tokens.padding_idx = None
-    tell_apart(backbone)
+    split_fused_projections(backbone)
     return backbone.float()

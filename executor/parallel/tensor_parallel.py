@@ -69,8 +69,8 @@ def joined(part: Tensor, dimension: int, whole: int, group: dist.ProcessGroup) -
     return torch.cat(pieces, dim=dimension)
 
 
-class SharedInput(torch.autograd.Function):
-    """Pass a tensor on to slices of a product; sum up the gradients that come back from them."""
+class CopyToTensorParallel(torch.autograd.Function):
+    """Pass the same tensor to every rank's part of a product; all-reduce its gradient."""
 
     @staticmethod
     def forward(context: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -84,8 +84,8 @@ class SharedInput(torch.autograd.Function):
         return _summed(gradients[0], context.group), None
 
 
-class SummedOutput(torch.autograd.Function):
-    """Sum up what slices of a product make; every rank's gradient is that of the sum."""
+class ReduceFromTensorParallel(torch.autograd.Function):
+    """All-reduce the partial outputs of a product; the gradient goes to every rank as it is."""
 
     @staticmethod
     def forward(_: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -98,8 +98,8 @@ class SummedOutput(torch.autograd.Function):
         return gradients[0], None
 
 
-class SummedBothWays(torch.autograd.Function):
-    """Sum up what ranks have, and the gradients of the sum, which each of them uses in its own way."""
+class AllReduceBothWays(torch.autograd.Function):
+    """All-reduce a tensor, and its gradient too: each rank uses the sum in its own way."""
 
     @staticmethod
     def forward(context: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -128,8 +128,8 @@ class DividedGradient(torch.autograd.Function):
         return gradients[0] / context.ranks, None
 
 
-class ScatteredSum(torch.autograd.Function):
-    """Sum up what ranks have of all tokens, and go on with a share of the tokens on each rank."""
+class ReduceScatterToSequenceParallel(torch.autograd.Function):
+    """Reduce-scatter partial outputs: each rank keeps the sum of its share of the tokens."""
 
     @staticmethod
     def forward(context: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -143,8 +143,8 @@ class ScatteredSum(torch.autograd.Function):
         return _gathered(gradients[0], context.group), None
 
 
-class GatheredTokens(torch.autograd.Function):
-    """Bring together the tokens that ranks share out; sum up the gradients that come back from slices of a product."""
+class GatherFromSequenceParallel(torch.autograd.Function):
+    """All-gather the tokens that are split over the ranks; reduce-scatter their gradients."""
 
     @staticmethod
     def forward(context: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -239,7 +239,7 @@ def _embedded(
     inside = tokens - first
     foreign = (inside < 0) | (inside >= rows)
     found = look_up(inside.masked_fill(foreign, 0)).masked_fill(foreign[..., None], 0.0)
-    way = ScatteredSum if cuts_tokens else SummedOutput
+    way = ReduceScatterToSequenceParallel if cuts_tokens else ReduceFromTensorParallel
     summed: Tensor = way.apply(found, group)  # type: ignore[no-untyped-call]
     return summed
 
@@ -248,7 +248,7 @@ def _logits(
     project: Any, whole: int, group: dist.ProcessGroup, cuts_tokens: bool, hidden: Tensor
 ) -> Tensor:
     """Return the logits of all entries, of which each rank computes its own. (B, T, vocabulary)."""
-    way = GatheredTokens if cuts_tokens else SharedInput
+    way = GatherFromSequenceParallel if cuts_tokens else CopyToTensorParallel
     outputs = project(way.apply(hidden, group))  # type: ignore[no-untyped-call]
     logits: Tensor = _JoinedEntries.apply(outputs, group, whole)  # type: ignore[no-untyped-call]
     return logits
@@ -289,7 +289,7 @@ class WideNorm(nn.Module):
         """Return the normalised part. (..., part)."""
         wide = rows.float()
         squares = wide.square().sum(dim=-1, keepdim=True)
-        total: Tensor = SummedBothWays.apply(squares, self._group)  # type: ignore[no-untyped-call]
+        total: Tensor = AllReduceBothWays.apply(squares, self._group)  # type: ignore[no-untyped-call]
         normed = wide * torch.rsqrt(total / self._width + self.variance_epsilon)
         scaled: Tensor = self.weight * normed
         return scaled.to(rows.dtype)

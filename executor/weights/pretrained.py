@@ -18,7 +18,7 @@ from torch import Tensor
 from rlplan.errors import FileError
 from rlplan.executor.model.building import EMBEDDING, HEAD, StageModel, published_name
 from rlplan.executor.model.experts import is_expert
-from rlplan.executor.model.joined import APART
+from rlplan.executor.model.fused_projections import APART
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.weights.adapted import AdaptedParameters
 from rlplan.executor.weights.flat import Entry, FlatParameters, distinct_parameters, entries_of

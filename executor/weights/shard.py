@@ -12,7 +12,7 @@ from torch import Tensor
 from rlplan.executor.model.adapters import AdaptedLinear, adapters_off, add_adapters, is_adapter
 from rlplan.executor.model.building import EMBEDDING, HEAD, StageModel, build_stages, scalar_head
 from rlplan.executor.model.experts import cut_experts, is_expert
-from rlplan.executor.model.joined import keep_heads
+from rlplan.executor.model.fused_projections import keep_heads
 from rlplan.executor.parallel.meshes import RankGroup, RankMesh
 from rlplan.executor.parallel.positions import cuts_sequences
 from rlplan.executor.parallel.tensor_parallel import cut_vocabulary, cut_wide_norms

@@ -30,8 +30,8 @@ from rlplan.workload import Environment, sample_lengths
 BROKEN_OFF = Step(ends=True)
 
 
-class Beginning(NamedTuple):
-    """Say which episode begins: its number, its environment's place in the job, its prompt and row."""
+class EpisodeStart(NamedTuple):
+    """Hold the start of an episode: its number, its environment's index in the job, its prompt and data row."""
 
     episode: int
     kind: int
@@ -40,7 +40,7 @@ class Beginning(NamedTuple):
 
 
 # What is asked of an episode's environment: to begin, or to answer a response.
-Question = Beginning | str
+Question = EpisodeStart | str
 
 
 class EnvironmentHosts(Protocol):
@@ -77,7 +77,7 @@ class LocalHost:
         self._played: dict[int, tuple[Playable, int]] = {}
         self._answers: dict[int, str | Step] = {}
 
-    def begin(self, beginning: Beginning) -> str:
+    def begin(self, beginning: EpisodeStart) -> str:
         """Begin an episode."""
         played = self._makings[beginning.kind]()
         self._played[beginning.episode] = played, beginning.kind
@@ -141,7 +141,7 @@ def _source(environment: Environment) -> str:
 class _Episode:
     """Hold what was asked of an episode, so that another process can play it again up to here."""
 
-    beginning: Beginning
+    beginning: EpisodeStart
     has_begun: bool = False
     responses: list[str] = field(default_factory=list)
 
@@ -153,12 +153,12 @@ class _Episode:
             self.has_begun = True
 
 
-class _Asked(NamedTuple):
-    """Hold a question that is not answered yet.
+class _PendingQuestion(NamedTuple):
+    """Hold a question to an environment that has no answer yet.
 
     Attributes:
-        life: Which of the processes that played the episode one after another was asked.
-        is_again: Whether the one before ended without an answer.
+        life: Of the processes that were started for the episode one after another, the number of the one that was asked.
+        is_again: Whether the question was sent before, to a process that ended without an answer.
     """
 
     episode: int
@@ -184,7 +184,7 @@ class RemoteHosts:
         self._hosts = [self._start() for _ in range(processes)]
         self._lives = [0] * processes
         self._episodes: dict[int, _Episode] = {}
-        self._asked: dict[Any, _Asked] = {}
+        self._asked: dict[Any, _PendingQuestion] = {}
 
     def _start(self) -> Any:
         actor = ray.remote(LocalHost).options(num_cpus=0, max_concurrency=self._threads)
@@ -226,9 +226,9 @@ class RemoteHosts:
             reference = host.answer.remote(episode, question)
         else:
             reference = host.begin.remote(question)
-        self._asked[reference] = _Asked(episode, question, self._lives[place], is_again)
+        self._asked[reference] = _PendingQuestion(episode, question, self._lives[place], is_again)
 
-    def _ask_again(self, lost: _Asked) -> None:
+    def _ask_again(self, lost: _PendingQuestion) -> None:
         """Ask the process that follows a lost one."""
         if lost.is_again:
             raise RlplanError("a process that plays environments ended twice: out of memory?")
@@ -423,7 +423,7 @@ class EpisodeSession:
             number, self._begun = self._begun, self._begun + 1
             self._under_way[number] = episode
             episode.begun_seconds = time.monotonic()
-            self._ask(number, Beginning(number, episode.kind, episode.text, episode.data))
+            self._ask(number, EpisodeStart(number, episode.kind, episode.text, episode.data))
 
     def _take_answers(self) -> list[Episode]:
         """Take what environments have answered; wait a while where nothing else is to be done."""

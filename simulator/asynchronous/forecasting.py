@@ -34,7 +34,7 @@ from rlplan.simulator.stages import task_cost
 from rlplan.simulator.timeline.agenda import Entry, agenda_of
 from rlplan.simulator.timeline.assemble import (
     STAGES,
-    Figures,
+    IterationFigures,
     batch_tokens,
     device_pools,
     forecast_of,
@@ -239,9 +239,9 @@ def _calls_of(placed: PlacedPlan, limits: ReplicaLimits, generate: TaskCost) -> 
     )
 
 
-def _figures(placed: PlacedPlan, agenda: Sequence[Entry], found: LongRun) -> Figures:
+def _figures(placed: PlacedPlan, agenda: Sequence[Entry], found: LongRun) -> IterationFigures:
     seconds, stages = found.seconds, {name: found.stage_seconds.get(name, 0.0) for name in STAGES}
-    return Figures(
+    return IterationFigures(
         iteration=Estimate(seconds, _spread(placed, agenda, seconds, stages)),
         tokens=batch_tokens(placed.plan.job) * found.learnt_share,
         stage_seconds=FrozenDict(stages),

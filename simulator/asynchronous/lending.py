@@ -81,12 +81,12 @@ class LentGenerators:
 
 
 @dataclass(slots=True)
-class Tally:
-    """Hold what was added up of lending.
+class LendingTotals:
+    """Hold the totals of lending in a simulation.
 
     Attributes:
-        lent_seconds: In which the training pool belonged to generation, switches included.
-        helped_seconds: By which updates were shorter.
+        lent_seconds: During which the training pool generated, switches included.
+        helped_seconds: That updates were shorter by, for the help of idle replicas.
         switches: To generation.
     """
 
@@ -110,7 +110,7 @@ class Lender:
     lent: LentTrainers
     own: Sequence[GeneratingReplica]
     helpers: Sequence[GeneratingReplica]
-    tally: Tally
+    totals: LendingTotals
     note: Callable[[float, Work, int], object]
     until: float = field(init=False)
     _joining: simpy.Process | None = None
@@ -187,23 +187,23 @@ class Lender:
         self.engine.resources.release(self.lent.work.holds)
         self.note(environment.now, self.lent.work, -1)
         self.engine.note(self.lent.work, iteration, self._since)
-        self.tally.lent_seconds += environment.now - self._since
-        self.tally.switches += 1
+        self.totals.lent_seconds += environment.now - self._since
+        self.totals.switches += 1
         self._joining = None
 
 
 @dataclass(slots=True, eq=False)
-class Help:
-    """Let replicas that may begin nothing learn with the training pool.
+class HelpingReplicas:
+    """Let generation replicas that may not start new responses train with the training pool.
 
     Attributes:
-        used: Whether any has since weights went over.
+        used: Whether any has trained since the last weight sync.
     """
 
     lent: LentGenerators
     queue: SampleQueue
     own: Sequence[GeneratingReplica]
-    tally: Tally
+    totals: LendingTotals
     used: bool = False
 
     def seconds(self, pool: str, samples_seconds: float, updates: int) -> float:
@@ -223,7 +223,7 @@ class Help:
         if saved <= switch + back:
             return 0.0
         self.used = True
-        self.tally.helped_seconds += saved - switch
+        self.totals.helped_seconds += saved - switch
         return saved - switch
 
     def leave_seconds(self) -> float:

@@ -13,11 +13,11 @@ from rlplan.simulator.asynchronous.generators import (
     Generators,
 )
 from rlplan.simulator.asynchronous.lending import (
-    Help,
+    HelpingReplicas,
     Lender,
+    LendingTotals,
     LentGenerators,
     LentTrainers,
-    Tally,
 )
 from rlplan.simulator.asynchronous.meter import GENERATION, Meter, Reading
 from rlplan.simulator.asynchronous.samples import SampleQueue, batch_tokens, endless_lengths
@@ -164,7 +164,7 @@ class _SampleFlow:
         helpers = self._helpers(stream.lent_trainers) if stream.lent_trainers else []
         environment = self.engine.environment
         self.generators = Generators(environment, replicas, self.queue, self.meter, helpers)
-        self.tally = Tally()
+        self.totals = LendingTotals()
         self.lender = self._lender(replicas, helpers)
         self.help = self._help(replicas)
         tokens = batch_tokens(stream.workload, setting)
@@ -200,12 +200,12 @@ class _SampleFlow:
         if lent is None:
             return None
         return Lender(
-            self.engine, self.queue, setting, lent, own, helpers, self.tally, self.meter.work
+            self.engine, self.queue, setting, lent, own, helpers, self.totals, self.meter.work
         )
 
-    def _help(self, own: Sequence[GeneratingReplica]) -> Help | None:
+    def _help(self, own: Sequence[GeneratingReplica]) -> HelpingReplicas | None:
         lent = self.stream.lent_generators
-        return Help(lent, self.queue, own, self.tally) if lent else None
+        return HelpingReplicas(lent, self.queue, own, self.totals) if lent else None
 
     def _sequences(self, plans: EndlessPlans) -> Arriving | EpisodeArrivals:
         """Return a replica's sequences before the first of them has arrived."""
@@ -300,8 +300,8 @@ class _SampleFlow:
             queue.waited_seconds,
             queue.begun,
             queue.held,
-            self.tally.lent_seconds,
-            self.tally.helped_seconds,
+            self.totals.lent_seconds,
+            self.totals.helped_seconds,
         )
 
 

@@ -10,7 +10,7 @@ from rlplan.simulator.costs.syncs import transition_cost
 from rlplan.simulator.costs.taskcost import TaskCost, data_bytes, times_of, transfer_cost
 from rlplan.simulator.generation.generating import finish_seconds, with_length_spread
 from rlplan.simulator.generation.over_provisioning import (
-    EnoughEnded,
+    EarlyStop,
     begun,
     cost_until_enough,
     enough_of,
@@ -112,7 +112,7 @@ def learnt_plan(placed: PlacedPlan) -> PlacedPlan:
     return PlacedPlan(replace(plan, job=job), placed.facts)
 
 
-def enough_learnt(placed: PlacedPlan) -> EnoughEnded:
+def enough_learnt(placed: PlacedPlan) -> EarlyStop:
     """Return when a plan has as many responses as it learns from, of all that it begins."""
     return enough_of(placed.generate, max(0.0, kv_bytes_left(placed)))
 

@@ -376,7 +376,7 @@ STAGES = ("generation", "preparation", "training", TRANSITION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class IterationFigures:
     """Hold what an iteration is forecast to take, and where its time goes.
 
     Attributes:
@@ -423,7 +423,7 @@ def assemble(
     idle = idle_seconds(
         [pool.name for pool in device_pools(plan)], window, trace.spans, works, staged
     )
-    figures = Figures(
+    figures = IterationFigures(
         iteration=Estimate(iteration_seconds, spread),
         tokens=tokens or batch_tokens(plan.job),
         stage_seconds=_per_iteration(seconds_by_stage(staged, STAGES), cycle),
@@ -439,7 +439,7 @@ def forecast_of(
     agenda: Sequence[Entry],
     trace: Trace,
     memory: Sequence[MemoryForecast],
-    figures: Figures,
+    figures: IterationFigures,
 ) -> Forecast:
     """Return the forecast of a trace whose figures are known."""
     seconds = figures.iteration.seconds

@@ -83,8 +83,8 @@ class Resources(Protocol):
 _SETTLED = EventPriority(2)
 
 
-class _Settled(simpy.Event):
-    """Happen when nothing else is left to happen in the instant."""
+class _InstantEnd(simpy.Event):
+    """Happen at the end of an instant, after all its other events."""
 
     def __init__(self, environment: simpy.Environment, then: Callable[[simpy.Event], None]) -> None:
         super().__init__(environment)
@@ -124,7 +124,7 @@ class ListScheduling:
     def _settle(self) -> None:
         if not self._settling:
             self._settling = True
-            _Settled(self.environment, self._grant)
+            _InstantEnd(self.environment, self._grant)
 
     def _grant(self, _: object) -> None:
         self._settling = False
@@ -145,25 +145,27 @@ class Queueing:
     """
 
     def __init__(self, environment: simpy.Environment) -> None:
-        self._lines: defaultdict[str, Line] = defaultdict(lambda: Line(environment))
+        self._queues: defaultdict[str, ResourceQueue] = defaultdict(
+            lambda: ResourceQueue(environment)
+        )
 
     def take(self, names: Iterable[str], rank: Rank = ()) -> Steps:
         """Wait for resources until they are had."""
         for name in sorted(names):
-            turn = self._lines[name].ask(rank)
+            turn = self._queues[name].ask(rank)
             if turn is not None:
                 yield turn
 
     def release(self, names: Iterable[str]) -> None:
         """Let others have resources."""
         for name in sorted(names):
-            self._lines[name].release()
+            self._queues[name].release()
 
 
-class Line:
-    """Let one work at a time hold a resource.
+class ResourceQueue:
+    """Give a resource to one work at a time, the lowest rank first.
 
-    One that is free is had at once: half of SimPy's events would be about that.
+    A free resource is given without an event: such events would be half of all that SimPy has to handle.
     """
 
     def __init__(self, environment: simpy.Environment) -> None:
