@@ -85,12 +85,12 @@ def shifted(rows: Rows, by: int) -> Rows:
 
 
 def whole_blocks(numbers: Sequence[int], block: int) -> Rows:
-    """Return the rows of blocks of `block` rows by the blocks' numbers, neighbours as one range."""
+    """Return the rows of blocks of `block` rows, given the blocks' numbers; adjacent blocks give one range."""
     return tuple(joined_ranges((number * block, (number + 1) * block) for number in numbers))
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges, each (first, last + 1), as few as there can be where one ends as the next begins."""
+    """Return ranges, each (first, last + 1), with adjacent ones merged."""
     joined: list[tuple[int, int]] = []
     for start, stop in ranges:
         if joined and joined[-1][1] == start:

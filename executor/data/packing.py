@@ -18,15 +18,16 @@ BLOCK_QUERIES = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Say where sequences lie one after another, as kernels for sequences of unlike lengths take them.
+    """Locate packed sequences one after another, in the form of variable-length attention kernels.
 
-    A sequence's own tokens are its last ones: what it shares with others stands once, before them.
+    Tokens that sequences share, such as a prompt, are stored once, before each sequence's own tokens.
 
     Attributes:
         filled: Tokens of the packed row before its filler.
-        queries: Where each sequence's own tokens begin in the row, and where the last one's end. int32, (B + 1,).
-        keys: The same of all tokens of each sequence, one sequence after another. int32, (B + 1,).
-        found: Packed position of each of these; None where the row is just that. Shape (n,).
+        queries: Offsets of each sequence's own tokens in the row, with the end of the last. int32, (B + 1,).
+        keys: Offsets of all tokens of each sequence, shared ones included, laid out one sequence after another. int32,
+            (B + 1,).
+        found: Packed position of each token of that layout; None where it equals the row. Shape (n,).
     """
 
     filled: int
@@ -37,17 +38,17 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceSlots:
-    """Say where the tokens of a packed row stand when every sequence has a row of its own.
+    """Map a packed row to a padded batch, in which every sequence has its own row, and back.
 
     Attributes:
         count: Sequences, B.
         width: Tokens of the longest one, W.
-        taken: Packed position of each of the B * W places, the same one where sequences share a
-            token; any token where a sequence is shorter.
-        places: Place of each packed token, in the first sequence that has it. Shape (L,).
-        dense: Whether both orders are the same, so that nothing need be moved.
-        runs: The same sequences one after another; None: some of their tokens are on other ranks.
-        stripe: Of the queries, where they are shared out over context-parallel ranks.
+        taken: Packed position of each of the B * W padded places; shared tokens are taken several times, and places
+            beyond a sequence's end take any token.
+        places: Padded place of each packed token, in the first sequence that has it. Shape (L,).
+        dense: Whether both orders are equal, so that nothing needs to be moved.
+        runs: The same sequences for variable-length kernels; None if other ranks hold some of their tokens.
+        stripe: This rank's queries, where context-parallel ranks share them.
     """
 
     count: int
@@ -303,15 +304,15 @@ def balanced_rows(
 ) -> list[list[int]]:
     """Return the rows of micro-batches of at most `micro_batch` sequences and about equal tokens.
 
-    As few micro-batches as hold all rows. Samples of one prompt, which share its tokens in a packed
-    row, go together: the most tokens first, each to the micro-batch that has the fewest and room
-    (Graham 1969, longest processing time first). They are cut where they are more than a micro-batch
-    holds, where no micro-batch has room for all of them, and where one would stay empty.
+    There are as few micro-batches as hold all rows. Samples of one prompt stay together, since they share its tokens
+    in a packed row. Prompts are placed by descending tokens, each in the micro-batch with the fewest tokens that has
+    room (Graham 1969, longest processing time first). Samples of a prompt are split only if they exceed a micro-batch,
+    if no micro-batch has room for all of them, or if a micro-batch would stay empty.
 
     Args:
         tokens: Shape (B, T).
-        parts: What stands where. Shape (B, T).
-        multiple: The number of micro-batches is divisible by it; with fewer rows some are empty.
+        parts: Kind of each token (prompt, response, padding). Shape (B, T).
+        multiple: Divides the number of micro-batches; with too few rows some are empty.
     """
     sizes = _Sizes((parts != PADDING).sum(dim=1).tolist(), shared_part(parts).sum(dim=1).tolist())
     count = -(-len(tokens) // micro_batch)

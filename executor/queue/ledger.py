@@ -1,4 +1,4 @@
-"""The queue's ledger: which columns of which samples are there, who has taken them, and what memory is left.
+"""The queue's ledger: which columns of each sample exist, which tasks have taken it, and how much memory is free.
 
 A state machine without processes and clocks, kept by the job's one controller. Every sample is handed to
 every task exactly once:
@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Say what a task reads from the queue.
+    """Describe a task that reads from the queue.
 
     Attributes:
-        keys: The columns that it waits for.
-        has_effects: Whether something outside the queue changes, such as weights: then it never gets a sample
-            again, while a task that only makes columns makes those that were lost anew.
+        keys: The columns that it needs.
+        has_effects: Whether it changes something outside the queue, such as weights. Then it never gets a sample twice;
+            a task that only makes columns makes lost columns again.
     """
 
     keys: frozenset[str]
@@ -113,7 +113,7 @@ class Ledger:
         return True
 
     def _unit_for(self, wanted_bytes: int) -> int:
-        """Return the unit that is being filled, or the emptiest one where that has its share."""
+        """Return the unit that is being filled; once it is full to its share, the emptiest one."""
         held, count = self._reserved_bytes, len(self._reserved_bytes)
         if (held[self._filled] + wanted_bytes) * count > self._capacity_bytes:
             self._filled = min(range(count), key=lambda each: held[each])
@@ -125,9 +125,9 @@ class Ledger:
         return None if row is None else (row.unit, row.attempt)
 
     def put(self, sample: int, attempt: int, key: str) -> bool:
-        """Note that a column of a sample is there; return whether it counts.
+        """Note that a column of a sample was written; return whether it counts.
 
-        What was made from a row that has been lost since does not.
+        A column does not count if its row was lost after it was made.
         """
         row = self._rows.get(sample)
         if row is None or row.attempt != attempt:
@@ -143,7 +143,7 @@ class Ledger:
         return row is not None and task not in row.done and task not in row.leases
 
     def is_ready(self, task: str, sample: int) -> bool:
-        """Tell whether a sample can be handed to a task now: its inputs are there, and it has not had it."""
+        """Tell whether a task can take a sample now: its columns exist, and the task has not had it."""
         return sample in self._ready[task]
 
     def ready(self, task: str) -> list[int]:
@@ -170,7 +170,7 @@ class Ledger:
         return lease
 
     def secure(self, lease: Lease) -> None:
-        """Note that all rows of a lease were read: losing their unit does not touch it any more."""
+        """Note that all rows of a lease were read, so that it survives the loss of their unit."""
         for _, row in self._held(lease):
             row.secured.add(lease.task)
 

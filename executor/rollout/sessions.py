@@ -90,7 +90,7 @@ def start_session(
 ) -> Session:
     """Return a session of a rank's engine.
 
-    One whose engine samples in whole calls alone ends what it has begun in the call that begins it.
+    With an engine that only generates whole responses, a session ends every response in the call that begins it.
     """
     if isinstance(engine, TorchStaticEngine):
         return WaveSession(shard, settings, mode, in_flight)
@@ -100,10 +100,10 @@ def start_session(
 class WaveSession:
     """Decode waves of sequences with the torch engine.
 
-    Where generation stops with each batch, the waves are those of a synchronous batch: as many responses as may run,
-    one wave after another, so that every number in them is the same. Else new responses join those that run:
-    all of them are prefilled again as one wave (prompt and what was said so far), unless what is in flight
-    keeps its KV cache of older weights; then new ones make a wave of their own.
+    Where generation stops with each batch, the waves are those of a synchronous batch, so that all numbers are the
+    same: as many responses as may run, one wave after another. In endless modes new responses join the running ones:
+    all are prefilled again as one wave (prompt and tokens so far). If responses in flight keep their KV cache of older
+    weights, new responses make a separate wave.
     """
 
     def __init__(

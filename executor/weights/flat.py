@@ -199,7 +199,8 @@ def distinct_parameters(
 ) -> list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]:
     """Return each parameter once, under its first name, with all modules that hold it (tied ones).
 
-    Cut ones come first, then whole ones with parts of gradients, then other whole ones.
+    Parameters that tensor parallelism cuts come first, then replicated ones whose gradients are partial sums, then the
+    other replicated ones.
     """
     found: dict[int, tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]] = {}
     named = [item for module in modules for item in module.named_modules()]

@@ -332,22 +332,22 @@ class Episode(Response):
 
 
 class EpisodeSession:
-    """Play episodes: what a replica begins, and its environments, beside the turns that it generates.
+    """Play a replica's episodes: their environments step while it generates turns of other episodes.
 
-    Where generation stops with each batch, those that are there together answer together and step together, so that the
-    waves are those of a synchronous batch, whose numbers they are; a wave's environments step while the next one is
-    decoded. Else a turn joins those that run once its environment has stepped.
+    Where generation stops with each batch, the episodes of a wave generate together and step together, so that all
+    numbers are those of a synchronous batch; the environments of one wave step while the next wave is decoded. In
+    endless modes a turn joins the running ones as soon as its environment has stepped.
 
     Args:
         turns: Session in which turns are responses.
         encode: Returns the tokens of an observation.
         decode: Returns the text of a turn's tokens.
-        most: Episodes that are under way at a time; None: all.
-        instances: Those of each environment that are under way at a time; None: all.
-        in_step: Whether those under way answer together, and none joins them.
+        most: Limit on the episodes under way at a time; None is no limit.
+        instances: The same for each environment.
+        in_step: Whether the episodes under way generate in waves, which no other episode joins.
 
     Attributes:
-        waited_seconds: In which there was no turn to generate.
+        waited_seconds: During which there was no turn to generate.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Training that learns from samples as they come: what pieces of an iteration go through, and what prepares beside it.
+"""Training on samples as they come: the works that pieces of an iteration pass through, and preparation beside them.
 
-Works of an iteration take a piece of it each time (`Training`). Or those before updates take responses as they end,
-whichever iteration will learn from them (`Preparation`), as this project's executor does where generation never stops.
+The works of an iteration process it piece by piece (`Training`). The works before the updates may also process responses
+as they end, whichever iteration will learn from them (`Preparation`): this project's executor does so in endless modes.
 """
 
 import heapq
@@ -26,20 +26,20 @@ OF_STEPS = ("optimizer", "gradient reduction")
 
 @dataclass(frozen=True, slots=True)
 class PieceWork:
-    """Hold one work of an iteration that its pieces go through.
+    """Hold one work that the pieces of an iteration pass through.
 
     Attributes:
-        after: Keys of the works of the same piece that it waits for.
+        after: Keys of the works that must end first, for the same piece.
         learns: Whether it updates a model.
-        together: Whether it waits for all that is learnt from together, as updates do.
-        sample_seconds: Of a whole iteration of mean samples.
-        pass_seconds: Of each time that some are prepared as they end, however few, beside their part of
+        together: Whether it needs all samples of an update at once, as updates do.
+        sample_seconds: Of a whole iteration of samples of mean length.
+        pass_seconds: Fixed cost of each pass over samples that are prepared as they end, added to their part of
             `sample_seconds`.
-        step_seconds: Of all the optimizer's steps of an iteration.
-        call_seconds: Of the call that each piece is; 0 where an iteration's calls are in `sample_seconds`.
-        queue_seconds: Of a call that writes a piece's samples to a transfer queue, or reads them; 0 where there is none.
-        share: Most responses that are prepared together as they end; 0: as many of a batch as there are.
-        fixed: Whether it matters which responses are prepared together: shares of a batch in its order.
+        step_seconds: Of all optimizer steps of an iteration.
+        call_seconds: Of one call, of which each piece is one; 0 where `sample_seconds` includes an iteration's calls.
+        queue_seconds: Of one call that writes a piece to a transfer queue or reads it; 0 without a queue.
+        share: Most responses that are prepared together as they end; 0 is no limit within a batch.
+        fixed: Whether only certain responses can be prepared together: consecutive shares of a batch.
     """
 
     entry: Entry
@@ -90,17 +90,18 @@ def piece_work(
 
 
 def in_passes(work: PieceWork, pass_seconds: float, passes: int) -> PieceWork:
-    """Return a work each pass of which takes so long beside what grows with its samples.
+    """Return a work with the fixed cost of a pass taken out of its `sample_seconds`.
 
     Args:
-        passes: Of a whole iteration, whose cost has `pass_seconds` as often.
+        pass_seconds: Fixed cost of a pass.
+        passes: Passes that the cost of a whole iteration includes.
     """
     samples = max(0.0, work.sample_seconds - passes * pass_seconds)
     return replace(work, sample_seconds=samples, pass_seconds=pass_seconds)
 
 
 def preparing(works: Iterable[PieceWork]) -> list[PieceWork]:
-    """Return the works that wait for no update and what goes with it, in their order."""
+    """Return the works that depend, directly or not, on no work that needs an update's samples together, in their order."""
     found: dict[str, PieceWork] = {}
     for each in works:
         if not each.together and all(key in found for key in each.after):
@@ -109,7 +110,7 @@ def preparing(works: Iterable[PieceWork]) -> list[PieceWork]:
 
 
 def learning(works: Sequence[PieceWork]) -> list[PieceWork]:
-    """Return the works of updates, which wait for one another, and find what else they need prepared."""
+    """Return the other works, those of updates; they wait for one another only, since their other inputs are prepared before."""
     before = {each.entry.work.key for each in preparing(works)}
     return [
         replace(each, after=tuple(key for key in each.after if key not in before))

@@ -94,11 +94,11 @@ class _InstantEnd(simpy.Event):
 
 
 class ListScheduling:
-    """Give a work all that it holds together, the least rank first.
+    """Give a work all its resources at once, the lowest rank first.
 
-    Waiting works are gone through once an instant has settled, and each whose resources are all free gets them. So
-    which of them was ready first within the instant has no say, and none keeps what it has from others while it waits
-    for more.
+    At the end of each instant the waiting works are visited in the order of their ranks, and each work whose resources
+    are all free gets them. So the order of events within an instant does not matter, and no work holds one resource
+    while it waits for another.
     """
 
     def __init__(self, environment: simpy.Environment) -> None:
@@ -139,9 +139,9 @@ class ListScheduling:
 
 
 class Queueing:
-    """Give what is free to whoever asks first, one resource after another; rank those that wait.
+    """Give resources one after another, each to the first work that asks; works that wait for it go by rank.
 
-    So works get what they hold that come at any time, one by one, as the calls of a controller do.
+    For works that arrive one by one at any time, as the calls of a controller do.
     """
 
     def __init__(self, environment: simpy.Environment) -> None:
@@ -285,11 +285,11 @@ class WorkRun:
     """Say how a work is done once: in an iteration, or for a piece of one.
 
     Attributes:
-        seconds: That it takes; None: there is nothing to do, and it ends as soon as it is started.
-        after: Keys of the works that are started with it and that it waits for.
-        earlier: What else it waits for.
-        call_seconds: Of calls before it, in which it does not hold anything yet.
-        begins: Called when it has all that it holds.
+        seconds: Its duration; None for a work with nothing to do, which ends when it is started.
+        after: Keys of the works, started together with it, that must end first.
+        earlier: Other events that must happen first.
+        call_seconds: Of the calls before it, during which it holds no resource.
+        begins: Called when it has got all its resources.
     """
 
     work: Work

@@ -58,7 +58,7 @@ class PlanNode:
         """Return what one of its device workers asks Ray for.
 
         Args:
-            kind: Ray's name of its GPUs' type, where it has one.
+            kind: Ray's name of the type of its GPUs; None where Ray has none.
         """
         marks = [self.mark] if self.mark is not None else []
         if self.has_gpus and self.mark is None and kind is not None:
@@ -77,7 +77,7 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayNode:
-    """Hold a node that is there: what it has, and what of that nobody uses now."""
+    """Hold a node of the cluster: its resources, all of them and those that are free."""
 
     id: str
     address: str
@@ -97,7 +97,7 @@ class RayNode:
         return tuple(sorted(n for n in self.total if not n.startswith(own) and GROUP_PART not in n))
 
     def words(self) -> str:
-        """Return what it has for people, with what is free where that is less."""
+        """Return its resources in words, with the free amount where some are in use."""
         parts = [
             f"{self._amount(name)} {name}"
             + (f" ({'/'.join(self.kinds) or 'of no type'})" if name == GPU else "")

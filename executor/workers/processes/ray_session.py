@@ -152,9 +152,9 @@ def _read_environment() -> None:
 def _in_sessions_of_their_own(servers: list[Popen[bytes]], reaper: Reaper) -> Iterator[None]:
     """Let Ray's servers start apart from this process's group, each leading a session, and note them.
 
-    A batch system, `timeout` and a terminal signal the whole group: servers that end at once leave the
-    controller to wait for answers that nobody gives. What they start is of their sessions for as long
-    as it lives, whoever its parent is by then.
+    A batch system, `timeout` and a terminal signal the whole group: servers that end at once would leave the
+    controller waiting for answers that never come. Processes that a server starts stay in its session for as long as
+    they live, even if their parent ends.
     """
     plain: Any = services.ConsolePopen
 
