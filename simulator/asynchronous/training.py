@@ -129,9 +129,9 @@ class Piece:
     """Hold a piece of an iteration.
 
     Attributes:
-        share: Of the tokens of an iteration of mean samples.
-        learnt: Share of these that is learnt from behind it: its own and that of pieces before it.
-        steps: Share of the iteration's optimizer steps that this takes.
+        share: Its tokens, as a share of those of an iteration with samples of mean length.
+        learnt: The share that is trained on after it: its own, and that of earlier pieces that waited; 0 if it waits.
+        steps: Share of the iteration's optimizer steps that this training takes.
     """
 
     iteration: int
@@ -142,18 +142,18 @@ class Piece:
 
 
 class Training:
-    """Take an iteration's samples piece by piece, one iteration after another.
+    """Run iterations one after another, each piece by piece.
 
-    A piece's samples are taken when the update on the piece before begins, so that preparation on other pools
-    goes on meanwhile. Pools take what waits for them by (iteration, piece, place in their order); beside preparation
-    that goes on by itself, in the order in which it came.
+    The samples of a piece are taken when the update on the previous piece begins, so that other pools prepare them
+    meanwhile. Waiting works get a pool by (iteration, piece, place in the pool's order); beside `Preparation`, first come
+    first served.
 
     Args:
-        order: By pool, names in the order in which they get the pool when several wait.
-        batch_tokens: Of the units that an iteration of mean samples learns from.
-        prepared: Whether samples come prepared.
-        helped: Returns by how many seconds a piece of a work is shorter since others help, from its pool, its samples'
-            seconds and its optimizer steps.
+        order: By pool, names of works in the order in which they get the pool when several wait.
+        batch_tokens: Tokens of an iteration's samples, if they have mean length.
+        prepared: Whether samples are prepared before (`Preparation`).
+        helped: Returns the seconds that lent GPUs save on a piece of a work, given its pool, the seconds of its samples
+            and its optimizer steps.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class Training:
         return self.engine.environment.all_of(ended.values())
 
     def _run_of(self, each: PieceWork, piece: Piece, updating: simpy.Event) -> WorkRun:
-        """Return a work as a piece goes through it."""
+        """Return the run of a work for a piece."""
 
         def updates() -> None:
             if not updating.triggered:
@@ -227,10 +227,10 @@ class Training:
         )
 
     def _calls_seconds(self, each: PieceWork) -> float:
-        """Return what calls before a work take that its pool does not wait for.
+        """Return the seconds of the calls before a work, during which its pool is free.
 
-        What learns from prepared samples is sent together: its samples are read once, and the works that follow the
-        first are there when it ends.
+        Works that train on prepared samples are sent together: samples are read once, and the later works have arrived when
+        the first ends.
         """
         if not self.prepared:
             return QUEUE_CALLS * each.queue_seconds
