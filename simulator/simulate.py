@@ -22,8 +22,7 @@ from rlplan.simulator.timeline.agenda import Entry, agenda_of, learnt_plan
 from rlplan.simulator.timeline.assemble import assemble, batch_tokens, device_pools
 from rlplan.simulator.timeline.beside import with_beside
 from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun
-from rlplan.simulator.timeline.host_cache import with_host_cache
-from rlplan.simulator.timeline.playing import environments_of
+from rlplan.simulator.timeline.generation_needs import environments_of, with_host_cache
 from rlplan.simulator.timeline.pool_memory import pool_memory
 from rlplan.simulator.timeline.progress import with_progress
 from rlplan.simulator.timeline.speculating import with_speculation

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 
 from rlplan.reports.tables.plans import Table, columns
-from rlplan.results.episodes import SeenEpisodes
 from rlplan.results.forecast import EnvironmentForecast
+from rlplan.results.measurement import SeenEpisodes
 from rlplan.units import show_seconds
 
 NOTHING = "-"
