@@ -575,8 +575,8 @@ class WeightSync:
     """Name the transitions that bring trained weights to generation; None takes the usual one.
 
     Attributes:
-        shared_pool: Where both share GPUs.
-        between_pools: Where generation has GPUs of its own.
+        shared_pool: When training and generation share GPUs.
+        between_pools: When generation has separate GPUs.
     """
 
     shared_pool: TransitionName | None = None
@@ -588,7 +588,7 @@ USUAL_WEIGHT_SYNC = WeightSync()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Describe an RL training job before anything is decided about GPUs.
+    """Describe an RL training job, before a plan assigns its GPUs.
 
     Attributes:
         models: By role, a preset's name, the path of a Hugging Face config (file or folder,
@@ -599,38 +599,38 @@ class Job:
             named by a folder or an id.
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
         prompt_data: How it is read; None takes the usual of `PromptData`.
-        evaluation: How it looks, between iterations, at what the actor has learnt; None for not at all.
-        iterations: Of the whole run, for its forecast time and cost; None where that is open. For `execute` its options say it.
-        checkpoints: How often what is trained is written to disk, for forecasts; None counts none.
-        teacher: What a teacher tells, and what serves it; None for the sampled tokens' log-probabilities by a pass.
-        framework: Name of a framework sheet: whose steps are forecast and searched. `rlplan execute` runs
-            those of `rlplan`.
-        old_log_prob: Where the log-probabilities of the policy that generated come from: its `engine`, or a
-            pass of the `trainer` over what was generated; None takes the framework's way.
+        evaluation: Validation of the actor between iterations; None without.
+        iterations: Of the whole run, for its forecast time and cost; None where that is open. `execute` takes it from its
+            options.
+        checkpoints: Checkpoints, for forecasts; None counts none.
+        teacher: Log-probabilities and engine of a teacher; None for the sampled tokens' by a forward pass.
+        framework: Name of the framework sheet whose steps are forecast and searched. `rlplan execute` runs those of
+            `rlplan`.
+        old_log_prob: Source of the generating policy's log-probabilities: the generation `engine`, or a forward pass of
+            the `trainer`; None takes the framework's way.
         weight_sync: How trained weights reach generation; None takes the framework's way.
-        adapters: By role of a model that is trained, the adapters that are trained in its place.
-        trainers: By role, how its trainer keeps states and makes logits; roles without are as their engine has it.
-        precision: Number format of the weights; None takes the device's usual one. In a narrow one
-            linear layers' products are computed, and states kept as in bf16.
-        rollout_precision: Number format of the weights that generate; None takes that of training's
-            states.
-        kv_cache: Number format of the engine's KV cache; None takes the engine's own, or that in which
-            its activations are.
-        kv_offload: How much of that cache goes on in host memory; None for none.
-        speculation: How the engine guesses tokens ahead; None for it does not.
-        quantised_at: Where the weights that generate become narrow: at the `sender`, so that fewer bytes
-            move, or at the `receiver`, as engines do that quantise what they load.
+        adapters: By role, the adapters that are trained instead of the model.
+        trainers: By role, options of its trainer; roles without take their engine's defaults.
+        precision: Number format of the weights; None takes the device's usual one. With a format narrower than bf16, only
+            the products of linear layers use it, and states are kept as with bf16.
+        rollout_precision: Number format of the weights that generate; None takes that of the states of training.
+        kv_cache: Number format of the engine's KV cache; None takes the engine's default, or the format of its
+            activations.
+        kv_offload: KV-cache blocks in host memory; None without.
+        speculation: Speculative decoding; None without.
+        quantised_at: Where weights for generation are quantised: at the `sender`, so that fewer bytes move, or at the
+            `receiver`, by the engine that loads them.
         constraint: For algorithms that keep a cost under a limit; None takes the usual.
         pretrain: Texts mixed into the actor's updates, for algorithms that do that.
         dynamic_sampling: For algorithms that sample groups again; None takes the usual.
         overlong: A penalty for responses near the longest; None for none.
         failures: How often nodes fail; None forecasts iterations without failures.
-        cluster: What is at hand; a plan may leave any of it unused.
-        devices: Sheets of devices that are not in the catalog, by name; a resolved job holds those of
-            the files that its cluster names.
-        objective: What a search minimises: seconds, money or energy per token; or the time to a score, which forecasts then speak of
-            too, under an assumption.
-        specs: Limits that a search keeps.
+        cluster: Available nodes; a plan may leave some unused.
+        devices: Sheets of devices that are not in the catalog, by name; a resolved job holds those of the files that its
+            cluster names.
+        objective: Quantity that a search minimises: seconds, money or energy per token; or the time to a score, which
+            forecasts then give too, under an assumption.
+        specs: Limits that plans of a search must keep.
     """
 
     version: Literal[1] = 1
@@ -678,9 +678,9 @@ class Job:
         return model
 
     def weights_of(self, role: str) -> str | None:
-        """Return a Hugging Face folder or id with a role's weights, or `random`; None where nothing says it.
+        """Return a Hugging Face folder or id with a role's weights, or `random`; None where the job does not say.
 
-        A reference without weights of its own starts as the actor.
+        A reference without an entry takes the actor's weights.
         """
         if self.weights is None or isinstance(self.weights, str):
             return self.weights
@@ -688,24 +688,24 @@ class Job:
         return self.weights_of("actor") if found is None and role == "reference" else found
 
     def adapter(self, role: str) -> Adapter | None:
-        """Return the adapters that are trained in place of a role's model; None where it is itself."""
+        """Return the adapters that are trained instead of a role's model; None where the model itself is trained."""
         return self.adapters.get(role) if self.adapters else None  # type: ignore[call-overload]
 
     def trainer(self, role: str) -> TrainerOptions:
-        """Return how a role's trainer keeps its states and makes its logits."""
+        """Return the options of a role's trainer."""
         found = self.trainers.get(role) if self.trainers else None  # type: ignore[call-overload]
         return found or USUAL_TRAINER
 
     @property
     def judge(self) -> JudgeModel | None:
-        """Return how the reward model generates; None where its score is a pass, or there is none."""
+        """Return how the reward model generates; None if it does not, or there is no reward model."""
         return None if self.rewards is None else self.rewards.judge
 
     @property
     def top_tokens(self) -> int:
-        """Return of how many of its likeliest tokens a teacher tells the log-probabilities.
+        """Return the number of likeliest tokens whose log-probabilities a teacher gives.
 
-        0 for the sampled one's alone, and where whole distributions are compared.
+        0 where it gives only the sampled token's, and where whole distributions are compared.
         """
         said = None if self.teacher is None else self.teacher.top_tokens
         return said if isinstance(said, int) else 0

@@ -1,8 +1,8 @@
-"""Folders on storage that a URL names (`s3://bucket/runs/first`), reached by fsspec, and checksums of what is in them.
+"""Folders on remote storage, named by a URL (`s3://bucket/runs/first`) and reached by fsspec, with checksums of their files.
 
-A folder behind a URL is no path: nothing in it is renamed or appended to. It is sent and fetched as a whole, the file that
-makes it whole last. Which storage there is depends on what is installed beside fsspec (`s3fs`, `gcsfs`, `adlfs`, ...), and
-who may use it on what those libraries read (environment, configuration files).
+Nothing in such a folder is renamed or appended to. It is sent and fetched as a whole, and the file that marks it complete
+comes last. Which kinds of storage there are depends on the packages that are installed for fsspec (`s3fs`, `gcsfs`, `adlfs`,
+...); credentials are those that these packages read (environment, configuration files).
 """
 
 import hashlib
@@ -27,7 +27,7 @@ EXAMPLES = "a URL such as s3://bucket/folder or gs://bucket/folder"
 
 
 def child_url(url: str, name: str) -> str:
-    """Return the URL of what has a name in a folder."""
+    """Return the URL of the entry of a folder with that name."""
     return f"{url.rstrip('/')}/{name}"
 
 
@@ -147,7 +147,7 @@ class RemoteFolder:
             self._files.rm(there, recursive=True)
 
     def _asked(self, problem: str, call: Callable[[], _Found]) -> _Found:
-        """Return what a call of the storage returns; its failures, of as many kinds as there are libraries, as ours."""
+        """Return the result of a call of the storage library; raise its errors as `FileError`."""
         try:
             return call()
         except FileError:
@@ -231,30 +231,30 @@ def read_manifest(folder: Path) -> Mapping[str, str]:
 
 
 def fetch_whole(url: str, into: Path) -> None:
-    """Fetch all that is behind a URL, and refuse it where a file is not as the manifest there says.
+    """Fetch the folder of a URL, and check its files against its manifest.
 
     Raises:
-        FileError: It cannot be read, or names the file that is another one.
+        FileError: It cannot be read, or a file differs; the file is named.
     """
     RemoteFolder(url).fetch(into)
     check_whole(url, read_manifest(into), checksums(into))
 
 
 def fetch_files(url: str, into: Path, written: Mapping[str, str]) -> None:
-    """Fetch some of the files behind a URL, and refuse one that is not as it was written.
+    """Fetch some files of the folder of a URL, and check them.
 
     Args:
-        written: Their checksums of then, by name.
+        written: Checksums of the files when they were written, by name.
 
     Raises:
-        FileError: One cannot be read, or is another one.
+        FileError: A file cannot be read, or differs.
     """
     RemoteFolder(url).fetch(into, sorted(written))
     check_whole(url, written, checksums(into))
 
 
 def check_whole(place: str, written: Mapping[str, str], there: Mapping[str, str]) -> None:
-    """Refuse a folder of which a file is not as it was written.
+    """Refuse a folder in which a file differs from what was written.
 
     Args:
         place: The folder's path or URL.

@@ -107,10 +107,10 @@ class AdaptedLinear(nn.Module):
         return shared
 
     def _joined(self, narrow: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sum over ranks that each read some features, and the matrix behind it.
+        """Return the sum over ranks that each have some of the input features, and the second matrix.
 
-        Gradients of that matrix are summed over the ranks: each has those of its tokens, or a part of the
-        same one.
+        Gradients of the second matrix are summed over the ranks: each rank has the gradient of its tokens, or a
+        part of the same gradient.
         """
         if self._cuts_tokens:
             total = AllReduceBothWays.apply(narrow, self._group)  # type: ignore[no-untyped-call]

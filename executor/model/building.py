@@ -52,19 +52,19 @@ _CAUSAL = {"gemma3_text": "Gemma3ForCausalLM"}
 
 
 def model_config(job: Job, role: str) -> Any:
-    """Return the configuration of `transformers` of a role's model: that of its folder, or what its architecture means.
+    """Return the `transformers` configuration of a role's model: from its folder, or else from its architecture.
 
     Raises:
-        FileError: The folder has none, or one of a family that does not run here.
+        FileError: The folder has none, or its family does not run here.
     """
     folder = weights_folder(job, role)
     return family_config(job.architecture(role)) if folder is None else read_config(folder)
 
 
 def weights_folder(job: Job, role: str) -> Path | None:
-    """Return the folder that a role's weights are read from; None where the seed gives them.
+    """Return the folder that a role's weights are read from; None where they are random.
 
-    What lies behind a URL is fetched to this machine first, if it is not there from before.
+    The folder of a URL is fetched to this machine first, unless that was done before.
 
     Raises:
         FileError: It cannot be fetched.
@@ -76,10 +76,10 @@ def weights_folder(job: Job, role: str) -> Path | None:
 
 
 def read_config(folder: Path) -> Any:
-    """Return the configuration that lies in a folder of a pre-trained model.
+    """Return the configuration in the folder of a pre-trained model.
 
     Raises:
-        FileError: There is none, or it is of a family that does not run here.
+        FileError: There is none, or its family does not run here.
     """
     path = folder / CONFIG_FILE
     said = load_json(path)

@@ -1,8 +1,8 @@
 """Weights of a pre-trained model: every rank reads the slices that it holds out of a folder of safetensors.
 
-A folder's tensors have the names and forms that their family publishes. Here experts of a layer lie in one
-tensor, and matrices that are published as one are told apart; both are put together slice by slice, so that
-a rank holds its shard and at most one tensor beside it.
+Tensors of a folder have the names and shapes of the published format. Here the experts of a layer are stacked in one
+tensor, and fused projections are split. Both are converted slice by slice, so that a rank never holds more than its
+shard and one tensor.
 """
 
 import re
@@ -116,7 +116,7 @@ def read_weights(
 
     Args:
         tied: Whether the head is the embedding.
-        fresh_head: What a scalar head starts as where the folder has none. Shape (1, hidden).
+        fresh_head: Initial values of a scalar head that the folder does not have. Shape (1, hidden).
 
     Raises:
         FileError: The folder lacks weights, or has them in other shapes.

@@ -360,7 +360,7 @@ def _flat_part(
     keeps: Callable[[str], bool] | None = None,
     tied: str = "",
 ) -> Part:
-    """Return flat weights of which so many ranks have copies, and what steps them, where they are trained."""
+    """Return flat weights that the ranks of `copies` replicate, and their optimizer if they are trained."""
     trainable = learning_rate is not None
     slices = copies.size if trainable and zero else 1
     flat = FlatParameters(

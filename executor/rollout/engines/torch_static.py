@@ -1,9 +1,9 @@
 """Static batches with a KV cache in plain torch: waves of at most `max_running` sequences.
 
 A wave is prefilled whole, a prompt once for all of its samples, and decoded until its last response
-ends. Through a pipeline it goes in as many parts as there are stages, one behind another, so that no
-stage waits while another one works. Every sequence is sampled by random numbers of its own, so its
-tokens depend neither on the layout nor on its neighbours.
+ends. In a pipeline a wave is split into as many parts as there are stages, so that all stages work at the
+same time. Every sequence has its own random numbers, so its tokens depend neither on the layout nor on
+other sequences.
 """
 
 from itertools import pairwise

@@ -118,15 +118,15 @@ def _serve(connection: Connection, spec: str, folder: Path, limit_bytes: int | N
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this process when the one that started it is gone, even in the middle of a call."""
+    """Let the kernel kill this process when its parent ends, even in the middle of a call."""
     with contextlib.suppress(AttributeError, OSError):  # Linux alone has it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _guard(connection: Connection) -> None:
-    """Leave a process behind that ends this one's session once this one is gone: what the rule has started as well.
+    """Start a guard process that kills this one's session, with all that the rule has started, when this one ends.
 
-    It is nobody's child, so that a rule which waits for its own never waits for it.
+    The guard is not a child of this process, so that a rule that waits for its children does not wait for it.
     """
     if not hasattr(os, "pidfd_open"):  # Linux alone has it
         return
