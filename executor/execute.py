@@ -109,7 +109,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     paths = _shared_paths(plan, out, saving, start, moves=adapter is not None)
     for field, place in paths.reached.items():
         check_reached((), place, field)
-    tell = _told(progress, first, iterations)
+    tell = _phase_progress(progress, first, iterations)
     with (
         tracked(log_to, out, plan, goes_on=goes_on, tell=tell) as tracking,
         joined_cluster(plan, cluster, paths, folder or Path(), tell) as joined,
@@ -194,6 +194,6 @@ def _shared_paths(
     return SharedPaths(read=read, written=written, reached=reached)
 
 
-def _told(progress: Progress | None, done: int, total: int) -> Callable[[str], object]:
-    """Return what tells people of a run that has not begun."""
+def _phase_progress(progress: Progress | None, done: int, total: int) -> Callable[[str], object]:
+    """Return a callback for messages before a run has begun."""
     return lambda message: None if progress is None else progress(done, total, message)

@@ -190,7 +190,7 @@ GRADIENT = 1e-3
 Run = Callable[[], Any]
 
 
-def _nothing() -> None:
+def _no_run() -> None:
     return None
 
 
@@ -204,9 +204,9 @@ class Timed:
         passes: Of which it consists.
     """
 
-    run: Run = _nothing
-    before: Run = _nothing
-    lead: Run = _nothing
+    run: Run = _no_run
+    before: Run = _no_run
+    lead: Run = _no_run
     passes: int = 1
 
 

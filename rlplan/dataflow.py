@@ -291,33 +291,33 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
         recomputes=job.old_log_prob == "trainer",
     )
     if job.top_tokens or job.compares_all:
-        tasks = _telling(tasks, DISTRIBUTIONS if job.compares_all else TOP_LOG_PROBS)
+        tasks = _with_teacher_output(tasks, DISTRIBUTIONS if job.compares_all else TOP_LOG_PROBS)
     return tasks if job.workload.texts is None else _beside_texts(tasks, job.workload.sampled_share)
 
 
 @lru_cache(maxsize=256)
 def _beside_texts(tasks: tuple[Task, ...], share: float) -> tuple[Task, ...]:
-    """Return tasks of which those that generate do so for a share of the batches; others' responses are texts at hand."""
+    """Return tasks that generate responses for a share of the batches only; the other batches have given texts."""
     return tuple(
         replace(task, batches=task.batches * share) if task.generates else task for task in tasks
     )
 
 
 @lru_cache(maxsize=256)
-def _telling(tasks: tuple[Task, ...], what: str) -> tuple[Task, ...]:
-    """Return tasks whose teacher tells of other tokens than the sampled ones: its likeliest ones, or all."""
+def _with_teacher_output(tasks: tuple[Task, ...], what: str) -> tuple[Task, ...]:
+    """Return tasks whose teacher gives log-probabilities of its likeliest tokens, or of all, instead of the sampled ones'."""
     sampled = TEACHER_LOG_PROB.outputs
 
-    def told(keys: tuple[str, ...]) -> tuple[str, ...]:
+    def renamed(keys: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(what if key in sampled else key for key in keys)
 
     return tuple(
-        replace(task, inputs=told(task.inputs), outputs=told(task.outputs)) for task in tasks
+        replace(task, inputs=renamed(task.inputs), outputs=renamed(task.outputs)) for task in tasks
     )
 
 
 def _judge(job: Job) -> Judge | None:
-    """Return who gives rewards beside models: a rule, or what plays the episodes."""
+    """Return the source of rewards besides models: a rule, or the environments."""
     if job.rewards is not None and job.rewards.calls:
         return "rule"
     return "environment" if job.environments else None

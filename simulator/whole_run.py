@@ -88,14 +88,14 @@ def run_forecast(
             response_tokens=mean,
             seconds=forecast.iteration_seconds,
             interval_seconds=forecast.iteration_seconds_interval,
-            validation_seconds=_beside(forecast).each_seconds.get(VALIDATION, 0.0),
+            validation_seconds=_beside_of(forecast).each_seconds.get(VALIDATION, 0.0),
         )
         for (step, mean), forecast in zip(means, forecasts, strict=True)
     )
     slowed = [_slowed_seconds(each) for each in forecasts]
-    work = _work_of(plan.job, steps, found, slowed, _beside(forecasts[-1]))
+    work = _work_of(plan.job, steps, found, slowed, _beside_of(forecasts[-1]))
     paid = _usd_per_hour(forecasts[0]) if usd_per_hour is None else usd_per_hour
-    run = _with_failures(work, plan, found, paid, _beside(forecasts[-1]))
+    run = _with_failures(work, plan, found, paid, _beside_of(forecasts[-1]))
     notes = (*run.notes, *([SPOT_NOTE] if forecasts[0].spot is not None else []))
     return replace(run, notes=notes, infeasible_reasons=tuple(_misfits(found, forecasts)))
 
@@ -166,7 +166,7 @@ def _at(plan: Plan, facts: Facts, steps: int, mean: float) -> Forecast:
     return simulate(replace(plan, job=job), facts)
 
 
-def _beside(forecast: Forecast) -> BesideForecast:
+def _beside_of(forecast: Forecast) -> BesideForecast:
     assert forecast.beside is not None, "a job of so many iterations has what stands beside them"
     return forecast.beside
 

@@ -155,7 +155,7 @@ def pack(
     present = parts != PADDING
     rows, columns = present.nonzero(as_tuple=True)
     leaders = prompt_leaders(tokens, parts)
-    kept = _kept(parts, leaders)
+    kept = _stored_once(parts, leaders)
     held, _ = kept.nonzero(as_tuple=True)
     filled = len(held)
     step = multiple * ranks.size
@@ -234,17 +234,17 @@ def _blocks(reach: Tensor) -> tuple[tuple[slice, int], ...]:
 
 def packed_tokens(tokens: Tensor, parts: Tensor) -> int:
     """Return how many tokens padded sequences have between them, shared ones counted once."""
-    return int(_kept(parts, prompt_leaders(tokens, parts)).sum())
+    return int(_stored_once(parts, prompt_leaders(tokens, parts)).sum())
 
 
-def _kept(parts: Tensor, leaders: Tensor) -> Tensor:
-    """Return which tokens stand in a packed row: others stand there for a row's leader. (B, T)."""
+def _stored_once(parts: Tensor, leaders: Tensor) -> Tensor:
+    """Return which tokens are stored in a packed row; tokens shared with the row's leader are stored with the leader. (B, T)."""
     leads = leaders == torch.arange(len(leaders), device=leaders.device)
     return (parts != PADDING) & (leads[:, None] | ~shared_part(parts))
 
 
 def _slots(lengths: Tensor, found: Tensor, rows: Tensor, positions: Tensor) -> SequenceSlots:
-    """Return where tokens stand among their sequences.
+    """Return the slots of a packed row.
 
     Args:
         lengths: Tokens of each sequence. Shape (B,).

@@ -43,7 +43,7 @@ class RemoteFolder:
 
     def __init__(self, url: str, field: str = "") -> None:
         self.url, self._field = url.rstrip("/"), field
-        self._files, root = self._asked("cannot be reached", lambda: url_to_fs(url))
+        self._files, root = self._with_our_errors("cannot be reached", lambda: url_to_fs(url))
         self._root: str = root.rstrip("/")
 
     def names(self) -> list[str]:
@@ -52,7 +52,7 @@ class RemoteFolder:
         Raises:
             FileError: It cannot be listed.
         """
-        return self._asked("cannot be listed", self._names)
+        return self._with_our_errors("cannot be listed", self._names)
 
     def _names(self) -> list[str]:
         self._files.invalidate_cache()
@@ -74,7 +74,7 @@ class RemoteFolder:
         names = [path.relative_to(folder).as_posix() for path in paths]
         names.sort(key=lambda name: name == last)
         for name in names:
-            self._asked("cannot be written", partial(self._put, folder / name, name))
+            self._with_our_errors("cannot be written", partial(self._put, folder / name, name))
 
     def _put(self, path: Path, name: str) -> None:
         there = f"{self._root}/{name}"
@@ -94,7 +94,9 @@ class RemoteFolder:
             target = into / name
             target.parent.mkdir(parents=True, exist_ok=True)
             there = f"{self._root}/{name}"
-            self._asked("cannot be read", partial(self._files.get_file, there, str(target)))
+            self._with_our_errors(
+                "cannot be read", partial(self._files.get_file, there, str(target))
+            )
 
     def write(self, name: str, text: str) -> None:
         """Write a small file of ASCII.
@@ -102,7 +104,7 @@ class RemoteFolder:
         Raises:
             FileError: It cannot be written.
         """
-        self._asked("cannot be written", lambda: self._write(name, text))
+        self._with_our_errors("cannot be written", lambda: self._write(name, text))
 
     def _write(self, name: str, text: str) -> None:
         self._files.makedirs(self._root, exist_ok=True)
@@ -115,7 +117,7 @@ class RemoteFolder:
             FileError: It is not there, or cannot be read.
         """
         there = f"{self._root}/{name}"
-        found = self._asked("cannot be read", lambda: self._files.cat_file(there))
+        found = self._with_our_errors("cannot be read", lambda: self._files.cat_file(there))
         return str(found, "utf-8", "replace")
 
     def state(self) -> str:
@@ -124,7 +126,7 @@ class RemoteFolder:
         Raises:
             FileError: It cannot be listed.
         """
-        return self._asked("cannot be listed", self._state)
+        return self._with_our_errors("cannot be listed", self._state)
 
     def _state(self) -> str:
         names = self._names()
@@ -139,14 +141,16 @@ class RemoteFolder:
         Raises:
             FileError: It cannot be removed.
         """
-        self._asked("cannot be removed", lambda: self._remove(f"{self._root}/{name}".rstrip("/")))
+        self._with_our_errors(
+            "cannot be removed", lambda: self._remove(f"{self._root}/{name}".rstrip("/"))
+        )
 
     def _remove(self, there: str) -> None:
         self._files.invalidate_cache()
         if self._files.exists(there):
             self._files.rm(there, recursive=True)
 
-    def _asked(self, problem: str, call: Callable[[], _Found]) -> _Found:
+    def _with_our_errors(self, problem: str, call: Callable[[], _Found]) -> _Found:
         """Return the result of a call of the storage library; raise its errors as `FileError`."""
         try:
             return call()

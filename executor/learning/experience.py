@@ -460,15 +460,15 @@ def _with_texts(
     width = max(tokens.shape[1], rows["tokens"].shape[1])
     return {
         name: _update_by_update(
-            _widened(column, width),
-            _widened(texts.get(name, column.new_zeros(tokens.shape)), width),
+            _padded_to(column, width),
+            _padded_to(texts.get(name, column.new_zeros(tokens.shape)), width),
             updates,
         )
         for name, column in rows.items()
     }
 
 
-def _widened(column: Tensor, width: int) -> Tensor:
+def _padded_to(column: Tensor, width: int) -> Tensor:
     return F.pad(column, (0, width - column.shape[1]))
 
 
@@ -478,7 +478,7 @@ def _update_by_update(first: Tensor, second: Tensor, updates: int) -> Tensor:
 
 
 def _sums(batch: Batch) -> dict[str, float]:
-    """Return sums over this rank's rows that say how the policy does."""
+    """Return sums over this rank's rows for the metrics of the policy."""
     sums = {"reward_sum": batch["rewards"].sum()}
     sums["response_tokens_sum"] = batch["response_mask"].sum()
     for name in ("scores", "rule_scores", "costs", "rule_costs", "baseline_rewards"):

@@ -120,7 +120,9 @@ def cut_experts(stage: nn.Module, mesh: RankMesh) -> None:
         if mesh.tp_size == 1:
             continue
         group = mesh.group("tp")
-        module.register_forward_pre_hook(lambda _, inputs, group=group: _shared(inputs, group))
+        module.register_forward_pre_hook(
+            lambda _, inputs, group=group: _copied_to_ranks(inputs, group)
+        )
         module.register_forward_hook(
             lambda _, __, output, group=group: ReduceFromTensorParallel.apply(output, group)  # type: ignore[no-untyped-call]
         )
@@ -131,8 +133,8 @@ def is_expert(name: str) -> bool:
     return EXPERTS in name.split(".")
 
 
-def _shared(inputs: tuple[Any, ...], group: dist.ProcessGroup) -> tuple[Any, ...]:
-    """Share hidden states and routing weights, which have gradients; chosen experts pass as they are."""
+def _copied_to_ranks(inputs: tuple[Any, ...], group: dist.ProcessGroup) -> tuple[Any, ...]:
+    """Copy hidden states and routing weights to tensor-parallel ranks, with all-reduced gradients; indices of experts pass unchanged."""
     return tuple(
         CopyToTensorParallel.apply(value, group) if value.is_floating_point() else value  # type: ignore[no-untyped-call]
         for value in inputs

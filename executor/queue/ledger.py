@@ -171,13 +171,13 @@ class Ledger:
 
     def secure(self, lease: Lease) -> None:
         """Note that all rows of a lease were read, so that it survives the loss of their unit."""
-        for _, row in self._held(lease):
+        for _, row in self._leased_rows(lease):
             row.secured.add(lease.task)
 
     def give_back(self, lease: Lease) -> list[int]:
         """Take a lease back whose task did not use it; return the samples that must be generated again."""
         again = []
-        for sample, row in self._held(lease):
+        for sample, row in self._leased_rows(lease):
             del row.leases[lease.task]
             secured = lease.task in row.secured
             row.secured.discard(lease.task)
@@ -193,7 +193,7 @@ class Ledger:
         Their memory is free again. Rows that were lost before they were read do not count as consumed.
         """
         released = []
-        for sample, row in self._held(lease):
+        for sample, row in self._leased_rows(lease):
             del row.leases[lease.task]
             row.secured.discard(lease.task)
             row.done.add(lease.task)
@@ -255,7 +255,7 @@ class Ledger:
             ready.discard(sample)
         self._reserved_bytes[row.unit] -= row.reserved_bytes
 
-    def _held(self, lease: Lease) -> list[tuple[int, _Row]]:
+    def _leased_rows(self, lease: Lease) -> list[tuple[int, _Row]]:
         """Return the rows of a lease that are not void: they were not lost before they were read."""
         rows = ((sample, self._rows.get(sample)) for sample in lease.samples)
         return [

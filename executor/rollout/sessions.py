@@ -135,9 +135,9 @@ class WaveSession:
 
     def withdraw(self, unwanted: AbstractSet[tuple[int, int]]) -> None:
         """Forget responses that have not ended; their rows are computed until their wave is formed anew."""
-        self._waiting = _wanted(self._waiting, unwanted)
+        self._waiting = _still_wanted(self._waiting, unwanted)
         for wave in self._waves:
-            wave.running = _wanted(wave.running, unwanted)
+            wave.running = _still_wanted(wave.running, unwanted)
         self._waves = [wave for wave in self._waves if wave.running]
 
     def advance(self, steps: int, version: int) -> list[Response]:
@@ -254,7 +254,7 @@ class WholeSession:
 
     def withdraw(self, unwanted: AbstractSet[tuple[int, int]]) -> None:
         """Forget responses that wait."""
-        self._waiting = _wanted(self._waiting, unwanted)
+        self._waiting = _still_wanted(self._waiting, unwanted)
 
     def advance(self, steps: int, version: int) -> list[Response]:  # noqa: ARG002 -- whole responses
         """Generate all responses that wait to their ends; return them, in order."""
@@ -292,7 +292,7 @@ class TurnSession(WholeSession):
         return ended
 
 
-def _wanted(
+def _still_wanted(
     responses: Sequence[Response], unwanted: AbstractSet[tuple[int, int]]
 ) -> list[Response]:
     return [each for each in responses if (each.batch, each.row) not in unwanted]

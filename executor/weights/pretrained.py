@@ -69,7 +69,7 @@ class PretrainedFolder:
 
     def __contains__(self, name: str) -> bool:
         """Tell whether there is a tensor of a published name."""
-        return self._there(name) in self._open
+        return self._published_here(name) in self._open
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor.
@@ -89,12 +89,12 @@ class PretrainedFolder:
         return found
 
     def _slice(self, name: str) -> Any:
-        there = self._there(name)
+        there = self._published_here(name)
         if there not in self._open:
             raise FileError(str(self.folder), "holds no such weights", field=there)
         return self._open[there].get_slice(there)
 
-    def _there(self, name: str) -> str:
+    def _published_here(self, name: str) -> str:
         """Return the name that a tensor has in this folder."""
         inner = name.removeprefix("model.")
         there = name if inner == name else f"{self._prefix}{inner}"

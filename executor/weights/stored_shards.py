@@ -97,7 +97,7 @@ class PartLoadPlanner(DefaultLoadPlanner):
             about = self.metadata.state_dict_metadata.get(name)
             if not isinstance(about, TensorStorageMetadata):
                 raise ValueError(f"there is no {name}")
-            place = self._places.get(name) or _whole(tensor)
+            place = self._places.get(name) or _whole_entry(tensor)
             if tuple(about.size) != place.whole_shape:
                 raise ValueError(
                     f"{name} is of size {list(about.size)}, and not {list(place.whole_shape)}"
@@ -111,7 +111,7 @@ class PartLoadPlanner(DefaultLoadPlanner):
         return found
 
 
-def _whole(tensor: Tensor) -> Entry:
+def _whole_entry(tensor: Tensor) -> Entry:
     return Entry("", 0, tensor.numel(), tuple(tensor.shape), None)
 
 

@@ -222,7 +222,7 @@ def export_slices(
         given = held.get(name) or held.get(tied.get(name, ""))
         if given is None or (given.dimension is None and source.tp > 0):
             continue
-        part = _given(given, block)
+        part = _overlapping_box(given, block)
         if part is None:
             continue
         begins, offsets, shape = part
@@ -238,8 +238,8 @@ def export_slices(
 Box = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-def _given(given: Entry, block: Block) -> Box | None:
-    """Return (beginnings in the source, beginnings in the target, sizes) of what both have; None: nothing."""
+def _overlapping_box(given: Entry, block: Block) -> Box | None:
+    """Return the overlap of a part and a block as (offsets in the part, offsets in the block's part, sizes); None if empty."""
     copied = overlap(given, block.entry)
     if copied is None:
         return None

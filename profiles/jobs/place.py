@@ -81,7 +81,7 @@ def weights_of_models(
     found: dict[Role, str] = {}
     for role, model in job.models.items():
         if role in said:
-            found[role] = _said(said[role], f"weights.{role}", folder, place)
+            found[role] = _checked_source(said[role], f"weights.{role}", folder, place)
         elif isinstance(model, str):
             path = folder / Path(model).expanduser()
             if has_weights(path):
@@ -104,7 +104,7 @@ def is_hub_id(name: str) -> bool:
     )
 
 
-def _said(given: str, field: str, folder: Path, place: JobPlace) -> str:
+def _checked_source(given: str, field: str, folder: Path, place: JobPlace) -> str:
     if given == RANDOM or is_url(given):  # a URL is read from where the job runs
         return given
     path = folder / Path(given).expanduser()

@@ -77,7 +77,7 @@ def forecast_panel(forecast: Forecast) -> Panel:
         title=f"Forecast: an iteration takes {show_seconds(chosen.seconds)}",
         seconds=chosen.seconds,
         spans=_from_start(forecast.work_trace, chosen),
-        drawn=_meanwhile(forecast.work_trace, chosen),
+        drawn=_spans_during(forecast.work_trace, chosen),
     )
 
 
@@ -92,7 +92,7 @@ def measured_panel(run: MeasuredRun) -> Panel | None:
         f"{show_seconds(chosen.seconds)}",
         seconds=chosen.seconds,
         spans=_from_start(run.trace, chosen),
-        drawn=_meanwhile(run.trace, chosen),
+        drawn=_spans_during(run.trace, chosen),
     )
 
 
@@ -119,8 +119,8 @@ def _from_start(trace: Trace, iteration: IterationSpan) -> tuple[Span, ...]:
     )
 
 
-def _meanwhile(trace: Trace, iteration: IterationSpan) -> tuple[Span, ...]:
-    """Return what is seen of an iteration's time: other iterations' spans are cut at its ends."""
+def _spans_during(trace: Trace, iteration: IterationSpan) -> tuple[Span, ...]:
+    """Return all spans during an iteration; spans of other iterations are cut at its ends."""
     own = _from_start(trace, iteration)
     others = (
         span

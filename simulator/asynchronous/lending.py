@@ -123,8 +123,8 @@ class Lender:
         self.until = self.lent.until
 
     @property
-    def _wanted(self) -> int:
-        """Return how many samples are there when the GPUs go back: those of a piece at least."""
+    def _samples_until_return(self) -> int:
+        """Return the number of ready samples at which the GPUs go back: at least those of a piece."""
         interval = self.setting.learnt * self.setting.sync_every
         return min(interval, max(self.setting.pieces[0], round(self.until * interval)))
 
@@ -138,7 +138,7 @@ class Lender:
         self._waited = self.queue.waited_seconds
         if self.lent.adapts:
             self._adapt(waits=waited > WAITING_FRACTION * seconds)
-        missing = self._wanted - self.queue.complete
+        missing = self._samples_until_return - self.queue.complete
         if missing <= 0:
             return False
         each = self._sample_seconds
@@ -178,7 +178,7 @@ class Lender:
         if self._joining is None:
             return
         environment = self.engine.environment
-        yield from self.queue.until_complete(self._wanted)
+        yield from self.queue.until_complete(self._samples_until_return)
         yield self._joining
         yield environment.all_of([each.stop("recompute") for each in self.helpers])
         moved = [each for helper in self.helpers for each in helper.give_up(helper.under_way)]

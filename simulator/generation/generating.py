@@ -469,7 +469,7 @@ def played(steps: Steps, limits: ReplicaLimits, share: Share) -> Played:
         return ample.played
     clock = clock_of(steps)
     outcome = generate(replica_of(clock, limits), *share)
-    found = _known(clock, outcome)
+    found = _played_of(clock, outcome)
     # No more is ever looked for than what is held at most, and room for the longest that there could be beside it.
     longest = max(share[0]) + max(share[1])
     blocks = outcome.peak_blocks + blocks_of(longest, limits.block_tokens) + limits.state_blocks
@@ -508,10 +508,10 @@ def last_token_seconds(steps: Steps, limits: ReplicaLimits, share: Share) -> Flo
 def played_episodes(steps: Steps, limits: ReplicaLimits, share: EpisodeShare) -> Played:
     """Return what a replica does with its episodes, remembered."""
     clock = clock_of(steps)
-    return _known(clock, generate_episodes(replica_of(clock, limits), share))
+    return _played_of(clock, generate_episodes(replica_of(clock, limits), share))
 
 
-def _known(clock: EngineClock | PassClock, outcome: Generated) -> Played:
+def _played_of(clock: EngineClock | PassClock, outcome: Generated) -> Played:
     prefill, decode = clock.estimates(outcome.prefill_seconds, outcome.decode_seconds)
     ends = np.array(outcome.finish_seconds, dtype=np.float32)
     return Played(prefill, decode, Estimate(outcome.idle_seconds), ends)

@@ -167,9 +167,9 @@ class VllmEngine:
         for entry in flat.entries:
             if entry.name == HEAD and self._architecture.tied_embeddings:
                 continue
-            yield published_name(entry.name), self._whole(entry, flat.view_of(entry))
+            yield published_name(entry.name), self._gathered_tensor(entry, flat.view_of(entry))
 
-    def _whole(self, entry: Entry, part: Tensor) -> Tensor:
+    def _gathered_tensor(self, entry: Entry, part: Tensor) -> Tensor:
         mesh = self._shard.mesh
         if mesh.tp_size == 1 or entry.dimension is None:
             return part
