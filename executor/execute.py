@@ -180,8 +180,8 @@ def _shared_paths(
     """Return what every node of a cluster must see of a run, beside what travels with it."""
     read = {} if start is None or start.state.url else {"--resume": start.folder}
     for role in plan.job.models:
-        said, weights = plan.job.weights_of(role), weights_folder(plan.job, role)
-        if weights is not None and not is_url(said or ""):
+        source, weights = plan.job.weights_of(role), weights_folder(plan.job, role)
+        if weights is not None and not is_url(source or ""):
             read[f"weights.{role}"] = weights.resolve()
     saves = saving.keeps_best or saving.export is not None or moves
     written = {"--out": out.resolve()} if saves and saving.checkpoints is None else {}

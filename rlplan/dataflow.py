@@ -142,20 +142,20 @@ def without_critic(update: Task) -> tuple[Task, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """Describe an algorithm: its tasks in their canonical order, and who it needs.
+    """Describe an algorithm: its tasks in their canonical order, and the models that it needs.
 
     Attributes:
-        required_roles: Models that a job must name, as far as `roles_needed` has them.
-        optional_roles: Models that a job may name (a reward model beside a rule, say); tasks of
-            roles that are absent are left out.
+        required_roles: Models that a job must name, if `roles_needed` lists them.
+        optional_roles: Models that a job may name (a reward model in addition to a rule, say); tasks of absent roles are
+            left out.
         groups: Whether advantages compare the samples of one prompt, so that they must stay on one
             data-parallel rank.
         advantage: Name of the advantage estimator.
-        kl_in: Where the penalty for leaving the reference model usually goes; a job may say else.
-        loss_mean: What usually weighs the same in the policy's loss; a job may say else.
-        kl_estimator: Its usual estimator of that penalty in the loss.
-        clip_ratio: Its usual clip of the probability ratio.
-        clip_ratio_high: Its usual clip of the probability ratio upwards; None is as downwards.
+        kl_in: Default place of the KL penalty towards the reference model.
+        loss_mean: Default averaging of the policy's loss.
+        kl_estimator: Default estimator of the KL penalty in the loss.
+        clip_ratio: Default clip of the probability ratio.
+        clip_ratio_high: Default clip of the probability ratio upwards; None is `clip_ratio`.
         one_sample: Whether a prompt has one sample only.
         constrained: Whether a cost is kept under the limit of the job's `constraint`.
         resamples: Whether groups of equal rewards are dropped and others sampled in their place.
@@ -270,14 +270,13 @@ BYTES_PER_SAMPLE: FrozenDict[str, int] = FrozenDict(
 
 
 def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
-    """Return the tasks that a job has: those of its models, and the rule's if it has one.
+    """Return the tasks of a job: those of its models, and of its rule if it has one.
 
-    Inputs that nobody makes (scores without a reward model, say) are left out, and so is the pass of
-    a reference model that nothing is compared with. Where the trainer computes the old log-probabilities,
-    a pass of the actor stands behind its generation. A teacher's pass goes before rewards are given, in every algorithm, and
-    the actor's update reads it. Where episodes are played in environments and no rule
-    judges them, generation brings their rewards. Generation and preparation are expected to run as often as the
-    job samples groups again.
+    Inputs that no task makes (scores without a reward model, say) are left out, and so is the pass of an unused reference
+    model. If the trainer computes the old log-probabilities, a pass of the actor follows generation. A teacher's pass comes
+    before rewards, in every algorithm, and the actor's update reads it. If episodes are played in environments and no rule
+    judges them, generation brings their rewards. Generation and preparation run as often as the job is expected to resample
+    groups.
     """
     rewards = job.rewards
     tasks = _tasks_of(

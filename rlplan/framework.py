@@ -1,4 +1,4 @@
-"""A framework: what its step has beside the passes that every trainer makes; sheets `profiles/frameworks/NAME/steps/`."""
+"""A framework's own part of a step, besides the passes that every trainer has; sheets `profiles/frameworks/NAME/steps/`."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -707,8 +707,8 @@ class Job:
 
         0 where it gives only the sampled token's, and where whole distributions are compared.
         """
-        said = None if self.teacher is None else self.teacher.top_tokens
-        return said if isinstance(said, int) else 0
+        top = None if self.teacher is None else self.teacher.top_tokens
+        return top if isinstance(top, int) else 0
 
     @property
     def compares_all(self) -> bool:
@@ -726,8 +726,8 @@ class Job:
         """Return the name of the engine that answers for a served model; None for any other."""
         if role not in self.served_roles:
             return None
-        said = self.judge if role == "reward" else self.teacher
-        return (said.engine if said is not None else None) or self.engines.generate
+        served = self.judge if role == "reward" else self.teacher
+        return (served.engine if served is not None else None) or self.engines.generate
 
     @property
     def serves(self) -> bool:

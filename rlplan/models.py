@@ -290,16 +290,16 @@ LayerKernels = Literal["fused", "eager", "autocast"]
 
 
 class KeptBatch(NamedTuple):
-    """Describe a micro-batch that layers keep something of for its backward pass.
+    """Describe a micro-batch whose activations layers keep for the backward pass.
 
     Attributes:
         shard: The device's part of the model.
-        fused_attention: Whether attention never writes its scores.
-        shared_tokens: Tokens of prompts that samples share, so that it computes so many fewer. Attention spreads
-            queries, keys and values to all sequences, and keeps them so.
-        kernels: How its layers are computed: a norm or an activation in one kernel, which keeps its input alone;
-            operation by operation (`eager`), which keeps what lies between; or so with weights and residuals in fp32
-            and products in bf16 (`autocast`).
+        fused_attention: Whether attention never writes its scores to memory.
+        shared_tokens: Tokens of shared prompts that are not computed again for further samples. Attention copies queries,
+            keys and values to all sequences, and keeps these copies.
+        kernels: How its layers are computed: norms and activations in one kernel each, which keeps only its input
+            (`fused`); operation by operation, which keeps the intermediates too (`eager`); or the same with weights and
+            residuals in fp32 and products in bf16 (`autocast`).
     """
 
     shard: Shard
@@ -316,7 +316,7 @@ class KeptBatch(NamedTuple):
 
     @property
     def spread_tokens(self) -> int:
-        """Return the same with every sample's own copy of a shared prompt."""
+        """Return the same number, with a copy of the shared prompt for every sample."""
         return -(-self.sequences * self.sequence_tokens // self.shard.cp)
 
     @property
@@ -334,7 +334,7 @@ NO_PART = "none"  # what a kind of layer names in place of a part that it does n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionDetails:
-    """Say what grouped attention has beside its projections.
+    """Say what grouped attention has in addition to its projections.
 
     Attributes:
         output_gate: Whether the output is gated by a projection as wide as the queries.
@@ -355,17 +355,17 @@ class AttentionDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertDetails:
-    """Say what experts have beside a router and their matrices.
+    """Say what a layer of experts has in addition to its router and the experts' matrices.
 
     Attributes:
-        shared_ffn_size: Width of the network that every token passes beside its experts; all shared experts.
-        shared_gate: Whether a token says how much of it it takes.
-        latent_size: Width to which tokens are projected before their experts, and back behind them.
-        latent_norm: Whether what experts give is normalised in that width before it is projected back.
-        router_bias: Whether the router has one number more for each expert.
-        expert_bias: Whether experts' matrices have biases.
-        extra_norms: Norms of a layer beside those before its parts.
-        idle_experts: That the router may choose too, and that hand a token on as it is (LongCat-Flash,
+        shared_ffn_size: Total width of the shared experts, which every token passes.
+        shared_gate: Whether a gate weighs the shared experts' output for each token.
+        latent_size: Width to which tokens are projected before the experts, and from which they are projected back.
+        latent_norm: Whether the experts' output is normalised in that width before it is projected back.
+        router_bias: Whether the router has a bias for each expert.
+        expert_bias: Whether the experts' matrices have biases.
+        extra_norms: Norms of a layer besides those before its parts.
+        idle_experts: Experts that the router may choose and that return a token unchanged (LongCat-Flash,
             arXiv:2509.01322, section 2.1).
     """
 

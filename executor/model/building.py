@@ -69,10 +69,10 @@ def weights_folder(job: Job, role: str) -> Path | None:
     Raises:
         FileError: It cannot be fetched.
     """
-    said = job.weights_of(role)
-    if said is None or said == RANDOM:
+    source = job.weights_of(role)
+    if source is None or source == RANDOM:
         return None
-    return fetched_folder(said, f"weights.{role}") if is_url(said) else Path(said)
+    return fetched_folder(source, f"weights.{role}") if is_url(source) else Path(source)
 
 
 def read_config(folder: Path) -> Any:
@@ -82,8 +82,8 @@ def read_config(folder: Path) -> Any:
         FileError: There is none, or its family does not run here.
     """
     path = folder / CONFIG_FILE
-    said = load_json(path)
-    family = said.get("model_type") if isinstance(said, dict) else None
+    config = load_json(path)
+    family = config.get("model_type") if isinstance(config, dict) else None
     if family not in PRETRAINED_FAMILIES:
         runs = listed(tuple(PRETRAINED_FAMILIES))
         raise FileError(
@@ -94,7 +94,7 @@ def read_config(folder: Path) -> Any:
             allowed=runs,
         )
     try:
-        return _class_of(family, "configuration", "Config").from_dict(said)
+        return _class_of(family, "configuration", "Config").from_dict(config)
     except Exception as error:  # noqa: BLE001  # of many kinds, as `transformers` checks what it reads
         problem = " ".join(str(error).split())
         raise FileError(str(path), f"is not understood: {problem}") from None

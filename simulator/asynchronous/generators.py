@@ -170,7 +170,7 @@ class GeneratingReplica:
         self._samples: dict[int, tuple[Sample, int]] = {}  # with their response tokens
         self._leaving: list[int] = []
         self._coming: list[MovedResponse] = []
-        self._dealt: list[Bundle] = []
+        self._assigned: list[Bundle] = []
         self._stopping: InFlight | None = None
         self._stopped: simpy.Event | None = None
         self._woken: simpy.Event | None = None
@@ -193,18 +193,18 @@ class GeneratingReplica:
             sample.at.append((self, sequence))
         self.under_way += len(bundle)
 
-    def deal(self, bundle: Bundle) -> None:
+    def assign(self, bundle: Bundle) -> None:
         """Begin responses after the current step."""
         self.under_way += len(bundle)
-        self._dealt.append(bundle)
+        self._assigned.append(bundle)
         self._interrupt()
         self._wake()
 
-    def _begin_dealt(self) -> None:
-        for bundle in self._dealt:
+    def _begin_assigned(self) -> None:
+        for bundle in self._assigned:
             self.under_way -= len(bundle)
             self.begin([each for each in bundle if not each[2].gone])
-        self._dealt.clear()
+        self._assigned.clear()
 
     def give_up(self, count: int) -> list[MovedResponse]:
         """Give up the latest `count` responses, while the replica is stopped."""
@@ -281,10 +281,10 @@ class GeneratingReplica:
             if state.ended:
                 self._hand_out(queue)
             self._receive()
-            self._begin_dealt()
+            self._begin_assigned()
             if self._leaving:
                 self._let_go(queue)
-            if self._stopping is None and not queue.setting.deals:
+            if self._stopping is None and not queue.setting.refills:
                 while self.under_way < self.slots and (bundle := queue.next_bundle()):
                     self.begin(bundle)
             goes_on = self._stopping in (None, "drain") and state.busy
@@ -373,8 +373,8 @@ class Generators:
         self.helpers = helpers
         self._stopping = False
         self._share_out(replicas)
-        if queue.setting.deals:
-            queue.deal = self._deal
+        if queue.setting.refills:
+            queue.refill = self._refill
         for replica in replicas:
             replica.start(queue, meter.generate)
         for replica in helpers:
@@ -415,10 +415,10 @@ class Generators:
             replica.begin(bundle)
             heapq.heappush(room, (replica.under_way, place))
 
-    def _deal(self) -> None:
+    def _refill(self) -> None:
         """Begin new samples in the place of ended ones, each on the replica with the fewest responses under way."""
         while not self._stopping and (bundle := self.queue.next_bundle()):
-            min(self.replicas, key=lambda each: each.under_way).deal(bundle)
+            min(self.replicas, key=lambda each: each.under_way).assign(bundle)
 
     @property
     def generated(self) -> int:

@@ -93,7 +93,7 @@ class Stream:
         dealt out waits at a replica.
         This project's executor lets episodes wait at a replica for an instance; others do so before it has them.
         """
-        if self.in_step or self.setting.deals:
+        if self.in_step or self.setting.refills:
             return math.inf
         if self.calls is not None:
             return max(1, self.replica.max_running - self.setting.samples + 1)

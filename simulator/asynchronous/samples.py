@@ -103,7 +103,7 @@ class SampleQueue:
         waited_samples: Samples that were not ready when training asked for them.
         held: How many times generators got new weights when all allowed samples had been begun already.
         prepare: Called with a response that has ended, and its tokens; None hands it on at once.
-        deal: Called when all responses of a sample have ended and another sample may be begun.
+        refill: Called when all responses of a sample have ended and another sample may be begun.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class SampleQueue:
         self._complete = 0  # samples of which all responses have ended, neither taken nor dropped
         self._wanted: tuple[int, simpy.Event] | None = None
         self.prepare: Callable[[Sample, int], None] | None = None
-        self.deal: Callable[[], None] | None = None
+        self.refill: Callable[[], None] | None = None
         self._unended = 0  # samples of which a response has not ended
         self._open: Sample | None = None  # begun, with responses that no replica has yet
         self._unbegun = 0  # responses of it
@@ -193,8 +193,8 @@ class SampleQueue:
             self.hand_on(sample)
         else:
             self.prepare(sample, tokens)
-        if not sample.unended and self.deal is not None:
-            self.deal()
+        if not sample.unended and self.refill is not None:
+            self.refill()
 
     @property
     def complete(self) -> int:

@@ -85,13 +85,13 @@ class StreamSetting:
     most_units: float = math.inf
 
     @property
-    def deals(self) -> bool:
-        """Tell whether units are dealt out as others end."""
+    def refills(self) -> bool:
+        """Tell whether a new unit is begun only when another one ends."""
         return self.most_units < math.inf
 
     @property
     def iterations(self) -> int:
-        """Return how many iterations are played."""
+        """Return the number of simulated iterations."""
         return self.warm_up + self.counted
 
     def quota(self, version: int) -> int:

@@ -39,14 +39,14 @@ def with_speculation(forecast: Forecast, placed: PlacedPlan) -> Forecast:
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
-    said = placed.plan.job.speculation
-    assert said is not None, "asked of jobs whose engine guesses"
-    given = said.tokens_per_step
+    speculation = placed.plan.job.speculation
+    assert speculation is not None, "asked of jobs whose engine guesses"
+    given = speculation.tokens_per_step
     if given is None:
-        told = not_known(placed.generate.model.name, said.draft_tokens)
+        told = not_known(placed.generate.model.name, speculation.draft_tokens)
         return replace(forecast, warnings=(*forecast.warnings, told))
     own, without = placed.generate, _with_speculation(placed, None)
-    always = _with_speculation(placed, replace(said, most_running=None))
+    always = _with_speculation(placed, replace(speculation, most_running=None))
     seconds, without_seconds = (generation_seconds(each) for each in (placed, without))
     return replace(
         forecast,
@@ -60,9 +60,9 @@ def with_speculation(forecast: Forecast, placed: PlacedPlan) -> Forecast:
     )
 
 
-def _with_speculation(placed: PlacedPlan, said: Speculation | None) -> PlacedPlan:
+def _with_speculation(placed: PlacedPlan, speculation: Speculation | None) -> PlacedPlan:
     """Return the placed plan with this speculation, or without any."""
-    job = replace(placed.plan.job, speculation=said)
+    job = replace(placed.plan.job, speculation=speculation)
     return PlacedPlan(replace(placed.plan, job=job), placed.facts)
 
 

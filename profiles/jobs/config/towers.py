@@ -122,10 +122,10 @@ def sound_tower(config: ConfigKeys) -> SoundTower | None:
     Raises:
         FileError: A size is none.
     """
-    said = config.outer.get("audio_config")
-    if not isinstance(said, dict) or not str(said.get("model_type")).startswith(_QWEN):
+    audio = config.outer.get("audio_config")
+    if not isinstance(audio, dict) or not str(audio.get("model_type")).startswith(_QWEN):
         return None
-    sound = ConfigKeys(config.file, said, inside="audio_config")
+    sound = ConfigKeys(config.file, audio, inside="audio_config")
     channels = sound.optional("downsample_hidden_size") or None
     piece = 2 * sound.integer("n_window", default=100, least=1)
     window = piece // 2
