@@ -107,7 +107,7 @@ class RayPassRunner:
         alone = model_pass.tp == 1 and (model_pass.dp == 1 or generates)
         if not alone:  # the ranks wait for each other: the slowest counts
             return tuple(max(slowest) for slowest in zip(*by_rank, strict=True))
-        # Each rank runs by itself, as in a task, where what delays one pass evens out over many.
+        # Each rank runs alone, as in a task, where delays of single passes average out.
         return tuple(seconds for rank in by_rank for seconds in rank)
 
     def held_bytes(self) -> int:

@@ -19,8 +19,8 @@ ENGINE_KINDS: Final[tuple[WorkKind, ...]] = ("generation", "training")
 Link = Literal["intra-node", "inter-node"]
 LINKS: Final[tuple[Link, ...]] = get_args(Link)
 
-# Stages of a step as tables and logs name them, by what they are; `log_probs` and `training` are all passes
-# that infer, or train, where they are timed together.
+# Kind of work of each stage of a step, by the names of stages in tables and logs; `log_probs` and `training` are all inference
+# passes, and all updates, where these are timed together.
 STEP_STAGES: Final[FrozenDict[str, WorkKind]] = FrozenDict(
     {
         "generation": "generation",

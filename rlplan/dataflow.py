@@ -103,9 +103,9 @@ GENERATE = Task(
 OLD_LOG_PROB = _pass("actor.compute_log_prob", "log_probs")
 REFERENCE_LOG_PROB = _pass("reference.compute_log_prob", "reference_log_probs")
 TEACHER_LOG_PROB = _pass("teacher.compute_log_prob", "teacher_log_probs")
-# What it makes where it tells of its likeliest tokens.
+# Its output with `top_tokens`.
 TOP_LOG_PROBS: Final = "teacher_top_log_probs"
-# What it makes where whole distributions are compared: it stays where it is made, and has no bytes to hand on.
+# Its output when whole distributions are compared: it stays on the GPUs that make it, so nothing is transferred.
 DISTRIBUTIONS: Final = "teacher_distributions"
 COMPUTE_VALUES = _pass("critic.compute_values", "values", scalar=True)
 MODEL_REWARD = _pass("reward.compute_reward", "scores", scalar=True)
@@ -228,8 +228,8 @@ def begun_work(work: Workload, batches: float = 1.0) -> Workload:
     )
 
 
-# Shares of samples that are under way to a task at a time, in modes that hand responses on one by one: a worker has
-# the next one when it ends the one before.
+# Shares of samples that are sent to a task ahead, in modes that hand responses on one by one, so that a worker has its next
+# share when it ends one.
 SHARES_AHEAD = 2
 
 # What the controller reads from files: prompts, and texts of ordinary language modelling.

@@ -25,7 +25,7 @@ GENERATION_ROLE: Final = "generation"
 # of them fit into the object store of a run.
 BUCKET_BYTES = 64 * MIB
 
-# With these of all tasks a plan's file leaves nothing to choose: what else it leaves out has its default.
+# A plan's file that gives these fields of all tasks leaves nothing to choose: other fields take their defaults.
 WHOLE_LAYOUT = ("pool", "tp", "pp", "dp", "engine")
 
 Recompute = Literal["none", "selective", "alternate", "full", "full-offload", "experts"]

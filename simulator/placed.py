@@ -168,7 +168,7 @@ def whole(numbers: Floats) -> Ints:
     return numbers.astype(np.int64)
 
 
-# What of a layout is a column: the fields of `rlplan.plan.TaskPlan` that say so, and those that it may leave open.
+# The fields of `rlplan.plan.TaskPlan` that are columns, and those of them that may be None.
 _SEARCHED: Final = [item for item in LAYOUT_FIELDS if item.metadata.get("column", True)]
 COLUMNS: Final = tuple(item.name for item in _SEARCHED)
 OPEN_COLUMNS: Final = tuple(item.name for item in _SEARCHED if item.default is None)

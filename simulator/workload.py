@@ -232,7 +232,7 @@ DESCRIBED_SEQUENCES = 16384
 REMEMBERED_WORKLOADS = 64
 # Lengths that stand for generated responses and texts together.
 MIXED_LENGTHS = 1024
-# Pairs prompts with responses, which have nothing to do with each other.
+# Seed of the random pairing of prompts and responses, which are independent.
 PAIR_SEED = 2
 
 # Means of equal whole numbers come out a rounding error above them.

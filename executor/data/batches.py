@@ -16,8 +16,8 @@ import numpy.typing as npt
 # two turns: read as a prompt is, and not shared by the samples of one.
 PADDING, PROMPT, RESPONSE, OBSERVATION = 0, 1, 2, 3
 
-# Batches of prompts that replace others have numbers from here on, far above any iteration's: that of the iteration which
-# samples them again, and a multiple of this.
+# Numbers of batches of prompts that are sampled in place of others: the iteration's number plus a multiple of this, which is far
+# above any iteration's number.
 ROUND_STRIDE = 2**20
 
 Rows = tuple[tuple[int, int], ...]
@@ -181,7 +181,7 @@ def joined_columns(
     return columns
 
 
-# The engine's log-probabilities, where the trainer computes those that its ratios compare with.
+# The engine's log-probabilities, when the ratios of the loss use those of the trainer.
 ROLLOUT_LOG_PROBS = "rollout_log_probs"
 
 # Columns of the greedy baseline stand beside those of the samples.

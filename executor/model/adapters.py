@@ -29,7 +29,7 @@ from rlplan.models import Adapter
 
 PARTS = {"attention": ("self_attn",), "feed-forward": ("mlp",), "all-linear": ("self_attn", "mlp")}
 LORA_A, LORA_B = "lora_A", "lora_B"
-# What an adapted layer calls the one that it was; names of parameters leave it out.
+# Attribute of an adapted layer that holds the original one; names of parameters leave it out.
 FROZEN = "frozen"
 
 

@@ -30,9 +30,9 @@ Kernel = Callable[..., Tensor]
 # Says what an attention returns of a layer, query, key, value and slots, as transformers' layers call it.
 Attention = Callable[..., tuple[Tensor, None]]
 
-# Where there are such kernels, and what they multiply in (`rlplan.executor.weights.shard.ModelShard.autocast`).
+# Device types with such kernels, and their number format (`rlplan.executor.weights.shard.ModelShard.autocast`).
 DEVICES, KIND = ("cuda",), torch.bfloat16
-# What a model's configuration says that the kernels do not have; each is off where it is none of these.
+# Keys of a model's configuration that the kernels do not support, and the values with which such a key is off.
 UNKNOWN = ("attn_logit_softcapping", "attention_dropout", "use_bidirectional_attention")
 OFF = (None, False, 0.0)
 # Of the trial: response tokens of the samples of each prompt, the prompts' tokens, and a window.

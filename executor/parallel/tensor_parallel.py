@@ -189,7 +189,7 @@ SEQUENCE_MODULES = (
     "post_feedforward_layernorm",
     "norm",
 )
-# An MLP that every token passes beside its experts, which sees plain tensors as these do.
+# The shared expert, which takes plain tensors as the routed experts do.
 SHARED_EXPERT = "shared_expert"
 # Norms over the heads that a rank holds: whole weights, but each rank sees its heads' gradients.
 PARTIAL_GRADIENT_MODULES = ("q_norm", "k_norm")

@@ -201,7 +201,7 @@ def _save(states: dict[str, Tensor], places: Places, folder: Path) -> None:
 def _load(states: dict[str, Tensor], places: Places, folder: Path, *, alone: bool = False) -> None:
     try:
         with warnings.catch_warnings():
-            # One process reads alone because it is told to; torch says that it supposes so.
+            # One process reads alone on purpose; torch warns that it assumes so.
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             load(
                 states,

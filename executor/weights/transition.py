@@ -262,7 +262,7 @@ def write_slice(piece: Slice, message: Tensor, view: Tensor) -> None:
     view.copy_(message[piece.start : piece.start + view.numel()].view(piece.shape))
 
 
-# By sender of a round: what it sent, and where that is.
+# What one sender sent in a round: the blocks, and the buffer that holds their rows.
 Arrival = tuple[Sequence[Block], Tensor]
 
 
@@ -379,7 +379,7 @@ class PoolTransition:
         others = [member for member in self._members if member.rank != self._mine.rank]
         coming = [self._buckets(self._mine, other) for other in others]
         going = [self._buckets(other, self._mine) for other in others]
-        # Both ends of a pair count its buckets alike, so that rounds meet.
+        # Both ends of a pair count the same buckets, so that their rounds match.
         for arriving, leaving in zip_longest(
             zip_longest(*coming, fillvalue=[]), zip_longest(*going, fillvalue=[]), fillvalue=()
         ):

@@ -203,7 +203,7 @@ Group = tuple[str | int, ...]
 WITHOUT_BATCH: Final = frozenset({"optimizer", "gradient_reduction", "weight_sync"})
 # A median of zero is below the clock's resolution; fits divide by seconds.
 CLOCK_SECONDS: Final = 1e-9
-# The parts that points of one length have apart: what grows with the batch, and what does not.
+# Parts that points of a single length can separate: one that grows with the batch, and one that does not.
 TOLD_AT_ONE_LENGTH: Final = 2
 
 

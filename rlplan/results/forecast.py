@@ -14,9 +14,9 @@ from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
 SourceName = Annotated[str, OneOf(lambda: tuple(each.label for each in Source))]
 FORECAST_VERSION: Literal[1] = 1
-# The part of a task that brings its workers their inputs: before they begin to work on them.
+# The part of a task before its workers begin: the call that brings them their inputs.
 CALL = "call overhead"
-# What a run does beside its iterations, as logs of frameworks are read too (`beside` of their sheets).
+# Work of a run outside of its iterations; logs of frameworks use the same names (`beside` of their sheets).
 VALIDATION, CHECKPOINTS = "validation", "checkpoints"
 _NOTEBOOK = "rlplan.reports.notebook"
 

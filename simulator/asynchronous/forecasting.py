@@ -43,7 +43,7 @@ from rlplan.simulator.timeline.expenses import PoolLoad, rates_of
 from rlplan.simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
 from rlplan.workload import longest
 
-# Tokens of each response that this project's executor samples before it looks what has ended, and most looks of a call.
+# In this project's executor: tokens of each response between two checks for ended ones, and most checks in a call.
 LOOK_TOKENS, LOOKS_OF_CALL = 16, 2
 # Below this share of an iteration, what training waits for generation is the end of a piece, not a lack of samples.
 WAITING_FRACTION = 0.01

@@ -119,8 +119,8 @@ def learning(works: Sequence[PieceWork]) -> list[PieceWork]:
     ]
 
 
-# Calls of storage actors before each call of a task that takes its samples from a transfer queue: what it needs is
-# written, and read.
+# Calls of storage actors before each call of a task that takes samples from a transfer queue: one writes the columns, one
+# reads them.
 QUEUE_CALLS = 2
 
 

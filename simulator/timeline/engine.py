@@ -24,7 +24,7 @@ from simpy.events import EventPriority
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
 Steps = Generator[simpy.Event, object, None]
-# Where works wait for a resource, the least rank gets it; of equal ones that which has waited longest.
+# Of the works that wait for a resource, the one with the lowest rank gets it; of equal ones, the one that has waited longest.
 Rank = tuple[int, ...]
 
 

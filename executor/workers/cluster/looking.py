@@ -268,7 +268,7 @@ def _clock() -> tuple[str, float]:
 
 
 PACKAGE, BYTES = "rlplan_carried", "bytes"
-# What lies beside a reward function and is imported by it goes along; weights beside a tokenizer do not.
+# Largest file that is sent to nodes: modules beside a reward function are smaller, weights beside a tokenizer are larger.
 MOST_BYTES = 32 * 2**20
 
 

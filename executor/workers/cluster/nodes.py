@@ -287,10 +287,10 @@ def _needs_words(node: PlanNode, kind: str | None) -> str:
 
 
 NODE_ID = "ray.io/node-id"
-# A node that is lost counts as there until Ray has missed its answers for a while.
+# Ray counts a lost node as alive until it has missed its answers for a while.
 READY_SECONDS = 20.0
 LOOK_SECONDS = 0.5
-# What was given back counts as taken until all of Ray has heard of it.
+# Released resources count as taken until all of Ray knows of the release.
 SETTLE_SECONDS = 5.0
 
 Options = Mapping[str, Any]
