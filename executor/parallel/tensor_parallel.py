@@ -224,7 +224,7 @@ def cut_vocabulary(stage: nn.Module, mesh: RankMesh, *, cuts_tokens: bool) -> No
 
 
 def _part(whole: Tensor, mesh: RankMesh) -> nn.Parameter:
-    """Return this rank's rows of a matrix, which say where they lie as `rlplan.executor.weights.flat` reads it."""
+    """Return this rank's rows of a matrix, with the cut that `rlplan.executor.weights.flat` reads."""
     first, stop = span_of(len(whole), mesh.tp_size, mesh.tp)
     part: Any = nn.Parameter(whole.detach()[first:stop].clone())
     part.cut = Cut(tuple(part.shape), 0, first, len(whole))
@@ -235,7 +235,7 @@ def _part(whole: Tensor, mesh: RankMesh) -> nn.Parameter:
 def _embedded(
     look_up: Any, first: int, rows: int, group: dist.ProcessGroup, cuts_tokens: bool, tokens: Tensor
 ) -> Tensor:
-    """Return the embeddings of tokens, of which each has its row on one of the ranks. (B, T, hidden)."""
+    """Return the embeddings of tokens from an embedding that is cut over the ranks. (B, T, hidden)."""
     inside = tokens - first
     foreign = (inside < 0) | (inside >= rows)
     found = look_up(inside.masked_fill(foreign, 0)).masked_fill(foreign[..., None], 0.0)
@@ -247,7 +247,7 @@ def _embedded(
 def _logits(
     project: Any, whole: int, group: dist.ProcessGroup, cuts_tokens: bool, hidden: Tensor
 ) -> Tensor:
-    """Return the logits of all entries, of which each rank computes its own. (B, T, vocabulary)."""
+    """Return the logits of the whole vocabulary, of which each rank computes a part. (B, T, vocabulary)."""
     way = GatherFromSequenceParallel if cuts_tokens else CopyToTensorParallel
     outputs = project(way.apply(hidden, group))  # type: ignore[no-untyped-call]
     logits: Tensor = _JoinedEntries.apply(outputs, group, whole)  # type: ignore[no-untyped-call]
@@ -255,17 +255,17 @@ def _logits(
 
 
 class _JoinedEntries(torch.autograd.Function):
-    """Bring the ranks' entries together; all ranks go on alike, so each has the gradient of its own."""
+    """All-gather the ranks' parts of the vocabulary; all ranks compute the same from them, so each takes the gradient of its part."""
 
     @staticmethod
     def forward(context: Any, mine: Tensor, group: dist.ProcessGroup, whole: int) -> Tensor:
-        """Return all ranks' entries."""
+        """Return the parts of all ranks."""
         context.span = span_of(whole, dist.get_world_size(group), dist.get_rank(group))
         return joined(mine, -1, whole, group)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient of this rank's entries."""
+        """Return the gradient of this rank's part."""
         first, stop = context.span
         return gradients[0][..., first:stop], None, None
 

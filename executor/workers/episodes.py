@@ -39,7 +39,7 @@ class EpisodeStart(NamedTuple):
     row: dict[str, Any]
 
 
-# What is asked of an episode's environment: to begin, or to answer a response.
+# A question to an episode's environment: to begin, or to answer a response.
 Question = EpisodeStart | str
 
 
@@ -47,17 +47,17 @@ class EnvironmentHosts(Protocol):
     """Play episodes for a rank that generates."""
 
     def ask(self, episode: int, question: Question) -> None:
-        """Let an episode begin, or answer its response; each has one question at a time."""
+        """Send a question of an episode, which has one question at a time."""
 
     def answered(self, most_seconds: float | None) -> dict[int, Any]:
-        """Return by episode what was answered: a text to a beginning, a step to a response.
+        """Return the answers by episode: a text to a start, a step to a response.
 
         Args:
-            most_seconds: That it waits for the first answer; None: for ever. Nothing asked: it does not wait.
+            most_seconds: Limit on the wait for the first answer; None is no limit. Without open questions there is no wait.
 
         Raises:
-            UserError: An environment of the user's fails.
-            RlplanError: A process that plays environments ended twice with one question.
+            UserError: A user's environment fails.
+            RlplanError: Two processes ended one after another with the same question.
         """
 
     def forget(self, episode: int) -> None:
@@ -65,10 +65,10 @@ class EnvironmentHosts(Protocol):
 
 
 class LocalHost:
-    """Play episodes in this process, one step at a time; what is asked is answered at once.
+    """Play episodes in this process, one step at a time; every question is answered at once.
 
     Args:
-        folder: What relative paths of environments are relative to.
+        folder: Base of relative paths of environments.
     """
 
     def __init__(self, environments: Sequence[Environment], folder: Path) -> None:
@@ -85,7 +85,7 @@ class LocalHost:
         return reset(played, source, beginning.prompt, beginning.row)
 
     def answer(self, episode: int, response: str) -> Step:
-        """Answer a response, within the limit that its environment has for a step."""
+        """Answer a response, within the time limit that its environment has for a step."""
         played, kind = self._played[episode]
         environment = self._environments[kind]
         source, limit = _source(environment), environment.step_limit_seconds
@@ -111,9 +111,9 @@ class LocalHost:
 
 
 def _within(limit_seconds: float, played: Playable, source: str, response: str) -> Step:
-    """Return a step's answer, or that it was broken off.
+    """Return the answer of a step, or `BROKEN_OFF` after the limit.
 
-    A thread cannot be ended: one that goes on beyond its limit is left alone, and nobody listens to it.
+    A thread cannot be killed: one that runs beyond the limit is abandoned.
     """
     found: list[Step | Exception] = []
 
@@ -139,7 +139,7 @@ def _source(environment: Environment) -> str:
 
 @dataclass(slots=True)
 class _Episode:
-    """Hold what was asked of an episode, so that another process can play it again up to here."""
+    """Hold the questions of an episode so far, so that another process can replay it."""
 
     beginning: EpisodeStart
     has_begun: bool = False
@@ -261,25 +261,25 @@ class RemoteHosts:
         return episode % len(self._hosts)
 
 
-# How long a call waits at most for an environment where no turn goes on: new weights and new episodes wait for its end.
+# Longest wait of a call for environments when no turn runs: new weights and new episodes wait for the end of the call.
 WAIT_SECONDS = 0.1
 
 
 @dataclass(slots=True, eq=False)
 class Episode(Response):
-    """Hold an episode: a response in which what environments said stands between what the model said.
+    """Hold an episode: a response in which observations stand between the model's turns.
 
-    Observations have no log-probability and no version of weights: 0 stands for both.
+    Observations have no log-probability and no version of weights; both are 0.
 
     Attributes:
-        kind: Its environment's place in the job.
-        most_turns: Of the model.
+        kind: Its environment's index in the job.
+        most_turns: Limit on the model's turns.
         text: Its prompt.
         data: The prompt's row.
-        turn: The one that comes next, so that many have been taken.
-        marks: What stands at each place of `tokens`.
+        turn: The next turn, and so the number of turns so far.
+        marks: Kind of each of `tokens`.
         said: Tokens that the model generated.
-        reward: Of all steps so far.
+        reward: Sum over all steps so far.
         begun_seconds: When its environment was asked to begin, on a monotonic clock.
     """
 
@@ -294,7 +294,7 @@ class Episode(Response):
 
     @property
     def parts(self) -> list[int]:
-        """Return what stands at each place of `tokens`."""
+        """Return the kind of each of `tokens`."""
         return self.marks
 
     @property

@@ -78,9 +78,9 @@ class WorkerGroup:
         return self.protocol(method).collect(train_positions(1, self.ranks), results, list)
 
     def lost_ranks(self, patience_seconds: float) -> list[int]:
-        """Return the ranks whose process has ended, as far as that shows within a time.
+        """Return the ranks whose process is known to have ended within a time.
 
-        A rank that is busy does not answer, and counts as there.
+        A busy rank does not answer, and counts as alive.
         """
         questions = self.start("peak")
         ready, _ = ray.wait(
@@ -96,7 +96,7 @@ class WorkerGroup:
             ray.util.remove_placement_group(self._placement)
 
     def end(self) -> None:
-        """End the workers, those that hang in a call included."""
+        """Kill the workers, including those that hang in a call."""
         for actor in self._actors:
             ray.kill(actor)
 
@@ -106,7 +106,7 @@ _placed: set[WorkerGroup] = set()
 
 
 def start_placed_group(worker: type[Any], options: Sequence[Mapping[str, Any]]) -> WorkerGroup:
-    """Start a pool's workers where a cluster has places for them, each with options of its own."""
+    """Start a pool's workers on a cluster, each with its own options."""
     remote = ray.remote(worker)
     group = WorkerGroup(worker, [remote.options(**each).remote() for each in options])
     _placed.add(group)

@@ -197,7 +197,7 @@ class Roller:
             self._session = player.session(session, plan.mode)
 
     def roll(self, call: RollCall, prompts: tuple[Columns, ...]) -> Any:
-        """Go on with this replica's responses; return what has ended.
+        """Continue this replica's responses; return those that have ended.
 
         Returns:
             The task's outputs and `versions` (None where nothing has ended, or another rank gives them), then
@@ -309,7 +309,7 @@ def _rolled(response: Response) -> RolledResponse:
 
 
 class Segments:
-    """Keep a rank's batch from segment to segment; all ranks of a replica play the same ones."""
+    """Keep a rank's batch from segment to segment; all ranks of a replica run the same segments."""
 
     def __init__(
         self, pool: PoolModels, engine: GenerationEngine, settings: GenerateSettings
@@ -322,7 +322,7 @@ class Segments:
         self._start_seconds = 0.0
 
     def play(self, call: SegmentCall, prompts: tuple[Columns, ...]) -> Segment:
-        """Sample tokens one by one, until enough has ended, everything has, or the steps are done."""
+        """Sample tokens one by one, until enough responses have ended, all have, or the steps are done."""
         if call.begin is not None:
             self._begin(call.batch, call.begin, prompts[0])
         session, ended = self._session, list[tuple[int, int]]()
@@ -340,7 +340,7 @@ class Segments:
         return Segment(ended=tuple(ended), running=session.running)
 
     def hand_over(self, call: TaskCall) -> Any:
-        """Return the rows of a call, as one that generates them does, and forget the batch."""
+        """Return the wanted rows in the form of a generate call, and forget the batch."""
         rows = [row for start, stop in call.rows for row in range(start, stop)]
         columns = padded_responses([self._ended[row] for row in rows], *self._widths)
         self._session, self._ended = None, {}
