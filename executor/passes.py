@@ -98,7 +98,7 @@ def forward_through(
     cache: Any = None,
     *,
     only_last: bool = False,
-    sending: list[dist.Work] | None = None,
+    sending: list[dist.Work] | None,
 ) -> Tensor | None:
     """Run one batch through this rank's stages; return the head's outputs on the last stage's rank.
 

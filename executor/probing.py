@@ -120,7 +120,7 @@ def random_batch(shard: ModelShard, model_pass: ModelPass) -> dict[str, Tensor]:
 
 
 def usual_batch(
-    shard: ModelShard, model_pass: ModelPass, workload: Workload, micro_batches: int = 1
+    shard: ModelShard, model_pass: ModelPass, workload: Workload, micro_batches: int
 ) -> dict[str, Tensor]:
     """Return micro-batches as a job has them, on the device: random tokens, so many of a sequence on average.
 

@@ -96,7 +96,7 @@ def measured_panel(run: MeasuredRun) -> Panel | None:
     )
 
 
-def panels_of(forecast: Forecast, run: MeasuredRun | None = None) -> list[Panel]:
+def panels_of(forecast: Forecast, run: MeasuredRun | None) -> list[Panel]:
     """Return the forecast's iteration and, if there was a run, its median one."""
     measured = measured_panel(run) if run else None
     return [forecast_panel(forecast), *([measured] if measured else [])]
@@ -175,7 +175,7 @@ def timelines_figure(plan: Plan, forecast: Forecast, run: MeasuredRun | None = N
     return figure
 
 
-def timelines_picture(plan: Plan, forecast: Forecast, run: MeasuredRun | None = None) -> Picture:
+def timelines_picture(plan: Plan, forecast: Forecast, run: MeasuredRun | None) -> Picture:
     """Return the timelines, forecast above measured."""
     titles = [panel.title for panel in panels_of(forecast, run)]
     name = "Forecast and measured timelines" if len(titles) > 1 else "Forecast timeline"

@@ -35,7 +35,7 @@ def warnings_of(
     plan: Plan,
     agenda: Sequence[Entry],
     memory: Sequence[MemoryForecast],
-    overlap: OverlapForecast | None = None,
+    overlap: OverlapForecast | None,
 ) -> tuple[str, ...]:
     """Return warnings: sources, ranges, unused GPUs and models, tight memory, long sequences, old weights, drops.
 
@@ -516,7 +516,7 @@ def batch_tokens(job: Job) -> float:
 
 
 def pool_loads(
-    plan: Plan, facts: Facts, spans: Sequence[Span], agenda: Sequence[Entry], cycle: int = 1
+    plan: Plan, facts: Facts, spans: Sequence[Span], agenda: Sequence[Entry], cycle: int
 ) -> tuple[PoolLoad, ...]:
     """Return the busy seconds of each pool in one iteration, split into compute-bound and memory-bound work.
 

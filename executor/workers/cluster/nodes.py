@@ -318,7 +318,7 @@ class Placed:
 
 @contextmanager
 def placed_workers(
-    plan: Plan, wait_seconds: float, tell: Callable[[str], object] = lambda _: None
+    plan: Plan, wait_seconds: float, tell: Callable[[str], object]
 ) -> Iterator[Placed]:
     """Yield where each worker of a plan starts; give the places back afterwards.
 

@@ -275,9 +275,7 @@ def _init_ray(folder: str, devices: int, hosts: int) -> None:
         ) from error
 
 
-def stop_ray(
-    folder: str, sessions: Sequence[int] = (), *, spared: Collection[int] = frozenset()
-) -> None:
+def stop_ray(folder: str, sessions: Sequence[int], *, spared: Collection[int]) -> None:
     """Shut this process's Ray down, wait for its processes, and remove its folder.
 
     Args:
