@@ -21,7 +21,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Algorithm
 from rlplan.executor.data.prompts import ByteTokenizer, PromptStream, encode_prompts, load_prompts
-from rlplan.executor.learning.experience import Terms, compute_advantages, effective_settings
+from rlplan.executor.learning.experience import (
+    EstimatorSettings,
+    compute_advantages,
+    effective_settings,
+)
 from rlplan.executor.learning.losses import load_loss
 from rlplan.executor.learning.rules import load_rule
 from rlplan.job import Hyperparameters, Rewards
@@ -134,7 +138,7 @@ class Trainer:
             "rule_scores": torch.tensor(scores),
             "scores": self.reward(tokens)[:, -1],
         }
-        terms = Terms(
+        terms = EstimatorSettings(
             settings=effective_settings(self.algorithm, self.settings),
             samples_per_prompt=self.options.samples,
             rewards=self.weights,

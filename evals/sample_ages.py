@@ -18,7 +18,7 @@ from rlplan.results.progress import Correction
 from rlplan.simulator.timeline.progress import needed_iterations
 
 PAIRS: Final = Path(__file__).parent / "held" / "sample_ages.yaml"
-# A run that gained less than one part in so many of what the fresh one did has collapsed: it says no slope.
+# A run that gained less than 1 / 10 of the fresh run's gain has collapsed, and gives no slope.
 COLLAPSED_FROM: Final = 10.0
 # Standard errors from a mean to p10 and to p90 of a normal distribution.
 TENTH: Final = 1.2816

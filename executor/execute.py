@@ -109,7 +109,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     paths = _shared_paths(plan, out, saving, start, moves=adapter is not None)
     for field, place in paths.reached.items():
         check_reached((), place, field)
-    tell = _told(progress, first, iterations)
+    tell = _phase_progress(progress, first, iterations)
     with (
         tracked(log_to, out, plan, goes_on=goes_on, tell=tell) as tracking,
         joined_cluster(plan, cluster, paths, folder or Path(), tell) as joined,
@@ -180,8 +180,8 @@ def _shared_paths(
     """Return what every node of a cluster must see of a run, beside what travels with it."""
     read = {} if start is None or start.state.url else {"--resume": start.folder}
     for role in plan.job.models:
-        said, weights = plan.job.weights_of(role), weights_folder(plan.job, role)
-        if weights is not None and not is_url(said or ""):
+        source, weights = plan.job.weights_of(role), weights_folder(plan.job, role)
+        if weights is not None and not is_url(source or ""):
             read[f"weights.{role}"] = weights.resolve()
     saves = saving.keeps_best or saving.export is not None or moves
     written = {"--out": out.resolve()} if saves and saving.checkpoints is None else {}
@@ -194,6 +194,6 @@ def _shared_paths(
     return SharedPaths(read=read, written=written, reached=reached)
 
 
-def _told(progress: Progress | None, done: int, total: int) -> Callable[[str], object]:
-    """Return what tells people of a run that has not begun."""
+def _phase_progress(progress: Progress | None, done: int, total: int) -> Callable[[str], object]:
+    """Return a callback for messages before a run has begun."""
     return lambda message: None if progress is None else progress(done, total, message)

@@ -107,22 +107,22 @@ class RayPassRunner:
         alone = model_pass.tp == 1 and (model_pass.dp == 1 or generates)
         if not alone:  # the ranks wait for each other: the slowest counts
             return tuple(max(slowest) for slowest in zip(*by_rank, strict=True))
-        # Each rank runs by itself, as in a task, where what delays one pass evens out over many.
+        # Each rank runs alone, as in a task, where delays of single passes average out.
         return tuple(seconds for rank in by_rank for seconds in rank)
 
     def held_bytes(self) -> int:
-        """Return the most bytes that one of the workers has held on its device so far."""
+        """Return the largest peak of device memory of any worker so far, in bytes."""
         return int(max(self._group.call("peak")))
 
     def loop_flops_per_second(self) -> float:
-        """Return what the slowest worker does in the fixed loop, while all of them are in it."""
+        """Return the rate of the slowest worker in the fixed loop, while all workers run it."""
         return float(min(self._group.call("time_loop")))
 
     def _time_calls(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
-        """Return what a call takes beside its work, on each rank, where all of them are busy.
+        """Return the overhead of a call in seconds, on each rank, while all ranks are busy.
 
-        All calls are sent at once, each with what its rank's call before it makes, as a colocated
-        pool's tasks are: what counts is from one call's end to the next one's, less its work.
+        All calls are sent at once, each with the output of its rank's previous call as input, as for the tasks of a
+        colocated pool. The overhead is the time between the ends of two calls, less the work.
         """
         payload = np.zeros(max(num_bytes, HANDED_BYTES_AT_LEAST), dtype=np.uint8)
         held = dict.fromkeys(range(self._devices), ray.put(payload))
@@ -143,7 +143,7 @@ class RayPassRunner:
         )
 
     def _time_fetches(self, num_bytes: int, repeats: int) -> tuple[float, ...]:
-        """Return the seconds in which a worker gets a payload that another one has put."""
+        """Return the seconds in which a worker fetches a payload of another worker from the object store."""
         last = self._devices - 1
         seconds: list[float] = []
         for _ in range(WARMUP_CALLS + repeats):
@@ -200,9 +200,9 @@ def time_queue_calls(num_bytes: int, repeats: int) -> tuple[float, ...]:
 
 
 def beside_work(end_seconds: Sequence[float], warmups: int) -> tuple[float, ...]:
-    """Return what calls that follow each other take beside their work, from when each one ended.
+    """Return the overheads of consecutive calls in seconds, given when each one ended.
 
     Args:
-        warmups: So many of the first calls that follow another one are left out.
+        warmups: Number of the first overheads that are left out.
     """
     return tuple(end - start - WORK_SECONDS for start, end in pairwise(end_seconds))[warmups:]

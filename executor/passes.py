@@ -98,7 +98,7 @@ def forward_through(
     cache: Any = None,
     *,
     only_last: bool = False,
-    sending: list[dist.Work] | None = None,
+    sending: list[dist.Work] | None,
 ) -> Tensor | None:
     """Run one batch through this rank's stages; return the head's outputs on the last stage's rank.
 
@@ -169,7 +169,7 @@ def infer(
 
 
 def _passes(shard: ModelShard, rows: int, micro_batch: int) -> int:
-    """Return the number of passes: as many as any rank needs where ranks meet in each of them."""
+    """Return the number of passes; where ranks communicate in each pass, the largest that any rank needs."""
     passes = max(1, -(-rows // micro_batch))
     meets = shard.fully_sharded is not None or shard.mesh.experts.size > 1
     if not meets or shard.mesh.dp_size == 1:

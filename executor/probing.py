@@ -38,7 +38,7 @@ from rlplan.workload import Lengths, Workload, sample_lengths
 # Rows of the square matrices: in a core's cache; on a GPU large enough to fill it, and small beside models.
 SIZES = {"cpu": 256, "cuda": 2048}
 DTYPES = {"cpu": torch.float32, "cuda": torch.bfloat16}
-# A block is longer than a scheduler's time slice, so that what others take of a device shows in it.
+# A block is longer than a time slice of the scheduler, so that it shows the share of other processes.
 BLOCK_SECONDS = 0.01
 BLOCKS = 10
 FLOPS_OF_A_PRODUCT = 2
@@ -120,7 +120,7 @@ def random_batch(shard: ModelShard, model_pass: ModelPass) -> dict[str, Tensor]:
 
 
 def usual_batch(
-    shard: ModelShard, model_pass: ModelPass, workload: Workload, micro_batches: int = 1
+    shard: ModelShard, model_pass: ModelPass, workload: Workload, micro_batches: int
 ) -> dict[str, Tensor]:
     """Return micro-batches as a job has them, on the device: random tokens, so many of a sequence on average.
 
@@ -170,14 +170,14 @@ WARMUP_RUNS = 2
 # How long a rank computes before a pass that starts with its neighbours' data, in seconds of its
 # core. Ranks that come from computing take longer to meet than ranks that have just met.
 WORK_SECONDS = 0.01
-# Decode steps that are timed together. In a job they follow each other; a step before which
-# the ranks have met takes up to half as long again, if it is one of a millisecond.
+# Decode steps that are timed together, as in a job, where they follow each other: a step of a millisecond takes up to half as
+# long again after a barrier of the ranks.
 STEPS_TOGETHER = 8
-# Steps of a wave before those that are timed. The first ones behind another pass find caches full of that: on a CPU the
-# first takes up to 2.5 times as long, the fourth a tenth more. A job's waves have tens to hundreds.
+# Steps of a wave before the timed ones. After another pass the caches hold its data: on a CPU the first step takes up to 2.5
+# times as long, and the fourth a tenth more. Waves of a job have tens to hundreds of steps.
 STEPS_BEFORE = 4
-# Of a step of so many operations on a core, which takes a tenth of a second, fewer of both do: what was before it in the caches
-# is a smaller part of it. At the least one before, and two together.
+# From this many operations on a core, about a tenth of a second, fewer steps are run before and together, since the state of
+# the caches matters less: at least one before, and two together.
 LONG_STEP_FLOPS = 5e9
 # Lengths of cached prompts in uneven steps: each takes a prefill before them.
 UNEVEN_PROMPTS = 8
@@ -190,7 +190,7 @@ GRADIENT = 1e-3
 Run = Callable[[], Any]
 
 
-def _nothing() -> None:
+def _no_run() -> None:
     return None
 
 
@@ -204,9 +204,9 @@ class Timed:
         passes: Of which it consists.
     """
 
-    run: Run = _nothing
-    before: Run = _nothing
-    lead: Run = _nothing
+    run: Run = _no_run
+    before: Run = _no_run
+    lead: Run = _no_run
     passes: int = 1
 
 
@@ -230,8 +230,8 @@ class PassBench:
         """
         shard = None if self._is_idle(model_pass) else self._shard(model_pass)
         timed = Timed() if shard is None else self._prepare(shard, model_pass)
-        # A job comes to a pass from another one, with caches full of that; so does a probe that
-        # comes back. Only what happens once (building, first allocations) is left out.
+        # In a job a pass follows another one, whose data fill the caches; the same holds for a probe that repeats. Only
+        # one-time work (building, first allocations) is warmed up.
         warmups = 0 if model_pass in self._seen else WARMUP_RUNS
         self._seen.add(model_pass)
         seconds = []

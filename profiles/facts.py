@@ -135,7 +135,6 @@ class DeviceFacts:
         precision: Precision,
         *,
         backward: bool = False,
-        fused: bool = True,
         paged: bool = False,
         table_tokens: int = 0,
     ) -> Estimate:
@@ -144,8 +143,9 @@ class DeviceFacts:
         scatter = self._points.attentions(heads, precision, backward)
         if scatter:
             return scatter.at((shape.batch, shape.query_tokens, shape.cached_tokens))
-        flags = {"backward": backward, "fused": fused, "paged": paged}
-        return self._roofline.attention(shape, precision, table_tokens=table_tokens, **flags)
+        return self._roofline.attention(
+            shape, precision, backward=backward, paged=paged, table_tokens=table_tokens
+        )
 
     @remembered
     def memory_bound(self, num_bytes: float, kernels: float = 1) -> Estimate:

@@ -52,10 +52,10 @@ _BETWEEN_WORDS: Final = re.compile(r"[._-]+")
 # The point of a version (`qwen2.5-7b`, not of a size), which folders' names leave out: `qwen25-7b`.
 _POINT: Final = re.compile(r"(?<=\d)\.(?=\d+-)")
 
-# What to do with a model that has no sheet.
+# The hint for a model without a sheet.
 NO_SHEET: Final = "a job names a model without a sheet by the path of its config.json"
 
-# The key by which a sheet names another of its kind, from which it differs in what it says only.
+# The key by which a sheet names another of its kind, whose fields it takes over except for those that it gives.
 VARIANT_KEY: Final = "variant_of"
 
 # The line that tells a sheet's other names, found without reading the sheet: there are many sheets.
@@ -94,11 +94,6 @@ def canonical_name(kind: Kind, name: str) -> str:
     if kind != "models":
         return _aliases(files).get(name, name)
     return _sheet_of_id().get(name) or _sheet_of_words().get(_words(name), name)
-
-
-def aliases_of(kind: Kind) -> Mapping[str, str]:
-    """Return the sheet of every other name that a kind's sheets tell in their line `aliases`."""
-    return _aliases(sheet_files(kind))
 
 
 @cache

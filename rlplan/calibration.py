@@ -19,8 +19,8 @@ ENGINE_KINDS: Final[tuple[WorkKind, ...]] = ("generation", "training")
 Link = Literal["intra-node", "inter-node"]
 LINKS: Final[tuple[Link, ...]] = get_args(Link)
 
-# Stages of a step as tables and logs name them, by what they are; `log_probs` and `training` are all passes
-# that infer, or train, where they are timed together.
+# Kind of work of each stage of a step, by the names of stages in tables and logs; `log_probs` and `training` are all inference
+# passes, and all updates, where these are timed together.
 STEP_STAGES: Final[FrozenDict[str, WorkKind]] = FrozenDict(
     {
         "generation": "generation",
@@ -52,14 +52,14 @@ STAGE_TASKS: Final[FrozenDict[str, tuple[str, ...]]] = FrozenDict(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """Hold how many times as long something takes at a site as its sheets say.
+    """Hold a calibration factor: seconds at a site over the seconds of the sheets.
 
     Attributes:
-        value: 1 is what the sheets say.
-        spread: Relative error of a forecast that has the factor in it, one sigma.
-        rows: Measurements that it was fitted on.
-        shrinkage: Share of the way from what they say alone back to 1, in logarithms.
-        tied_to: Other factors from which the rows could not tell it, fitted as one with them.
+        value: The factor; 1 where the sheets hold.
+        spread: Relative error of a forecast with this factor, one sigma.
+        rows: Number of measurements that it was fitted on.
+        shrinkage: How far the prior moved it back to 1, as a share of the logarithm that the measurements alone give.
+        tied_to: Other factors that the measurements cannot separate from it; they are fitted together.
     """
 
     value: Positive = 1.0
@@ -71,16 +71,16 @@ class Factor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """Hold the factors of a site; what has none takes what the sheets say.
+    """Hold the calibration factors of a site; without a factor, the sheets hold.
 
     Attributes:
         site: Name of the site, for reports.
-        rests_on: What the forecasts rested on that the factors correct: `datasheet`, or a profile's label.
-        framework: Whose steps the factors were fitted on; empty where sources do not say it.
+        rests_on: Source of the forecasts that the factors correct: `datasheet`, or a profile's label.
+        framework: Framework whose steps the factors were fitted on; empty where it is not known.
         stages: By kind of work.
-        engines: By engine, beside the factor of its kind of work.
-        links: Of collectives inside nodes and between them, beside the factor of the work they are part of.
-        overhead: Of the host's own seconds in a step.
+        engines: By engine, in place of the factor of its kind of work.
+        links: Of collectives inside nodes and between nodes, in addition to the factor of the work they are part of.
+        overhead: Of the host's seconds in a step.
         sources: Files that the factors were fitted on.
     """
 

@@ -103,9 +103,9 @@ GENERATE = Task(
 OLD_LOG_PROB = _pass("actor.compute_log_prob", "log_probs")
 REFERENCE_LOG_PROB = _pass("reference.compute_log_prob", "reference_log_probs")
 TEACHER_LOG_PROB = _pass("teacher.compute_log_prob", "teacher_log_probs")
-# What it makes where it tells of its likeliest tokens.
+# Its output with `top_tokens`.
 TOP_LOG_PROBS: Final = "teacher_top_log_probs"
-# What it makes where whole distributions are compared: it stays where it is made, and has no bytes to hand on.
+# Its output when whole distributions are compared: it stays on the GPUs that make it, so nothing is transferred.
 DISTRIBUTIONS: Final = "teacher_distributions"
 COMPUTE_VALUES = _pass("critic.compute_values", "values", scalar=True)
 MODEL_REWARD = _pass("reward.compute_reward", "scores", scalar=True)
@@ -142,20 +142,20 @@ def without_critic(update: Task) -> tuple[Task, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """Describe an algorithm: its tasks in their canonical order, and who it needs.
+    """Describe an algorithm: its tasks in their canonical order, and the models that it needs.
 
     Attributes:
-        required_roles: Models that a job must name, as far as `roles_needed` has them.
-        optional_roles: Models that a job may name (a reward model beside a rule, say); tasks of
-            roles that are absent are left out.
+        required_roles: Models that a job must name, if `roles_needed` lists them.
+        optional_roles: Models that a job may name (a reward model in addition to a rule, say); tasks of absent roles are
+            left out.
         groups: Whether advantages compare the samples of one prompt, so that they must stay on one
             data-parallel rank.
         advantage: Name of the advantage estimator.
-        kl_in: Where the penalty for leaving the reference model usually goes; a job may say else.
-        loss_mean: What usually weighs the same in the policy's loss; a job may say else.
-        kl_estimator: Its usual estimator of that penalty in the loss.
-        clip_ratio: Its usual clip of the probability ratio.
-        clip_ratio_high: Its usual clip of the probability ratio upwards; None is as downwards.
+        kl_in: Default place of the KL penalty towards the reference model.
+        loss_mean: Default averaging of the policy's loss.
+        kl_estimator: Default estimator of the KL penalty in the loss.
+        clip_ratio: Default clip of the probability ratio.
+        clip_ratio_high: Default clip of the probability ratio upwards; None is `clip_ratio`.
         one_sample: Whether a prompt has one sample only.
         constrained: Whether a cost is kept under the limit of the job's `constraint`.
         resamples: Whether groups of equal rewards are dropped and others sampled in their place.
@@ -228,8 +228,8 @@ def begun_work(work: Workload, batches: float = 1.0) -> Workload:
     )
 
 
-# Shares of samples that are under way to a task at a time, in modes that hand responses on one by one: a worker has
-# the next one when it ends the one before.
+# Shares of samples that are sent to a task ahead, in modes that hand responses on one by one, so that a worker has its next
+# share when it ends one.
 SHARES_AHEAD = 2
 
 # What the controller reads from files: prompts, and texts of ordinary language modelling.
@@ -270,14 +270,13 @@ BYTES_PER_SAMPLE: FrozenDict[str, int] = FrozenDict(
 
 
 def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
-    """Return the tasks that a job has: those of its models, and the rule's if it has one.
+    """Return the tasks of a job: those of its models, and of its rule if it has one.
 
-    Inputs that nobody makes (scores without a reward model, say) are left out, and so is the pass of
-    a reference model that nothing is compared with. Where the trainer computes the old log-probabilities,
-    a pass of the actor stands behind its generation. A teacher's pass goes before rewards are given, in every algorithm, and
-    the actor's update reads it. Where episodes are played in environments and no rule
-    judges them, generation brings their rewards. Generation and preparation are expected to run as often as the
-    job samples groups again.
+    Inputs that no task makes (scores without a reward model, say) are left out, and so is the pass of an unused reference
+    model. If the trainer computes the old log-probabilities, a pass of the actor follows generation. A teacher's pass comes
+    before rewards, in every algorithm, and the actor's update reads it. If episodes are played in environments and no rule
+    judges them, generation brings their rewards. Generation and preparation run as often as the job is expected to resample
+    groups.
     """
     rewards = job.rewards
     tasks = _tasks_of(
@@ -291,33 +290,33 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
         recomputes=job.old_log_prob == "trainer",
     )
     if job.top_tokens or job.compares_all:
-        tasks = _telling(tasks, DISTRIBUTIONS if job.compares_all else TOP_LOG_PROBS)
+        tasks = _with_teacher_output(tasks, DISTRIBUTIONS if job.compares_all else TOP_LOG_PROBS)
     return tasks if job.workload.texts is None else _beside_texts(tasks, job.workload.sampled_share)
 
 
 @lru_cache(maxsize=256)
 def _beside_texts(tasks: tuple[Task, ...], share: float) -> tuple[Task, ...]:
-    """Return tasks of which those that generate do so for a share of the batches; others' responses are texts at hand."""
+    """Return tasks that generate responses for a share of the batches only; the other batches have given texts."""
     return tuple(
         replace(task, batches=task.batches * share) if task.generates else task for task in tasks
     )
 
 
 @lru_cache(maxsize=256)
-def _telling(tasks: tuple[Task, ...], what: str) -> tuple[Task, ...]:
-    """Return tasks whose teacher tells of other tokens than the sampled ones: its likeliest ones, or all."""
+def _with_teacher_output(tasks: tuple[Task, ...], what: str) -> tuple[Task, ...]:
+    """Return tasks whose teacher gives log-probabilities of its likeliest tokens, or of all, instead of the sampled ones'."""
     sampled = TEACHER_LOG_PROB.outputs
 
-    def told(keys: tuple[str, ...]) -> tuple[str, ...]:
+    def renamed(keys: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(what if key in sampled else key for key in keys)
 
     return tuple(
-        replace(task, inputs=told(task.inputs), outputs=told(task.outputs)) for task in tasks
+        replace(task, inputs=renamed(task.inputs), outputs=renamed(task.outputs)) for task in tasks
     )
 
 
 def _judge(job: Job) -> Judge | None:
-    """Return who gives rewards beside models: a rule, or what plays the episodes."""
+    """Return the source of rewards besides models: a rule, or the environments."""
     if job.rewards is not None and job.rewards.calls:
         return "rule"
     return "environment" if job.environments else None

@@ -1,4 +1,4 @@
-"""A framework: what its step has beside the passes that every trainer makes; sheets `profiles/frameworks/NAME/steps/`."""
+"""A framework's own part of a step, besides the passes that every trainer has; sheets `profiles/frameworks/NAME/steps/`."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,13 +18,14 @@ from rlplan.plan import InFlight, Recompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTime:
-    """Hold what the host does alone while GPUs wait.
+    """Hold host work during which GPUs wait, as a sum of four terms.
 
     Attributes:
-        seconds: Whatever the batch.
+        seconds: Fixed, for any batch.
         seconds_per_token: For every token of the global batch, prompts included.
-        seconds_per_sequence: For every sequence of it, however long.
-        seconds_per_padded_token: For every token of it with all sequences padded to the longest that there may be.
+        seconds_per_sequence: For every sequence of the global batch, of any length.
+        seconds_per_padded_token: For every token of the global batch when all sequences are padded to the longest
+            that the job allows.
     """
 
     seconds: NonNegative = 0.0
@@ -35,18 +36,18 @@ class HostTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostUse:
-    """Say what a framework keeps of host memory beside what a plan off-loads.
+    """Say how much host memory a framework takes beside the states that a plan off-loads.
 
     Attributes:
-        trainer_bytes: A trainer's process on each GPU: its libraries and runtime.
-        engine_bytes: The engine's process on each GPU, where it has one of its own.
-        processes_by_role: Whether each role on a GPU has a trainer's process of its own.
+        trainer_bytes: Libraries and runtime of the trainer's process on each GPU.
+        engine_bytes: The same of the engine's process on each GPU, where the engine runs in a separate process.
+        processes_by_role: Whether each role on a GPU has a separate trainer process.
         keeps_engine_weights: Whether a sleeping engine's weights lie in host memory until it wakes.
-        pinned_factor: How much more pinned blocks take than what they hold.
+        pinned_factor: Size of pinned blocks over the bytes that they hold.
         loads: Who reads a model whole before it is sharded: the `first` rank of a node, every rank where embedding
             and head are `tied` and else the first, every rank unless it is `sharded` fully, or `none`.
-        loaded_bytes: Bytes of a parameter as it is read.
-        usable_fraction: Share of a node's memory up to which it lets processes live.
+        loaded_bytes: Bytes of one parameter while the model is read.
+        usable_fraction: Share of a node's memory above which processes are killed (Ray's memory monitor).
     """
 
     trainer_bytes: NonNegativeInt = 0
@@ -61,12 +62,15 @@ class HostUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitChoice:
-    """Name the ways in an engine's sheet (`memory.logit_ways`) in which log-probabilities and entropies are made.
+    """Name how log-probabilities and entropies are made, by the ways of an engine's sheet (`memory.logit_ways`).
+
+    `cut` comes before `reference`, and `reference` before `usual`. Where none of them is given, or the engine's sheet has
+    no way of that name, the engine's own default holds.
 
     Attributes:
-        usual: Where nothing below says another; None, and an engine that has no such way, takes the engine's own.
-        reference: In passes of a model that is compared with.
-        cut: Where tensor or context parallelism cuts what they are made of.
+        usual: For any pass.
+        reference: For passes of the reference model.
+        cut: With tensor or context parallelism, which split the logits.
     """
 
     usual: str | None = None
@@ -88,7 +92,7 @@ class FrameworkSheet:
         title: Its name for people, with the trainer where it has several.
         aliases: Other names that a job may use.
         runs: Whether `rlplan execute` carries its steps out.
-        engines: Those that its jobs get when they name none; None is the device's usual one.
+        engines: Defaults for jobs that name no engine; None is the device's usual one.
         old_log_prob: Where the log-probabilities of the policy that generated come from, if a job leaves
             it open.
         reuses_log_probs: Algorithms whose update takes its own log-probabilities for the old ones, without a pass for
@@ -105,23 +109,23 @@ class FrameworkSheet:
         recompute: What its trainer computes again in the backward pass, if nobody says it.
         balances_tokens: Whether sequences are shared out to data-parallel ranks by their tokens.
         token_budgets: Whether micro-batches can be packed up to a number of tokens.
-        whole_budgets: Whether such a number is always that of so many of the longest sequences.
-        balances_updates: Whether those of each update are; else a rank has an equal share of the batch's tokens, and
-            of an update's what comes.
+        whole_budgets: Whether that number is always a multiple of the longest sequence.
+        balances_updates: Whether tokens are balanced within each update; else only over the whole batch, and a rank's
+            tokens of one update are left to chance.
         pads_packs: Whether a pipeline's packed micro-batches are padded to the fullest of a rank's batch.
         keeps_domains: Whether ranks that follow one another stay in one domain of nodes on a fast link as long as it
-            has room; else a job on several domains meets over the network wherever a group leaves a node.
+            has room; else, in a job on several domains, every group that spans nodes uses the network.
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
         in_flight: What becomes of its responses under way when new weights come, in mode async, if a plan
             leaves it open.
         bounds_ages: Whether its trainer waits, in mode async, for samples that would get too old; else only how many are
-            begun before others are learnt from is bounded, and those that take long are learnt from when they end.
-        takes_batches: Whether an iteration learns, in mode async, from the prompts that were begun for it, once all of
-            them have ended; else from those that end first, each of its updates as soon as it has its own.
+            begun ahead of training is bounded, and a long sample is learnt from whenever it ends.
+        takes_batches: Whether an iteration, in mode async, waits for all prompts that were begun for it; else it takes
+            the prompts that end first, and each update starts as soon as its own share has ended.
         limits_prompts: Whether no more prompts are under way, in mode async, than `staleness` batches have: the next one
             begins when all responses of another have ended, and its responses go to all replicas in turn.
-        staleness: Updates that its weights may lack where it is run as its authors run it, generation on GPUs of its
-            own; None where it runs iterations one after another.
+        staleness: Default bound, in updates, on how old the generating weights may be when generation has its own
+            GPUs; None where iterations run one after another.
         calls: Host time of handing a stage its data and collecting what it returns, by kind of task; that of a
             `transition` on one pool is what it takes to put the trainer away and wake the engine.
         host: What it keeps of host memory.

@@ -98,15 +98,15 @@ WHOLE_STEP: Captured = "iteration"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """Say that nodes of a group may be taken away at any time, how often, and what brings others in their place.
+    """Say that the nodes of a group are spot nodes, how often they are taken away, and how long a replacement takes.
 
-    None of it has a usual value: rates differ by region, instance and week. Their price is the group's `usd_per_gpu_hour`.
+    There are no defaults: rates differ by region, instance and week. The price is the group's `usd_per_gpu_hour`.
 
     Attributes:
         loss_every_seconds: Mean time until one node is taken away.
-        replacement_seconds: From a loss until another node is there, on average; it is not paid for meanwhile.
-        start_seconds: From there until an engine on it can take weights and generate, or a trainer can start again: image,
-            weights from disk, compiling.
+        replacement_seconds: Mean time from a loss until another node has come; nothing is paid in between.
+        start_seconds: From then until an engine on it can take weights and generate, or a trainer can start again: image,
+            weights from disk, compilation.
     """
 
     loss_every_seconds: Positive
@@ -125,8 +125,8 @@ class NodeGroup:
             sheet says, in equal parts: the largest number of whole nodes in it that divides the group.
         inter_node_gbps: Network of one node, all its cards together, one direction; None takes the
             device sheet's node, by its share of GPUs where this node has another number of them.
-        network: Kind of that network where exchanges over it have a sheet of their own (`efa`); None is any other, of
-            which the device's constants are. Nodes with one device have one kind.
+        network: Kind of that network, if exchanges over it have their own sheet (`efa`); None takes the device's
+            constants. All nodes with the same device have the same kind.
         cpu_cores: Host cores of one node, for reward functions and environments; None as above.
         host_memory_bytes: Memory of one node's host; None as above.
         usd_per_gpu_hour: Price of one GPU, its share of the node included; None takes the device
@@ -168,14 +168,14 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeModel:
-    """Say that the reward model generates: it judges each response by a text of its own, from which the reward is read.
+    """Describe a generative reward model: it writes a judgement of each response, and the reward is read from that text.
 
     Attributes:
-        response_tokens: Lengths of what it writes.
-        instruction_tokens: What its prompts have beside the prompt and the response that they ask about.
+        response_tokens: Lengths of its judgements.
+        instruction_tokens: Tokens of its prompt besides the judged prompt and response.
         samples: Judgements of each response.
         engine: Engine that it generates with; None takes the job's.
-        max_running: Sequences that a replica of it runs at a time at most.
+        max_running: Limit on the running sequences of each replica.
         memory_fraction: Share of each GPU for it; None takes its engine's usual one.
     """
 
@@ -189,14 +189,14 @@ class JudgeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Say how others' servers answer, which a job calls once for each response: a reward service, or a hosted model.
+    """Describe an external service that a job calls once for each response: a reward service, or a hosted model.
 
-    None of it has a usual value but the price: it is a provider's, or measured on one's own service.
+    Only the price has a default: the others are the provider's figures, or measured.
 
     Attributes:
-        seconds_per_call: From a call to its answer, with as many others under way.
-        concurrency: Calls that are under way at a time at most.
-        usd_per_call: Price of a call; None is not known, and not counted.
+        seconds_per_call: From a call to its answer, with `concurrency` calls under way.
+        concurrency: Limit on the calls under way at a time.
+        usd_per_call: Price of a call; None is unknown and not counted.
     """
 
     seconds_per_call: Positive
@@ -206,20 +206,20 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teacher:
-    """Say what a teacher tells of a batch, and what serves it.
+    """Say which log-probabilities a teacher gives, and which engine serves it.
 
-    Without it a teacher's pass is a trainer's, and tells how likely it finds each token that the actor sampled.
+    Without this, a teacher runs a forward pass in a trainer, and gives the log-probability of each sampled token.
 
     Attributes:
-        top_tokens: Likeliest tokens of each position of which it tells the log-probabilities, in place of the sampled
-            one's, so that losses compare distributions; None tells the sampled one's. `all` compares whole
-            distributions, micro-batch by micro-batch, on the GPUs that have both models' logits.
-        engine: Engine that serves it, which takes each response as a prompt and answers with the prompt's
-            log-probabilities; None for a pass as trainers make it.
-        max_running: Responses that a replica of the engine works on at a time at most.
+        top_tokens: Number of likeliest tokens at each position whose log-probabilities it gives, so that losses compare
+            distributions; None gives the sampled token's only. `all` compares whole distributions, micro-batch by
+            micro-batch, on the GPUs that have both models' logits.
+        engine: Engine that serves it: each response is sent as a prompt, and the engine returns the prompt's
+            log-probabilities. None is a forward pass in a trainer.
+        max_running: Limit on the responses that each replica of the engine works on at a time.
         memory_fraction: Share of each GPU for the engine; None takes its usual one.
-        imbalance: With an engine: responses of the replica that answers most, over the mean of all. Above 1 where several
-            teachers of one size share out prompts by domain, each with replicas of its own.
+        imbalance: With an engine: responses of the busiest replica over the mean of all. Above 1 where several teachers
+            of one size split the prompts by domain, each with its own replicas.
     """
 
     top_tokens: AtLeastOne | Literal["all"] | None = None
@@ -231,7 +231,7 @@ class Teacher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewards:
-    """Say where rewards come from beside (or instead of) a reward model.
+    """Say where rewards come from, besides or instead of a reward model.
 
     Attributes:
         function: A built-in rule's name, or `path/to/file.py:name`, called as
@@ -242,12 +242,12 @@ class Rewards:
         cost_function: A rule like `function` whose number is a cost, for algorithms that keep costs
             under a limit.
         function_seconds_per_sample: What one call takes, when it was not profiled.
-        limit_seconds: After which a call is ended, whose reward is then 0; functions with a limit run in
-            processes of their own.
-        limit_bytes: Memory that a call may take, on top of its process's own; one that wants more gets 0.
+        limit_seconds: Time limit of a call; beyond it the call is killed and its reward is 0. Functions with a limit run
+            in separate processes.
+        limit_bytes: Memory limit of a call, on top of its process's own memory; beyond it the reward is 0.
         judge: How the reward model generates; None where its score is one pass over each response.
-        service: What rewards wait for beside, or instead of, a function's own seconds: a service that is called for each
-            response. Its calls need no host core each.
+        service: External service that is called for each response, besides or instead of a function. Its calls take no
+            host core.
         streamed: Whether a function is called for each response as soon as it has ended, while others
             are still generated, or for all of them after generation; None takes the framework's way.
     """
@@ -293,13 +293,13 @@ class Hyperparameters:
             limit.
         importance_cap: Most that a token's loss is weighed with, by the ratio of the trainer's probability
             to the engine's (truncated importance sampling, decoupled PPO); None weighs all tokens alike.
-        loss_mean: What weighs the same in a policy's loss: every `token` of an update, or every
-            `sequence`; or responses weigh by their length, `token-sum` as the mean of their sums,
-            `token-sum-norm` over the longest allowed response as well; `sum` divides by nothing. None takes the algorithm's
+        loss_mean: How a policy's loss is averaged over an update: over every `token`; over every `sequence`, of which
+            each is a mean over its tokens; `token-sum`: the mean over sequences of the sum over their tokens;
+            `token-sum-norm`: the same over the longest allowed response; `sum`: not at all. None takes the algorithm's
             usual choice.
         gae_lambda: Lambda of generalised advantage estimation.
-        teacher_coefficient: Weight, in every token's advantage, of what a teacher says of it; of jobs with one. At 0
-            it is asked, and nothing is learnt from it.
+        teacher_coefficient: Weight of a teacher's log-probability in every token's advantage, in jobs with a teacher. At 0
+            the teacher runs, and nothing is learnt from it.
     """
 
     learning_rate: Positive = 1e-6
@@ -389,8 +389,8 @@ class Failures:
 
     Attributes:
         node_mtbf_seconds: Mean time between failures of one node; any node's failure stops the job.
-        checkpoint_seconds: For which a checkpoint keeps training waiting.
-        restart_seconds: From a failure until training goes on from the last checkpoint.
+        checkpoint_seconds: That training waits for a checkpoint.
+        restart_seconds: From a failure until training continues from the last checkpoint.
         checkpoint_every: Iterations between two checkpoints; None takes the best number.
     """
 
@@ -408,10 +408,10 @@ class Checkpoints:
 
     Attributes:
         every: Iterations from one checkpoint to the next; None for one after the last iteration alone.
-        states: What is written of every model that is trained: whole weights, and what its optimizer steps.
-        node_bytes_per_second: At which one node writes; None is not known. There is no usual one: it is a site's.
-        total_bytes_per_second: Most that the disks take of all nodes together; None for no limit but the nodes'.
-        in_background: Whether training goes on once states are in host memory, and they are written meanwhile.
+        states: States that are written of every trained model: weights, optimizer states.
+        node_bytes_per_second: Write rate of one node; None is unknown. It has no default, since it depends on the site.
+        total_bytes_per_second: Limit on the write rate of all nodes together; None is no further limit.
+        in_background: Whether training continues as soon as the states are copied to host memory.
     """
 
     every: AtLeastOne | None = None
@@ -466,21 +466,20 @@ class TrainerOptions:
         logits: Name of a way in the engine's sheet (`memory.logit_ways`) in which log-probabilities and
             entropies are made; None takes the framework's or engine's usual one.
         logit_chunk_tokens: Tokens whose logits that way works on at a time; None takes the sheet's.
-        optimizer: What is kept for every parameter that is stepped: Adam's two moments in the format of `weights`, or
-            these and what rounding takes off (Kahan summation), all in bf16.
+        optimizer: Optimizer states of every parameter: Adam's two moments in the format of `weights`, or the moments and
+            the rounding error of the weights (Kahan summation), all in bf16.
         offloads: States that leave the GPUs where a plan off-loads the model; None takes the framework's.
-        host_optimizer: Share of the parameters whose optimizer states live in host memory for good, and are
-            stepped there.
-        host_states: Whether weights, gradients and optimizer states all live in host memory, from which layers come as
-            they are needed (FSDP2's off-load policy).
-        experts: How a layer's experts are computed: all in one grouped product, or one by one, as layers of
-            transformers before 5.0 have them.
+        host_optimizer: Share of the parameters whose optimizer states stay in host memory, and are updated there.
+        host_states: Whether weights, gradients and optimizer states all stay in host memory, and layers are copied to the
+            GPU when they are needed (FSDP2's off-load policy).
+        experts: How a layer's experts are computed: all in one grouped product, or one after another, as in
+            transformers before 5.0.
         dispatcher: How tokens reach experts on other ranks and come back (`rlplan/dispatchers/`); None takes the
             engine's usual way.
-        overlaps_exchange: Whether that runs beside the computing of another micro-batch.
-        overlaps_products: Whether ranks that share a product exchange its tensors in parts beside it (`tp_comm_overlap`
-            of Transformer Engine), where each has a part of the sequence.
-        overlaps_sends: Whether stages hand activations on beside computing, where they have several chunks of layers.
+        overlaps_exchange: Whether this exchange overlaps with the computation of another micro-batch.
+        overlaps_products: Whether tensor-parallel exchanges run in parts beside the product that they belong to
+            (`tp_comm_overlap` of Transformer Engine), with sequence parallelism.
+        overlaps_sends: Whether pipeline stages send activations beside computing, with interleaved chunks of layers.
         popularity_spread: Standard deviation of how often experts of a layer are chosen, over its mean; 0 where they
             are balanced by force. None takes that of published traces.
         graphs: What of a step is captured in CUDA graphs, so that the host does not launch it kernel by kernel.
@@ -514,24 +513,25 @@ USUAL_TRAINER = TrainerOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculation:
-    """Say how an engine guesses tokens ahead, which the model checks in one step (Leviathan et al. 2023, arXiv:2211.17192).
+    """Describe speculative decoding: draft tokens that the model verifies in one step (Leviathan et al. 2023, arXiv:2211.17192).
 
-    What is sampled stays as it is. How many tokens a step then gives is of a model, its draft and its texts, and falls as a
-    policy leaves its draft behind: an input, which engines log. While it is not said, forecasts are of generation without.
+    The distribution of samples is unchanged. How many tokens a step gives depends on model, draft and texts, and falls as
+    the policy moves away from its draft. It is an input, which engines log; without it, forecasts are of generation
+    without speculation.
 
     Attributes:
-        draft_tokens: Guessed before each step of the model.
-        acceptance_length: Tokens that such a step gives on average, its own one counted, as engines log it (vLLM: mean
-            acceptance length; SGLang: accept len).
-        acceptance: In its place: probability that a guess is accepted where those before it were.
-        acceptance_by_position: In place of both: share of steps in which the first, second, ... guess is accepted, as
-            engines log it (vLLM: per-position acceptance rate); as many as are guessed, or more.
-        most_running: Running sequences of a replica up to which it guesses; with more a step is one without. None guesses
-            always (vLLM: num_speculative_tokens_per_batch_size, with 0 for larger batches; TensorRT-LLM: max_concurrency).
-        draft: Model that guesses, named as the job's models are; None for `layers`.
-        layers: Layers of the model's own kind that guess a token: 1 is one of multi-token prediction, or EAGLE's; 0 is for
-            guesses that no model makes, as those from n-grams of the prompt.
-        draft_tp: Ranks that share the draft model; None is as many as share the model.
+        draft_tokens: Draft tokens of each step of the model.
+        acceptance_length: Mean tokens of a step, the model's own token included, as engines log it (vLLM: mean acceptance
+            length; SGLang: accept len).
+        acceptance: Instead: probability that a draft token is accepted when all earlier ones were.
+        acceptance_by_position: Instead of both: share of steps in which the first, second, ... draft token is accepted, as
+            engines log it (vLLM: per-position acceptance rate); at least `draft_tokens` values.
+        most_running: Running sequences of a replica up to which it drafts; steps with more have no draft. None is no limit
+            (vLLM: num_speculative_tokens_per_batch_size, with 0 for larger batches; TensorRT-LLM: max_concurrency).
+        draft: Draft model, named as the job's models are; None for `layers`.
+        layers: Layers of the model's own kind that make a draft token: 1 for multi-token prediction, or EAGLE; 0 for
+            drafts without a model, such as n-grams of the prompt.
+        draft_tp: Tensor-parallel ranks of the draft model; None is those of the model.
     """
 
     draft_tokens: AtLeastOne
@@ -575,8 +575,8 @@ class WeightSync:
     """Name the transitions that bring trained weights to generation; None takes the usual one.
 
     Attributes:
-        shared_pool: Where both share GPUs.
-        between_pools: Where generation has GPUs of its own.
+        shared_pool: When training and generation share GPUs.
+        between_pools: When generation has separate GPUs.
     """
 
     shared_pool: TransitionName | None = None
@@ -588,7 +588,7 @@ USUAL_WEIGHT_SYNC = WeightSync()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Describe an RL training job before anything is decided about GPUs.
+    """Describe an RL training job, before a plan assigns its GPUs.
 
     Attributes:
         models: By role, a preset's name, the path of a Hugging Face config (file or folder,
@@ -599,38 +599,38 @@ class Job:
             named by a folder or an id.
         prompts_file: For `execute`: JSONL, parquet, or a folder with a data set, a `prompt` per row.
         prompt_data: How it is read; None takes the usual of `PromptData`.
-        evaluation: How it looks, between iterations, at what the actor has learnt; None for not at all.
-        iterations: Of the whole run, for its forecast time and cost; None where that is open. For `execute` its options say it.
-        checkpoints: How often what is trained is written to disk, for forecasts; None counts none.
-        teacher: What a teacher tells, and what serves it; None for the sampled tokens' log-probabilities by a pass.
-        framework: Name of a framework sheet: whose steps are forecast and searched. `rlplan execute` runs
-            those of `rlplan`.
-        old_log_prob: Where the log-probabilities of the policy that generated come from: its `engine`, or a
-            pass of the `trainer` over what was generated; None takes the framework's way.
+        evaluation: Validation of the actor between iterations; None without.
+        iterations: Of the whole run, for its forecast time and cost; None where that is open. `execute` takes it from its
+            options.
+        checkpoints: Checkpoints, for forecasts; None counts none.
+        teacher: Log-probabilities and engine of a teacher; None for the sampled tokens' by a forward pass.
+        framework: Name of the framework sheet whose steps are forecast and searched. `rlplan execute` runs those of
+            `rlplan`.
+        old_log_prob: Source of the generating policy's log-probabilities: the generation `engine`, or a forward pass of
+            the `trainer`; None takes the framework's way.
         weight_sync: How trained weights reach generation; None takes the framework's way.
-        adapters: By role of a model that is trained, the adapters that are trained in its place.
-        trainers: By role, how its trainer keeps states and makes logits; roles without are as their engine has it.
-        precision: Number format of the weights; None takes the device's usual one. In a narrow one
-            linear layers' products are computed, and states kept as in bf16.
-        rollout_precision: Number format of the weights that generate; None takes that of training's
-            states.
-        kv_cache: Number format of the engine's KV cache; None takes the engine's own, or that in which
-            its activations are.
-        kv_offload: How much of that cache goes on in host memory; None for none.
-        speculation: How the engine guesses tokens ahead; None for it does not.
-        quantised_at: Where the weights that generate become narrow: at the `sender`, so that fewer bytes
-            move, or at the `receiver`, as engines do that quantise what they load.
+        adapters: By role, the adapters that are trained instead of the model.
+        trainers: By role, options of its trainer; roles without take their engine's defaults.
+        precision: Number format of the weights; None takes the device's usual one. With a format narrower than bf16, only
+            the products of linear layers use it, and states are kept as with bf16.
+        rollout_precision: Number format of the weights that generate; None takes that of the states of training.
+        kv_cache: Number format of the engine's KV cache; None takes the engine's default, or the format of its
+            activations.
+        kv_offload: KV-cache blocks in host memory; None without.
+        speculation: Speculative decoding; None without.
+        quantised_at: Where weights for generation are quantised: at the `sender`, so that fewer bytes move, or at the
+            `receiver`, by the engine that loads them.
         constraint: For algorithms that keep a cost under a limit; None takes the usual.
         pretrain: Texts mixed into the actor's updates, for algorithms that do that.
         dynamic_sampling: For algorithms that sample groups again; None takes the usual.
         overlong: A penalty for responses near the longest; None for none.
         failures: How often nodes fail; None forecasts iterations without failures.
-        cluster: What is at hand; a plan may leave any of it unused.
-        devices: Sheets of devices that are not in the catalog, by name; a resolved job holds those of
-            the files that its cluster names.
-        objective: What a search minimises: seconds, money or energy per token; or the time to a score, which forecasts then speak of
-            too, under an assumption.
-        specs: Limits that a search keeps.
+        cluster: Available nodes; a plan may leave some unused.
+        devices: Sheets of devices that are not in the catalog, by name; a resolved job holds those of the files that its
+            cluster names.
+        objective: Quantity that a search minimises: seconds, money or energy per token; or the time to a score, which
+            forecasts then give too, under an assumption.
+        specs: Limits that plans of a search must keep.
     """
 
     version: Literal[1] = 1
@@ -678,9 +678,9 @@ class Job:
         return model
 
     def weights_of(self, role: str) -> str | None:
-        """Return a Hugging Face folder or id with a role's weights, or `random`; None where nothing says it.
+        """Return a Hugging Face folder or id with a role's weights, or `random`; None where the job does not say.
 
-        A reference without weights of its own starts as the actor.
+        A reference without an entry takes the actor's weights.
         """
         if self.weights is None or isinstance(self.weights, str):
             return self.weights
@@ -688,27 +688,27 @@ class Job:
         return self.weights_of("actor") if found is None and role == "reference" else found
 
     def adapter(self, role: str) -> Adapter | None:
-        """Return the adapters that are trained in place of a role's model; None where it is itself."""
+        """Return the adapters that are trained instead of a role's model; None where the model itself is trained."""
         return self.adapters.get(role) if self.adapters else None  # type: ignore[call-overload]
 
     def trainer(self, role: str) -> TrainerOptions:
-        """Return how a role's trainer keeps its states and makes its logits."""
+        """Return the options of a role's trainer."""
         found = self.trainers.get(role) if self.trainers else None  # type: ignore[call-overload]
         return found or USUAL_TRAINER
 
     @property
     def judge(self) -> JudgeModel | None:
-        """Return how the reward model generates; None where its score is a pass, or there is none."""
+        """Return how the reward model generates; None if it does not, or there is no reward model."""
         return None if self.rewards is None else self.rewards.judge
 
     @property
     def top_tokens(self) -> int:
-        """Return of how many of its likeliest tokens a teacher tells the log-probabilities.
+        """Return the number of likeliest tokens whose log-probabilities a teacher gives.
 
-        0 for the sampled one's alone, and where whole distributions are compared.
+        0 where it gives only the sampled token's, and where whole distributions are compared.
         """
-        said = None if self.teacher is None else self.teacher.top_tokens
-        return said if isinstance(said, int) else 0
+        top = None if self.teacher is None else self.teacher.top_tokens
+        return top if isinstance(top, int) else 0
 
     @property
     def compares_all(self) -> bool:
@@ -726,8 +726,8 @@ class Job:
         """Return the name of the engine that answers for a served model; None for any other."""
         if role not in self.served_roles:
             return None
-        said = self.judge if role == "reward" else self.teacher
-        return (said.engine if said is not None else None) or self.engines.generate
+        served = self.judge if role == "reward" else self.teacher
+        return (served.engine if served is not None else None) or self.engines.generate
 
     @property
     def serves(self) -> bool:

@@ -32,7 +32,7 @@ class Adapter:
         shares_reference: Whether the frozen weights, adapters off, are the reference model, so that no
             second copy of it is kept (the actor's).
         sync: What generation gets after an update (the actor's): the `adapter`, which its engine computes
-            beside the weights that it keeps, or whole weights with the adapters `merged` into them.
+            in addition to the weights that it keeps, or whole weights with the adapters `merged` into them.
     """
 
     rank: AtLeastOne = 16
@@ -47,11 +47,11 @@ class LearningRateSchedule:
     """Say what share of the full learning rate each iteration is trained with.
 
     Attributes:
-        warmup_iterations: Iterations of a warm-up: their shares rise in equal steps, and the first one
-            behind them has the full rate.
-        decay: How the rate falls behind the warm-up: not at all, along half a `cosine`, or along a line.
-        iterations: From which on the rate is the lowest, the warm-up counted; a `constant` rate has none.
-        minimum_share: Share of the full rate that is the lowest.
+        warmup_iterations: Length of the warm-up: shares rise in equal steps, and the first iteration after it has the
+            full rate.
+        decay: How the rate falls after the warm-up: not at all, along half a `cosine`, or linearly.
+        iterations: Iteration, warm-up included, at which the rate reaches its minimum; None with a `constant` rate.
+        minimum_share: The minimum, as a share of the full rate.
     """
 
     warmup_iterations: NonNegativeInt = 0
@@ -290,16 +290,16 @@ LayerKernels = Literal["fused", "eager", "autocast"]
 
 
 class KeptBatch(NamedTuple):
-    """Describe a micro-batch that layers keep something of for its backward pass.
+    """Describe a micro-batch whose activations layers keep for the backward pass.
 
     Attributes:
         shard: The device's part of the model.
-        fused_attention: Whether attention never writes its scores.
-        shared_tokens: Tokens of prompts that samples share, so that it computes so many fewer. Attention spreads
-            queries, keys and values to all sequences, and keeps them so.
-        kernels: How its layers are computed: a norm or an activation in one kernel, which keeps its input alone;
-            operation by operation (`eager`), which keeps what lies between; or so with weights and residuals in fp32
-            and products in bf16 (`autocast`).
+        fused_attention: Whether attention never writes its scores to memory.
+        shared_tokens: Tokens of shared prompts that are not computed again for further samples. Attention copies queries,
+            keys and values to all sequences, and keeps these copies.
+        kernels: How its layers are computed: norms and activations in one kernel each, which keeps only its input
+            (`fused`); operation by operation, which keeps the intermediates too (`eager`); or the same with weights and
+            residuals in fp32 and products in bf16 (`autocast`).
     """
 
     shard: Shard
@@ -316,7 +316,7 @@ class KeptBatch(NamedTuple):
 
     @property
     def spread_tokens(self) -> int:
-        """Return the same with every sample's own copy of a shared prompt."""
+        """Return the same number, with a copy of the shared prompt for every sample."""
         return -(-self.sequences * self.sequence_tokens // self.shard.cp)
 
     @property
@@ -334,7 +334,7 @@ NO_PART = "none"  # what a kind of layer names in place of a part that it does n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionDetails:
-    """Say what grouped attention has beside its projections.
+    """Say what grouped attention has in addition to its projections.
 
     Attributes:
         output_gate: Whether the output is gated by a projection as wide as the queries.
@@ -355,17 +355,17 @@ class AttentionDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertDetails:
-    """Say what experts have beside a router and their matrices.
+    """Say what a layer of experts has in addition to its router and the experts' matrices.
 
     Attributes:
-        shared_ffn_size: Width of the network that every token passes beside its experts; all shared experts.
-        shared_gate: Whether a token says how much of it it takes.
-        latent_size: Width to which tokens are projected before their experts, and back behind them.
-        latent_norm: Whether what experts give is normalised in that width before it is projected back.
-        router_bias: Whether the router has one number more for each expert.
-        expert_bias: Whether experts' matrices have biases.
-        extra_norms: Norms of a layer beside those before its parts.
-        idle_experts: That the router may choose too, and that hand a token on as it is (LongCat-Flash,
+        shared_ffn_size: Total width of the shared experts, which every token passes.
+        shared_gate: Whether a gate weighs the shared experts' output for each token.
+        latent_size: Width to which tokens are projected before the experts, and from which they are projected back.
+        latent_norm: Whether the experts' output is normalised in that width before it is projected back.
+        router_bias: Whether the router has a bias for each expert.
+        expert_bias: Whether the experts' matrices have biases.
+        extra_norms: Norms of a layer besides those before its parts.
+        idle_experts: Experts that the router may choose and that return a token unchanged (LongCat-Flash,
             arXiv:2509.01322, section 2.1).
     """
 
@@ -511,12 +511,12 @@ class StateSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerInputs:
-    """Hold the sizes of what each layer is given of a token beside what the layer before it made (Gemma 3n and 4).
+    """Hold the sizes of per-layer embeddings: an input of each layer besides the previous layer's output (Gemma 3n and 4).
 
-    A table has so many numbers of each token for each layer; the token's embedding, projected, is added to them.
+    A table gives a vector for each token and layer; the token's embedding, projected, is added to it.
 
     Attributes:
-        size: Of one layer's input of a token.
+        size: Width of one layer's vector.
         vocab_size: Rows of the table.
     """
 
@@ -532,24 +532,24 @@ class ModelArchitecture:
         ffn_size: Width of the (dense) MLP; gated MLPs have three matrices of it.
         num_experts: 0 for a dense model; then every layer is dense.
         moe_ffn_size: Width of one expert's MLP.
-        attention: The kind of part of its layers that attends, a file of `rlplan/parts/`.
-        feed_forward: The kind of part behind it; None is `experts` where it has any, else `dense-mlp`.
-        window: Tokens back that attention sees at most, itself included; None where it sees all.
+        attention: The attention of its layers, the name of a file of `rlplan/parts/`.
+        feed_forward: The part after attention; None is `experts` for a model with experts, else `dense-mlp`.
+        window: Tokens that attention sees, the token itself included; None where it sees all before it.
         keys_are_values: Whether one projection gives both.
-        norms_per_part: Norms of a part; Gemma has one before and one behind it.
-        vision_parameters: Parameters of what turns images and sound into tokens, which lies with the embedding.
-        tower: Sizes of what turns images into tokens, where they are known.
-        sound: The same of sound.
-        layer_inputs: What its layers are given of a token, from a table that lies with the embedding.
-        block_layers: Layers of a block whose sum later parts choose among, beside what is summed up since (Kimi-K3's
-            residuals over blocks); None where all is one sum.
-        streams: Hidden states of a token that layers hand on side by side and mix (manifold-constrained
-            hyper-connections, Xie et al. 2025, arXiv:2512.24880); None where it is one.
-        laurel_rank: Rank of a low-rank layer beside attention (Laurel), of models of which one stream is computed and the
-            others predicted (AltUp, Baykal et al. 2023, arXiv:2301.13310: Gemma 3n); None for other models.
-        layer_kinds: Kinds of its layers by a name of one's own; None where all are alike.
-        layer_runs: Its layers in their order, by the names of their kinds.
-        hugging_face: Ids of the models that have it, in a sheet; nothing once it is looked up.
+        norms_per_part: Norms of a part; Gemma has one before and one after it.
+        vision_parameters: Parameters of the towers for images and sound, which are stored with the embedding.
+        tower: Sizes of the tower for images, where they are known.
+        sound: The same of the tower for sound.
+        layer_inputs: Per-layer embeddings, whose table is stored with the embedding; None without.
+        block_layers: Layers of a block in models whose parts choose among the sums of earlier blocks (Kimi-K3's residuals
+            over blocks); None for one residual sum.
+        streams: Parallel hidden states of a token that layers mix (manifold-constrained hyper-connections, Xie et al.
+            2025, arXiv:2512.24880); None for one.
+        laurel_rank: Rank of a low-rank layer beside attention (Laurel), in models that compute one stream and predict the
+            others (AltUp, Baykal et al. 2023, arXiv:2301.13310: Gemma 3n); None for other models.
+        layer_kinds: Kinds of its layers, by free names; None where all layers are alike.
+        layer_runs: Its layers in order, by the names of their kinds.
+        hugging_face: Ids of the models that have this architecture, in a sheet; empty once it is looked up.
     """
 
     name: str

@@ -25,7 +25,7 @@ GENERATION_ROLE: Final = "generation"
 # of them fit into the object store of a run.
 BUCKET_BYTES = 64 * MIB
 
-# With these of all tasks a plan's file leaves nothing to choose: what else it leaves out has its default.
+# A plan's file that gives these fields of all tasks leaves nothing to choose: other fields take their defaults.
 WHOLE_LAYOUT = ("pool", "tp", "pp", "dp", "engine")
 
 Recompute = Literal["none", "selective", "alternate", "full", "full-offload", "experts"]
@@ -58,12 +58,12 @@ class Flow:
 
     @property
     def is_batch_ahead(self) -> bool:
-        """Tell whether the next whole batch is generated while this one trains, by weights that are an update behind."""
+        """Tell whether the next whole batch is generated while this one trains, with weights that are one update old."""
         return not self.by_sample and self.ahead == 1
 
     @property
     def usual_staleness(self) -> int:
-        """Return how many updates old generating weights may be where the plan does not say it."""
+        """Return the staleness of a plan that does not give it, in updates."""
         return 1 if self.ahead is None else self.ahead
 
 
@@ -114,7 +114,7 @@ class ResourcePool:
         return self.device == HOST_DEVICE
 
 
-# Of a field of a layout that is no column of searches: it says where a task runs, or is of generation alone.
+# Marks a field of a layout that is no column of searches: where a task runs, or a setting of generation only.
 NO_COLUMN: Final = MappingProxyType({"column": False})
 
 
@@ -122,32 +122,30 @@ NO_COLUMN: Final = MappingProxyType({"column": False})
 class TaskPlan:
     """Say how one task runs on its pool: tp * pp * dp * cp = the pool's GPUs.
 
-    These fields are the one list of what a layout is: drafts have them all open (`TaskDraft`), searches have columns of
-    them (`rlplan.simulator.placed`).
+    These fields are the only list of what a layout is: drafts have the same fields, optional (`TaskDraft`), and searches
+    have them as columns (`rlplan.simulator.placed`).
 
     Attributes:
         tp: Tensor-parallel size.
         pp: Pipeline-parallel size.
         dp: Data-parallel size (for generation: the replicas of the engine).
         cp: Context-parallel size.
-        ep: Expert-parallel size: experts are shared out to so many of the tp * dp * cp ranks of a stage.
+        ep: Expert-parallel size: the number of the tp * dp * cp ranks of a stage that experts are split over.
         expert_tp: Ranks that each expert's width is cut over; None is tp.
         first_stage_layers: Layers of the first pipeline stage; None shares layers out evenly.
         last_stage_layers: Layers of the last pipeline stage; None shares layers out evenly.
         engine: Engine sheet's name.
         micro_batch: Sequences of one micro-batch on one data-parallel rank (infer, train).
-        token_budget: Tokens that sequences are packed up to in a micro-batch of one data-parallel rank, its
-            context-parallel ranks together; it then decides how many sequences that has. None counts
-            sequences: `micro_batch`.
+        token_budget: Most tokens of a micro-batch on one data-parallel rank, with its context-parallel ranks; sequences
+            are packed up to it. None counts sequences: `micro_batch`.
         chunks: Chunks of layers of each pipeline stage, which interleave its schedule (train).
-        recompute: What the backward pass computes again (train); `alternate` is every other layer,
-            `full-offload` keeps the inputs of layers in host memory until then, `experts` is what `selective` is and
-            all of layers' experts.
+        recompute: What the backward pass recomputes (train); `alternate`: every other layer; `full-offload`: all layers,
+            with their inputs kept in host memory; `experts`: as `selective`, and the layers' experts.
         zero: ZeRO stage over the data-parallel ranks (train; 3 is fully sharded).
         shard_ranks: Ranks of each group that shards states among itself, where groups hold copies
             (hybrid sharding); None is all dp * cp.
         offload: Whether weights (infer) or optimizer states (train) live in host memory between uses.
-        max_running: Most sequences that one replica decodes at a time (generate).
+        max_running: Limit on the running sequences of one replica (generate).
         memory_fraction: Share of the device that a generation engine may fill, weights included.
     """
 
@@ -178,12 +176,12 @@ class TaskPlan:
 
     @property
     def is_fully_sharded(self) -> bool:
-        """Tell whether a train task's weights are sharded over its copies of the model as well."""
+        """Tell whether a train task shards its weights over the data-parallel ranks too."""
         return self.zero > 1 and self.dp * self.cp > 1
 
     @property
     def meets_in_passes(self) -> bool:
-        """Tell whether ranks gather weights or exchange experts in every pass, so that each needs a share of a batch."""
+        """Tell whether ranks gather weights or exchange tokens in every pass, so that each rank needs a part of every batch."""
         return self.is_fully_sharded or self.ep > 1
 
     def share_rows(self, samples_per_prompt: int) -> int:
@@ -204,7 +202,7 @@ class TaskPlan:
 
     @property
     def expert_ranks(self) -> int:
-        """Return over how many ranks a stage's experts are cut, by number and by width."""
+        """Return the ranks that a stage's experts are split over, by number and by width."""
         return self.ep * (self.expert_tp or self.tp)
 
 
@@ -213,21 +211,21 @@ LAYOUT_FIELDS: Final = fields(TaskPlan)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lending:
-    """Say how GPUs of one side work for the other while they would have nothing to do (modes that hand samples on one by one).
+    """Say how idle GPUs of the training pool or of the generating pool work for the other (modes that hand samples on one by one).
 
-    To generation: replicas on the training pool join the generators when weights have gone over, unless enough samples are
-    there already, and the GPUs go back to training once so many are. To training: replicas that have no response under way,
-    and may begin none before new weights come, compute gradients as further data-parallel ranks of the update's layout.
+    To generation: after a weight sync, replicas on the training pool join generation, unless enough samples are ready, and
+    the GPUs go back to training once enough are. To training: replicas that have no response under way, and may begin none
+    before new weights come, compute gradients as additional data-parallel ranks of the update's layout.
 
     Attributes:
-        to: Whom idle GPUs work for.
-        policy: `threshold` keeps `until` as it is; `adaptive` raises it after intervals in which training waited for samples
+        to: The side that idle GPUs work for.
+        policy: `threshold` keeps `until` constant; `adaptive` raises it after intervals in which training waited for samples
             all the same, and lowers it after others.
-        until: Samples that are there when GPUs go back to training, as a share of those between two syncs of weights.
+        until: Ready samples at which GPUs go back to training, as a share of the samples between two weight syncs.
         tp: Tensor-parallel size of replicas on the training pool; None is that of the generate task.
         pp: Pipeline-parallel size, likewise.
-        memory_fraction: Share of each of its GPUs that they may fill; None is the generate task's.
-        transition: How weights get to them; None takes the job's way on a shared pool, else the usual one.
+        memory_fraction: Share of each GPU of the training pool that they may fill; None is the generate task's.
+        transition: Transition of their weights; None takes the job's on a shared pool, else the usual one.
     """
 
     to: tuple[Literal["generation", "training"], ...] = ("generation",)
@@ -246,18 +244,18 @@ class Plan:
     Attributes:
         tasks: Layout by task name, such as `actor.generate`.
         order: By pool, task names in the order in which they get the pool when several wait.
-        transition: How the actor's weights get from the train to the generate layout.
-        mode: How iterations follow each other. `sync`: one after the other. The others generate on a pool of
-            its own: `streaming` hands responses on as they end and syncs weights after each iteration;
-            `one-step-off` generates a whole batch while the one before is learnt from; `async` never
-            stops generating, as far as `staleness` lets it.
-        staleness: Most iterations' updates that the weights which began a response may lack when it is
-            learnt from (0 when synchronous); responses are begun only where that will hold.
+        transition: Transition of the actor's weights from the train to the generate layout.
+        mode: How iterations follow each other. `sync`: one after another. The other modes generate on a separate pool:
+            `streaming` hands responses on as they end and syncs weights after each iteration; `one-step-off`
+            generates a whole batch while the previous one is learnt from; `async` never stops generating, within the
+            bound of `staleness`.
+        staleness: Bound, in iterations, on how old the weights that began a response may be when it is learnt from (0
+            when synchronous); responses are begun only if they will keep it.
         sync_every: Iterations between two syncs of weights (mode async; verl's `trigger_parameter_sync_step`).
-        in_flight: What becomes of responses under way when new weights come (mode async): `drain` ends
-            them first, `keep` goes on with them on their KV cache, `recompute` prefills them again.
-        lending: How idle GPUs of one side work for the other; None for each side keeps to its own.
-        transport: What carries the weights where generation has a pool of its own.
+        in_flight: Responses under way when new weights come (mode async): `drain` ends them first, `keep` continues them
+            on their KV cache, `recompute` prefills them again.
+        lending: How idle GPUs of one side work for the other; None without lending.
+        transport: Transport of the weights where generation has a separate pool.
         bucket_bytes: Weights that are under way to a GPU at a time in a transition.
         made_by: What wrote the plan (a searcher, a baseline, a person), for reports.
     """

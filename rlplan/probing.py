@@ -73,7 +73,7 @@ USUAL: Mapping[PassName, PassName] = MappingProxyType(
 )
 
 
-# By the pass of a wave whose rows are all as long, that of one whose rows are not.
+# By the pass of a wave with rows of one length, the same pass with rows of different lengths.
 UNEVEN: Mapping[PassName, PassName] = MappingProxyType(
     {"prefill": "prefill_uneven", "decode": "decode_uneven"}
 )

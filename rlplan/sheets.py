@@ -57,13 +57,13 @@ class SyncMethod:
         buckets_held: Buckets that a GPU has at a time, on either side.
         sent_fraction: Share of the weights' bytes that is sent: of what an update changed, with positions.
             Below 1 it is of the parameters that a token reaches: experts that few tokens reach change less.
-        fixed_seconds: Every call: pausing the engine, meeting of all ranks, what it does at the end.
+        fixed_seconds: Every call: pausing the engine, a barrier of all ranks, and the steps at its end.
         bucket_seconds: Every bucket: calls, handles, waiting for the last rank.
         metadata_seconds: Every tensor: names and shapes that all ranks gather beforehand.
         gather_seconds: Every tensor: collectives of its own, conversion to the engine's names.
-        gather_bytes_per_second: Rate at which a rank brings full tensors together, once for each way in
-            which they are cut, and packs them.
-        gather_network_bytes_per_second: The same where the ranks are not all on one fast link; 0 is no other.
+        gather_bytes_per_second: Rate at which a rank gathers full tensors, once for each dimension of parallelism
+            that cuts them, and packs them.
+        gather_network_bytes_per_second: The same where ranks are not all on one fast link; 0 is the same rate.
         hop_seconds: Every message and node that a broadcast reaches.
         link_fraction: Share of the links' rate that the transport reaches.
         load_seconds: Every tensor: its way through the engine's loader.
@@ -100,15 +100,15 @@ class SyncMethod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSheet:
-    """Say what all-to-alls take over a kind of network between nodes, where it was measured by itself.
+    """Hold the constants of all-to-alls over one kind of network between nodes, where they were measured.
 
-    A message from each rank to each other takes what leaves the node over the rank's share of the cards, and what
-    starting it and its messages to other nodes takes, however small they are.
+    An all-to-all takes the bytes that leave the node over a rank's share of the network cards, plus a fixed time, plus
+    a time for each peer on another node.
 
     Attributes:
-        exchange_efficiency: Share of the cards' rate that what leaves a node reaches.
-        exchange_seconds: Of an all-to-all of next to nothing.
-        peer_seconds: Beside that, for each rank on other nodes.
+        exchange_efficiency: Share of the cards' rate that is reached by the bytes that leave a node.
+        exchange_seconds: Of an empty all-to-all.
+        peer_seconds: Added for each rank on another node.
         exchange_spread: Relative, one sigma.
         measured_on: Architectures of the GPUs on whose nodes that was measured; on others it is no fit.
         sources: Origin of every figure.
@@ -380,16 +380,17 @@ class EngineShare:
     """Say what a generation engine's `memory_fraction` is a share of, and what it does with it.
 
     Attributes:
-        of: The whole card's memory; what weights and working memory leave `free` of it; or what was free on the
-            card when the engine started, of which weights and cache take the share (`static`).
-        counts_others: What of others on the card goes off the share: everything that lies there while it generates, what
-            lay there when it `started` (weights; optimizer states come with the first update), or `nothing`.
-        fills: Whether the cache takes all of the share when the engine starts, whatever of it is of use.
-        beside_bytes: What the engine has on each GPU beyond its share as long as its process lives, asleep or awake:
-            graphs, libraries' workspaces, the context of a process of its own.
-        group_bytes: The same of communicators and buffers where a replica spans several GPUs.
-        awake_bytes: What it has beyond its share and that while it is awake.
-        wakes_whole: Whether its cache is there already while weights are brought to it; else it comes behind them.
+        of: The whole memory of the GPU (`card`); the memory that weights and working memory leave `free`; or the memory
+            that was free when the engine started, of which weights and cache together take the share (`static`).
+        counts_others: Which memory of other processes is subtracted from the share: `everything` that they hold during
+            generation, what they held when the engine `started` (weights; optimizer states come with the first update),
+            or `nothing`.
+        fills: Whether the KV cache takes all of the share when the engine starts, even if less would do.
+        beside_bytes: Memory on each GPU outside of the share while the engine's process lives, asleep or awake: CUDA
+            graphs, workspaces of libraries, the context of a separate process.
+        group_bytes: The same for communicators and buffers of a replica that spans several GPUs.
+        awake_bytes: Further memory outside of the share, only while the engine is awake.
+        wakes_whole: Whether the KV cache is allocated before new weights are loaded; else after them.
     """
 
     of: Literal["card", "free", "static"] = "card"
@@ -401,7 +402,7 @@ class EngineShare:
     wakes_whole: bool = False
 
     def lasting_bytes(self, gpus: int) -> int:
-        """Return what the engine has beyond its share on each GPU of a replica, asleep or awake.
+        """Return the bytes that the engine holds outside of its share on each GPU of a replica, asleep or awake.
 
         Args:
             gpus: Of the replica.

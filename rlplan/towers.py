@@ -1,4 +1,4 @@
-"""Towers: what turns images and sound into tokens of a text model."""
+"""Towers: encoders that turn images and sound into tokens of a text model."""
 
 from dataclasses import dataclass
 
@@ -10,16 +10,16 @@ FRAMES_PER_SECOND = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageTower:
-    """Hold the sizes of a vision transformer that turns images into tokens, as far as they say what it computes.
+    """Hold the sizes of a vision transformer that decide its compute.
 
     Attributes:
-        patch_values: Values of a patch that its first matrix takes.
-        merged_patches: Patches that lie together in one token of the text model.
-        joined: Times that merged patches go through two matrices to the text model: once, and once more for each layer of
-            the text model that is handed what a layer of the tower gave (deepstack).
-        joined_narrow: Whether the first of the two leads to the text model's width already (InternVL).
-        window_patches: Patches that attend to one another; None where all of an image do.
-        whole_layers: Layers in which all of an image do all the same.
+        patch_values: Input values of a patch.
+        merged_patches: Patches that are merged to one token of the text model.
+        joined: Number of two-matrix projections to the text model: one, and one for each layer of the text model that gets
+            the output of a layer of the tower (deepstack).
+        joined_narrow: Whether the first of the two matrices already gives the text model's width (InternVL).
+        window_patches: Patches of an attention window; None where all patches of an image attend to one another.
+        whole_layers: Layers that attend to whole images in spite of windows.
     """
 
     num_layers: AtLeastOne
@@ -35,7 +35,7 @@ class ImageTower:
     whole_layers: NonNegativeInt = 0
 
     def parameters(self, hidden_size: int) -> int:
-        """Return its matrices' parameters, with those that join it to a text model of such a hidden size."""
+        """Return the parameters of its matrices, and of the projections to a text model of this hidden size."""
         width = self.hidden_size
         layer = 4 * width**2 + (3 if self.gated_mlp else 2) * width * self.ffn_size
         together = self.merged_patches * width
@@ -48,14 +48,15 @@ class ImageTower:
 class SoundTower:
     """Hold the sizes of a transformer that turns sound into tokens (Whisper; Radford et al. 2022, arXiv:2212.04356).
 
-    Two convolutions over time stand before its layers, of which the second halves it, and two of its positions are one token
-    (Qwen2.5-Omni); or three over time and frequency, each of which halves both, and a position is a token (Qwen3-Omni).
+    Before its layers there are two convolutions over time, of which the second halves the length, and two positions make a
+    token (Qwen2.5-Omni); or three convolutions over time and frequency, each of which halves both, and each position is a
+    token (Qwen3-Omni).
 
     Attributes:
         mel_bins: Frequencies of a frame of 10 ms.
-        channels: Of convolutions over time and frequency; None for those over time.
-        window_positions: Positions that attend to one another.
-        output_size: Of a token, which is handed to the text model.
+        channels: Of convolutions over time and frequency; None for convolutions over time.
+        window_positions: Positions of an attention window.
+        output_size: Width of a token for the text model.
     """
 
     num_layers: AtLeastOne
@@ -79,7 +80,7 @@ class SoundTower:
 
     @property
     def products(self) -> tuple[tuple[float, int, int], ...]:
-        """Return what stands before and behind its layers as products: rows a token, width of a row and of what it gives."""
+        """Return the products before and after its layers, each as (rows a token, input width, output width)."""
         width, each = self.hidden_size, self.channels
         if each is None:
             frames = FRAMES_PER_SECOND / self.tokens_per_second
@@ -103,11 +104,11 @@ class SoundTower:
 
     @property
     def parameters(self) -> int:
-        """Return its matrices' parameters, with those before and behind its layers."""
+        """Return the parameters of its matrices, in its layers and before and after them."""
         layer = 4 * self.hidden_size**2 + 2 * self.hidden_size * self.ffn_size
         return self.num_layers * layer + sum(size * width for _, size, width in self.products)
 
 
 def halved(count: int, often: int) -> int:
-    """Return a number that is halved so often, upwards."""
+    """Return a number halved `often` times, rounded up."""
     return -(-count >> often)

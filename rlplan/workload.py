@@ -350,17 +350,6 @@ def sample_seconds(seconds: Seconds, count: int, seed: int) -> tuple[float, ...]
     return tuple(min(most, generator.lognormvariate(centre, width)) for _ in range(count))
 
 
-def mean_seconds(seconds: Seconds) -> float:
-    """Return the expected seconds, the cut at the maximum included."""
-    if isinstance(seconds, int | float):
-        return float(seconds)
-    if isinstance(seconds, UniformSeconds):
-        return (seconds.low + seconds.high) / 2
-    if isinstance(seconds, EmpiricalSeconds):
-        return sum(seconds.values) / len(seconds.values)
-    return cut_mean(*log_normal_of(seconds), math.inf if seconds.max is None else seconds.max)
-
-
 Inference = Literal["remote", "inline"]
 
 
@@ -526,19 +515,20 @@ class Workload:
         samples_per_prompt: Responses generated for each prompt.
         prompt_tokens: Lengths of the prompts.
         response_tokens: Lengths of the responses.
-        max_total_tokens: Most tokens of a prompt, its response and what environments add together, which the
-            engine cuts off at; None where each has a limit of its own.
-        over_provisioning: Prompts begun for each that is learnt from; those that are done last are dropped.
-        over_sampling: Responses begun for each of a prompt's that is learnt from; the last ones are dropped.
+        max_total_tokens: Limit on the tokens of a prompt, its response and observations together, at which the engine
+            cuts off; None where each has a separate limit.
+        over_provisioning: Prompts begun over prompts learnt from; the last ones to end are dropped.
+        over_sampling: The same of the responses of each prompt.
         updates: Optimizer steps in one pass over the global batch.
         epochs: Passes over the global batch.
-        environments: What answers the model between its turns; none where a response is one turn.
-        texts: Batches whose responses are texts at hand, of algorithms that learn from those; None where all are generated.
-        images: For forecasts: images of the prompts, which the model's tower computes; None where there are none, or
-            only their tokens are counted.
-        sounds: The same of clips of sound.
-        ignore_eos: For `execute`: whether responses go on past the token that ends one, so that each is as long as it was
-            drawn. For random weights, which end responses by chance; forecasts take lengths as they are drawn anyway.
+        environments: Environments that answer the model between its turns; empty where a response is one turn.
+        texts: Share of batches whose responses are given texts, for algorithms that learn from those; None where all
+            responses are generated.
+        images: For forecasts: images of the prompts, which the model's tower computes; None without images, or to count
+            their tokens only.
+        sounds: The same of sound clips.
+        ignore_eos: For `execute`: whether a response continues after an end-of-sequence token until it has its drawn
+            length. For random weights, which end responses by chance; forecasts always use the drawn lengths.
     """
 
     prompts: AtLeastOne

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rlplan.results.watching import WatchedStep
+    from rlplan.results.measurement import WatchedStep
 
 STEP, STAGE = "rlplan/step_seconds", "rlplan/stage_seconds"
 

@@ -1,16 +1,15 @@
-"""Fit the factors of a site on its own steps: robustly, drawn to 1, and only what the steps tell apart.
+"""Fit the factors of a site on its own steps: robustly, with a prior around 1, and only factors that the steps identify.
 
-In logarithms: a measured time is a sum of forecast parts, each times its factor, but for an error whose
-spread is that of forecasts within a site; a factor's logarithm is 0 but for a spread between sites
-(`profiles/fits/calibration.yaml`). Together that is ridge regression; the weight of residuals beyond a
-few spreads is cut (Huber 1981, Robust Statistics, chapter 7), so that one odd row does not move a site. So is
-that of the prior where a factor lies beyond a few spreads: a site unlike any other is drawn to 1 by no more
-than that (limited translation: Efron and Morris 1972, JASA 67, 130).
+The model is in logarithms. A measured time is the sum of forecast parts, each times its factor, times an error whose
+spread is that of forecasts within a site. The prior of a factor's logarithm has mean 0 and the spread between sites
+(`profiles/fits/calibration.yaml`). Together this is ridge regression. Residuals beyond a few spreads get less weight
+(Huber 1981, Robust Statistics, chapter 7), so that one outlier does not move a site. The prior too gets less weight
+for a factor beyond a few spreads, so that it pulls an unusual site to 1 by a limited amount only (limited translation:
+Efron and Morris 1972, JASA 67, 130).
 
-A factor that explains its rows no better than 1 does by what one more parameter must (Akaike 1974, IEEE TAC 19, 716:
-the log-likelihood grows by less than one) is not worth applying: one odd step in place of a sheet that was right makes
-other forecasts worse. It stays 1, known as well as its rows tell it, and the notes say so. The more rows, the smaller a
-factor that is worth it.
+A factor is applied only if it raises the log-likelihood by at least one, the price of one more parameter (Akaike 1974,
+IEEE TAC 19, 716): fitted to one odd step, it would make other forecasts worse. Otherwise it stays 1, with the spread
+that its rows give, and the notes say so. With more rows, smaller factors pass this test.
 """
 
 from collections.abc import Mapping, Sequence

@@ -86,10 +86,10 @@ class Call(NamedTuple):
         number: In the order of asking.
         asked_seconds: When it asks.
         environment: Its index.
-        seconds: That it takes once it runs.
-        episode: Whose it is.
-        turn: The turn that it makes ready; as many as the episode has where it ends it, and `OVER` where it
-            stands for an instance that other replicas have, without cores.
+        seconds: Its duration once it runs.
+        episode: Number of its episode.
+        turn: The turn that may begin when it ends; the number of turns for the last step of an episode; `OVER` for the
+            time in which other replicas use the episode's instance, which takes no cores.
     """
 
     number: int
@@ -118,7 +118,7 @@ class HostQueue:
         self.asked = 0
 
     def ask(self, now: float, environment: int, seconds: float, episode: int, turn: int) -> None:
-        """Let a step begin as soon as it has its cores."""
+        """Add a step or reset, to begin as soon as it gets its cores."""
         seconds *= self.share.seats[environment].slowdown
         self.asked += 1
         call = Call(self.asked, now, environment, seconds, episode, turn)
@@ -131,7 +131,7 @@ class HostQueue:
         return self.running[0][0] if self.running else math.inf
 
     def end_next(self) -> tuple[float, Call]:
-        """Return the call that ends next, with when it does; what waited for its cores begins."""
+        """End the next call: return when it ends, and the call; start the calls that waited for its cores."""
         end, _, call = heapq.heappop(self.running)
         if call.turn == OVER:
             return end, call
@@ -152,7 +152,7 @@ class HostQueue:
         return late or call.turn in (turns, OVER)
 
     def shares(self, call: Call, end: float, begun: float) -> bool:
-        """Tell whether other replicas have an episode's instance before its next one, each for as long; let it end then."""
+        """Tell whether other replicas use an ended episode's instance next, each for as long as it did; if so, schedule its return."""
         others = self.share.seats[call.environment].sharing - 1
         if call.turn == OVER or not others:
             return False
@@ -162,7 +162,7 @@ class HostQueue:
         return True
 
     def _start(self, now: float) -> None:
-        """Begin what waits, in the order of asking; what lacks workers holds up nobody else."""
+        """Start waiting calls in the order in which they asked; an environment without free workers does not block the others."""
         waiting = [queue for queue in self.queues if queue]
         for queue in sorted(waiting, key=_first) if len(waiting) > 1 else waiting:
             seats = self.share.seats[queue[0].environment]
@@ -186,10 +186,10 @@ ROUNDING = 1e-9
 
 
 class Instances:
-    """Give instances to episodes in the order in which they come; those of one environment hold up no others.
+    """Give instances to episodes, first come first served; a full environment does not block the others.
 
     Args:
-        most: Episodes of all environments together that are under way at a time.
+        most: Limit on the episodes of all environments that are under way at a time.
     """
 
     def __init__(self, seats: Sequence[InstanceSlots], most: float) -> None:

@@ -33,7 +33,7 @@ from rlplan.models import (
 from rlplan.parts import CachedSequence
 from rlplan.plan import HOST_DEVICE, LAYOUT_FIELDS, Plan, Recompute, ResourcePool, TaskPlan
 from rlplan.profiles.facts import DeviceFacts, Facts
-from rlplan.profiles.tables.remembered import Recent
+from rlplan.profiles.tables.remembered import LeastRecentlyUsed
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import EngineSheet, ExpertLoop, LogitTensors, TransitionSheet
@@ -168,7 +168,7 @@ def whole(numbers: Floats) -> Ints:
     return numbers.astype(np.int64)
 
 
-# What of a layout is a column: the fields of `rlplan.plan.TaskPlan` that say so, and those that it may leave open.
+# The fields of `rlplan.plan.TaskPlan` that are columns, and those of them that may be None.
 _SEARCHED: Final = [item for item in LAYOUT_FIELDS if item.metadata.get("column", True)]
 COLUMNS: Final = tuple(item.name for item in _SEARCHED)
 OPEN_COLUMNS: Final = tuple(item.name for item in _SEARCHED if item.default is None)
@@ -566,7 +566,7 @@ def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Sha
 Numbers = Callable[[PlacedTask], Sequence[float] | Floats]
 # Answers for a task's layouts by the columns that decide them, of the functions, tasks, engines and sites asked for last.
 Question = tuple[Numbers, Task, str, Site, Job, Facts]
-_ANSWERS: Recent[Question, Mapping[tuple[int, ...], Floats]] = Recent(256)
+_ANSWERS: LeastRecentlyUsed[Question, Mapping[tuple[int, ...], Floats]] = LeastRecentlyUsed(256)
 
 
 class PlacedTasks:

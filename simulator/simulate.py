@@ -22,8 +22,7 @@ from rlplan.simulator.timeline.agenda import Entry, agenda_of, learnt_plan
 from rlplan.simulator.timeline.assemble import assemble, batch_tokens, device_pools
 from rlplan.simulator.timeline.beside import with_beside
 from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun
-from rlplan.simulator.timeline.host_cache import with_host_cache
-from rlplan.simulator.timeline.playing import environments_of
+from rlplan.simulator.timeline.generation_needs import environments_of, with_host_cache
 from rlplan.simulator.timeline.pool_memory import pool_memory
 from rlplan.simulator.timeline.progress import with_progress
 from rlplan.simulator.timeline.speculating import with_speculation
@@ -37,11 +36,11 @@ OVER_SAMPLED_STREAMS = Capability(
     "more responses of a prompt than are learnt from, handed on one by one"
 )
 
-# Iterations are played until their lengths repeat. Those of a cyclic schedule do after few: a first
-# one that fills the pools, and then cycles no longer than there are pools that hold each other up.
+# Iterations are simulated until their lengths repeat. A cyclic schedule does so early: after the first iteration, which fills
+# the pools, its cycles are at most as long as the number of pools that wait for each other.
 LONGEST_CYCLE = 4
 ITERATIONS_PLAYED = 4 * LONGEST_CYCLE
-# The last ones have nothing behind them to share the pools with, and are played but not counted.
+# The last iterations have no successors to share the pools with: they are simulated, but not counted.
 EMPTYING_ITERATIONS = 2
 ROUNDING = 1e-9
 

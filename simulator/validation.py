@@ -145,7 +145,7 @@ def _row(
     name: str, pool: str, forecast_seconds: float, measured: Sequence[float], source: str
 ) -> ComparisonRow:
     p10, median, p90 = (float(each) for each in np.quantile(measured, (0.1, 0.5, 0.9)))
-    # A span of no length has no relative error; it counts as right when it was forecast as nothing.
+    # An empty span has no relative error; it counts as right if its forecast is 0.
     error = (forecast_seconds - median) / median if median else float(forecast_seconds > 0)
     return ComparisonRow(
         name=name,

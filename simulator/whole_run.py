@@ -88,14 +88,14 @@ def run_forecast(
             response_tokens=mean,
             seconds=forecast.iteration_seconds,
             interval_seconds=forecast.iteration_seconds_interval,
-            validation_seconds=_beside(forecast).each_seconds.get(VALIDATION, 0.0),
+            validation_seconds=_beside_of(forecast).each_seconds.get(VALIDATION, 0.0),
         )
         for (step, mean), forecast in zip(means, forecasts, strict=True)
     )
     slowed = [_slowed_seconds(each) for each in forecasts]
-    work = _work_of(plan.job, steps, found, slowed, _beside(forecasts[-1]))
+    work = _work_of(plan.job, steps, found, slowed, _beside_of(forecasts[-1]))
     paid = _usd_per_hour(forecasts[0]) if usd_per_hour is None else usd_per_hour
-    run = _with_failures(work, plan, found, paid, _beside(forecasts[-1]))
+    run = _with_failures(work, plan, found, paid, _beside_of(forecasts[-1]))
     notes = (*run.notes, *([SPOT_NOTE] if forecasts[0].spot is not None else []))
     return replace(run, notes=notes, infeasible_reasons=tuple(_misfits(found, forecasts)))
 
@@ -105,12 +105,6 @@ def _misfits(points: Sequence[RunPoint], forecasts: Sequence[Forecast]) -> Itera
     for point, forecast in zip(points, forecasts, strict=True):
         for reason in forecast.infeasible_reasons:
             yield f"at step {point.step:,} ({point.response_tokens:,.0f} tokens a response): {reason}"
-
-
-def grows(job: Job) -> bool:
-    """Tell whether a job says that its responses grow over a training."""
-    lengths = job.workload.response_tokens
-    return isinstance(lengths, Lognormal) and lengths.training_means is not None
 
 
 def _means(job: Job, steps: int, curve: Curve | None, points: int) -> tuple[tuple[int, float], ...]:
@@ -172,7 +166,7 @@ def _at(plan: Plan, facts: Facts, steps: int, mean: float) -> Forecast:
     return simulate(replace(plan, job=job), facts)
 
 
-def _beside(forecast: Forecast) -> BesideForecast:
+def _beside_of(forecast: Forecast) -> BesideForecast:
     assert forecast.beside is not None, "a job of so many iterations has what stands beside them"
     return forecast.beside
 
@@ -265,12 +259,12 @@ def _work_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lost:
+class _FailureOverhead:
     """Hold what failures and checkpoints add to a run's work.
 
     Attributes:
-        failures: That are expected; None where the job does not speak of them.
-        spread_seconds: That they are apart by chance, one sigma.
+        failures: Expected number of failures; None where the job says nothing of them.
+        spread_seconds: Standard deviation of the seconds that failures cost, by chance in their number and times.
     """
 
     checkpoint_seconds: float
@@ -280,7 +274,7 @@ class _Lost:
     spread_seconds: float = 0.0
 
 
-def _lost(work: _Work, plan: Plan) -> _Lost:
+def _failure_overhead(work: _Work, plan: Plan) -> _FailureOverhead:
     """Return what failures and checkpoints add to a run.
 
     Raises:
@@ -289,7 +283,7 @@ def _lost(work: _Work, plan: Plan) -> _Lost:
     asked = plan.job.failures
     if asked is None:
         written = work.checkpoints * work.each_checkpoint
-        return _Lost(checkpoint_seconds=written, checkpoints=work.checkpoints)
+        return _FailureOverhead(checkpoint_seconds=written, checkpoints=work.checkpoints)
     checkpoints = plan.job.checkpoints
     known = work.each_checkpoint or asked.checkpoint_seconds
     failures, between = stops_of(plan, replace(asked, checkpoint_seconds=known))
@@ -309,7 +303,7 @@ def _lost(work: _Work, plan: Plan) -> _Lost:
 
 def _lost_to_failures(
     failures: Failures, between: float, whole: float, piece: float, written: int, work: _Work
-) -> _Lost:
+) -> _FailureOverhead:
     """Return what failures add to a run.
 
     Args:
@@ -322,7 +316,7 @@ def _lost_to_failures(
     lost = piece + failures.checkpoint_seconds
     variance = expected * (restart**2 + restart * lost + lost**2 / 3)
     checkpoint_seconds = written * failures.checkpoint_seconds
-    return _Lost(
+    return _FailureOverhead(
         checkpoint_seconds=checkpoint_seconds,
         checkpoints=written,
         failure_seconds=max(0.0, whole - work.useful_seconds - checkpoint_seconds),
@@ -335,7 +329,7 @@ def _with_failures(
     work: _Work, plan: Plan, points: tuple[RunPoint, ...], paid: float, beside: BesideForecast
 ) -> RunForecast:
     """Return the forecast of a run, failures and checkpoints counted, and what is paid for it."""
-    lost = _lost(work, plan)
+    lost = _failure_overhead(work, plan)
     parts = {
         STEPS: work.step_seconds,
         SPOT: work.spot_seconds,

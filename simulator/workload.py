@@ -90,8 +90,8 @@ def seconds_evenly(seconds: Seconds, count: int, most: float | None = None) -> F
 
 Ints = npt.NDArray[np.int64]
 
-# Of each distribution, from which a batch with its luck is drawn: its one in ten thousand is among them.
-LUCK_VALUES = 16384
+# Quantiles of each distribution from which random values are drawn: one in ten thousand is among them.
+RANDOM_VALUES = 16384
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,36 +121,37 @@ class Episodes:
 
     @property
     def outside_seconds(self) -> Floats:
-        """Return what each spends in its environment, were there always cores. Shape (episodes,)."""
+        """Return the seconds of each in its environment if cores were always free. Shape (episodes,)."""
         return np.add.reduceat(self.step_seconds, self.first[:-1]) + self.reset_seconds
 
 
-class Drawing:
-    """Draw lengths and times of a batch: each as often as its distribution has it, or as a batch happens to have it.
+class BatchSampler:
+    """Sample lengths and times of a batch: evenly spaced quantiles in random order, or independent random values.
 
     Args:
-        generator: Of the order in which they come, and of what comes together with what.
+        generator: Of the order, and so of which values come together.
+        at_random: Whether values are drawn independently.
     """
 
-    def __init__(self, generator: np.random.Generator, *, lucky: bool = False) -> None:
-        self.generator, self.lucky = generator, lucky
+    def __init__(self, generator: np.random.Generator, *, at_random: bool = False) -> None:
+        self.generator, self.at_random = generator, at_random
 
     def lengths(self, lengths: Lengths, count: int) -> Ints:
-        """Return so many lengths in tokens, or turns. Shape (count,)."""
-        found = self._order(evenly(lengths, LUCK_VALUES if self.lucky else count), count)
+        """Return `count` lengths in tokens, or turns. Shape (count,)."""
+        found = self._order(evenly(lengths, RANDOM_VALUES if self.at_random else count), count)
         return found.astype(np.int64)
 
     def seconds(self, seconds: Seconds, count: int, most: float | None = None) -> Floats:
-        """Return so many times in seconds. Shape (count,).
+        """Return `count` times in seconds. Shape (count,).
 
         Args:
-            most: A limit after which each is broken off.
+            most: Limit at which each is cut off.
         """
-        values = seconds_evenly(seconds, LUCK_VALUES if self.lucky else count, most)
+        values = seconds_evenly(seconds, RANDOM_VALUES if self.at_random else count, most)
         return self._order(values, count)
 
     def _order(self, values: Floats, count: int) -> Floats:
-        if self.lucky:
+        if self.at_random:
             return self.generator.choice(values, count)
         return self.generator.permutation(values)
 
@@ -161,16 +162,16 @@ def usual_episodes(
     samples: int,
     generator: np.random.Generator,
 ) -> Episodes:
-    """Return the episodes of a batch in which everything is as often as its distribution has it.
+    """Return the episodes of a batch whose lengths and times are evenly spaced quantiles of their distributions.
 
     Args:
         samples: Episodes in a row that begin with one prompt.
     """
-    return drawn_episodes(environments, prompts, samples, Drawing(generator))
+    return drawn_episodes(environments, prompts, samples, BatchSampler(generator))
 
 
 def drawn_episodes(
-    environments: Sequence[Environment], prompts: int, samples: int, drawing: Drawing
+    environments: Sequence[Environment], prompts: int, samples: int, sampler: BatchSampler
 ) -> Episodes:
     """Return the episodes of a batch, whose environments share the prompts out.
 
@@ -180,14 +181,14 @@ def drawn_episodes(
     bounds = np.rint(np.cumsum([each.share for each in environments]) * prompts).astype(np.int64)
     bounds[-1] = prompts
     kinds = np.searchsorted(bounds, np.arange(prompts), side="right")
-    environment = np.repeat(drawing.generator.permutation(kinds), samples)
+    environment = np.repeat(sampler.generator.permutation(kinds), samples)
     turns = np.empty(len(environment), dtype=np.int64)
     resets = np.empty(len(environment))
     for index, each in enumerate(environments):
         here = environment == index
         count = int(here.sum())
-        turns[here] = drawing.lengths(each.turns, count)
-        resets[here] = drawing.seconds(each.reset_seconds, count)
+        turns[here] = sampler.lengths(each.turns, count)
+        resets[here] = sampler.seconds(each.reset_seconds, count)
     first = np.concatenate([[0], np.cumsum(turns)])
     seconds, tokens = np.zeros(first[-1]), np.zeros(first[-1], dtype=np.int64)
     of_step, last = np.repeat(environment, turns), np.zeros(first[-1], dtype=bool)
@@ -195,11 +196,11 @@ def drawn_episodes(
     for index, each in enumerate(environments):
         between, final = (of_step == index) & ~last, (of_step == index) & last
         limit, count = each.step_limit_seconds, int(between.sum())
-        seconds[between] = drawing.seconds(each.step_seconds, count, limit)
+        seconds[between] = sampler.seconds(each.step_seconds, count, limit)
         judging = each.step_seconds if each.final_step_seconds is None else each.final_step_seconds
-        seconds[final] = drawing.seconds(judging, int(final.sum()), limit)
+        seconds[final] = sampler.seconds(judging, int(final.sum()), limit)
         if each.observation_tokens is not None:
-            tokens[between] = drawing.lengths(each.observation_tokens, count)
+            tokens[between] = sampler.lengths(each.observation_tokens, count)
     return Episodes(environment, turns, first, seconds, tokens, resets)
 
 
@@ -214,13 +215,14 @@ def longest_seconds_luck(workload: Workload, batches: int) -> tuple[float, float
     """
     environments, samples = workload.environments, workload.samples_per_prompt
 
-    def longest(drawing: Drawing) -> float:
-        drawn = drawn_episodes(environments, workload.prompts, samples, drawing)
+    def longest(sampler: BatchSampler) -> float:
+        drawn = drawn_episodes(environments, workload.prompts, samples, sampler)
         return float(drawn.outside_seconds.max())
 
-    usual = longest(Drawing(np.random.default_rng(0)))
+    usual = longest(BatchSampler(np.random.default_rng(0)))
     others = [
-        longest(Drawing(np.random.default_rng(number), lucky=True)) for number in range(batches)
+        longest(BatchSampler(np.random.default_rng(number), at_random=True))
+        for number in range(batches)
     ]
     return usual, float(np.sqrt(np.mean((np.array(others) - usual) ** 2)))
 
@@ -230,7 +232,7 @@ DESCRIBED_SEQUENCES = 16384
 REMEMBERED_WORKLOADS = 64
 # Lengths that stand for generated responses and texts together.
 MIXED_LENGTHS = 1024
-# Pairs prompts with responses, which have nothing to do with each other.
+# Seed of the random pairing of prompts and responses, which are independent.
 PAIR_SEED = 2
 
 # Means of equal whole numbers come out a rounding error above them.

@@ -7,8 +7,7 @@ when every point keeps it, or 95 of 100 where so many are compared.
 from collections.abc import Sequence
 
 from rlplan.evals.claims import judged
-from rlplan.evals.hybridflow import mappings, speed_ups
-from rlplan.evals.hybridflow.index import Points
+from rlplan.evals.hybridflow.claims import CLAIMS, Points
 from rlplan.evals.hybridflow.points import unfinished_points
 from rlplan.evals.reproductions import Progress
 from rlplan.results.accuracy import Claim, Point, Reproduction
@@ -91,4 +90,4 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
 
 def claims_of(points: Sequence[Point]) -> tuple[Claim, ...]:
     """Return every claim, marked."""
-    return tuple(judged((*speed_ups.CLAIMS, *mappings.CLAIMS), Points(points)))
+    return tuple(judged(CLAIMS, Points(points)))

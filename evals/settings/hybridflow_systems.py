@@ -13,7 +13,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskDraft
 from rlplan.planner.placements.partitions import placed_roles
-from rlplan.planner.placements.strategies import place, strategy_names
+from rlplan.planner.placements.strategies import place
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.search import search
 from rlplan.planner.systems.baselines import load_baseline
@@ -86,15 +86,6 @@ def _first(name: str, plans: Sequence[Candidate], considered: int = 0) -> System
 def _generating_at_home(found: SearchResult) -> list[Candidate]:
     """Return the plans in which the actor generates where it trains, as HybridFlow's engine does."""
     return [each for each in found.plans if each.plan.transition != "two-copies"]
-
-
-def placement_name(plan: Plan) -> str:
-    """Return the name of a plan's placement, or its colocated sets if it has no name."""
-    sets = _sets(plan)
-    for name in strategy_names():
-        if {frozenset(members) for members in place(name, placed_roles(plan.job))} == sets:
-            return name
-    return plan.placement
 
 
 def _sets(plan: Plan) -> set[frozenset[str]]:

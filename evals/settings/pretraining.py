@@ -21,6 +21,8 @@ from rlplan.simulator.placed import PlacedTask, PlacedTasks, Site
 from rlplan.workload import Workload
 
 NODE_GPUS = 8
+# Of the tables' GPTs, whatever the length of their sequences.
+MAX_POSITIONS = 2048
 TASK = Task(name="actor.update", role="actor", kind="train", inputs=())
 
 
@@ -160,9 +162,7 @@ def _facts(device: str) -> Facts:
     )
 
 
-def gpt(
-    hidden: int, heads: int, layers: int, vocab: int, *, max_positions: int = 2048
-) -> ModelArchitecture:
+def gpt(hidden: int, heads: int, layers: int, vocab: int) -> ModelArchitecture:
     """Return a GPT of the tables: four times as wide GELU layers, biases, tied embeddings.
 
     Learned positions and the layer norms' shifts are left out: less than 1 % of the parameters.
@@ -177,7 +177,7 @@ def gpt(
         head_dim=hidden // heads,
         ffn_size=4 * hidden,
         vocab_size=vocab,
-        max_positions=max_positions,
+        max_positions=MAX_POSITIONS,
         tied_embeddings=True,
         qkv_bias=True,
         gated_mlp=False,

@@ -108,11 +108,11 @@ def _software(
     Runs that name their dispatcher are taken by their word; others have their release's recipe.
     """
     software = record["software"]
-    said = software.lower()
-    engine = FULLY_SHARDED if AUTOMODEL in said else MEGATRON
+    words = software.lower()
+    engine = FULLY_SHARDED if AUTOMODEL in words else MEGATRON
     found = VERSION.search(software)
-    release = AUTOMODEL if AUTOMODEL in said else found[1] if found else ""
-    named = _named_dispatcher(said)
+    release = AUTOMODEL if AUTOMODEL in words else found[1] if found else ""
+    named = _named_dispatcher(words)
     recipe = recipe_of(release, model.name, device.name, record["precision"], record)
     ep = int(float(record["ep"])) if record["ep"] else 0
     options = options_of(recipe)
@@ -124,7 +124,7 @@ def _software(
     if engine == MEGATRON and whole and record["precision"] == "mxfp8":
         engine = FUSED  # its recipes set both together
     recompute = WORDS.get(record["recompute"]) or recompute_of(recipe)
-    if CAMPAIGN in said and not options.overlaps_exchange:
+    if CAMPAIGN in words and not options.overlaps_exchange:
         recompute = LEFT_TO_RECIPE.get(model.name, recompute)
     if recipe is not None and not ep:
         ep = int(recipe["ep"] or 1)

@@ -7,7 +7,6 @@ transition of one training layout, 1-8-2.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from rlplan.algorithms import load_algorithm
 from rlplan.estimate import Estimate
@@ -17,6 +16,7 @@ from rlplan.evals.settings.hybridflow_jobs import (
     NETWORK_GBPS,
     NODE_GPUS,
     colocated,
+    facts_of,
     job_of,
 )
 from rlplan.evals.settings.pretraining import TrialFacts
@@ -25,7 +25,6 @@ from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_model
-from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.accuracy import Row
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.syncs import transition_cost, volume_of
@@ -171,12 +170,6 @@ def _placed(
         PlacedTask(tasks["actor.generate"], generate, site, job, facts),
         same_pool,
     )
-
-
-@lru_cache(maxsize=64)
-def facts_of(model: str, gpus: int) -> Facts:
-    """Return the facts of a job's cluster."""
-    return load_facts(job_of(model, gpus))
 
 
 def generation_tp(record: Record) -> int:

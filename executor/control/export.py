@@ -22,7 +22,7 @@ from rlplan.executor.model.building import (
     published_name,
     weights_folder,
 )
-from rlplan.executor.model.joined import joined_parts, put_together
+from rlplan.executor.model.fused_projections import fuse_projections, fused_parts
 from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.files.decoding import read_yaml
 from rlplan.files.places import is_url
@@ -73,8 +73,8 @@ def _write_adapter(
     out: Path, adapter: Adapter, weights: Mapping[str, Tensor], base: Path | None
 ) -> None:
     """Write adapters as `peft` reads them (its `LoraConfig`, and its names of parameters)."""
-    held, alpha = put_together(weights), adapter.alpha or adapter.rank
-    parts = {layer_of(name).split(".")[-2]: joined_parts(name) for name in held}
+    held, alpha = fuse_projections(weights), adapter.alpha or adapter.rank
+    parts = {layer_of(name).split(".")[-2]: fused_parts(name) for name in held}
     joined = {layer: count for layer, count in parts.items() if count > 1}
     save_file(
         {f"{PEFT_PREFIX}{published_name(name)}": values for name, values in held.items()},
@@ -107,7 +107,7 @@ def hugging_face_model(config: Any, weights: dict[str, Tensor], *, tied: bool) -
     """
     model = causal_lm_class(config)(config).float()
     wanted = model.state_dict()
-    held = {published_name(name): values for name, values in put_together(weights).items()}
+    held = {published_name(name): values for name, values in fuse_projections(weights).items()}
     if tied:
         held[published_name(HEAD)] = weights[EMBEDDING]
     missing = set(held) ^ set(wanted)

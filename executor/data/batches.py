@@ -16,8 +16,8 @@ import numpy.typing as npt
 # two turns: read as a prompt is, and not shared by the samples of one.
 PADDING, PROMPT, RESPONSE, OBSERVATION = 0, 1, 2, 3
 
-# Batches of prompts that replace others have numbers from here on, far above any iteration's: that of the iteration which
-# samples them again, and a multiple of this.
+# Numbers of batches of prompts that are sampled in place of others: the iteration's number plus a multiple of this, which is far
+# above any iteration's number.
 ROUND_STRIDE = 2**20
 
 Rows = tuple[tuple[int, int], ...]
@@ -85,12 +85,12 @@ def shifted(rows: Rows, by: int) -> Rows:
 
 
 def whole_blocks(numbers: Sequence[int], block: int) -> Rows:
-    """Return the rows of blocks of `block` rows by the blocks' numbers, neighbours as one range."""
+    """Return the rows of blocks of `block` rows, given the blocks' numbers; adjacent blocks give one range."""
     return tuple(joined_ranges((number * block, (number + 1) * block) for number in numbers))
 
 
 def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges, each (first, last + 1), as few as there can be where one ends as the next begins."""
+    """Return ranges, each (first, last + 1), with adjacent ones merged."""
     joined: list[tuple[int, int]] = []
     for start, stop in ranges:
         if joined and joined[-1][1] == start:
@@ -181,7 +181,7 @@ def joined_columns(
     return columns
 
 
-# The engine's log-probabilities, where the trainer computes those that its ratios compare with.
+# The engine's log-probabilities, when the ratios of the loss use those of the trainer.
 ROLLOUT_LOG_PROBS = "rollout_log_probs"
 
 # Columns of the greedy baseline stand beside those of the samples.

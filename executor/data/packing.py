@@ -18,15 +18,16 @@ BLOCK_QUERIES = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Say where sequences lie one after another, as kernels for sequences of unlike lengths take them.
+    """Locate packed sequences one after another, in the form of variable-length attention kernels.
 
-    A sequence's own tokens are its last ones: what it shares with others stands once, before them.
+    Tokens that sequences share, such as a prompt, are stored once, before each sequence's own tokens.
 
     Attributes:
         filled: Tokens of the packed row before its filler.
-        queries: Where each sequence's own tokens begin in the row, and where the last one's end. int32, (B + 1,).
-        keys: The same of all tokens of each sequence, one sequence after another. int32, (B + 1,).
-        found: Packed position of each of these; None where the row is just that. Shape (n,).
+        queries: Offsets of each sequence's own tokens in the row, with the end of the last. int32, (B + 1,).
+        keys: Offsets of all tokens of each sequence, shared ones included, laid out one sequence after another. int32,
+            (B + 1,).
+        found: Packed position of each token of that layout; None where it equals the row. Shape (n,).
     """
 
     filled: int
@@ -37,17 +38,17 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequenceSlots:
-    """Say where the tokens of a packed row stand when every sequence has a row of its own.
+    """Map a packed row to a padded batch, in which every sequence has its own row, and back.
 
     Attributes:
         count: Sequences, B.
         width: Tokens of the longest one, W.
-        taken: Packed position of each of the B * W places, the same one where sequences share a
-            token; any token where a sequence is shorter.
-        places: Place of each packed token, in the first sequence that has it. Shape (L,).
-        dense: Whether both orders are the same, so that nothing need be moved.
-        runs: The same sequences one after another; None: some of their tokens are on other ranks.
-        stripe: Of the queries, where they are shared out over context-parallel ranks.
+        taken: Packed position of each of the B * W padded places; shared tokens are taken several times, and places
+            beyond a sequence's end take any token.
+        places: Padded place of each packed token, in the first sequence that has it. Shape (L,).
+        dense: Whether both orders are equal, so that nothing needs to be moved.
+        runs: The same sequences for variable-length kernels; None if other ranks hold some of their tokens.
+        stripe: This rank's queries, where context-parallel ranks share them.
     """
 
     count: int
@@ -154,7 +155,7 @@ def pack(
     present = parts != PADDING
     rows, columns = present.nonzero(as_tuple=True)
     leaders = prompt_leaders(tokens, parts)
-    kept = _kept(parts, leaders)
+    kept = _stored_once(parts, leaders)
     held, _ = kept.nonzero(as_tuple=True)
     filled = len(held)
     step = multiple * ranks.size
@@ -233,17 +234,17 @@ def _blocks(reach: Tensor) -> tuple[tuple[slice, int], ...]:
 
 def packed_tokens(tokens: Tensor, parts: Tensor) -> int:
     """Return how many tokens padded sequences have between them, shared ones counted once."""
-    return int(_kept(parts, prompt_leaders(tokens, parts)).sum())
+    return int(_stored_once(parts, prompt_leaders(tokens, parts)).sum())
 
 
-def _kept(parts: Tensor, leaders: Tensor) -> Tensor:
-    """Return which tokens stand in a packed row: others stand there for a row's leader. (B, T)."""
+def _stored_once(parts: Tensor, leaders: Tensor) -> Tensor:
+    """Return which tokens are stored in a packed row; tokens shared with the row's leader are stored with the leader. (B, T)."""
     leads = leaders == torch.arange(len(leaders), device=leaders.device)
     return (parts != PADDING) & (leads[:, None] | ~shared_part(parts))
 
 
 def _slots(lengths: Tensor, found: Tensor, rows: Tensor, positions: Tensor) -> SequenceSlots:
-    """Return where tokens stand among their sequences.
+    """Return the slots of a packed row.
 
     Args:
         lengths: Tokens of each sequence. Shape (B,).
@@ -303,15 +304,15 @@ def balanced_rows(
 ) -> list[list[int]]:
     """Return the rows of micro-batches of at most `micro_batch` sequences and about equal tokens.
 
-    As few micro-batches as hold all rows. Samples of one prompt, which share its tokens in a packed
-    row, go together: the most tokens first, each to the micro-batch that has the fewest and room
-    (Graham 1969, longest processing time first). They are cut where they are more than a micro-batch
-    holds, where no micro-batch has room for all of them, and where one would stay empty.
+    There are as few micro-batches as hold all rows. Samples of one prompt stay together, since they share its tokens
+    in a packed row. Prompts are placed by descending tokens, each in the micro-batch with the fewest tokens that has
+    room (Graham 1969, longest processing time first). Samples of a prompt are split only if they exceed a micro-batch,
+    if no micro-batch has room for all of them, or if a micro-batch would stay empty.
 
     Args:
         tokens: Shape (B, T).
-        parts: What stands where. Shape (B, T).
-        multiple: The number of micro-batches is divisible by it; with fewer rows some are empty.
+        parts: Kind of each token (prompt, response, padding). Shape (B, T).
+        multiple: Divides the number of micro-batches; with too few rows some are empty.
     """
     sizes = _Sizes((parts != PADDING).sum(dim=1).tolist(), shared_part(parts).sum(dim=1).tolist())
     count = -(-len(tokens) // micro_batch)

@@ -281,8 +281,8 @@ def encode_prompts(
         lengths: The workload's `prompt_tokens`; its longest bounds what is allowed.
         data: Says what becomes of prompts that are too long, and whether texts are a chat's
             message; None takes the usual.
-        refuse: Given the mistake of each prompt that has one (those that are too long have one
-            together); the prompt is left out where this returns.
+        refuse: Called with the mistake of each wrong prompt (all that are too long count as one mistake); if it
+            returns, the prompt is left out.
 
     Raises:
         FileError: A prompt is empty or longer than that, and the job does not say to drop or cut

@@ -1,8 +1,8 @@
-"""Folders on storage that a URL names (`s3://bucket/runs/first`), reached by fsspec, and checksums of what is in them.
+"""Folders on remote storage, named by a URL (`s3://bucket/runs/first`) and reached by fsspec, with checksums of their files.
 
-A folder behind a URL is no path: nothing in it is renamed or appended to. It is sent and fetched as a whole, the file that
-makes it whole last. Which storage there is depends on what is installed beside fsspec (`s3fs`, `gcsfs`, `adlfs`, ...), and
-who may use it on what those libraries read (environment, configuration files).
+Nothing in such a folder is renamed or appended to. It is sent and fetched as a whole, and the file that marks it complete
+comes last. Which kinds of storage there are depends on the packages that are installed for fsspec (`s3fs`, `gcsfs`, `adlfs`,
+...); credentials are those that these packages read (environment, configuration files).
 """
 
 import hashlib
@@ -27,7 +27,7 @@ EXAMPLES = "a URL such as s3://bucket/folder or gs://bucket/folder"
 
 
 def child_url(url: str, name: str) -> str:
-    """Return the URL of what has a name in a folder."""
+    """Return the URL of the entry of a folder with that name."""
     return f"{url.rstrip('/')}/{name}"
 
 
@@ -43,7 +43,7 @@ class RemoteFolder:
 
     def __init__(self, url: str, field: str = "") -> None:
         self.url, self._field = url.rstrip("/"), field
-        self._files, root = self._asked("cannot be reached", lambda: url_to_fs(url))
+        self._files, root = self._with_our_errors("cannot be reached", lambda: url_to_fs(url))
         self._root: str = root.rstrip("/")
 
     def names(self) -> list[str]:
@@ -52,7 +52,7 @@ class RemoteFolder:
         Raises:
             FileError: It cannot be listed.
         """
-        return self._asked("cannot be listed", self._names)
+        return self._with_our_errors("cannot be listed", self._names)
 
     def _names(self) -> list[str]:
         self._files.invalidate_cache()
@@ -74,7 +74,7 @@ class RemoteFolder:
         names = [path.relative_to(folder).as_posix() for path in paths]
         names.sort(key=lambda name: name == last)
         for name in names:
-            self._asked("cannot be written", partial(self._put, folder / name, name))
+            self._with_our_errors("cannot be written", partial(self._put, folder / name, name))
 
     def _put(self, path: Path, name: str) -> None:
         there = f"{self._root}/{name}"
@@ -94,7 +94,9 @@ class RemoteFolder:
             target = into / name
             target.parent.mkdir(parents=True, exist_ok=True)
             there = f"{self._root}/{name}"
-            self._asked("cannot be read", partial(self._files.get_file, there, str(target)))
+            self._with_our_errors(
+                "cannot be read", partial(self._files.get_file, there, str(target))
+            )
 
     def write(self, name: str, text: str) -> None:
         """Write a small file of ASCII.
@@ -102,7 +104,7 @@ class RemoteFolder:
         Raises:
             FileError: It cannot be written.
         """
-        self._asked("cannot be written", lambda: self._write(name, text))
+        self._with_our_errors("cannot be written", lambda: self._write(name, text))
 
     def _write(self, name: str, text: str) -> None:
         self._files.makedirs(self._root, exist_ok=True)
@@ -115,7 +117,7 @@ class RemoteFolder:
             FileError: It is not there, or cannot be read.
         """
         there = f"{self._root}/{name}"
-        found = self._asked("cannot be read", lambda: self._files.cat_file(there))
+        found = self._with_our_errors("cannot be read", lambda: self._files.cat_file(there))
         return str(found, "utf-8", "replace")
 
     def state(self) -> str:
@@ -124,7 +126,7 @@ class RemoteFolder:
         Raises:
             FileError: It cannot be listed.
         """
-        return self._asked("cannot be listed", self._state)
+        return self._with_our_errors("cannot be listed", self._state)
 
     def _state(self) -> str:
         names = self._names()
@@ -139,15 +141,17 @@ class RemoteFolder:
         Raises:
             FileError: It cannot be removed.
         """
-        self._asked("cannot be removed", lambda: self._remove(f"{self._root}/{name}".rstrip("/")))
+        self._with_our_errors(
+            "cannot be removed", lambda: self._remove(f"{self._root}/{name}".rstrip("/"))
+        )
 
     def _remove(self, there: str) -> None:
         self._files.invalidate_cache()
         if self._files.exists(there):
             self._files.rm(there, recursive=True)
 
-    def _asked(self, problem: str, call: Callable[[], _Found]) -> _Found:
-        """Return what a call of the storage returns; its failures, of as many kinds as there are libraries, as ours."""
+    def _with_our_errors(self, problem: str, call: Callable[[], _Found]) -> _Found:
+        """Return the result of a call of the storage library; raise its errors as `FileError`."""
         try:
             return call()
         except FileError:
@@ -231,30 +235,30 @@ def read_manifest(folder: Path) -> Mapping[str, str]:
 
 
 def fetch_whole(url: str, into: Path) -> None:
-    """Fetch all that is behind a URL, and refuse it where a file is not as the manifest there says.
+    """Fetch the folder of a URL, and check its files against its manifest.
 
     Raises:
-        FileError: It cannot be read, or names the file that is another one.
+        FileError: It cannot be read, or a file differs; the file is named.
     """
     RemoteFolder(url).fetch(into)
     check_whole(url, read_manifest(into), checksums(into))
 
 
 def fetch_files(url: str, into: Path, written: Mapping[str, str]) -> None:
-    """Fetch some of the files behind a URL, and refuse one that is not as it was written.
+    """Fetch some files of the folder of a URL, and check them.
 
     Args:
-        written: Their checksums of then, by name.
+        written: Checksums of the files when they were written, by name.
 
     Raises:
-        FileError: One cannot be read, or is another one.
+        FileError: A file cannot be read, or differs.
     """
     RemoteFolder(url).fetch(into, sorted(written))
     check_whole(url, written, checksums(into))
 
 
 def check_whole(place: str, written: Mapping[str, str], there: Mapping[str, str]) -> None:
-    """Refuse a folder of which a file is not as it was written.
+    """Refuse a folder in which a file differs from what was written.
 
     Args:
         place: The folder's path or URL.

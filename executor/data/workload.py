@@ -128,7 +128,7 @@ def most_observed_tokens(environments: Sequence[Environment]) -> int:
 
 
 class JobData(NamedTuple):
-    """Hold what was read of a job's data, each as far as it could be, and all mistakes in it."""
+    """Hold a job's tokenizer and prompts, None where they could not be read, and all mistakes in its data."""
 
     tokenizer: Tokenizer | None
     prompts: Prompts | None

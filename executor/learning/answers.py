@@ -7,8 +7,8 @@ from typing import Any
 from rlplan.errors import FileError
 from rlplan.executor.data.prompt_files import ORIGIN
 
-# A sign counts where it is none between two numbers ("7-3" ends with 3), commas where they part thousands.
-# Figures are those of ASCII, and so many at most: what is longer is no answer, and slow to compare.
+# A sign counts unless it stands between two numbers ("7-3" ends with 3), and commas count where they separate thousands.
+# Only ASCII digits count, up to this number: a longer number is no answer, and slow to compare.
 MOST_FIGURES = 100
 NUMBER = re.compile(
     r"(?:(?<![\w)\]}.,])[-+\u2212])?"

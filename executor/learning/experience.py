@@ -192,8 +192,8 @@ Batch = dict[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """Hold what estimators need beside the batch.
+class EstimatorSettings:
+    """Hold the settings of advantage estimators.
 
     Attributes:
         settings: With the algorithm's defaults filled in: takes `kl_coefficient`, `kl_in`,
@@ -216,10 +216,10 @@ class Terms:
         return self.settings.kl_coefficient if self.settings.kl_in == "reward" else 0.0
 
 
-Estimator = Callable[[Batch, Terms], Batch]
+Estimator = Callable[[Batch, EstimatorSettings], Batch]
 
 
-def compute_advantages(estimator: Advantage, batch: Batch, terms: Terms) -> Batch:
+def compute_advantages(estimator: Advantage, batch: Batch, terms: EstimatorSettings) -> Batch:
     """Return the batch with `rewards` (B,), `advantages` (B, T) and, for critics, their `returns`.
 
     Call it once on a rank's whole share of the global batch, before it is cut into updates.
@@ -238,14 +238,14 @@ def compute_advantages(estimator: Advantage, batch: Batch, terms: Terms) -> Batc
     return batch | ESTIMATORS[estimator](batch, terms)
 
 
-def penalised_token_rewards(batch: Batch, terms: Terms) -> Tensor:
+def penalised_token_rewards(batch: Batch, terms: EstimatorSettings) -> Tensor:
     """Return the KL penalty at every response token, and the reward at the last one. Shape (B, T)."""
     mask = response_mask(batch)
     penalties = token_penalties(batch, mask, terms.reward_kl_coefficient)
     return at_last_token(batch["rewards"], mask, penalties)
 
 
-def _gae(batch: Batch, terms: Terms) -> Batch:
+def _gae(batch: Batch, terms: EstimatorSettings) -> Batch:
     """PPO (Schulman et al. 2017; Ouyang et al. 2022): GAE of the penalised rewards, whitened."""
     mask = response_mask(batch)
     values = masked(batch["values"], mask)
@@ -256,7 +256,7 @@ def _gae(batch: Batch, terms: Terms) -> Batch:
     }
 
 
-def _constrained_gae(batch: Batch, terms: Terms) -> Batch:
+def _constrained_gae(batch: Batch, terms: EstimatorSettings) -> Batch:
     """Safe-RLHF: (A_r - m A_c) / (1 + m) with multiplier m, whitened.
 
     Dai et al. 2023, arXiv:2310.12773, section 3.3 and appendix B: the KL penalty goes in halves
@@ -284,7 +284,9 @@ def _constrained_gae(batch: Batch, terms: Terms) -> Batch:
     return made | {"advantages": whiten(advantages, mask, terms.reduce_sum)}
 
 
-def _gae_of(token_rewards: Tensor, values: Tensor, mask: Tensor, terms: Terms) -> Tensor:
+def _gae_of(
+    token_rewards: Tensor, values: Tensor, mask: Tensor, terms: EstimatorSettings
+) -> Tensor:
     settings = terms.settings
     return gae(token_rewards, values, mask, settings.discount, settings.gae_lambda)
 
@@ -292,7 +294,7 @@ def _gae_of(token_rewards: Tensor, values: Tensor, mask: Tensor, terms: Terms) -
 def _relative(estimate: Callable[[Tensor, int], Tensor]) -> Estimator:
     """Return an estimator of whole responses, each relative to its group, on every token alike."""
 
-    def advantages(batch: Batch, terms: Terms) -> Batch:
+    def advantages(batch: Batch, terms: EstimatorSettings) -> Batch:
         mask = response_mask(batch)
         relative = estimate(_penalised_samples(batch, terms), terms.samples_per_prompt)
         return {"advantages": masked(relative[:, None].expand(mask.shape), mask)}
@@ -300,7 +302,7 @@ def _relative(estimate: Callable[[Tensor, int], Tensor]) -> Estimator:
     return advantages
 
 
-def _whitened_group(batch: Batch, terms: Terms) -> Batch:
+def _whitened_group(batch: Batch, terms: EstimatorSettings) -> Batch:
     """REINFORCE++ with a baseline: less the mean of the group, whitened over the global batch's tokens.
 
     Hu 2025, arXiv:2501.03262, section 3.2.
@@ -309,7 +311,7 @@ def _whitened_group(batch: Batch, terms: Terms) -> Batch:
     return {"advantages": whiten(advantages, response_mask(batch), terms.reduce_sum)}
 
 
-def _greedy_baseline(batch: Batch, terms: Terms) -> Batch:
+def _greedy_baseline(batch: Batch, terms: EstimatorSettings) -> Batch:
     """ReMax: the rewards to go less the return of the greedy response.
 
     Li et al. 2024, arXiv:2310.10505, algorithm 1, where the reward comes at the last token; a KL
@@ -330,14 +332,14 @@ def _greedy_baseline(batch: Batch, terms: Terms) -> Batch:
     return {"baseline_rewards": greedy["rewards"], "advantages": masked(sampled - baseline, mask)}
 
 
-def _whitened_returns(batch: Batch, terms: Terms) -> Batch:
+def _whitened_returns(batch: Batch, terms: EstimatorSettings) -> Batch:
     """REINFORCE++: penalised rewards to go, whitened over the global batch (Hu 2025, section 3)."""
     mask = response_mask(batch)
     returns = rewards_to_go(penalised_token_rewards(batch, terms), mask, terms.settings.discount)
     return {"advantages": whiten(returns, mask, terms.reduce_sum)}
 
 
-def _penalised_samples(batch: Batch, terms: Terms) -> Tensor:
+def _penalised_samples(batch: Batch, terms: EstimatorSettings) -> Tensor:
     """Return each sample's reward with the KL penalties of all its tokens. Shape (B,)."""
     penalties = token_penalties(batch, response_mask(batch), terms.reward_kl_coefficient)
     rewards: Tensor = batch["rewards"] + penalties.sum(dim=1)
@@ -355,7 +357,7 @@ def teacher_advantages(batch: Batch, coefficient: float) -> Tensor:
     return coefficient * (teacher - policy)
 
 
-def _none(batch: Batch, _: Terms) -> Batch:
+def _none(batch: Batch, _: EstimatorSettings) -> Batch:
     """On-policy distillation: nothing but what a teacher adds."""
     return {"advantages": torch.zeros_like(batch["log_probs"])}
 
@@ -399,7 +401,7 @@ def make_experience(
     batch = compute_advantages(
         algorithm.advantage,
         batch,
-        Terms(
+        EstimatorSettings(
             settings=settings,
             samples_per_prompt=job.workload.samples_per_prompt,
             rewards=job.rewards or Rewards(),
@@ -458,15 +460,15 @@ def _with_texts(
     width = max(tokens.shape[1], rows["tokens"].shape[1])
     return {
         name: _update_by_update(
-            _widened(column, width),
-            _widened(texts.get(name, column.new_zeros(tokens.shape)), width),
+            _padded_to(column, width),
+            _padded_to(texts.get(name, column.new_zeros(tokens.shape)), width),
             updates,
         )
         for name, column in rows.items()
     }
 
 
-def _widened(column: Tensor, width: int) -> Tensor:
+def _padded_to(column: Tensor, width: int) -> Tensor:
     return F.pad(column, (0, width - column.shape[1]))
 
 
@@ -476,7 +478,7 @@ def _update_by_update(first: Tensor, second: Tensor, updates: int) -> Tensor:
 
 
 def _sums(batch: Batch) -> dict[str, float]:
-    """Return sums over this rank's rows that say how the policy does."""
+    """Return sums over this rank's rows for the metrics of the policy."""
     sums = {"reward_sum": batch["rewards"].sum()}
     sums["response_tokens_sum"] = batch["response_mask"].sum()
     for name in ("scores", "rule_scores", "costs", "rule_costs", "baseline_rewards"):

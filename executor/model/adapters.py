@@ -19,21 +19,21 @@ from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.parallel.tensor_parallel import (
     COLUMN_MODULES,
     ROW_MODULES,
+    AllReduceBothWays,
+    CopyToTensorParallel,
     DividedGradient,
-    SharedInput,
-    SummedBothWays,
-    SummedOutput,
+    ReduceFromTensorParallel,
     even_cut,
 )
 from rlplan.models import Adapter
 
 PARTS = {"attention": ("self_attn",), "feed-forward": ("mlp",), "all-linear": ("self_attn", "mlp")}
 LORA_A, LORA_B = "lora_A", "lora_B"
-# What an adapted layer calls the one that it was; names of parameters leave it out.
+# Attribute of an adapted layer that holds the original one; names of parameters leave it out.
 FROZEN = "frozen"
 
 
-class _Matrix(nn.Module):
+class _LoraMatrix(nn.Module):
     """Hold one of an adapter's matrices, and along what it is cut."""
 
     def __init__(self, values: Tensor, dimension: int | None, mesh: RankMesh) -> None:
@@ -78,9 +78,9 @@ class AdaptedLinear(nn.Module):
             rows //= self._ranks
         else:
             first = first.chunk(self._ranks, dim=1)[self._place].contiguous()
-        self.lora_A = _Matrix(first, 1 if cut and not self._column else None, mesh)
+        self.lora_A = _LoraMatrix(first, 1 if cut and not self._column else None, mesh)
         second = torch.zeros(rows, adapter.rank)
-        self.lora_B = _Matrix(second, 0 if cut and self._column else None, mesh)
+        self.lora_B = _LoraMatrix(second, 0 if cut and self._column else None, mesh)
         for matrix in (self.lora_A, self.lora_B):
             matrix.weight.data = matrix.weight.data.to(mesh.device)
 
@@ -103,19 +103,19 @@ class AdaptedLinear(nn.Module):
             return inputs.to_local(grad_placements=[Partial()])
         if self._group is None or not self._column:
             return inputs
-        shared: Tensor = SharedInput.apply(inputs, self._group)  # type: ignore[no-untyped-call]
+        shared: Tensor = CopyToTensorParallel.apply(inputs, self._group)  # type: ignore[no-untyped-call]
         return shared
 
     def _joined(self, narrow: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sum over ranks that each read some features, and the matrix behind it.
+        """Return the sum over ranks that each have some of the input features, and the second matrix.
 
-        Gradients of that matrix are summed over the ranks: each has those of its tokens, or a part of the
-        same one.
+        Gradients of the second matrix are summed over the ranks: each rank has the gradient of its tokens, or a
+        part of the same gradient.
         """
         if self._cuts_tokens:
-            total = SummedBothWays.apply(narrow, self._group)  # type: ignore[no-untyped-call]
+            total = AllReduceBothWays.apply(narrow, self._group)  # type: ignore[no-untyped-call]
             return total.chunk(self._ranks, dim=1)[self._place], second
-        total = SummedOutput.apply(narrow, self._group)  # type: ignore[no-untyped-call]
+        total = ReduceFromTensorParallel.apply(narrow, self._group)  # type: ignore[no-untyped-call]
         return total, DividedGradient.apply(second, self._ranks)  # type: ignore[no-untyped-call]
 
 

@@ -30,9 +30,9 @@ Kernel = Callable[..., Tensor]
 # Says what an attention returns of a layer, query, key, value and slots, as transformers' layers call it.
 Attention = Callable[..., tuple[Tensor, None]]
 
-# Where there are such kernels, and what they multiply in (`rlplan.executor.weights.shard.ModelShard.autocast`).
+# Device types with such kernels, and their number format (`rlplan.executor.weights.shard.ModelShard.autocast`).
 DEVICES, KIND = ("cuda",), torch.bfloat16
-# What a model's configuration says that the kernels do not have; each is off where it is none of these.
+# Keys of a model's configuration that the kernels do not support, and the values with which such a key is off.
 UNKNOWN = ("attn_logit_softcapping", "attention_dropout", "use_bidirectional_attention")
 OFF = (None, False, 0.0)
 # Of the trial: response tokens of the samples of each prompt, the prompts' tokens, and a window.
@@ -110,19 +110,19 @@ def _of_each(packed: Tensor, runs: Runs) -> Tensor:
 
 @cache
 def _knows_groups(kernel: Kernel) -> bool:
-    """Tell whether a kernel takes fewer heads of keys than of queries by a switch of its own: since PyTorch 2.12."""
+    """Tell whether a kernel has a switch for grouped queries, with fewer heads of keys (since PyTorch 2.12)."""
     return "enable_gqa" in inspect.signature(kernel).parameters
 
 
 def takes_kernel(config: Any, device: torch.device, usual: Attention) -> bool:
-    """Tell whether the layers of a model attend packed sequences by the kernel, in passes in bf16.
+    """Tell whether a model's layers can use the variable-length kernel for packed sequences, in passes in bf16.
 
-    They do where a device has one that says the same as the usual attention of the model's heads, in a trial
-    of a few tokens: so a GPU too old, a head size or a window that it lacks goes the usual way.
+    The device must have a kernel that agrees with the usual attention in a trial of a few tokens with the model's heads.
+    So old GPUs, and head sizes or windows that the kernel lacks, use the usual attention.
 
     Args:
         config: The model's configuration (`rlplan.executor.model.building`).
-        usual: What attends where there is no kernel.
+        usual: The attention without the kernel.
     """
     if device.type not in DEVICES or any(
         getattr(config, name, None) not in OFF for name in UNKNOWN
@@ -271,7 +271,7 @@ def attend_capped(
     return output.transpose(1, 2).contiguous(), None
 
 
-# What configurations of transformers call it: by what computes it, and whether the backward pass computes it again.
+# Names in configurations of transformers, by whether the kernel computes it, and whether the backward pass recomputes it.
 NAMES = {
     (False, False): "rlplan",
     (False, True): "rlplan-recomputed",
@@ -284,8 +284,8 @@ def attention_of(config: Any, device: torch.device | None, *, recomputed: bool) 
     """Return the name of the attention that a model of such a configuration is built with.
 
     Args:
-        device: Whose kernels its passes in bf16 take, if it has any; None: passes in fp32, on any device.
-        recomputed: Whether the backward pass computes it again.
+        device: Device whose kernels are used in bf16; None for passes in fp32, on any device.
+        recomputed: Whether the backward pass recomputes it.
     """
     _register()
     by_kernel = device is not None and takes_kernel(config, device, packed_attention)
@@ -293,7 +293,7 @@ def attention_of(config: Any, device: torch.device | None, *, recomputed: bool) 
 
 
 def _register() -> None:
-    """Make all kinds of attention known to transformers, whose configs name them."""
+    """Register all kinds of attention with transformers, whose configurations name them."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: PLC0415  # slow import
 
     for (by_kernel, recomputed), name in NAMES.items():

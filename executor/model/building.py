@@ -22,7 +22,7 @@ from rlplan.errors import FileError
 from rlplan.executor.data.packing import SequenceSlots
 from rlplan.executor.data.remote_folders import fetched_folder
 from rlplan.executor.model.attention import attention_of
-from rlplan.executor.model.joined import tell_apart
+from rlplan.executor.model.fused_projections import split_fused_projections
 from rlplan.files.decoding import load_json
 from rlplan.files.places import is_url
 from rlplan.job import RANDOM, Job
@@ -52,38 +52,38 @@ _CAUSAL = {"gemma3_text": "Gemma3ForCausalLM"}
 
 
 def model_config(job: Job, role: str) -> Any:
-    """Return the configuration of `transformers` of a role's model: that of its folder, or what its architecture means.
+    """Return the `transformers` configuration of a role's model: from its folder, or else from its architecture.
 
     Raises:
-        FileError: The folder has none, or one of a family that does not run here.
+        FileError: The folder has none, or its family does not run here.
     """
     folder = weights_folder(job, role)
     return family_config(job.architecture(role)) if folder is None else read_config(folder)
 
 
 def weights_folder(job: Job, role: str) -> Path | None:
-    """Return the folder that a role's weights are read from; None where the seed gives them.
+    """Return the folder that a role's weights are read from; None where they are random.
 
-    What lies behind a URL is fetched to this machine first, if it is not there from before.
+    The folder of a URL is fetched to this machine first, unless that was done before.
 
     Raises:
         FileError: It cannot be fetched.
     """
-    said = job.weights_of(role)
-    if said is None or said == RANDOM:
+    source = job.weights_of(role)
+    if source is None or source == RANDOM:
         return None
-    return fetched_folder(said, f"weights.{role}") if is_url(said) else Path(said)
+    return fetched_folder(source, f"weights.{role}") if is_url(source) else Path(source)
 
 
 def read_config(folder: Path) -> Any:
-    """Return the configuration that lies in a folder of a pre-trained model.
+    """Return the configuration in the folder of a pre-trained model.
 
     Raises:
-        FileError: There is none, or it is of a family that does not run here.
+        FileError: There is none, or its family does not run here.
     """
     path = folder / CONFIG_FILE
-    said = load_json(path)
-    family = said.get("model_type") if isinstance(said, dict) else None
+    config = load_json(path)
+    family = config.get("model_type") if isinstance(config, dict) else None
     if family not in PRETRAINED_FAMILIES:
         runs = listed(tuple(PRETRAINED_FAMILIES))
         raise FileError(
@@ -94,7 +94,7 @@ def read_config(folder: Path) -> Any:
             allowed=runs,
         )
     try:
-        return _class_of(family, "configuration", "Config").from_dict(said)
+        return _class_of(family, "configuration", "Config").from_dict(config)
     except Exception as error:  # noqa: BLE001  # of many kinds, as `transformers` checks what it reads
         problem = " ".join(str(error).split())
         raise FileError(str(path), f"is not understood: {problem}") from None
@@ -549,5 +549,5 @@ def _backbone(config: Any, attention: str) -> Any:
     backbone = backbone_class(config)(config)
     # Else the gradient of that token's row is left out, in some layouts.
     backbone.embed_tokens.padding_idx = None
-    tell_apart(backbone)
+    split_fused_projections(backbone)
     return backbone.float()

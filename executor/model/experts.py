@@ -16,15 +16,20 @@ import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor, nn
 
 from rlplan.executor.parallel.meshes import RankGroup, RankMesh
-from rlplan.executor.parallel.tensor_parallel import Cut, SharedInput, SummedOutput, even_cut
+from rlplan.executor.parallel.tensor_parallel import (
+    CopyToTensorParallel,
+    Cut,
+    ReduceFromTensorParallel,
+    even_cut,
+)
 
 Counts = Sequence[int]
 
 
 # By hand: torch's functional collectives give the same gradients and take one and a half times as long
 # (two ranks with Gloo, 256 rows of 64). What they replace is deprecated.
-class _Exchanged(torch.autograd.Function):
-    """Send rows to other ranks; their gradients come back the same way."""
+class _ExpertAllToAll(torch.autograd.Function):
+    """Exchange rows of tokens between expert-parallel ranks by an all-to-all; gradients take the reverse one."""
 
     @staticmethod
     def forward(
@@ -78,7 +83,7 @@ def exchanged_experts(
         numbers.view(ranks.size, held).sum(dim=1).tolist(),
         arriving.sum(dim=1).tolist(),
     )
-    rows: Tensor = _Exchanged.apply(hidden[tokens], send_counts, receive_counts, ranks)  # type: ignore[no-untyped-call]
+    rows: Tensor = _ExpertAllToAll.apply(hidden[tokens], send_counts, receive_counts, ranks)  # type: ignore[no-untyped-call]
     owners = torch.arange(held, device=rows.device).repeat(ranks.size)
     by_expert = owners.repeat_interleave(received).argsort(stable=True)
     parts = torch.split(rows[by_expert], arriving.sum(dim=0).tolist())
@@ -86,7 +91,7 @@ def exchanged_experts(
         [_expert_output(experts, number, part) for number, part in enumerate(parts)]
     )
     outputs = torch.empty_like(outputs).index_copy(0, by_expert, outputs)
-    back: Tensor = _Exchanged.apply(outputs, receive_counts, send_counts, ranks)  # type: ignore[no-untyped-call]
+    back: Tensor = _ExpertAllToAll.apply(outputs, receive_counts, send_counts, ranks)  # type: ignore[no-untyped-call]
     weighted = back * weights.flatten()[order, None]
     return torch.zeros_like(hidden).index_add(0, tokens, weighted.to(hidden.dtype))
 
@@ -115,9 +120,11 @@ def cut_experts(stage: nn.Module, mesh: RankMesh) -> None:
         if mesh.tp_size == 1:
             continue
         group = mesh.group("tp")
-        module.register_forward_pre_hook(lambda _, inputs, group=group: _shared(inputs, group))
+        module.register_forward_pre_hook(
+            lambda _, inputs, group=group: _copied_to_ranks(inputs, group)
+        )
         module.register_forward_hook(
-            lambda _, __, output, group=group: SummedOutput.apply(output, group)  # type: ignore[no-untyped-call]
+            lambda _, __, output, group=group: ReduceFromTensorParallel.apply(output, group)  # type: ignore[no-untyped-call]
         )
 
 
@@ -126,10 +133,10 @@ def is_expert(name: str) -> bool:
     return EXPERTS in name.split(".")
 
 
-def _shared(inputs: tuple[Any, ...], group: dist.ProcessGroup) -> tuple[Any, ...]:
-    """Share hidden states and routing weights, which have gradients; chosen experts pass as they are."""
+def _copied_to_ranks(inputs: tuple[Any, ...], group: dist.ProcessGroup) -> tuple[Any, ...]:
+    """Copy hidden states and routing weights to tensor-parallel ranks, with all-reduced gradients; indices of experts pass unchanged."""
     return tuple(
-        SharedInput.apply(value, group) if value.is_floating_point() else value  # type: ignore[no-untyped-call]
+        CopyToTensorParallel.apply(value, group) if value.is_floating_point() else value  # type: ignore[no-untyped-call]
         for value in inputs
     )
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from rlplan.executor.parallel.meshes import RankGroup
 
 
-class _Gathered(torch.autograd.Function):
-    """Bring striped rows together in their order."""
+class _AllGatherRows(torch.autograd.Function):
+    """All-gather striped rows of context-parallel ranks, in the order of the sequence."""
 
     @staticmethod
     def forward(context: Any, mine: Tensor, ranks: RankGroup, alike: bool) -> Tensor:
@@ -50,5 +50,5 @@ def gather_rows(mine: Tensor, ranks: RankGroup, *, alike: bool = False) -> Tenso
     """
     if ranks.size == 1:
         return mine
-    gathered: Tensor = _Gathered.apply(mine, ranks, alike)  # type: ignore[no-untyped-call]
+    gathered: Tensor = _AllGatherRows.apply(mine, ranks, alike)  # type: ignore[no-untyped-call]
     return gathered

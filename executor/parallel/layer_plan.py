@@ -25,9 +25,7 @@ from rlplan.executor.parallel.tensor_parallel import (
 )
 
 
-def apply_tensor_parallelism(
-    model: nn.Module, mesh: RankMesh, *, sequence_parallel: bool = False
-) -> None:
+def apply_tensor_parallelism(model: nn.Module, mesh: RankMesh, *, sequence_parallel: bool) -> None:
     """Cut the matrices of a stage's layers over the tensor-parallel ranks, in place.
 
     Two all-reduces a layer in each direction (Shoeybi et al. 2019, Megatron-LM, section 3): the

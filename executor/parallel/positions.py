@@ -128,8 +128,8 @@ def shares_weights(plan: Plan) -> bool:
     """Tell whether generation runs on the training weights themselves."""
     train, generate = plan.tasks["actor.update"], plan.tasks["actor.generate"]
     same = (train.pool, train.tp, train.pp) == (generate.pool, generate.tp, generate.pp)
-    # Single tokens cannot be cut along the tokens, and those modules generate nothing; replicas that
-    # generate take as many steps as they like, so that none waits for another one's experts.
+    # Sequence parallelism cannot cut single tokens, so such modules cannot generate. Replicas take different numbers of
+    # steps in generation, so they cannot exchange experts or weights with each other.
     whole = not train.meets_in_passes
     return same and whole and not (cuts_sequences(train) and train.tp > 1)
 

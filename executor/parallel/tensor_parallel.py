@@ -69,8 +69,8 @@ def joined(part: Tensor, dimension: int, whole: int, group: dist.ProcessGroup) -
     return torch.cat(pieces, dim=dimension)
 
 
-class SharedInput(torch.autograd.Function):
-    """Pass a tensor on to slices of a product; sum up the gradients that come back from them."""
+class CopyToTensorParallel(torch.autograd.Function):
+    """Pass the same tensor to every rank's part of a product; all-reduce its gradient."""
 
     @staticmethod
     def forward(context: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -84,8 +84,8 @@ class SharedInput(torch.autograd.Function):
         return _summed(gradients[0], context.group), None
 
 
-class SummedOutput(torch.autograd.Function):
-    """Sum up what slices of a product make; every rank's gradient is that of the sum."""
+class ReduceFromTensorParallel(torch.autograd.Function):
+    """All-reduce the partial outputs of a product; the gradient goes to every rank as it is."""
 
     @staticmethod
     def forward(_: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -98,8 +98,8 @@ class SummedOutput(torch.autograd.Function):
         return gradients[0], None
 
 
-class SummedBothWays(torch.autograd.Function):
-    """Sum up what ranks have, and the gradients of the sum, which each of them uses in its own way."""
+class AllReduceBothWays(torch.autograd.Function):
+    """All-reduce a tensor, and its gradient too: each rank uses the sum in its own way."""
 
     @staticmethod
     def forward(context: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -128,8 +128,8 @@ class DividedGradient(torch.autograd.Function):
         return gradients[0] / context.ranks, None
 
 
-class ScatteredSum(torch.autograd.Function):
-    """Sum up what ranks have of all tokens, and go on with a share of the tokens on each rank."""
+class ReduceScatterToSequenceParallel(torch.autograd.Function):
+    """Reduce-scatter partial outputs: each rank keeps the sum of its share of the tokens."""
 
     @staticmethod
     def forward(context: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -143,8 +143,8 @@ class ScatteredSum(torch.autograd.Function):
         return _gathered(gradients[0], context.group), None
 
 
-class GatheredTokens(torch.autograd.Function):
-    """Bring together the tokens that ranks share out; sum up the gradients that come back from slices of a product."""
+class GatherFromSequenceParallel(torch.autograd.Function):
+    """All-gather the tokens that are split over the ranks; reduce-scatter their gradients."""
 
     @staticmethod
     def forward(context: Any, values: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -189,7 +189,7 @@ SEQUENCE_MODULES = (
     "post_feedforward_layernorm",
     "norm",
 )
-# An MLP that every token passes beside its experts, which sees plain tensors as these do.
+# The shared expert, which takes plain tensors as the routed experts do.
 SHARED_EXPERT = "shared_expert"
 # Norms over the heads that a rank holds: whole weights, but each rank sees its heads' gradients.
 PARTIAL_GRADIENT_MODULES = ("q_norm", "k_norm")
@@ -224,7 +224,7 @@ def cut_vocabulary(stage: nn.Module, mesh: RankMesh, *, cuts_tokens: bool) -> No
 
 
 def _part(whole: Tensor, mesh: RankMesh) -> nn.Parameter:
-    """Return this rank's rows of a matrix, which say where they lie as `rlplan.executor.weights.flat` reads it."""
+    """Return this rank's rows of a matrix, with the cut that `rlplan.executor.weights.flat` reads."""
     first, stop = span_of(len(whole), mesh.tp_size, mesh.tp)
     part: Any = nn.Parameter(whole.detach()[first:stop].clone())
     part.cut = Cut(tuple(part.shape), 0, first, len(whole))
@@ -235,11 +235,11 @@ def _part(whole: Tensor, mesh: RankMesh) -> nn.Parameter:
 def _embedded(
     look_up: Any, first: int, rows: int, group: dist.ProcessGroup, cuts_tokens: bool, tokens: Tensor
 ) -> Tensor:
-    """Return the embeddings of tokens, of which each has its row on one of the ranks. (B, T, hidden)."""
+    """Return the embeddings of tokens from an embedding that is cut over the ranks. (B, T, hidden)."""
     inside = tokens - first
     foreign = (inside < 0) | (inside >= rows)
     found = look_up(inside.masked_fill(foreign, 0)).masked_fill(foreign[..., None], 0.0)
-    way = ScatteredSum if cuts_tokens else SummedOutput
+    way = ReduceScatterToSequenceParallel if cuts_tokens else ReduceFromTensorParallel
     summed: Tensor = way.apply(found, group)  # type: ignore[no-untyped-call]
     return summed
 
@@ -247,25 +247,25 @@ def _embedded(
 def _logits(
     project: Any, whole: int, group: dist.ProcessGroup, cuts_tokens: bool, hidden: Tensor
 ) -> Tensor:
-    """Return the logits of all entries, of which each rank computes its own. (B, T, vocabulary)."""
-    way = GatheredTokens if cuts_tokens else SharedInput
+    """Return the logits of the whole vocabulary, of which each rank computes a part. (B, T, vocabulary)."""
+    way = GatherFromSequenceParallel if cuts_tokens else CopyToTensorParallel
     outputs = project(way.apply(hidden, group))  # type: ignore[no-untyped-call]
     logits: Tensor = _JoinedEntries.apply(outputs, group, whole)  # type: ignore[no-untyped-call]
     return logits
 
 
 class _JoinedEntries(torch.autograd.Function):
-    """Bring the ranks' entries together; all ranks go on alike, so each has the gradient of its own."""
+    """All-gather the ranks' parts of the vocabulary; all ranks compute the same from them, so each takes the gradient of its part."""
 
     @staticmethod
     def forward(context: Any, mine: Tensor, group: dist.ProcessGroup, whole: int) -> Tensor:
-        """Return all ranks' entries."""
+        """Return the parts of all ranks."""
         context.span = span_of(whole, dist.get_world_size(group), dist.get_rank(group))
         return joined(mine, -1, whole, group)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient of this rank's entries."""
+        """Return the gradient of this rank's part."""
         first, stop = context.span
         return gradients[0][..., first:stop], None, None
 
@@ -289,7 +289,7 @@ class WideNorm(nn.Module):
         """Return the normalised part. (..., part)."""
         wide = rows.float()
         squares = wide.square().sum(dim=-1, keepdim=True)
-        total: Tensor = SummedBothWays.apply(squares, self._group)  # type: ignore[no-untyped-call]
+        total: Tensor = AllReduceBothWays.apply(squares, self._group)  # type: ignore[no-untyped-call]
         normed = wide * torch.rsqrt(total / self._width + self.variance_epsilon)
         scaled: Tensor = self.weight * normed
         return scaled.to(rows.dtype)

@@ -1,4 +1,4 @@
-"""The queue's ledger: which columns of which samples are there, who has taken them, and what memory is left.
+"""The queue's ledger: which columns of each sample exist, which tasks have taken it, and how much memory is free.
 
 A state machine without processes and clocks, kept by the job's one controller. Every sample is handed to
 every task exactly once:
@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Say what a task reads from the queue.
+    """Describe a task that reads from the queue.
 
     Attributes:
-        keys: The columns that it waits for.
-        has_effects: Whether something outside the queue changes, such as weights: then it never gets a sample
-            again, while a task that only makes columns makes those that were lost anew.
+        keys: The columns that it needs.
+        has_effects: Whether it changes something outside the queue, such as weights. Then it never gets a sample twice;
+            a task that only makes columns makes lost columns again.
     """
 
     keys: frozenset[str]
@@ -33,9 +33,8 @@ class Lease:
     """Hold samples that were handed to a task.
 
     Attributes:
-        attempts: Of each sample, how often its row had been lost before; what is made from it counts for
-            that attempt only.
-        units: Of each sample, the storage unit that has its row.
+        attempts: For each sample, how many times its row was lost before; columns made from it count for that attempt only.
+        units: For each sample, the storage unit of its row.
     """
 
     number: int
@@ -58,7 +57,7 @@ class _Row:
 
     @property
     def is_lost(self) -> bool:
-        """Tell whether its columns went with a storage unit, and none has come anew."""
+        """Tell whether its columns were lost with a storage unit, and none was written again."""
         return self.attempt > 0 and not self.columns
 
 
@@ -67,8 +66,8 @@ class Ledger:
 
     Args:
         readers: By task.
-        units: Storage units among which rows are shared out.
-        capacity_bytes: Most bytes of all rows together; a sample is admitted with the most that it can take.
+        units: Number of storage units.
+        capacity_bytes: Limit on the bytes of all rows together; a sample counts with the most that it can take.
     """
 
     def __init__(self, readers: Mapping[str, Reader], units: int, capacity_bytes: int) -> None:
@@ -85,20 +84,20 @@ class Ledger:
 
     @property
     def reserved_bytes(self) -> int:
-        """Return the bytes that the admitted samples can take at most."""
+        """Return the most bytes that the admitted samples can take."""
         return sum(self._reserved_bytes)
 
     def __contains__(self, sample: int) -> bool:
         return sample in self._rows
 
     def admit(self, samples: Sequence[int], most_bytes: Sequence[int]) -> bool:
-        """Make room for samples that are about to be generated, all or none; back-pressure where it fails.
+        """Reserve memory for samples that are about to be generated, for all or none; a refusal is back-pressure.
 
-        A storage unit is filled to its share before the next one is begun: what is begun together is read and
-        written together, with a call to one unit.
+        A storage unit is filled to its share before the next one: samples that are begun together are written and read
+        together, with calls to one unit.
 
         Args:
-            most_bytes: That each of them can take with all its columns.
+            most_bytes: For each sample, the most bytes of all its columns.
         """
         wanted = sum(most_bytes)
         if self.reserved_bytes + wanted > self._capacity_bytes:
@@ -113,21 +112,21 @@ class Ledger:
         return True
 
     def _unit_for(self, wanted_bytes: int) -> int:
-        """Return the unit that is being filled, or the emptiest one where that has its share."""
+        """Return the unit that is being filled; once it is full to its share, the emptiest one."""
         held, count = self._reserved_bytes, len(self._reserved_bytes)
         if (held[self._filled] + wanted_bytes) * count > self._capacity_bytes:
             self._filled = min(range(count), key=lambda each: held[each])
         return self._filled
 
     def place(self, sample: int) -> tuple[int, int] | None:
-        """Return the storage unit and the attempt of a sample; None where nobody wants it any more."""
+        """Return the storage unit and the attempt of a sample; None where no task needs it any more."""
         row = self._rows.get(sample)
         return None if row is None else (row.unit, row.attempt)
 
     def put(self, sample: int, attempt: int, key: str) -> bool:
-        """Note that a column of a sample is there; return whether it counts.
+        """Note that a column of a sample was written; return whether it counts.
 
-        What was made from a row that has been lost since does not.
+        A column does not count if its row was lost after it was made.
         """
         row = self._rows.get(sample)
         if row is None or row.attempt != attempt:
@@ -138,20 +137,20 @@ class Ledger:
         return True
 
     def wants(self, task: str, sample: int) -> bool:
-        """Tell whether a task has not had a sample, and does not have it now."""
+        """Tell whether a task still needs a sample: it neither had it nor has it now."""
         row = self._rows.get(sample)
         return row is not None and task not in row.done and task not in row.leases
 
     def is_ready(self, task: str, sample: int) -> bool:
-        """Tell whether a sample can be handed to a task now: its inputs are there, and it has not had it."""
+        """Tell whether a task can take a sample now: its columns exist, and the task has not had it."""
         return sample in self._ready[task]
 
     def ready(self, task: str) -> list[int]:
-        """Return the samples that can be handed to a task now, in the order in which they were admitted."""
+        """Return the samples that a task can take now, in the order of admission."""
         return sorted(self._ready[task], key=lambda sample: self._rows[sample].number)
 
     def take(self, task: str, samples: Iterable[int]) -> Lease:
-        """Hand samples that are ready to a task."""
+        """Lease samples that are ready to a task."""
         taken = tuple(samples)
         rows = [self._rows[sample] for sample in taken]
         lease = Lease(
@@ -170,14 +169,14 @@ class Ledger:
         return lease
 
     def secure(self, lease: Lease) -> None:
-        """Note that all rows of a lease were read: losing their unit does not touch it any more."""
-        for _, row in self._held(lease):
+        """Note that all rows of a lease were read, so that it survives the loss of their unit."""
+        for _, row in self._leased_rows(lease):
             row.secured.add(lease.task)
 
     def give_back(self, lease: Lease) -> list[int]:
-        """Take a lease back whose task did not use it; return the samples that must be generated again."""
+        """Revoke a lease that its task did not use; return the samples that must be generated again."""
         again = []
-        for sample, row in self._held(lease):
+        for sample, row in self._leased_rows(lease):
             del row.leases[lease.task]
             secured = lease.task in row.secured
             row.secured.discard(lease.task)
@@ -188,12 +187,12 @@ class Ledger:
         return again
 
     def finish(self, lease: Lease) -> list[int]:
-        """Note that a task has consumed its samples; return those that every task has had now.
+        """Note that a task has consumed its samples; return those that all tasks have consumed, whose memory is free again.
 
-        Their memory is free again. Rows that were lost before they were read do not count as consumed.
+        Rows that were lost before they were read do not count as consumed.
         """
         released = []
-        for sample, row in self._held(lease):
+        for sample, row in self._leased_rows(lease):
             del row.leases[lease.task]
             row.secured.discard(lease.task)
             row.done.add(lease.task)
@@ -206,7 +205,7 @@ class Ledger:
         return released
 
     def drop(self, samples: Iterable[int]) -> None:
-        """Forget samples that no task is to have any more; leases of them are void."""
+        """Forget samples that no task shall get any more; leases of them are void."""
         for sample in samples:
             assert not self._ends & self._rows[sample].leases.keys(), "an update is under way"
             self._release(sample)
@@ -214,7 +213,8 @@ class Ledger:
     def lose(self, unit: int) -> list[int]:
         """Forget the rows of a storage unit; return the samples that must be generated again.
 
-        Not those whose response is still on its way, nor those that all tasks with effects have had or read.
+        Samples whose response has not been written yet, and samples that all tasks with effects have consumed or read, need
+        not be generated again.
         """
         again = []
         for sample, row in list(self._rows.items()):
@@ -230,7 +230,7 @@ class Ledger:
         return again
 
     def _forget_attempt(self, row: _Row) -> None:
-        """Let tasks that make columns begin anew; what a task with effects has read stays with it."""
+        """Let tasks that make columns start again; rows that a task with effects has read stay with it."""
         row.attempt += 1
         row.columns.clear()
         row.done &= self._ends
@@ -238,12 +238,12 @@ class Ledger:
         row.leases = {task: lease for task, lease in row.leases.items() if task in row.secured}
 
     def _is_over(self, row: _Row) -> bool:
-        """Tell whether nobody wants a row any more."""
+        """Tell whether no task needs a row any more."""
         wanted = self._ends if row.is_lost and self._ends else self._keys.keys()
         return not row.leases and wanted <= row.done
 
     def _look_again(self, sample: int) -> None:
-        """Note for which tasks a sample is ready, after something about it changed."""
+        """Update for which tasks a sample is ready, after a change."""
         row = self._rows[sample]
         for task, keys in self._keys.items():
             is_ready = keys <= row.columns and task not in row.done and task not in row.leases
@@ -255,7 +255,7 @@ class Ledger:
             ready.discard(sample)
         self._reserved_bytes[row.unit] -= row.reserved_bytes
 
-    def _held(self, lease: Lease) -> list[tuple[int, _Row]]:
+    def _leased_rows(self, lease: Lease) -> list[tuple[int, _Row]]:
         """Return the rows of a lease that are not void: they were not lost before they were read."""
         rows = ((sample, self._rows.get(sample)) for sample in lease.samples)
         return [

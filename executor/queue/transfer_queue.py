@@ -1,4 +1,4 @@
-"""The transfer queue on Ray: storage actors, and the one ledger that says what goes to whom.
+"""The transfer queue on Ray: storage actors, and one ledger of which task gets which samples.
 
 Columns go from worker to storage actor to worker as references; the controller sees numbers only.
 """
@@ -17,12 +17,12 @@ from rlplan.executor.queue.ledger import Lease, Ledger, Reader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRows:
-    """Say which rows of some padded columns are samples'.
+    """Locate samples in a piece of padded columns.
 
     Attributes:
-        piece: Of the pieces that are given, which one holds them.
-        prompt_width: Columns that the piece keeps for prompts, padding on the left.
-        rows: Of each sample its number, its row in that piece, and the tokens of its prompt and response.
+        piece: Index of the piece among those of a call.
+        prompt_width: Width of the piece's prompts, padded on the left.
+        rows: For each sample: its number, its row in the piece, the tokens of its prompt and of its response.
     """
 
     piece: int
@@ -41,14 +41,14 @@ class PaddedRead:
 
 
 class Storage:
-    """Keep whole rows in the memory of one process: a row's columns lie together."""
+    """Keep whole rows in the memory of one process, all columns of a row together."""
 
     def __init__(self) -> None:
         self._rows: dict[int, dict[str, dict[str, Array]]] = {}
         self._prompt_tokens: dict[int, int] = {}
 
     def write(self, rows_of: Mapping[str, Sequence[StoredRows]], *pieces: Columns) -> int:
-        """Keep a task's outputs of some samples, by key, which stand in pieces; return their bytes."""
+        """Store a task's outputs for some samples, by key, out of pieces; return their bytes."""
         written = 0
         for key, held in rows_of.items():
             for stored in held:
@@ -70,11 +70,11 @@ class Storage:
         return written
 
     def read(self, wanted: PaddedRead) -> tuple[Columns | int, ...]:
-        """Return the columns of each key, padded with zeros, and last the number of rows."""
+        """Return the columns of each key, padded with zeros, and finally the number of rows."""
         return (*(self._padded(key, wanted) for key in wanted.keys), len(wanted.samples))
 
     def drop(self, samples: Sequence[int]) -> None:
-        """Forget samples that every task has had, or none is to have."""
+        """Forget samples that all tasks have consumed, or none shall get."""
         for sample in samples:
             self._rows.pop(sample, None)
             self._prompt_tokens.pop(sample, None)
@@ -96,7 +96,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class SampleSize:
-    """Hold the tokens of a sample: of its prompt, its response, and what environments said between its turns."""
+    """Hold the tokens of a sample: of its prompt, its response, and the observations between its turns."""
 
     prompt_tokens: int
     response_tokens: int
@@ -105,7 +105,7 @@ class SampleSize:
 
     @property
     def behind_prompt(self) -> int:
-        """Return the tokens that stand behind the prompt."""
+        """Return the tokens after the prompt."""
         return self.response_tokens + self.observed_tokens
 
 
@@ -114,8 +114,8 @@ class HeldPiece:
     """Hold a reference to padded columns of a task's output.
 
     Attributes:
-        samples: Of each row.
-        prompt_width: Columns that stand for prompts.
+        samples: Number of the sample of each row.
+        prompt_width: Width of the prompts, padded on the left.
     """
 
     samples: Sequence[int]
@@ -125,12 +125,12 @@ class HeldPiece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """Hold a write that one storage actor was asked for.
+    """Hold a write that was sent to a storage actor.
 
     Attributes:
-        life: Which of the actors that bore its unit's number one after another.
-        attempts: By sample, as when the write was sent.
-        done: A reference that is there when the actor has written.
+        life: How many actors of the unit were replaced before this one.
+        attempts: Attempt of each sample when the write was sent.
+        done: Reference that is ready when the actor has written.
     """
 
     unit: int
@@ -142,11 +142,11 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """Hold what storage actors were asked for.
+    """Hold a read that was sent to storage actors.
 
     Attributes:
         pieces: By key, references to padded columns of rows.
-        done: By (unit, life), a reference that is there when the actor has answered.
+        done: By (unit, life), a reference that is ready when the actor has answered.
     """
 
     lease: Lease
@@ -158,13 +158,13 @@ class TransferQueue:
     """Keep the samples of a job on their way from the task that generates to those that train.
 
     Args:
-        readers: By task that reads from it.
-        units: Storage actors.
-        capacity_bytes: Most bytes of all rows together.
+        readers: By task, the columns that it reads.
+        units: Number of storage actors.
+        capacity_bytes: Limit on the bytes of all rows together.
 
     Attributes:
-        ledger: Who has had what.
-        sizes: Of samples that are generated.
+        ledger: The ledger of samples and tasks.
+        sizes: Of the samples that are generated.
     """
 
     def __init__(self, readers: Mapping[str, Reader], units: int, capacity_bytes: int) -> None:
@@ -177,11 +177,11 @@ class TransferQueue:
     def write(
         self, outputs: Mapping[str, Sequence[HeldPiece]], attempts: Mapping[int, int]
     ) -> list[Write]:
-        """Send what a task made of samples to their storage actors; one write for each of these.
+        """Send a task's outputs for samples to their storage actors, in one write for each actor.
 
         Args:
             outputs: By key. Their samples have sizes.
-            attempts: Of the samples that count; others, which were lost meanwhile, are left out.
+            attempts: Attempt of each sample; outputs of attempts that were lost meanwhile are left out.
         """
         by_unit: dict[int, dict[int, int]] = {}
         for sample, attempt in attempts.items():
@@ -230,13 +230,13 @@ class TransferQueue:
         ]
 
     def note(self, write: Write) -> None:
-        """Note a write that has arrived: its columns can be read."""
+        """Note that a write has arrived, so that its columns can be read."""
         for sample, attempt in write.attempts.items():
             for key in write.keys:
                 self.ledger.put(sample, attempt, key)
 
     def keys_of(self, task: str) -> frozenset[str]:
-        """Return the columns that a task waits for."""
+        """Return the columns that a task needs."""
         return self._readers[task].keys
 
     def read(
@@ -251,8 +251,8 @@ class TransferQueue:
         """Ask for the columns of a lease's samples.
 
         Args:
-            rows: Ascending numbers by which its samples are called; None counts them from 0.
-            keys: None: those that its task waits for.
+            rows: Ascending numbers for its samples; None numbers them from 0.
+            keys: Columns; None takes those that its task needs.
         """
         keys_in_order = tuple(sorted(keys or self.keys_of(lease.task)))
         places: dict[int, list[int]] = {}
@@ -277,7 +277,7 @@ class TransferQueue:
         return Read(lease=lease, pieces=found, done=done)
 
     def finish(self, lease: Lease) -> list[int]:
-        """Note that a task has had its samples; free those that all tasks have had, and return them."""
+        """Note that a task has consumed its samples; free and return those that all tasks have consumed."""
         released = self.ledger.finish(lease)
         for unit, actor in enumerate(self._actors):
             own = [
@@ -292,7 +292,7 @@ class TransferQueue:
         return released
 
     def drop(self, samples: Sequence[int]) -> None:
-        """Free samples that nobody is to have any more; what is under way of them does not count."""
+        """Free samples that no task shall get any more; their columns under way are ignored."""
         units = [place[0] for sample in samples if (place := self.ledger.place(sample))]
         self.ledger.drop(samples)
         for sample in samples:
@@ -301,10 +301,10 @@ class TransferQueue:
             self._actors[unit].drop.remote(list(samples))
 
     def replace(self, unit: int, life: int) -> list[int]:
-        """Start another storage actor where one was lost; return the samples to be generated again.
+        """Replace a lost storage actor; return the samples that must be generated again.
 
         Args:
-            life: Of the actor that was lost; nothing is done where it was replaced already.
+            life: Of the lost actor; nothing is done if it was replaced already.
         """
         if self._lives[unit] != life:
             return []

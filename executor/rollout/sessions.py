@@ -1,7 +1,7 @@
-"""Sessions: generation that goes on over many calls, and hands responses over as they end.
+"""Sessions: generation over many calls, which return responses as they end.
 
-A rank keeps its running sequences between calls. Each call takes new ones in, samples so many tokens of
-each, and returns those that have ended. Between two calls new weights may come.
+A rank keeps its running sequences between calls. Each call begins new ones, samples some tokens of each, and
+returns those that have ended. New weights may come between two calls.
 """
 
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ from rlplan.plan import FLOWS, InFlight, Mode
 
 @dataclass(slots=True, eq=False)
 class Response:
-    """Hold a sequence that is generated: its prompt, and token by token what was said so far.
+    """Hold a sequence that is being generated: its prompt, and its tokens so far.
 
     Attributes:
         batch: Number of the batch of prompts.
-        row: Its number in that batch; both start its random numbers.
-        most_tokens: Of the response.
-        turn: Of an episode, counted from 0; each has random numbers of its own.
-        versions: Of the weights by which each token was sampled, in updates.
+        row: Its number in that batch; batch and row seed its random numbers.
+        most_tokens: Limit on the tokens of the response.
+        turn: Turn of an episode, from 0; it enters the seed too.
+        versions: For each token, the version of the weights that sampled it, in updates.
     """
 
     batch: int
@@ -44,11 +44,11 @@ class Response:
 
     @property
     def parts(self) -> list[int]:
-        """Return what stands at each place of `tokens`, as `rlplan.executor.data.batches` numbers it."""
+        """Return the kind of each of `tokens`, as `rlplan.executor.data.batches` numbers them."""
         return [RESPONSE] * len(self.tokens)
 
     def has_ended(self, eos_id: int) -> bool:
-        """Tell whether nothing comes after what was said."""
+        """Tell whether the last token ends the response."""
         return len(self.tokens) == self.most_tokens or self.tokens[-1:] == [eos_id]
 
 
@@ -56,13 +56,13 @@ class Session(Protocol):
     """Generate responses over many calls; all ranks of a replica make the same calls."""
 
     def begin(self, responses: Sequence[Response]) -> None:
-        """Take responses in, in their order; they begin as there is room."""
+        """Queue responses, in their order; they begin when there is room."""
 
     def take_weights(self) -> None:
         """Note that the shard has new weights."""
 
     def withdraw(self, unwanted: AbstractSet[tuple[int, int]]) -> None:
-        """Forget responses, by batch and row, that have not ended."""
+        """Abort responses that have not ended, by batch and row."""
 
     def advance(self, steps: int, version: int) -> list[Response]:
         """Sample tokens of all running responses; return those that have ended, in order.
@@ -74,11 +74,11 @@ class Session(Protocol):
 
     @property
     def running(self) -> int:
-        """Return how many responses have begun or wait, and have not ended."""
+        """Return how many responses wait or run."""
 
     @property
     def is_between_waves(self) -> bool:
-        """Tell whether all that have begun have ended."""
+        """Tell whether no response runs."""
 
 
 def start_session(
@@ -90,7 +90,7 @@ def start_session(
 ) -> Session:
     """Return a session of a rank's engine.
 
-    One whose engine samples in whole calls alone ends what it has begun in the call that begins it.
+    With an engine that only generates whole responses, a session ends every response in the call that begins it.
     """
     if isinstance(engine, TorchStaticEngine):
         return WaveSession(shard, settings, mode, in_flight)
@@ -100,10 +100,10 @@ def start_session(
 class WaveSession:
     """Decode waves of sequences with the torch engine.
 
-    Where generation stops with each batch, the waves are those of a synchronous batch: as many responses as may run,
-    one wave after another, so that every number in them is the same. Else new responses join those that run:
-    all of them are prefilled again as one wave (prompt and what was said so far), unless what is in flight
-    keeps its KV cache of older weights; then new ones make a wave of their own.
+    Where generation stops with each batch, the waves are those of a synchronous batch, so that all numbers are the
+    same: as many responses as may run, one wave after another. In endless modes new responses join the running ones:
+    all are prefilled again as one wave (prompt and tokens so far). If responses in flight keep their KV cache of older
+    weights, new responses make a separate wave.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class WaveSession:
         return not self._waves
 
     def begin(self, responses: Sequence[Response]) -> None:
-        """Take responses in, in their order; they begin as there is room."""
+        """Queue responses, in their order; they begin when there is room."""
         self._waiting += responses
 
     def take_weights(self) -> None:
@@ -135,9 +135,9 @@ class WaveSession:
 
     def withdraw(self, unwanted: AbstractSet[tuple[int, int]]) -> None:
         """Forget responses that have not ended; their rows are computed until their wave is formed anew."""
-        self._waiting = _wanted(self._waiting, unwanted)
+        self._waiting = _still_wanted(self._waiting, unwanted)
         for wave in self._waves:
-            wave.running = _wanted(wave.running, unwanted)
+            wave.running = _still_wanted(wave.running, unwanted)
         self._waves = [wave for wave in self._waves if wave.running]
 
     def advance(self, steps: int, version: int) -> list[Response]:
@@ -254,7 +254,7 @@ class WholeSession:
 
     def withdraw(self, unwanted: AbstractSet[tuple[int, int]]) -> None:
         """Forget responses that wait."""
-        self._waiting = _wanted(self._waiting, unwanted)
+        self._waiting = _still_wanted(self._waiting, unwanted)
 
     def advance(self, steps: int, version: int) -> list[Response]:  # noqa: ARG002 -- whole responses
         """Generate all responses that wait to their ends; return them, in order."""
@@ -292,7 +292,7 @@ class TurnSession(WholeSession):
         return ended
 
 
-def _wanted(
+def _still_wanted(
     responses: Sequence[Response], unwanted: AbstractSet[tuple[int, int]]
 ) -> list[Response]:
     return [each for each in responses if (each.batch, each.row) not in unwanted]

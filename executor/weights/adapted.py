@@ -45,12 +45,12 @@ class AdaptedParameters:
         return self.frozen.weight_bytes + self.adapters.weight_bytes
 
     def pieces(self) -> Iterator[tuple[Entry, slice, Tensor]]:
-        """Return what a folder's weights are written to: each parameter but the adapters', its rows and what holds them."""
+        """Yield the parameters that a folder's weights are written to, all but the adapters: entry, rows and values."""
         yield from self.frozen.pieces()
         yield from (piece for piece in self.adapters.pieces() if not is_adapter(piece[0].name))
 
     def stored(self) -> list[Tensor]:
-        """Return what holds this rank's weights, each with a storage of its own."""
+        """Return the tensors that hold this rank's weights, each with its own storage."""
         return [*self.frozen.stored(), *self.adapters.stored()]
 
     def whole_values(self) -> Tensor:
@@ -59,7 +59,7 @@ class AdaptedParameters:
         Where they are sharded, all ranks gather together.
         """
         whole, adapters = self.frozen.whole_values(), self.adapters.whole_values()
-        if isinstance(self.frozen, FlatParameters):  # which gives out what it holds
+        if isinstance(self.frozen, FlatParameters):  # which returns its own tensor
             whole = whole.clone()
         held = {entry.name: entry for entry in self.adapters.entries}
 

@@ -1,8 +1,8 @@
 """All weights of a rank's shard in one flat tensor, and their gradients in another.
 
 The parameters of the modules are views of them. So a gradient reduction, an optimizer step and a
-transfer each handle one tensor, whatever the model. Sharded parameters come first, then whole
-ones whose gradients are sums over the tensor-parallel ranks, then the other whole ones.
+transfer each handle one tensor, whatever the model. Sharded parameters come first, then replicated ones
+whose gradients must be summed over the tensor-parallel ranks, then the other replicated ones.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -134,7 +134,7 @@ class FlatParameters:
         return self.values.numel() * self.values.element_size()
 
     def pieces(self) -> Iterator[tuple[Entry, slice, Tensor]]:
-        """Return each parameter's entry, which of its first dimension's rows are held here, and what holds them."""
+        """Yield each parameter's entry, the range of rows (first dimension) that this rank holds, and their values."""
         for entry in self.entries:
             yield entry, slice(0, entry.shape[0]), self.view_of(entry)
 
@@ -143,7 +143,7 @@ class FlatParameters:
         return self.values[entry.start : entry.stop].view(entry.shape)
 
     def stored(self) -> list[Tensor]:
-        """Return what holds this rank's weights, each with a storage of its own."""
+        """Return the tensors that hold this rank's weights, each with its own storage."""
         return [self.stored_values]
 
     def whole_values(self) -> Tensor:
@@ -199,7 +199,8 @@ def distinct_parameters(
 ) -> list[tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]]:
     """Return each parameter once, under its first name, with all modules that hold it (tied ones).
 
-    Cut ones come first, then whole ones with parts of gradients, then other whole ones.
+    Parameters that tensor parallelism cuts come first, then replicated ones whose gradients are partial sums, then the
+    other replicated ones.
     """
     found: dict[int, tuple[str, nn.Parameter, list[tuple[nn.Module, str]]]] = {}
     named = [item for module in modules for item in module.named_modules()]

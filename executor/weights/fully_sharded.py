@@ -85,7 +85,7 @@ def _units(stages: Sequence[StageModel]) -> "Iterator[FSDPModule]":
 
 
 def _make_real(stage: StageModel, mesh: RankMesh) -> None:
-    """Give parameters memory that have none; others, which are adapters, keep what they start as."""
+    """Allocate parameters on the meta device; the others, adapters, keep their initial values."""
     parameters = dict(stage.named_parameters())
     if not any(parameter.is_meta for parameter in parameters.values()):
         return
@@ -151,11 +151,11 @@ class FullyShardedParameters:
         return self._shares
 
     def stored(self) -> list[Tensor]:
-        """Return what holds this rank's share of the weights, each with a storage of its own."""
+        """Return the tensors that hold this rank's share of the weights, each with its own storage."""
         return [local_part(parameter) for parameter in self.parameters().values()]
 
     def pieces(self) -> Iterator[tuple[Entry, slice, Tensor]]:
-        """Return each parameter's entry, which of its first dimension's rows are held here, and what holds them."""
+        """Yield each parameter's entry, the range of rows (first dimension) that this rank holds, and their values."""
         for entry, share in zip(self.entries, self.stored(), strict=True):
             first = self._first_row(entry)
             yield entry, slice(first, first + share.shape[0]), share
@@ -334,11 +334,11 @@ class ExpertParallelParameters:
         return of_parts + others * experts * torch.float32.itemsize
 
     def stored(self) -> list[Tensor]:
-        """Return what holds this rank's weights, each with a storage of its own."""
+        """Return the tensors that hold this rank's weights, each with its own storage."""
         return [tensor for part in self.parts for tensor in part.stored()]
 
     def pieces(self) -> Iterator[tuple[Entry, slice, Tensor]]:
-        """Return each parameter's entry, which of its first dimension's rows are held here, and what holds them."""
+        """Yield each parameter's entry, the range of rows (first dimension) that this rank holds, and their values."""
         for part in self.parts:
             yield from part.pieces()
 

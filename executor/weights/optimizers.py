@@ -19,8 +19,8 @@ from rlplan.job import Hyperparameters
 from rlplan.models import LearningRateSchedule
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-# Where torch steps in one kernel. On a CPU that one rounds otherwise, by the last bit of some weights
-# (`benchmarks/fused_optimizer.py`): there each operation is one of its own, and runs repeat bit for bit.
+# Device types on which the fused optimizer is used. On a CPU its rounding differs in the last bit of some weights
+# (`benchmarks/fused_optimizer.py`); separate operations there make runs repeat bit for bit.
 FUSED_ON = ("cuda",)
 # Keeps the division finite where all gradients are zero, as torch.nn.utils.clip_grad_norm_ does.
 SMALLEST_NORM = 1e-6

@@ -1,8 +1,8 @@
 """Weights of a pre-trained model: every rank reads the slices that it holds out of a folder of safetensors.
 
-A folder's tensors have the names and forms that their family publishes. Here experts of a layer lie in one
-tensor, and matrices that are published as one are told apart; both are put together slice by slice, so that
-a rank holds its shard and at most one tensor beside it.
+Tensors of a folder have the names and shapes of the published format. Here the experts of a layer are stacked in one
+tensor, and fused projections are split. Both are converted slice by slice, so that a rank never holds more than its
+shard and one tensor.
 """
 
 import re
@@ -18,7 +18,7 @@ from torch import Tensor
 from rlplan.errors import FileError
 from rlplan.executor.model.building import EMBEDDING, HEAD, StageModel, published_name
 from rlplan.executor.model.experts import is_expert
-from rlplan.executor.model.joined import APART
+from rlplan.executor.model.fused_projections import APART
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.weights.adapted import AdaptedParameters
 from rlplan.executor.weights.flat import Entry, FlatParameters, distinct_parameters, entries_of
@@ -69,7 +69,7 @@ class PretrainedFolder:
 
     def __contains__(self, name: str) -> bool:
         """Tell whether there is a tensor of a published name."""
-        return self._there(name) in self._open
+        return self._published_here(name) in self._open
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor.
@@ -89,12 +89,12 @@ class PretrainedFolder:
         return found
 
     def _slice(self, name: str) -> Any:
-        there = self._there(name)
+        there = self._published_here(name)
         if there not in self._open:
             raise FileError(str(self.folder), "holds no such weights", field=there)
         return self._open[there].get_slice(there)
 
-    def _there(self, name: str) -> str:
+    def _published_here(self, name: str) -> str:
         """Return the name that a tensor has in this folder."""
         inner = name.removeprefix("model.")
         there = name if inner == name else f"{self._prefix}{inner}"
@@ -116,7 +116,7 @@ def read_weights(
 
     Args:
         tied: Whether the head is the embedding.
-        fresh_head: What a scalar head starts as where the folder has none. Shape (1, hidden).
+        fresh_head: Initial values of a scalar head that the folder does not have. Shape (1, hidden).
 
     Raises:
         FileError: The folder lacks weights, or has them in other shapes.

@@ -12,7 +12,7 @@ from torch import Tensor
 from rlplan.executor.model.adapters import AdaptedLinear, adapters_off, add_adapters, is_adapter
 from rlplan.executor.model.building import EMBEDDING, HEAD, StageModel, build_stages, scalar_head
 from rlplan.executor.model.experts import cut_experts, is_expert
-from rlplan.executor.model.joined import keep_heads
+from rlplan.executor.model.fused_projections import keep_heads
 from rlplan.executor.parallel.meshes import RankGroup, RankMesh
 from rlplan.executor.parallel.positions import cuts_sequences
 from rlplan.executor.parallel.tensor_parallel import cut_vocabulary, cut_wide_norms
@@ -86,8 +86,8 @@ Weights = (
 )
 Part = tuple[FlatParameters | FullyShardedParameters, ShardOptimizer | None]
 
-# Distinct streams of one seed, so that critic and reward do not start as the actor. The reference
-# starts as a copy of the actor: same stream. A teacher starts as the actor of the next seed does, which is no model of this one's run.
+# Distinct random streams of one seed, so that critic and reward model differ from the actor. The reference starts as a copy
+# of the actor, with the same stream. A teacher starts as the actor of the next seed, which is no model of this run.
 ROLE_STREAMS = {
     "actor": 0,
     "reference": 0,
@@ -177,9 +177,9 @@ class ModelShard:
 
     def without_gradients(self) -> AbstractContextManager[None]:
         """Return the context of a pass without a backward pass."""
-        # FSDP counts the versions of what it gathers, which inference mode does not keep; DTensor
-        # meets whole linear layers there, whose placements it finds by decomposing them anew for
-        # each shape (20 ms on a CPU, and every step of decoding has a shape of its own).
+        # Not in inference mode: FSDP needs the version counters of gathered tensors, which inference mode does not keep, and
+        # DTensor gets whole linear layers there, which it decomposes anew for each shape to find their placements (20 ms on
+        # a CPU, in every step of decoding).
         counted = self.fully_sharded is not None or self.mesh.tp_size > 1
         context: AbstractContextManager[None] = (
             torch.no_grad() if counted else torch.inference_mode()
@@ -360,7 +360,7 @@ def _flat_part(
     keeps: Callable[[str], bool] | None = None,
     tied: str = "",
 ) -> Part:
-    """Return flat weights of which so many ranks have copies, and what steps them, where they are trained."""
+    """Return flat weights that the ranks of `copies` replicate, and their optimizer if they are trained."""
     trainable = learning_rate is not None
     slices = copies.size if trainable and zero else 1
     flat = FlatParameters(

@@ -1,10 +1,10 @@
 """A generate shard that shares memory with the train shard.
 
-Where tensor-parallel sizes are equal, every parameter of the train shard is one of the generate
-shard, in the same form: generation reads it where training wrote it, and only the other pipeline
-stages' parameters need memory (Sheng et al. 2025, HybridFlow, section 5.3). Where generation is cut
-less, a rank's part of a matrix is some of its rows or columns, and one matrix product wants them
-beside those of the others: there the train shard has to move.
+With equal tensor-parallel sizes, every parameter of the train shard is a parameter of the generate shard,
+in the same form: generation reads it where training wrote it, and only the parameters of other pipeline
+stages need memory (Sheng et al. 2025, HybridFlow, section 5.3). With a smaller tensor-parallel size in
+generation, a rank's rows or columns of a matrix must lie next to those of other ranks for one matrix
+product: then the train shard is copied.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,11 +1,11 @@
 """Shards of a trained model in a folder of torch's distributed checkpoint, as safetensors.
 
-Nothing in it is unpickled: who reads a folder that somebody else wrote reads numbers and names.
+Nothing is unpickled: a folder from somebody else gives numbers and names only.
 
-Each parameter and each state of its optimizer is stored under the parameter's name as one tensor of
-the whole model, of which ranks write and read the parts that they hold. So what one layout wrote
-any other reads: tensor-parallel parts are cut anew, stages take the layers that are theirs. Torch's own
-planners know parts as DTensors cut them; these know where an entry says that a part lies.
+Each parameter and each of its optimizer states is stored as one tensor of the whole model; every rank writes
+and reads its part of it. So any layout can read what another one wrote: tensor-parallel parts are cut anew, and
+stages read their own layers. Torch's planners take the places of parts from DTensors; these take them from
+the shard's entries.
 """
 
 import warnings
@@ -97,7 +97,7 @@ class PartLoadPlanner(DefaultLoadPlanner):
             about = self.metadata.state_dict_metadata.get(name)
             if not isinstance(about, TensorStorageMetadata):
                 raise ValueError(f"there is no {name}")
-            place = self._places.get(name) or _whole(tensor)
+            place = self._places.get(name) or _whole_entry(tensor)
             if tuple(about.size) != place.whole_shape:
                 raise ValueError(
                     f"{name} is of size {list(about.size)}, and not {list(place.whole_shape)}"
@@ -111,7 +111,7 @@ class PartLoadPlanner(DefaultLoadPlanner):
         return found
 
 
-def _whole(tensor: Tensor) -> Entry:
+def _whole_entry(tensor: Tensor) -> Entry:
     return Entry("", 0, tensor.numel(), tuple(tensor.shape), None)
 
 
@@ -201,7 +201,7 @@ def _save(states: dict[str, Tensor], places: Places, folder: Path) -> None:
 def _load(states: dict[str, Tensor], places: Places, folder: Path, *, alone: bool = False) -> None:
     try:
         with warnings.catch_warnings():
-            # One process reads alone because it is told to; torch says that it supposes so.
+            # One process reads alone on purpose; torch warns that it assumes so.
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             load(
                 states,

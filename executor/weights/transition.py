@@ -1,4 +1,4 @@
-"""Weights on their way from training to generation: what moves, and in which buckets."""
+"""The transition of weights from training to generation: which rows move, in which buckets."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """Hold what one rank has of a model's weights.
+    """Hold one rank's part of a model's weights.
 
     Attributes:
         entries: Where parameters lie in `flat`.
@@ -35,7 +35,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class ShardLayout:
-    """Say what a rank has of a model's weights, without the values.
+    """Describe a rank's part of a model's weights, without the values.
 
     Attributes:
         pp: The rank's pipeline position.
@@ -155,12 +155,12 @@ def buckets_of(entries: Iterable[Entry], elements: int) -> list[list[Block]]:
 
 
 def spans_of_blocks(blocks: Iterable[Block]) -> list[Span]:
-    """Return the spans of the flat tensor that hold rows, as few as there can be."""
+    """Return the spans of the flat tensor that hold the rows of blocks, adjacent ones merged."""
     return joined_ranges(block.span for block in blocks)
 
 
 def write_block(block: Block, rows: Tensor, entry: Entry, view: Tensor) -> None:
-    """Write rows of one rank's part of a parameter into another rank's part, as far as it has them.
+    """Write the rows of one rank's part of a parameter that another rank's part has too.
 
     Args:
         rows: Of the block. (last - first, ...).
@@ -222,7 +222,7 @@ def export_slices(
         given = held.get(name) or held.get(tied.get(name, ""))
         if given is None or (given.dimension is None and source.tp > 0):
             continue
-        part = _given(given, block)
+        part = _overlapping_box(given, block)
         if part is None:
             continue
         begins, offsets, shape = part
@@ -238,8 +238,8 @@ def export_slices(
 Box = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
-def _given(given: Entry, block: Block) -> Box | None:
-    """Return (beginnings in the source, beginnings in the target, sizes) of what both have; None: nothing."""
+def _overlapping_box(given: Entry, block: Block) -> Box | None:
+    """Return the overlap of a part and a block as (offsets in the part, offsets in the block's part, sizes); None if empty."""
     copied = overlap(given, block.entry)
     if copied is None:
         return None
@@ -262,7 +262,7 @@ def write_slice(piece: Slice, message: Tensor, view: Tensor) -> None:
     view.copy_(message[piece.start : piece.start + view.numel()].view(piece.shape))
 
 
-# By sender of a round: what it sent, and where that is.
+# What one sender sent in a round: the blocks, and the buffer that holds their rows.
 Arrival = tuple[Sequence[Block], Tensor]
 
 
@@ -379,7 +379,7 @@ class PoolTransition:
         others = [member for member in self._members if member.rank != self._mine.rank]
         coming = [self._buckets(self._mine, other) for other in others]
         going = [self._buckets(other, self._mine) for other in others]
-        # Both ends of a pair count its buckets alike, so that rounds meet.
+        # Both ends of a pair count the same buckets, so that their rounds match.
         for arriving, leaving in zip_longest(
             zip_longest(*coming, fillvalue=[]), zip_longest(*going, fillvalue=[]), fillvalue=()
         ):
@@ -415,7 +415,7 @@ class PoolTransition:
             self._write(blocks, buffer)
 
     def _write(self, blocks: Sequence[Block], buffer: Tensor) -> None:
-        """Write rows that lie one after another in a buffer, as far as they are wanted here."""
+        """Write the rows in a buffer, one block after another, into the parameters of this rank that need them."""
         target, start = self._generated, 0
         for block in blocks:
             stop = start + block.elements

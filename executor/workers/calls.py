@@ -42,16 +42,16 @@ class TaskCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollCall:
-    """Ask a replica to go on with the responses that it generates.
+    """Ask a replica to continue generating its responses.
 
     Attributes:
         task: Name of the task that generates.
         outputs: Data keys that it makes.
-        begin: Responses that begin: numbers of batches of prompts, and rows of them. The prompts of each of
-            these batches follow the call as arguments.
-        steps: Tokens that are sampled of each response before it is looked what has ended.
-        looks: Most times that this is done.
-        ends: Responses that are handed over together: the call returns once so many have ended.
+        begin: Responses to start: numbers of batches of prompts, and rows of each. The prompts of these batches
+            follow the call as arguments.
+        steps: Tokens that are sampled of each response between two checks for ended ones.
+        looks: Limit on these checks.
+        ends: The call returns once so many responses have ended; they are handed over together.
         version: Of the weights, in updates.
         has_new_weights: Whether they came after the call before.
         withdraw: Responses, by batch and row, that are not wanted any more; other replicas' among them.
@@ -70,15 +70,15 @@ class RollCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentCall:
-    """Ask a replica to go on with a batch of which it keeps what has ended, until it is told what is wanted.
+    """Ask a replica to continue a batch of which only a part will be used; it keeps ended responses until told which.
 
     Attributes:
         task: Name of the task that generates.
         batch: Number of the batch of prompts.
-        begin: The replica's rows, in the batch's first segment, which the prompts follow as an argument; None later.
-        steps: After which it ends: a step samples a token of every running response; None: it goes on.
-        completions: What has ended of the batch before it, where the replica has all of it: the segment ends once
-            that is enough. None: others have some.
+        begin: In the batch's first segment, the replica's rows, whose prompts follow the call as an argument; else None.
+        steps: Length of the segment; a step samples a token of every running response. None is no limit.
+        completions: The responses of the batch that have ended before the segment, if the replica has the whole batch:
+            the segment ends once enough have ended. None if other replicas have a part of the batch.
     """
 
     task: str
@@ -116,7 +116,7 @@ class JudgeCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """Say which rows have ended in a segment, after which of its steps each, and how many have not."""
+    """Hold the rows that ended in a segment, each with the step at which it did, and the number that still run."""
 
     ended: tuple[tuple[int, int], ...]
     running: int
@@ -124,7 +124,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolledResponse:
-    """Say of a response that has ended which one it is, and how long.
+    """Identify a response that has ended, and give its length.
 
     Attributes:
         observed_tokens: What environments said between its turns.

@@ -30,8 +30,8 @@ from rlplan.workload import Environment, sample_lengths
 BROKEN_OFF = Step(ends=True)
 
 
-class Beginning(NamedTuple):
-    """Say which episode begins: its number, its environment's place in the job, its prompt and row."""
+class EpisodeStart(NamedTuple):
+    """Hold the start of an episode: its number, its environment's index in the job, its prompt and data row."""
 
     episode: int
     kind: int
@@ -39,25 +39,25 @@ class Beginning(NamedTuple):
     row: dict[str, Any]
 
 
-# What is asked of an episode's environment: to begin, or to answer a response.
-Question = Beginning | str
+# A question to an episode's environment: to begin, or to answer a response.
+Question = EpisodeStart | str
 
 
 class EnvironmentHosts(Protocol):
     """Play episodes for a rank that generates."""
 
     def ask(self, episode: int, question: Question) -> None:
-        """Let an episode begin, or answer its response; each has one question at a time."""
+        """Send a question of an episode, which has one question at a time."""
 
     def answered(self, most_seconds: float | None) -> dict[int, Any]:
-        """Return by episode what was answered: a text to a beginning, a step to a response.
+        """Return the answers by episode: a text to a start, a step to a response.
 
         Args:
-            most_seconds: That it waits for the first answer; None: for ever. Nothing asked: it does not wait.
+            most_seconds: Limit on the wait for the first answer; None is no limit. Without open questions there is no wait.
 
         Raises:
-            UserError: An environment of the user's fails.
-            RlplanError: A process that plays environments ended twice with one question.
+            UserError: A user's environment fails.
+            RlplanError: Two processes ended one after another with the same question.
         """
 
     def forget(self, episode: int) -> None:
@@ -65,10 +65,10 @@ class EnvironmentHosts(Protocol):
 
 
 class LocalHost:
-    """Play episodes in this process, one step at a time; what is asked is answered at once.
+    """Play episodes in this process, one step at a time; every question is answered at once.
 
     Args:
-        folder: What relative paths of environments are relative to.
+        folder: Base of relative paths of environments.
     """
 
     def __init__(self, environments: Sequence[Environment], folder: Path) -> None:
@@ -77,7 +77,7 @@ class LocalHost:
         self._played: dict[int, tuple[Playable, int]] = {}
         self._answers: dict[int, str | Step] = {}
 
-    def begin(self, beginning: Beginning) -> str:
+    def begin(self, beginning: EpisodeStart) -> str:
         """Begin an episode."""
         played = self._makings[beginning.kind]()
         self._played[beginning.episode] = played, beginning.kind
@@ -85,7 +85,7 @@ class LocalHost:
         return reset(played, source, beginning.prompt, beginning.row)
 
     def answer(self, episode: int, response: str) -> Step:
-        """Answer a response, within the limit that its environment has for a step."""
+        """Answer a response, within the time limit that its environment has for a step."""
         played, kind = self._played[episode]
         environment = self._environments[kind]
         source, limit = _source(environment), environment.step_limit_seconds
@@ -111,9 +111,9 @@ class LocalHost:
 
 
 def _within(limit_seconds: float, played: Playable, source: str, response: str) -> Step:
-    """Return a step's answer, or that it was broken off.
+    """Return the answer of a step, or `BROKEN_OFF` after the limit.
 
-    A thread cannot be ended: one that goes on beyond its limit is left alone, and nobody listens to it.
+    A thread cannot be killed: one that runs beyond the limit is abandoned.
     """
     found: list[Step | Exception] = []
 
@@ -139,9 +139,9 @@ def _source(environment: Environment) -> str:
 
 @dataclass(slots=True)
 class _Episode:
-    """Hold what was asked of an episode, so that another process can play it again up to here."""
+    """Hold the questions of an episode so far, so that another process can replay it."""
 
-    beginning: Beginning
+    beginning: EpisodeStart
     has_begun: bool = False
     responses: list[str] = field(default_factory=list)
 
@@ -153,12 +153,12 @@ class _Episode:
             self.has_begun = True
 
 
-class _Asked(NamedTuple):
-    """Hold a question that is not answered yet.
+class _PendingQuestion(NamedTuple):
+    """Hold a question to an environment that has no answer yet.
 
     Attributes:
-        life: Which of the processes that played the episode one after another was asked.
-        is_again: Whether the one before ended without an answer.
+        life: Of the processes that were started for the episode one after another, the number of the one that was asked.
+        is_again: Whether the question was sent before, to a process that ended without an answer.
     """
 
     episode: int
@@ -184,7 +184,7 @@ class RemoteHosts:
         self._hosts = [self._start() for _ in range(processes)]
         self._lives = [0] * processes
         self._episodes: dict[int, _Episode] = {}
-        self._asked: dict[Any, _Asked] = {}
+        self._asked: dict[Any, _PendingQuestion] = {}
 
     def _start(self) -> Any:
         actor = ray.remote(LocalHost).options(num_cpus=0, max_concurrency=self._threads)
@@ -226,9 +226,9 @@ class RemoteHosts:
             reference = host.answer.remote(episode, question)
         else:
             reference = host.begin.remote(question)
-        self._asked[reference] = _Asked(episode, question, self._lives[place], is_again)
+        self._asked[reference] = _PendingQuestion(episode, question, self._lives[place], is_again)
 
-    def _ask_again(self, lost: _Asked) -> None:
+    def _ask_again(self, lost: _PendingQuestion) -> None:
         """Ask the process that follows a lost one."""
         if lost.is_again:
             raise RlplanError("a process that plays environments ended twice: out of memory?")
@@ -261,25 +261,25 @@ class RemoteHosts:
         return episode % len(self._hosts)
 
 
-# How long a call waits at most for an environment where no turn goes on: new weights and new episodes wait for its end.
+# Longest wait of a call for environments when no turn runs: new weights and new episodes wait for the end of the call.
 WAIT_SECONDS = 0.1
 
 
 @dataclass(slots=True, eq=False)
 class Episode(Response):
-    """Hold an episode: a response in which what environments said stands between what the model said.
+    """Hold an episode: a response in which observations stand between the model's turns.
 
-    Observations have no log-probability and no version of weights: 0 stands for both.
+    Observations have no log-probability and no version of weights; both are 0.
 
     Attributes:
-        kind: Its environment's place in the job.
-        most_turns: Of the model.
+        kind: Its environment's index in the job.
+        most_turns: Limit on the model's turns.
         text: Its prompt.
         data: The prompt's row.
-        turn: The one that comes next, so that many have been taken.
-        marks: What stands at each place of `tokens`.
+        turn: The next turn, and so the number of turns so far.
+        marks: Kind of each of `tokens`.
         said: Tokens that the model generated.
-        reward: Of all steps so far.
+        reward: Sum over all steps so far.
         begun_seconds: When its environment was asked to begin, on a monotonic clock.
     """
 
@@ -294,7 +294,7 @@ class Episode(Response):
 
     @property
     def parts(self) -> list[int]:
-        """Return what stands at each place of `tokens`."""
+        """Return the kind of each of `tokens`."""
         return self.marks
 
     @property
@@ -332,22 +332,22 @@ class Episode(Response):
 
 
 class EpisodeSession:
-    """Play episodes: what a replica begins, and its environments, beside the turns that it generates.
+    """Play a replica's episodes: their environments step while it generates turns of other episodes.
 
-    Where generation stops with each batch, those that are there together answer together and step together, so that the
-    waves are those of a synchronous batch, whose numbers they are; a wave's environments step while the next one is
-    decoded. Else a turn joins those that run once its environment has stepped.
+    Where generation stops with each batch, the episodes of a wave generate together and step together, so that all
+    numbers are those of a synchronous batch; the environments of one wave step while the next wave is decoded. In
+    endless modes a turn joins the running ones as soon as its environment has stepped.
 
     Args:
         turns: Session in which turns are responses.
         encode: Returns the tokens of an observation.
         decode: Returns the text of a turn's tokens.
-        most: Episodes that are under way at a time; None: all.
-        instances: Those of each environment that are under way at a time; None: all.
-        in_step: Whether those under way answer together, and none joins them.
+        most: Limit on the episodes under way at a time; None is no limit.
+        instances: The same for each environment.
+        in_step: Whether the episodes under way generate in waves, which no other episode joins.
 
     Attributes:
-        waited_seconds: In which there was no turn to generate.
+        waited_seconds: During which there was no turn to generate.
     """
 
     def __init__(
@@ -423,7 +423,7 @@ class EpisodeSession:
             number, self._begun = self._begun, self._begun + 1
             self._under_way[number] = episode
             episode.begun_seconds = time.monotonic()
-            self._ask(number, Beginning(number, episode.kind, episode.text, episode.data))
+            self._ask(number, EpisodeStart(number, episode.kind, episode.text, episode.data))
 
     def _take_answers(self) -> list[Episode]:
         """Take what environments have answered; wait a while where nothing else is to be done."""

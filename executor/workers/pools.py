@@ -78,9 +78,9 @@ class WorkerGroup:
         return self.protocol(method).collect(train_positions(1, self.ranks), results, list)
 
     def lost_ranks(self, patience_seconds: float) -> list[int]:
-        """Return the ranks whose process has ended, as far as that shows within a time.
+        """Return the ranks whose process is known to have ended within a time.
 
-        A rank that is busy does not answer, and counts as there.
+        A busy rank does not answer, and counts as alive.
         """
         questions = self.start("peak")
         ready, _ = ray.wait(
@@ -96,7 +96,7 @@ class WorkerGroup:
             ray.util.remove_placement_group(self._placement)
 
     def end(self) -> None:
-        """End the workers, those that hang in a call included."""
+        """Kill the workers, including those that hang in a call."""
         for actor in self._actors:
             ray.kill(actor)
 
@@ -106,7 +106,7 @@ _placed: set[WorkerGroup] = set()
 
 
 def start_placed_group(worker: type[Any], options: Sequence[Mapping[str, Any]]) -> WorkerGroup:
-    """Start a pool's workers where a cluster has places for them, each with options of its own."""
+    """Start a pool's workers on a cluster, each with its own options."""
     remote = ray.remote(worker)
     group = WorkerGroup(worker, [remote.options(**each).remote() for each in options])
     _placed.add(group)
@@ -168,7 +168,7 @@ class KeptWorkers:
         self._has_cuda: dict[Any, bool] = {}  # by actor
 
     def start_group(self, ranks: int, *, cuda: bool = False) -> WorkerGroup:
-        """Return a pool's workers: those that are free, and new ones where these are too few."""
+        """Return a pool's workers: free ones first, then new ones."""
         actors = [each for each in self._free if self._has_cuda[each] == cuda][:ranks]
         self._free = [each for each in self._free if each not in actors]
         if len(actors) < ranks:
@@ -182,9 +182,9 @@ class KeptWorkers:
         return WorkerGroup(self._worker, actors)
 
     def wait(self, job: Job, folder: Path) -> None:
-        """Wait until new processes are there and have loaded the code of a job's models, and have left once.
+        """Wait until new processes have started, have loaded the code of a job's models, and have left their groups once.
 
-        A plan that follows finds both done, and leaves as they do: the one is counted in `start_seconds`, the other is not.
+        Later plans find both done. `start_seconds` counts starting and loading, but not leaving.
 
         Args:
             folder: Of the job's files.
@@ -201,11 +201,11 @@ class KeptWorkers:
         _answered(new, "leave")
 
     def take_back(self, groups: Iterable[WorkerGroup]) -> None:
-        """Keep workers, with all that they hold for now."""
+        """Keep workers for later, with the state that they hold."""
         self._used += groups
 
     def clear(self) -> None:
-        """Let workers that were taken back drop what they hold; where one cannot, all are ended."""
+        """Let kept workers drop their state; if one cannot, end all."""
         try:
             _answered(self._used, "leave")
         except RlplanError:
@@ -228,7 +228,7 @@ def _answered(groups: Iterable[WorkerGroup], method: str, argument: Any = None) 
 
 
 def is_lost(reference: Any) -> bool:
-    """Wait for an answer; tell whether the process that was asked has ended, and not failed otherwise."""
+    """Wait for an answer; tell whether it failed because the process has ended."""
     try:
         ray.get(reference)
     except RayActorError:
@@ -239,9 +239,9 @@ def is_lost(reference: Any) -> bool:
 
 
 def fetched(references: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return what the references hold; the first failure of any of them ends the wait.
+    """Return the values of references; the first failure ends the wait.
 
-    A rank whose neighbour failed may wait for it in a collective for ever.
+    The other ranks are not waited for: they may hang in a collective with the failed one.
 
     Raises:
         UserError: A worker met a mistake of the user's, raised as it was there.

@@ -93,7 +93,7 @@ class PoolModels:
         return self._generator is not None and self.setup.plan.flow.is_batch_ahead
 
     def tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
-        """Return a copy on the device; arrays of the object store cannot be written."""
+        """Return a copy on the device; arrays of the object store are read-only."""
         return torch.tensor(array, device=self.device)
 
     def shard_of(self, task: Task) -> ModelShard:
@@ -149,7 +149,7 @@ class PoolModels:
 
 
 def as_array(values: Tensor) -> np.ndarray[Any, Any]:
-    """Return a tensor's values on the host, as calls pass them on."""
+    """Return a tensor's values on the host, in the form that calls pass."""
     return values.detach().cpu().numpy()
 
 
@@ -264,19 +264,19 @@ class Worker:
 
     @registered("one-to-all")
     def export_pass(self, model_pass: ModelPass) -> tuple[list[Any], float]:
-        """Put this rank's shard of a probed model out; return its reference and when that began."""
+        """Export this rank's shard of a probed model; return its reference and the start time."""
         return self._passes().export_weights(model_pass)
 
     @registered("all-to-all")
     def import_pass(self, request: tuple[ModelPass, list[Any]]) -> float:
-        """Take over another rank's shard of a probed model; return when that was done."""
+        """Import another rank's shard of a probed model; return the end time."""
         return self._passes().import_weights(*request)
 
     @registered("all-to-all")
     def forward_payload(
         self, values: np.ndarray[Any, Any]
     ) -> tuple[np.ndarray[Any, Any], CallReport]:
-        """Work a while on what the call before made, and hand as many bytes on, as tasks do."""
+        """Work a while on the output of the previous call, and return as many bytes, as tasks do."""
         start = now_seconds()
         work_a_while()
         return np.zeros_like(values), CallReport(start_seconds=start, end_seconds=now_seconds())
@@ -288,7 +288,7 @@ class Worker:
 
     @registered("rank-zero")
     def fetch_payload(self, holder: list[Any]) -> float:
-        """Return the seconds in which another worker's payload comes here."""
+        """Return the seconds to fetch another worker's payload."""
         start = time.perf_counter()
         torch.tensor(ray.get(holder[0]), device=self._device)
         wait_for_device(self._device)
@@ -296,7 +296,7 @@ class Worker:
 
     @registered("one-to-all")
     def peak(self, _: None) -> int:
-        """Return the largest bytes that this process has held on its device."""
+        """Return the peak of this process's memory on its device, in bytes."""
         return peak_bytes(self._device.type)
 
     @registered("one-to-all")
@@ -320,11 +320,11 @@ class Worker:
         return self._stages[call.task].run(call, pieces)
 
     def roll(self, call: RollCall, *prompts: Columns) -> Any:
-        """Go on with the responses that this rank's replica generates."""
+        """Continue the responses that this rank's replica generates."""
         return self._stages[call.task].roll(call, prompts)  # type: ignore[attr-defined]
 
     def play_segment(self, call: SegmentCall, *prompts: Columns) -> Segment:
-        """Go on with the batch that this rank's replica generates, and keep what has ended."""
+        """Continue the batch that this rank's replica generates, and keep ended responses."""
         played: Segment = self._stages[call.task].play_segment(call, prompts)  # type: ignore[attr-defined]
         return played
 
@@ -348,7 +348,7 @@ class Worker:
 
     @registered("one-to-all")
     def shard_layout(self, _: None) -> ShardLayout:
-        """Return what this rank generates with, without the values."""
+        """Return the layout of this rank's generate shard, without the values."""
         return shard_layout_of(self._models.generator)
 
     @registered("one-to-all")
@@ -393,17 +393,17 @@ class Worker:
 
     @registered("one-to-all")
     def fetch_checkpoint(self, call: StoreCall) -> None:
-        """Have a checkpoint on this node."""
+        """Fetch a checkpoint to this node."""
         fetch(call)
 
     @registered("one-to-all")
     def clear_checkpoint(self, call: StoreCall) -> None:
-        """Clear away what this node has fetched of a checkpoint."""
+        """Remove what this node has fetched of a checkpoint."""
         clear(call)
 
     @registered("one-to-all")
     def load_checkpoint(self, call: StoreCall) -> bool:
-        """Take over this rank's parts of the models, and its random states if there are any.
+        """Load this rank's parts of the models, and its random states if there are any.
 
         Returns:
             Whether it now has the weights, an update behind, with which the next batch is generated.

@@ -8,7 +8,7 @@ from typing import Final
 
 from rlplan.errors import FileError
 from rlplan.planner.measured.trajectories import CHARACTERS_PER_TOKEN, GROUPS, Episode
-from rlplan.results.episodes import SeenEpisodes
+from rlplan.results.measurement import SeenEpisodes
 from rlplan.workload import Empirical, EmpiricalSeconds, Environment, Lengths, Seconds
 
 # Of what was seen so many values are kept, of more the means of as many equal parts in their order, so that the mean stays:

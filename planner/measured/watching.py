@@ -20,8 +20,7 @@ from rlplan.planner.measured.measured_lengths import (
 )
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast
-from rlplan.results.measurement import LoggedSteps
-from rlplan.results.watching import WatchedStage, WatchedStep
+from rlplan.results.measurement import LoggedSteps, WatchedStage, WatchedStep
 from rlplan.simulator.simulate import simulate
 
 PlanAt = Callable[[LoggedSteps], tuple[Plan, Facts]]

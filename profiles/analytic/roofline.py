@@ -26,15 +26,9 @@ from rlplan.sheets import DeviceSheet, NetworkSheet
 
 CopyDirection = Literal["host_to_device", "device_to_host", "device_to_device"]
 
-# An attention that is not fused writes its scores, reads them for the softmax, writes the
-# probabilities and reads them for the second product.
-SCORE_PASSES: Final = 4
-# Products, mask, softmax of an attention that is not fused.
-UNFUSED_KERNELS: Final = 4
-# The backward pass has four products for the forward's two; a fused one computes the scores again
+# The backward pass has four products for the forward's two, and computes the scores again
 # (Dao 2023, FlashAttention-2, section 4.1: 2.5 times the forward's operations).
-BACKWARD_FLOPS_FACTOR: Final = 2.0
-FUSED_BACKWARD_FLOPS_FACTOR: Final = 2.5
+BACKWARD_FLOPS_FACTOR: Final = 2.5
 # The backward pass reads Q, K, V, O, dO and writes dQ, dK, dV: twice the forward's tensors.
 BACKWARD_BYTES_FACTOR: Final = 2.0
 
@@ -117,17 +111,14 @@ class Roofline:
         precision: Precision,
         *,
         backward: bool = False,
-        fused: bool = True,
         paged: bool = False,
         table_tokens: int = 0,
     ) -> Estimate:
-        """Estimate the seconds of a causal attention: two products and a softmax for every query head.
+        """Estimate the seconds of a causal attention in one kernel: two products and a softmax for every query head.
 
-        A query sees the cached tokens and, on average, half of the new ones; without a fused kernel the
-        masked half is computed and the scores go through memory.
+        A query sees the cached tokens and, on average, half of the new ones.
 
         Args:
-            fused: Whether one kernel does it all.
             paged: Whether it is the kernel of 2024's engines over a paged cache, for forward passes.
             table_tokens: Tokens for which a paged cache's block table has room, if they are more than
                 the cached ones.
@@ -137,26 +128,21 @@ class Roofline:
         shares = self.shares
         value_bytes = PRECISIONS[precision].weight_bytes
         tokens, all_tokens = shape.query_tokens, shape.cached_tokens + shape.query_tokens
-        seen = shape.cached_tokens + tokens * (0.5 if fused else 1.0)
+        seen = shape.cached_tokens + tokens * 0.5
         flops = 4 * shape.batch * shape.q_heads * shape.head_dim * tokens * seen
         keys = shape.batch * shape.kv_heads * shape.head_dim * all_tokens
         queries = shape.batch * shape.q_heads * shape.head_dim * tokens
         num_bytes = 2 * value_bytes * (queries + keys)
-        kernels = 1
-        if not fused:
-            scores = shape.batch * shape.q_heads * tokens * all_tokens
-            num_bytes += SCORE_PASSES * value_bytes * scores
-            kernels = UNFUSED_KERNELS
         share = shares.attention_efficiency
         if backward:
             share = shares.attention_backward_efficiency
-            flops *= FUSED_BACKWARD_FLOPS_FACTOR if fused else BACKWARD_FLOPS_FACTOR
+            flops *= BACKWARD_FLOPS_FACTOR
             num_bytes = int(num_bytes * BACKWARD_BYTES_FACTOR)
         compute = flops / (self.peak(precision) * share.value)
         memory = num_bytes / (
             self.sheet.memory_bytes_per_second * shares.attention_memory_efficiency.value
         )
-        fixed = shares.attention_fixed_seconds.value + kernels * self.kernel_seconds
+        fixed = shares.attention_fixed_seconds.value + self.kernel_seconds
         return _estimate(max(compute, memory) + fixed, shares.attention_spread, share)
 
     def _paged(self, shape: Attention, table_tokens: int, precision: Precision) -> Estimate:

@@ -1,8 +1,8 @@
-"""What is known of each framework, as data: a folder each, `profiles/frameworks/NAME/`. Any part may be absent.
+"""Data of each framework, in a folder `profiles/frameworks/NAME/`. Any part may be absent.
 
-`steps/` has sheets of what its step has beside the passes that every trainer makes, one for each trainer and version;
-`sync/` its ways to sync weights; `log.yaml` says what its log calls the figures of a step, and `keys.yaml` what the
-keys of its configurations mean. What it needs of code stands in `planner/frameworks/`, below the same name.
+`steps/` has a sheet for each trainer and version, with the parts of a step that are the framework's own; `sync/` its methods of
+weight sync; `log.yaml` the names of a step's figures in its log, and `keys.yaml` the meaning of the keys of its
+configurations. Its code is in `planner/frameworks/`, under the same name.
 """
 
 from collections.abc import Mapping

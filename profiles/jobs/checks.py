@@ -519,14 +519,16 @@ def check_kv_offload(job: Job, place: JobPlace) -> None:
     Raises:
         FileError: None is, or two are, or one that no host has, or no episode has a second turn.
     """
-    said = job.kv_offload
-    if said is None:
+    offload = job.kv_offload
+    if offload is None:
         return
-    given = [name for name in ("replica_bytes", "cache_ratio") if getattr(said, name) is not None]
+    given = [
+        name for name in ("replica_bytes", "cache_ratio") if getattr(offload, name) is not None
+    ]
     if len(given) != 1:
         problem = "says two sizes" if given else "says no size"
         raise place.error("kv_offload", problem, allowed="replica_bytes, or cache_ratio")
-    value, most = getattr(said, given[0]), MOST_OFFLOADED[given[0]]
+    value, most = getattr(offload, given[0]), MOST_OFFLOADED[given[0]]
     if value > most:
         problem = "is more than any host has"
         raise place.error(

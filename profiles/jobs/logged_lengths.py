@@ -50,7 +50,7 @@ ROUNDING = 1e-9
 # Not in all: steps of 8,192 samples of Qwen2.5-Math-7B on 128 H20 end before one can be cut at 28,672 (evals/verl_fully_async/runs.py).
 ENDLESS = 256
 ENDLESS_WORDS = "one response of a step reaches"
-# Such a response may be so much of the mean; beyond that the mean says that there is none.
+# Largest share of the mean that such a response may make up; otherwise the mean shows that there is none.
 ENDLESS_TOKENS = 0.5
 
 

@@ -73,15 +73,15 @@ def weights_of_models(
     """
     if isinstance(job.weights, str):
         return job.weights
-    said = job.weights or FrozenDict[Role, str]({})
-    for role in said:
+    weights = job.weights or FrozenDict[Role, str]({})
+    for role in weights:
         if role not in job.models:
             allowed = ", ".join(job.models)
             raise place.error("weights", "names no model of the job", value=role, allowed=allowed)
     found: dict[Role, str] = {}
     for role, model in job.models.items():
-        if role in said:
-            found[role] = _said(said[role], f"weights.{role}", folder, place)
+        if role in weights:
+            found[role] = _checked_source(weights[role], f"weights.{role}", folder, place)
         elif isinstance(model, str):
             path = folder / Path(model).expanduser()
             if has_weights(path):
@@ -104,7 +104,7 @@ def is_hub_id(name: str) -> bool:
     )
 
 
-def _said(given: str, field: str, folder: Path, place: JobPlace) -> str:
+def _checked_source(given: str, field: str, folder: Path, place: JobPlace) -> str:
     if given == RANDOM or is_url(given):  # a URL is read from where the job runs
         return given
     path = folder / Path(given).expanduser()

@@ -528,47 +528,47 @@ def _speculation(job: Job, folder: Path, place: JobPlace) -> Speculation | None:
     Raises:
         FileError: The model is not known, or more tokens are accepted than there are guesses for.
     """
-    said = job.speculation
-    if said is None:
+    speculation = job.speculation
+    if speculation is None:
         return None
-    most = said.draft_tokens + 1
+    most = speculation.draft_tokens + 1
     told = ("acceptance_length", "acceptance", "acceptance_by_position")
-    given = [name for name in told if getattr(said, name) is not None]
+    given = [name for name in told if getattr(speculation, name) is not None]
     if len(given) > 1:
         raise place.error(
             f"speculation.{given[1]}",
             f"says the same as {given[0]} in another way",
-            value=getattr(said, given[1]),
+            value=getattr(speculation, given[1]),
             allowed="one of them",
         )
-    _check_positions(said, place)
-    if said.acceptance_length is not None and said.acceptance_length > most:
-        problem = (
-            f"is more than the tokens that a step checks: {said.draft_tokens} guesses and its own"
-        )
+    _check_positions(speculation, place)
+    if speculation.acceptance_length is not None and speculation.acceptance_length > most:
+        problem = f"is more than the tokens that a step checks: {speculation.draft_tokens} guesses and its own"
         raise place.error(
             "speculation.acceptance_length",
             problem,
-            value=said.acceptance_length,
+            value=speculation.acceptance_length,
             allowed=f"1 to {most}",
         )
-    if said.draft is None:
-        return said
-    return replace(said, draft=_architecture("speculation.draft", said.draft, folder, place))
+    if speculation.draft is None:
+        return speculation
+    return replace(
+        speculation, draft=_architecture("speculation.draft", speculation.draft, folder, place)
+    )
 
 
-def _check_positions(said: Speculation, place: JobPlace) -> None:
+def _check_positions(speculation: Speculation, place: JobPlace) -> None:
     """Check that there is an acceptance for each guess, and none above that of the guess before it.
 
     Raises:
         FileError: There is not.
     """
-    shares, field = said.acceptance_by_position, "speculation.acceptance_by_position"
+    shares, field = speculation.acceptance_by_position, "speculation.acceptance_by_position"
     if shares is None:
         return
-    if len(shares) < said.draft_tokens:
-        problem = f"has {len(shares)}, and {said.draft_tokens} tokens are guessed"
-        raise place.error(field, problem, allowed=f"at least {said.draft_tokens} shares")
+    if len(shares) < speculation.draft_tokens:
+        problem = f"has {len(shares)}, and {speculation.draft_tokens} tokens are guessed"
+        raise place.error(field, problem, allowed=f"at least {speculation.draft_tokens} shares")
     if any(later > earlier for earlier, later in pairwise(shares)):
         problem = "rises: a guess is accepted only where those before it are"
         raise place.error(field, problem, value=list(shares), allowed="shares that fall or stay")
@@ -730,25 +730,25 @@ def _teacher(job: Job, place: JobPlace) -> Teacher | None:
         FileError: There is no teacher, no such engine, nothing that an engine's settings are of, or its vocabulary is
             smaller than what it tells of.
     """
-    said = job.teacher
-    if said is None:
+    teacher = job.teacher
+    if teacher is None:
         return None
     if "teacher" not in job.models:
         problem = "says what a teacher tells, and there is none"
         raise place.error("teacher", problem, allowed="with models.teacher")
     width = job.architecture("teacher").vocab_size
-    if said.top_tokens == "all":
+    if teacher.top_tokens == "all":
         _check_comparing(job, place)
-    elif said.top_tokens is not None and said.top_tokens > width:
+    elif teacher.top_tokens is not None and teacher.top_tokens > width:
         problem, allowed = "is more than the teacher's vocabulary", f"at most {width}"
-        raise place.error("teacher.top_tokens", problem, value=said.top_tokens, allowed=allowed)
-    if said.engine is None:
-        if said != Teacher(top_tokens=said.top_tokens):
+        raise place.error("teacher.top_tokens", problem, value=teacher.top_tokens, allowed=allowed)
+    if teacher.engine is None:
+        if teacher != Teacher(top_tokens=teacher.top_tokens):
             problem = "is missing: max_running, memory_fraction and imbalance are an engine's"
             raise place.error("teacher.engine", problem)
-        return said
-    engine = _engine("generate", said.engine, place, "teacher.engine")
-    return replace(said, engine=engine)
+        return teacher
+    engine = _engine("generate", teacher.engine, place, "teacher.engine")
+    return replace(teacher, engine=engine)
 
 
 def _check_comparing(job: Job, place: JobPlace) -> None:
@@ -757,7 +757,7 @@ def _check_comparing(job: Job, place: JobPlace) -> None:
     Raises:
         FileError: Names the field.
     """
-    field, said = "teacher.top_tokens", job.teacher
+    field, teacher = "teacher.top_tokens", job.teacher
     own, other = (job.architecture(role).vocab_size for role in ("actor", "teacher"))
     if own != other:
         problem = f"compares vocabularies of {own:,} and {other:,} entries"
@@ -769,9 +769,11 @@ def _check_comparing(job: Job, place: JobPlace) -> None:
         raise place.error(
             field, problem, value="all", allowed="of algorithm on-policy-distillation"
         )
-    if said is not None and said.engine is not None:
+    if teacher is not None and teacher.engine is not None:
         problem = "answers with likeliest tokens, and whole distributions are compared"
-        raise place.error("teacher.engine", problem, value=said.engine, allowed="none, or a number")
+        raise place.error(
+            "teacher.engine", problem, value=teacher.engine, allowed="none, or a number"
+        )
 
 
 def _function(spec: str | None, field: str, folder: Path, place: JobPlace) -> str | None:

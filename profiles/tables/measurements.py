@@ -38,7 +38,7 @@ def measured(point: Point) -> Estimate:
     return Estimate(point.seconds_mean, point.spread_seconds, _source(point))
 
 
-class Line:
+class LinearInterpolation:
     """Interpolate seconds linearly in one number, such as bytes or parameters.
 
     Beyond the last point the last segment's slope goes on; below the first the first segment's,
@@ -78,7 +78,7 @@ class Line:
 
 
 def piecewise(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """Return y at `x` on the straight lines through sorted points, continued as `Line` says."""
+    """Return y at `x` on the straight lines through sorted points, continued as `LinearInterpolation` says."""
     if len(xs) == 1:
         return ys[0] * max(1.0, x / xs[0]) if xs[0] > 0 else ys[0]
     if x < xs[0]:
@@ -95,7 +95,7 @@ def _on_segment(xs: Sequence[float], ys: Sequence[float], right: int, x: float) 
     return ys[left] + share * (ys[right] - ys[left])
 
 
-class Scatter:
+class RatioInterpolation:
     """Interpolate among scattered shapes the ratio of measured seconds to a model's seconds.
 
     The model (a roofline, or a fit) carries the dependence on the work; the ratio varies slowly.
@@ -203,7 +203,7 @@ Group = tuple[str | int, ...]
 WITHOUT_BATCH: Final = frozenset({"optimizer", "gradient_reduction", "weight_sync"})
 # A median of zero is below the clock's resolution; fits divide by seconds.
 CLOCK_SECONDS: Final = 1e-9
-# The parts that points of one length have apart: what grows with the batch, and what does not.
+# Parts that points of a single length can separate: one that grows with the batch, and one that does not.
 TOLD_AT_ONE_LENGTH: Final = 2
 
 
@@ -219,7 +219,7 @@ class PassTable:
             found.setdefault(group, {}).setdefault(int(layers), {})[batch] = point
         self._groups = {
             group: {
-                layers: _Surface(str(group[0]), batches)
+                layers: _PassSurface(str(group[0]), batches)
                 for layers, batches in sorted(by_layers.items())
             }
             for group, by_layers in found.items()
@@ -266,7 +266,7 @@ def _between_layers(layers: int, estimates: Mapping[int, Estimate]) -> Estimate:
     )
 
 
-class _Surface:
+class _PassSurface:
     """Hold the seconds of one pass of one model over sequences and tokens."""
 
     def __init__(self, name: str, points: Mapping[Batch, Point]) -> None:
@@ -275,7 +275,7 @@ class _Surface:
         self._sequences = sorted({sequences for sequences, _ in self._points})
         self._tokens = sorted({tokens for _, tokens in self._points})
         self._weights = self._fit()
-        self._scatter = Scatter(
+        self._scatter = RatioInterpolation(
             {tuple(batch): point for batch, point in self._points.items()},
             lambda shape: self._fitted_seconds((shape[0], shape[1])),
         )
@@ -370,14 +370,14 @@ class Measurements:
         return dict(self._profile.points(table)) if self._profile else {}
 
     @remembered
-    def line(self, table: str, group: Key) -> Line | None:
+    def line(self, table: str, group: Key) -> LinearInterpolation | None:
         """Return the points whose keys but the last are `group`, as a line over the last."""
         points = self._points(table)
         line = {int(key[-1]): point for key, point in points.items() if key[:-1] == group}
-        return Line(line) if line else None
+        return LinearInterpolation(line) if line else None
 
     @remembered
-    def gemms(self, precision: Precision) -> Scatter | None:
+    def gemms(self, precision: Precision) -> RatioInterpolation | None:
         """Return the matrix products of a precision by (m, k, n)."""
         points: dict[Shape, Point] = {
             (int(m), int(k), int(n)): point
@@ -389,10 +389,12 @@ class Measurements:
             m, k, n = shape
             return self._roofline.gemm(m, k, n, precision).seconds
 
-        return Scatter(points, model_seconds) if points else None
+        return RatioInterpolation(points, model_seconds) if points else None
 
     @remembered
-    def attentions(self, heads: Shape, precision: Precision, backward: bool) -> Scatter | None:
+    def attentions(
+        self, heads: Shape, precision: Precision, backward: bool
+    ) -> RatioInterpolation | None:
         """Return the attentions of these heads by (batch, query tokens, cached tokens).
 
         Args:
@@ -411,7 +413,7 @@ class Measurements:
             operator = Attention("attention", *sizes)
             return self._roofline.attention(operator, precision, backward=backward).seconds
 
-        return Scatter(points, model_seconds) if points else None
+        return RatioInterpolation(points, model_seconds) if points else None
 
     @cached_property
     def memory_ratio(self) -> Estimate | None:

@@ -27,11 +27,11 @@ class remembered(Generic[P, R_co]):  # noqa: N801 -- a decorator, as `property` 
         return asked
 
 
-class Recent(Generic[K, V]):
-    """Keep values that do not change by their keys, where `lru_cache` does not know beforehand what to ask.
+class LeastRecentlyUsed(Generic[K, V]):
+    """Cache values by their keys, for callers that compute several values at once, which `lru_cache` cannot take.
 
     Args:
-        size: Values that are kept; beyond them the one that was not asked for the longest goes.
+        size: Most values that are kept; the least recently used one is dropped first.
     """
 
     def __init__(self, size: int) -> None:

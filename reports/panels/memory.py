@@ -78,7 +78,7 @@ def memory_figure(forecast: Forecast, run: MeasuredRun | None = None) -> Figure:
     return stacked_figure(bars, Scale(end=end, unit=each_bytes, word=axis), extra)
 
 
-def memory_picture(forecast: Forecast, run: MeasuredRun | None = None) -> Picture:
+def memory_picture(forecast: Forecast, run: MeasuredRun | None) -> Picture:
     """Return memory against capacity, by term and pool."""
     told = (
         f"pool {each.pool}: {show_bytes(each.gpu_peak_bytes)} of {show_bytes(each.capacity_bytes)}"

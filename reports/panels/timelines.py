@@ -77,7 +77,7 @@ def forecast_panel(forecast: Forecast) -> Panel:
         title=f"Forecast: an iteration takes {show_seconds(chosen.seconds)}",
         seconds=chosen.seconds,
         spans=_from_start(forecast.work_trace, chosen),
-        drawn=_meanwhile(forecast.work_trace, chosen),
+        drawn=_spans_during(forecast.work_trace, chosen),
     )
 
 
@@ -92,11 +92,11 @@ def measured_panel(run: MeasuredRun) -> Panel | None:
         f"{show_seconds(chosen.seconds)}",
         seconds=chosen.seconds,
         spans=_from_start(run.trace, chosen),
-        drawn=_meanwhile(run.trace, chosen),
+        drawn=_spans_during(run.trace, chosen),
     )
 
 
-def panels_of(forecast: Forecast, run: MeasuredRun | None = None) -> list[Panel]:
+def panels_of(forecast: Forecast, run: MeasuredRun | None) -> list[Panel]:
     """Return the forecast's iteration and, if there was a run, its median one."""
     measured = measured_panel(run) if run else None
     return [forecast_panel(forecast), *([measured] if measured else [])]
@@ -119,8 +119,8 @@ def _from_start(trace: Trace, iteration: IterationSpan) -> tuple[Span, ...]:
     )
 
 
-def _meanwhile(trace: Trace, iteration: IterationSpan) -> tuple[Span, ...]:
-    """Return what is seen of an iteration's time: other iterations' spans are cut at its ends."""
+def _spans_during(trace: Trace, iteration: IterationSpan) -> tuple[Span, ...]:
+    """Return all spans during an iteration; spans of other iterations are cut at its ends."""
     own = _from_start(trace, iteration)
     others = (
         span
@@ -175,7 +175,7 @@ def timelines_figure(plan: Plan, forecast: Forecast, run: MeasuredRun | None = N
     return figure
 
 
-def timelines_picture(plan: Plan, forecast: Forecast, run: MeasuredRun | None = None) -> Picture:
+def timelines_picture(plan: Plan, forecast: Forecast, run: MeasuredRun | None) -> Picture:
     """Return the timelines, forecast above measured."""
     titles = [panel.title for panel in panels_of(forecast, run)]
     name = "Forecast and measured timelines" if len(titles) > 1 else "Forecast timeline"

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 
 from rlplan.reports.tables.plans import Table, columns
-from rlplan.results.episodes import SeenEpisodes
 from rlplan.results.forecast import EnvironmentForecast
+from rlplan.results.measurement import SeenEpisodes
 from rlplan.units import show_seconds
 
 NOTHING = "-"
@@ -80,7 +80,7 @@ def needs_table(found: Sequence[EnvironmentForecast]) -> Table:
     )
 
 
-def needs_words(each: EnvironmentForecast, *, reads_back: bool = False) -> tuple[str, ...]:
+def needs_words(each: EnvironmentForecast, *, reads_back: bool) -> tuple[str, ...]:
     """Say what an environment lacks: cores that its steps wait for, and cache for contexts of episodes that wait.
 
     Args:

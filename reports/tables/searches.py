@@ -135,7 +135,7 @@ def why_table(search: SearchResult) -> Table:
                 cause_words(loss),
             )
             for number, candidate in enumerate(best[1:], 2)
-            for first, loss in _told(losses(candidate.forecast, best[0].forecast), candidate)
+            for first, loss in _main_losses(losses(candidate.forecast, best[0].forecast), candidate)
         ),
     )
 
@@ -144,7 +144,9 @@ def why_table(search: SearchResult) -> Table:
 _LEAST_TOLD = 0.02
 
 
-def _told(found: tuple[StageLoss, ...], candidate: Candidate) -> list[tuple[bool, StageLoss]]:
+def _main_losses(
+    found: tuple[StageLoss, ...], candidate: Candidate
+) -> list[tuple[bool, StageLoss]]:
     """Return the stages worth telling of a plan, the first one marked."""
     least = _LEAST_TOLD * abs(candidate.loses_seconds)
     kept = [loss for loss in found if abs(loss.seconds) > least]

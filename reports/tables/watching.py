@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rlplan.results.watching import WatchedStep
+from rlplan.results.measurement import WatchedStep
 from rlplan.units import show_seconds
 
 

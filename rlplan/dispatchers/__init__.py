@@ -44,8 +44,8 @@ class Reach(NamedTuple):
     def link_copies(self) -> float:
         """Return the copies of a token that pass links inside nodes, on average over ranks.
 
-        Of a node's ranks, the one that lies as the sender among its own takes a token in and hands it on to those that
-        have experts of it; what it keeps passes no link.
+        A token enters a node at the rank that has the sender's local index, which forwards it to the ranks that hold its
+        experts; a copy that stays on that rank passes no link.
         """
         return distinct(self.ranks, self.chosen) * (1 - 1 / self.per_node)
 
@@ -56,13 +56,13 @@ class Dispatcher:
 
     Attributes:
         words: What it does, for people, as the end of a sentence.
-        copies: What is sent of a token: a row for each `expert` that it chose, by the device's all-to-all; one for each
-            `node` on which it has experts, and there one for each rank; or one to `all` ranks, by a gather.
-        network_efficiency, link_efficiency: Shares of the rates of a node's network and of its links that copies for
-            nodes reach; others take what collectives reach.
-        fixed_seconds: Of a dispatch or a combination of next to nothing, beside what collectives have.
-        permutation_rate: Rate at which tokens are brought into the order of experts, over the device's elementwise
-            kernels as the engine has them; None takes the engine's.
+        copies: How many rows a token sends: one to each `expert` that it chose, by an all-to-all; one to each `node`
+            that holds such an expert, and inside the node one to each rank that does; or one to `all` ranks, by a gather.
+        network_efficiency, link_efficiency: With `node`, the shares of the rates of a node's network and of its links
+            that are reached; otherwise those of collectives hold.
+        fixed_seconds: Of an empty dispatch or combine, added to what collectives have.
+        permutation_rate: Rate of permuting tokens into the order of experts, relative to the device's elementwise
+            kernels in that engine; None takes the engine's.
     """
 
     words: str
@@ -75,10 +75,10 @@ class Dispatcher:
     def seconds(
         self, row_bytes: float, reach: Reach, link_rate: float, network_rate: float
     ) -> float:
-        """Return the seconds in which a copy for each node, and there one for each rank, gets where it is wanted.
+        """Return the seconds of a dispatch with one copy to each node, forwarded inside the node to each rank.
 
         Args:
-            row_bytes: Of all tokens of a rank, each once.
+            row_bytes: Of all tokens of a rank, each counted once.
             link_rate, network_rate: Bytes per second of a rank's links and of its share of the network's cards.
         """
         link = row_bytes * reach.link_copies / (link_rate * self.link_efficiency)

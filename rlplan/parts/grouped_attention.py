@@ -144,11 +144,16 @@ def windowed(window: int, query_tokens: int, cached: int) -> tuple[int, int, int
     A query sees itself, at most `window` - 1 tokens before it, and no more than there are. Pieces of at most a
     window's queries over as many cached tokens as give the mean that all queries see have as many pairs.
     """
-    free = min(query_tokens, max(0, window - cached))  # queries that see all before them
-    pairs = free * cached + free * (free + 1) / 2 + (query_tokens - free) * window
+    pairs = seen_pairs(window, query_tokens, cached)
     pieces = -(-query_tokens // window)
     queries = -(-query_tokens // pieces)
     return pieces, queries, max(0, round(pairs / query_tokens - (queries + 1) / 2))
+
+
+def seen_pairs(limit_tokens: int, query_tokens: int, cached: int) -> float:
+    """Return the pairs of a query and a token that it sees: itself and those before it, of at most so many."""
+    free = min(query_tokens, max(0, limit_tokens - cached))  # queries that see all before them
+    return free * cached + free * (free + 1) / 2 + (query_tokens - free) * limit_tokens
 
 
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:

@@ -1,8 +1,8 @@
 """Kimi delta attention: linear attention that forgets each number of a key by itself (Kimi Linear, arXiv:2510.26692, section 3).
 
 Projections of queries, keys and values, each behind a short causal convolution; how much is forgotten, made through a
-narrow matrix; how much is written, a number a head; the scan, a norm with an output gate, the output matrix. Heads are
-split over tensor-parallel ranks. A sequence leaves its states, however long it is, and nothing for its tokens.
+narrow matrix; how much is written, a number a head; the scan, a norm with an output gate, the output matrix. Keys have as
+many heads as values; heads are split over tensor-parallel ranks. A sequence leaves its states, however long it is, and nothing for its tokens.
 """
 
 from rlplan.models import (
@@ -13,22 +13,15 @@ from rlplan.models import (
     KeptBatch,
     ModelArchitecture,
     Operators,
-    Scan,
     Shard,
 )
-from rlplan.parts.linear_attention import sizes_of
-
-
-def _widths(model: ModelArchitecture, tp: int) -> tuple[int, int, int]:
-    """Return the widths of all keys and all values and the heads on one device."""
-    sizes = sizes_of(model)
-    heads = -(-sizes.value_heads // tp)
-    return heads * sizes.key_dim, heads * sizes.value_dim, heads
+from rlplan.parts import linear_attention
+from rlplan.parts.linear_attention import sizes_of, widths
 
 
 def _gate_parameters(model: ModelArchitecture, tp: int) -> int:
     """Return those of the output gate: one matrix, or two through a head's width."""
-    sizes, values = sizes_of(model), _widths(model, tp)[1]
+    sizes, values = sizes_of(model), widths(model, tp)[1]
     if sizes.full_gate:
         return model.hidden_size * values
     return sizes.value_dim * (model.hidden_size + values)
@@ -37,7 +30,7 @@ def _gate_parameters(model: ModelArchitecture, tp: int) -> int:
 def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     """Return the parameters of projections, convolutions, gates, norm and output on one device."""
     del ep
-    sizes, (keys, values, heads) = sizes_of(model), _widths(model, tp)
+    sizes, (keys, values, heads) = sizes_of(model), widths(model, tp)
     projected = model.hidden_size * (2 * keys + values + heads)
     forgotten = keys + heads  # biases and rates
     if sizes.full_forget:
@@ -54,7 +47,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
 
     Context-parallel ranks hand small states on; that exchange is left out.
     """
-    sizes, (keys, values, heads) = sizes_of(model), _widths(model, shard.tp)
+    sizes, (keys, values, heads) = sizes_of(model), widths(model, shard.tp)
     convolved, value_bytes = 2 * keys + values, shard.value_bytes
     query = -(-batch.sequence_tokens // shard.cp)
     into = convolved + heads + (keys if sizes.full_forget else sizes.key_dim)
@@ -78,16 +71,12 @@ def core(
     model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
 ) -> Operators:
     """Return the scan of the states past new tokens; what is cached is in them."""
-    del cached
-    sizes, heads = sizes_of(model), _widths(model, tp)[2]
-    return (
-        Scan("scan", sequences, query_tokens, heads, sizes.key_dim, sizes.value_dim, delta=True),
-    )
+    return linear_attention.core(model, tp, sequences, query_tokens, cached)
 
 
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of what was projected, convolved, forgotten and put out; chunks' states are made again."""
-    keys, values, heads = _widths(model, batch.shard.tp)
+    keys, values, heads = widths(model, batch.shard.tp)
     convolved = 2 * keys + values
     # Projections, both gates, the scan's output; how much is forgotten is kept in fp32.
     width = convolved + heads + values + values + (convolved if keeps_products else 0)
@@ -96,12 +85,9 @@ def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bo
 
 def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:
     """Return that nothing is kept of a token by itself."""
-    del model, tp
-    return 0
+    return linear_attention.cached_values_per_token(model, tp)
 
 
 def state_bytes(model: ModelArchitecture, tp: int, value_bytes: int) -> int:
     """Return the states in fp32 and the convolutions' last tokens."""
-    sizes, (keys, values, heads) = sizes_of(model), _widths(model, tp)
-    convolved = (sizes.kernel - 1) * (2 * keys + values)
-    return heads * sizes.key_dim * sizes.value_dim * FP32_BYTES + convolved * value_bytes
+    return linear_attention.state_bytes(model, tp, value_bytes)

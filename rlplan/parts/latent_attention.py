@@ -103,8 +103,8 @@ def core(
     """
     sizes, heads = sizes_of(model), q_heads(model, tp)
     if query_tokens == 1:
-        # All heads read one vector of kv_rank + rope_dim values once, as key and, without the last, as value:
-        # one KV head of half its size, and so many query heads that the multiplications are those of all heads.
+        # All heads read the same vector of kv_rank + rope_dim values once, as key and, without the rope_dim values, as value.
+        # So it is one KV head of half that size, with as many query heads as give the multiplications of all heads.
         read = sizes.kv_rank + sizes.rope_dim
         head_dim = max(1, read // 2)
         seen = round(heads * (read + sizes.kv_rank) / (2 * head_dim))

@@ -30,8 +30,8 @@ def sizes_of(model: ModelArchitecture) -> LinearAttention:
     return model.linear
 
 
-def _widths(model: ModelArchitecture, tp: int) -> tuple[int, int, int]:
-    """Return the widths of all keys and all values and the value heads on one device."""
+def widths(model: ModelArchitecture, tp: int) -> tuple[int, int, int]:
+    """Return the widths of all keys and of all values, and the number of value heads, on one device."""
     sizes = sizes_of(model)
     heads = -(-sizes.value_heads // tp)
     keys = -(-sizes.key_heads // tp) * sizes.key_dim
@@ -41,7 +41,7 @@ def _widths(model: ModelArchitecture, tp: int) -> tuple[int, int, int]:
 def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     """Return the parameters of projections, convolution, gates, norm and output on one device."""
     del ep
-    sizes, (keys, values, heads) = sizes_of(model), _widths(model, tp)
+    sizes, (keys, values, heads) = sizes_of(model), widths(model, tp)
     projected = 2 * keys + 2 * values + GATES * heads
     convolved = sizes.kernel * (2 * keys + values)
     small = HEAD_PARAMETERS * heads + sizes.value_dim
@@ -54,7 +54,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     Context-parallel ranks exchange what was projected by all-to-all, take the states of some heads past whole sequences, and
     exchange what comes out (Megatron-Core, ssm/gated_delta_net: tensor_a2a_cp2hp and tensor_a2a_hp2cp).
     """
-    keys, values, heads = _widths(model, shard.tp)
+    keys, values, heads = widths(model, shard.tp)
     convolved, value_bytes = 2 * keys + values, shard.value_bytes
     projected = convolved + values + GATES * heads
     exchanged = tokens * (projected + values) * value_bytes if shard.cp > 1 else 0
@@ -91,7 +91,7 @@ def core(
 ) -> Operators:
     """Return the scan of the states past new tokens; what is cached is in them."""
     del cached
-    sizes, heads = sizes_of(model), _widths(model, tp)[2]
+    sizes, heads = sizes_of(model), widths(model, tp)[2]
     return (
         Scan("scan", sequences, query_tokens, heads, sizes.key_dim, sizes.value_dim, delta=True),
     )
@@ -99,7 +99,7 @@ def core(
 
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of what was projected, convolved and put out; chunks' states are made again."""
-    keys, values, heads = _widths(model, batch.shard.tp)
+    keys, values, heads = widths(model, batch.shard.tp)
     convolved = 2 * keys + values
     width = convolved + values + GATES * heads + values  # projections and the scan's output
     kept = width + (convolved if keeps_products else 0)
@@ -114,6 +114,6 @@ def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:
 
 def state_bytes(model: ModelArchitecture, tp: int, value_bytes: int) -> int:
     """Return the states in fp32 and the convolution's last tokens."""
-    sizes, (keys, values, heads) = sizes_of(model), _widths(model, tp)
+    sizes, (keys, values, heads) = sizes_of(model), widths(model, tp)
     convolved = (sizes.kernel - 1) * (2 * keys + values)
     return heads * sizes.key_dim * sizes.value_dim * FP32_BYTES + convolved * value_bytes

@@ -19,7 +19,7 @@ from rlplan.models import (
     Operators,
     Shard,
 )
-from rlplan.parts.grouped_attention import Core, q_heads, queries_of_rank, score_bytes
+from rlplan.parts.grouped_attention import Core, q_heads, queries_of_rank, score_bytes, seen_pairs
 
 
 def sizes_of(model: ModelArchitecture) -> CompressedAttention:
@@ -105,9 +105,7 @@ def core(
 
 def mean_seen(limit_tokens: int, query_tokens: int, cached: int) -> float:
     """Return how many tokens a query sees on average, itself and those before it, of at most so many."""
-    free = min(query_tokens, max(0, limit_tokens - cached))  # queries that see all before them
-    pairs = free * cached + free * (free + 1) / 2 + (query_tokens - free) * limit_tokens
-    return pairs / query_tokens
+    return seen_pairs(limit_tokens, query_tokens, cached) / query_tokens
 
 
 def seen_by_heads(

@@ -30,8 +30,8 @@ OF_STAGE: Final[Mapping[str, str]] = {
     "transition": SYNC,
 }
 OF_PASSES: Final = ("log_prob", "values")
-# Parts of tasks, as forecasts name them: what the host does while devices wait, environments' turns, and the part of
-# generation whose last responses are its tail.
+# Parts of tasks, as forecasts name them: host work during which devices wait, turns of environments, and decoding, which has
+# the tail of the last responses.
 HOST_PARTS: Final = (CALL, "host work of a step", "host work", "host overhead")
 ENVIRONMENT_PART, DECODE = "environment", "decode"
 TRANSFERS, WAITED, BESIDE = "transfers between pools", "waiting", "pools at work side by side"

@@ -1,23 +1,39 @@
-"""Answers of the simulator and of searches: forecasts, plans in order, fronts, what is lost where."""
+"""Results of the simulator and of searches: forecasts, ranked plans, fronts, and losses by stage and cause."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from importlib import import_module
+from typing import Annotated, Any, Literal
 
 from rlplan.estimate import Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import OneOf
 from rlplan.plan import Plan
-from rlplan.results.notebook import NotebookResult
 from rlplan.results.progress import ProgressForecast
 from rlplan.results.run import RunForecast
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
 SourceName = Annotated[str, OneOf(lambda: tuple(each.label for each in Source))]
 FORECAST_VERSION: Literal[1] = 1
-# The part of a task that brings its workers their inputs: before they begin to work on them.
+# The part of a task before its workers begin: the call that brings them their inputs.
 CALL = "call overhead"
-# What a run does beside its iterations, as logs of frameworks are read too (`beside` of their sheets).
+# Work of a run outside of its iterations; logs of frameworks use the same names (`beside` of their sheets).
 VALIDATION, CHECKPOINTS = "validation", "checkpoints"
+_NOTEBOOK = "rlplan.reports.notebook"
+
+
+class NotebookResult:
+    """Show itself in a notebook, as `rlplan.reports.notebook` draws it, which is looked up only then."""
+
+    __slots__ = ()
+
+    def to_pandas(self) -> Any:  # noqa: ANN401 -- pandas is no part of the vocabulary
+        """Return its rows, tasks or plans, as a `pandas.DataFrame`, seconds and USD as numbers."""
+        return import_module(_NOTEBOOK).frame_of(self)
+
+    def _repr_html_(self) -> str:
+        """Return what stands below a notebook's cell."""
+        html: str = import_module(_NOTEBOOK).html_of(self)
+        return html
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +66,7 @@ class MemoryForecast:
 
     @property
     def fits_device(self) -> bool:
-        """Tell whether the peak is within the device's capacity, and the engine's share holds a sequence."""
+        """Tell whether the peak is within the device's capacity and the engine's share holds at least one sequence."""
         return self.gpu_peak_bytes <= self.capacity_bytes and not self.cache_shortage_bytes
 
     @property
@@ -66,10 +82,10 @@ class MemoryForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskForecast:
-    """Hold what one task (or transition) is expected to take, and why.
+    """Hold the expected seconds of one task (or transition), by cause.
 
     Attributes:
-        seconds: On its pool, from its inputs being there to its outputs being there.
+        seconds: On its pool, from the arrival of its inputs to the end of its outputs.
         interval_seconds: (p10, p90).
         source: Weakest source among the parts: measured, interpolated, fitted or datasheet.
         outside_range: Whether a look-up left the measured range.
@@ -90,25 +106,25 @@ class TaskForecast:
 
     @property
     def worker_seconds(self) -> float:
-        """Return what its workers take, without the call that brings them their inputs."""
+        """Return its seconds without the call that brings the workers their inputs."""
         return self.seconds - self.parts.get(CALL, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlapForecast:
-    """Hold what becomes of generation beside training in the long run, in modes that stream responses.
+    """Hold the steady state of generation that runs beside training, in modes that stream responses.
 
     Attributes:
-        staleness_mean: Updates that the weights which began a response lack when it is learnt from; the
-            mean over responses.
-        staleness_max: The most of any response.
-        trainer_waits_fraction: Share of an iteration in which the training pool has nothing to do.
+        staleness_mean: Age of the weights that began a response when it is learnt from, in updates; the mean over
+            responses.
+        staleness_max: The largest age.
+        trainer_waits_fraction: Share of an iteration in which the training pool is idle.
         generator_waits_fraction: Share in which the generating pool has no response under way, or waits for
             weights.
-        dropped_fraction: Share of the generated tokens that nobody learns from.
-        recomputed_fraction: Prefilled again after new weights came, or on another replica, as a share of all tokens.
+        dropped_fraction: Share of the generated tokens that are not learnt from.
+        recomputed_fraction: Share of all tokens that are prefilled again, after new weights or on another replica.
         lent_fraction: Share of an iteration in which the training pool's GPUs are lent to generation, switches included.
-        helped_fraction: Share of an iteration by which training is shorter since generators' GPUs help it.
+        helped_fraction: Share of an iteration that training is shorter by, thanks to GPUs of idle generators.
     """
 
     staleness_mean: float
@@ -123,14 +139,14 @@ class OverlapForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoodputForecast:
-    """Hold what failures of nodes leave of a plan's iterations.
+    """Hold the goodput of a plan whose nodes fail.
 
     Attributes:
-        fraction: Share of the time that goes into iterations which are not lost again; 0 below a thousandth.
+        fraction: Share of the time that goes into iterations that are not lost; 0 below a thousandth.
         failure_every_seconds: Mean time between failures of any node that the plan uses.
         checkpoint_every: Iterations between two checkpoints.
-        iteration_seconds: What an iteration takes with its part of checkpoints, restarts and lost work; None
-            where failures let none be done, as good as.
+        iteration_seconds: Of an iteration with its part of checkpoints, restarts and lost work; None where failures
+            come so often that the run makes no progress.
     """
 
     fraction: float
@@ -141,20 +157,20 @@ class GoodputForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotForecast:
-    """Hold what a plan takes and costs on average where some of its nodes may be taken away.
+    """Hold the expected time and cost of a plan on spot nodes, which may be taken away.
 
     Attributes:
-        pools: Those with GPUs on spot nodes.
+        pools: Pools with GPUs on spot nodes.
         loss_every_seconds: Mean time between losses of any of the plan's spot nodes.
-        generating_fraction: Share of what its replicas would generate that they do, without what is lost or missing.
-        lost_response_seconds: Of work on responses under way that a replica's loss throws away.
-        goodput: What is left of iterations where losses, or failures, stop the run: of nodes that train. None where none does.
-        fraction: Share of the time that goes into what an iteration takes without losses; 0 where the run does not get on.
-        iteration_seconds: Expected, with all losses; None where the run does not get on.
-        cost_usd: Expected price of an iteration; nodes that are away are not paid for.
-        steady_usd: Of an iteration on nodes that all stay, at the list price of their device.
-        run_seconds: Expected of the whole run; None where the job does not say its iterations.
-        run_usd: Likewise.
+        generating_fraction: Share of the generation without losses that is left with them.
+        lost_response_seconds: Work on responses under way that the loss of a replica throws away.
+        goodput: Of losses and failures of nodes that train, which stop the run; None where there are none.
+        fraction: Iteration seconds without losses over those with losses; 0 where the run makes no progress.
+        iteration_seconds: Expected, with all losses; None where the run makes no progress.
+        cost_usd: Expected price of an iteration; absent nodes are not paid for.
+        steady_usd: Price of an iteration on nodes that all stay, at the list price of their device.
+        run_seconds: Expected length of the whole run; None where the job does not give its iterations.
+        run_usd: Expected price of the whole run; None likewise.
     """
 
     pools: tuple[str, ...]
@@ -172,15 +188,15 @@ class SpotForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculationForecast:
-    """Hold what guessing tokens ahead does to an iteration's generation.
+    """Hold the effect of speculative decoding on an iteration's generation.
 
     Attributes:
-        tokens_per_step: That a step of the model gives on average.
-        generation_seconds: On its pool, with it; without calls.
-        without_seconds: The same of an engine that does not guess.
-        most_running: That a replica runs at a time at most.
-        break_even_running: Running sequences from which on a token takes longer where they are guessed than without, at
-            contexts of the mean length; None where it is shorter up to `most_running`.
+        tokens_per_step: Mean tokens of a sequence in one step of the model.
+        generation_seconds: Of the task, with speculation; calls are left out.
+        without_seconds: The same without speculation.
+        most_running: Limit on the running sequences of a replica.
+        break_even_running: Running sequences from which on a token takes longer with speculation than without, at contexts
+            of mean length; None where speculation is faster up to `most_running`.
     """
 
     tokens_per_step: float
@@ -192,13 +208,13 @@ class SpeculationForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCacheForecast:
-    """Hold what a KV cache that goes on in host memory does to an iteration's generation.
+    """Hold the effect of KV-cache blocks in host memory on an iteration's generation.
 
     Attributes:
-        replica_bytes: Of host memory, for each replica.
-        device_bytes: Of the cache on its GPUs.
-        generation_seconds: On its pool, with it; without calls.
-        without_seconds: The same of an engine that computes again what its GPUs had no room for.
+        replica_bytes: Host memory of the cache of each replica.
+        device_bytes: GPU memory of the cache of each replica.
+        generation_seconds: Of the task, with blocks in host memory; calls are left out.
+        without_seconds: The same of an engine that recomputes evicted blocks.
     """
 
     replica_bytes: float
@@ -209,19 +225,19 @@ class HostCacheForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BesideForecast:
-    """Hold what a run does beside its iterations: validation and checkpoints. They are in no iteration's seconds.
+    """Hold validation and checkpoints, which no iteration's seconds include.
 
     Attributes:
-        each_seconds: What one `validation`, and one of the `checkpoints`, keeps training waiting, where that is known.
-        every: Iterations from one to the next, by the same names; what is once in a run is not there.
-        per_iteration_seconds: What falls to an iteration of each on average: over the run where its length is known, else
-            over a long one.
-        checkpoint_bytes: That one checkpoint writes; 0 without any.
-        unknown: What of them is not known and so not counted, with the field that says it, by the same names.
-        notes: What else a reader should know of them.
-        iterations: Of the whole run; None where the job does not say it.
-        run_seconds: Of the whole run, with what of them is known; None where its iterations are not known.
-        run_usd: What the run's pools cost in that time; None as above.
+        each_seconds: Seconds that training waits for one `validation`, and for one of the `checkpoints`, where known.
+        every: Iterations from one to the next, by the same names; a name is absent if it comes once in a run.
+        per_iteration_seconds: Mean share of an iteration, by the same names: over the run if its length is known, else
+            over a long run.
+        checkpoint_bytes: Size of one checkpoint; 0 without checkpoints.
+        unknown: For each that is unknown and not counted, the field of the job that would give it.
+        notes: Further remarks for the reader.
+        iterations: Of the whole run; None where the job does not give them.
+        run_seconds: Of the whole run, including what is known of both; None where the iterations are not known.
+        run_usd: Price of the run's pools for that time; None likewise.
     """
 
     each_seconds: FrozenDict[str, float] = FrozenDict()
@@ -237,19 +253,19 @@ class BesideForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentForecast:
-    """Hold what one environment's episodes ask of the host, and of the engine's cache while they wait.
+    """Hold the host cores that one environment's episodes need, and the engine's cache that they need while they wait.
 
     Attributes:
-        episodes: That an iteration begins.
-        under_way: Of them at a time at most: the sandboxes that it needs.
-        core_seconds: That steps and resets of an iteration hold cores.
-        mean_cores: Held on average while the iteration generates; where generation never stops, during the iteration.
-        most_cores: Held at a time at most: by as many steps as there are workers, cores and episodes under way.
-        host_cores: Of all nodes; None where that is not known.
-        context_tokens: Of an episode at its end on average, with its observations.
+        episodes: Episodes that an iteration begins.
+        under_way: Most of them at a time: the number of sandboxes.
+        core_seconds: Core time of the steps and resets of an iteration.
+        mean_cores: Cores in use, on average over generation; where generation never stops, over the iteration.
+        most_cores: Most cores in use at a time, limited by workers, cores and episodes under way.
+        host_cores: Cores of all nodes; None where they are not known.
+        context_tokens: Mean tokens of an episode at its end, observations included.
         resident: Contexts of that size that the cache of one replica holds; 0 where episodes are played inline.
-        episodes_each: Episodes of this environment under way on one replica at most; more than `resident` of all
-            environments together are pushed out of the cache while their tools run, and prefilled again.
+        episodes_each: Most episodes of this environment under way on one replica. If all environments together have more
+            than `resident`, contexts are evicted while their tools run, and prefilled again.
     """
 
     name: str
@@ -277,22 +293,22 @@ class Forecast(NotebookResult):
         tasks: When every task, transition and transfer of every iteration starts and ends, on
             which pool; sorted by (start, pool, name).
         iterations: Begin and end of every iteration.
-        costs: What each task and transition takes, and why, in the dataflow's order.
-        overlap: What becomes of generation beside training; None in modes that hand on whole batches.
-        goodput: What failures leave of iterations; None where the job does not speak of them.
-        spot: What losses of spot nodes leave of iterations, and what they cost then; None where the plan has none.
-        speculation: What guessing tokens ahead does to generation; None where the engine does not, or not known how well.
-        host_cache: What a KV cache that goes on in host memory does to generation; None where it does not.
-        beside: What a run does beside its iterations; None where the job does not speak of it.
-        environments: What each environment asks of host and cache, in the job's order; none where it has none.
-        run: What a whole run of it takes; None where nobody asked.
-        progress: How far an iteration gets with samples as old as they are; None where the job does not minimise the time to a score.
-        idle_seconds: Time that pools stand idle in an iteration, by cause.
-        warnings: What a reader should know before trusting the numbers.
-        assumptions: What the job leaves open and sheets say.
-        profile: What costs rest on: data sheets, or a profile.
-        site: Whose factors are in the costs; None without any.
-        loop_flops_per_second: What a device did in a fixed loop when the profile was measured
+        costs: Seconds of each task and transition by cause, in the dataflow's order.
+        overlap: Generation beside training; None in modes that hand on whole batches.
+        goodput: Effect of node failures; None where the job gives no failure rate.
+        spot: Effect of losses of spot nodes; None where the plan uses none.
+        speculation: Effect of speculative decoding; None without it, or where its acceptance is not known.
+        host_cache: Effect of KV-cache blocks in host memory; None without them.
+        beside: Validation and checkpoints; None where the job has neither.
+        environments: Needs of each environment, in the job's order; empty without environments.
+        run: Forecast of a whole run; None where it was not asked for.
+        progress: Effect of the age of samples on learning; None unless the job minimises the time to a score.
+        idle_seconds: Time that pools are idle in an iteration, by cause.
+        warnings: Reasons for caution with the numbers.
+        assumptions: Values that the job leaves open and that come from sheets.
+        profile: Source of the costs: data sheets, or a profile.
+        site: Name of the site whose calibration factors the costs include; None without calibration.
+        loop_flops_per_second: Rate of a device in a fixed loop when the profile was measured
             (`rlplan.executor.probing`); None where that is not known.
     """
 
@@ -333,19 +349,19 @@ class Forecast(NotebookResult):
 
     @property
     def beside_seconds(self) -> float:
-        """Return what falls to an iteration of what stands beside iterations, as far as it is known."""
+        """Return an iteration's mean share of validation and checkpoints, as far as they are known."""
         return sum(self.beside.per_iteration_seconds.values()) if self.beside else 0.0
 
     @property
     def trace(self) -> Trace:
-        """Return tasks and iterations in the form that a run answers in too."""
+        """Return tasks and iterations as a trace, the form that measured runs have too."""
         return Trace(origin="simulated", spans=self.tasks, iterations=self.iterations)
 
     @property
     def work_trace(self) -> Trace:
-        """Return the trace with spans that begin, as a run's do, where workers begin: behind the calls.
+        """Return the trace with spans that start when workers start, after the call, as in measured runs.
 
-        Modes that stream responses have calls apart from spans already.
+        In modes that stream responses, spans exclude calls already.
         """
         if self.overlap is not None:
             return self.trace
@@ -360,15 +376,15 @@ class Forecast(NotebookResult):
         return replace(self.trace, spans=sorted_spans(spans))
 
 
-# Seconds of a stage that no task of its busiest pool accounts for: transfers, and waiting for others.
+# Seconds of a stage that no task of its busiest pool accounts for: transfers, and waiting for other pools.
 WAITING = "transfers and waiting"
-# A cause below this share of the stage's loss is not worth telling.
+# A cause below this share of the stage's loss is not reported.
 LEAST_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageLoss:
-    """Hold what a stage takes longer (or, below zero, less long) than the winner's.
+    """Hold the seconds by which a stage is longer (below zero: shorter) than the winner's.
 
     Attributes:
         causes: Pairs of cause and seconds, such as (`pipeline bubble`, 4.0), the largest first; they
@@ -381,17 +397,16 @@ class StageLoss:
 
     @property
     def main_causes(self) -> tuple[tuple[str, float], ...]:
-        """Return the causes that push the stage the way it went, without the smallest."""
+        """Return the causes of the same sign as the stage's difference, without the smallest."""
         least = LEAST_SHARE * abs(self.seconds)
         same_way = [(name, seconds) for name, seconds in self.causes if seconds * self.seconds > 0]
         return tuple(each for each in same_way if abs(each[1]) >= least)
 
 
 def losses(slower: Forecast, faster: Forecast) -> tuple[StageLoss, ...]:
-    """Return what every stage of an iteration loses to another plan's, the largest loss first.
+    """Return the loss of every stage of an iteration against another plan's, the largest loss first.
 
-    A stage lasts as long as its busiest pool works; the parts of that pool's tasks are compared cause by
-    cause, whichever tasks they belong to.
+    A stage lasts as long as its busiest pool works. The parts of that pool's tasks are summed up by cause and compared.
     """
     found = []
     for stage in dict.fromkeys((*slower.stage_seconds, *faster.stage_seconds)):
@@ -453,12 +468,12 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponsesUnderWay:
-    """Hold how many responses of an iteration are still under way, as a step function of time.
+    """Hold the number of an iteration's responses that have not ended, as a step function of time.
 
     Attributes:
         seconds: From the start of generation, ascending, the first one 0.
-        responses: That have not ended from then on, running or waiting for a place; the last one 0.
-        most_running: That run at a time, as far as the plan's limit says.
+        responses: That have not ended from then on, running or waiting; the last one 0.
+        most_running: The plan's limit on the responses that run at a time.
     """
 
     seconds: tuple[float, ...]
@@ -468,7 +483,7 @@ class ResponsesUnderWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryMoment:
-    """Hold what lies in the memory of a pool's fullest GPU during one task, or the transition.
+    """Hold the memory of a pool's fullest GPU, by term, during one task or the transition.
 
     Attributes:
         terms: Bytes by term.
@@ -482,7 +497,7 @@ class MemoryMoment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDetails:
-    """Hold what is worked out of a plan when a page of it is written.
+    """Hold details of a plan that are computed for its page only.
 
     Attributes:
         what_ifs: The plan's job with one change each.
@@ -556,8 +571,8 @@ class SearchResult(NotebookResult):
         pruned: Candidates dropped, by rule.
         bound_seconds: No plan in the space is faster than this.
         gap: (best - bound) / best; 0 means proven optimal under the cost model.
-        space: In words, the plans of which the best is meant.
-        unseen: Placements that the search was out of time for: whether a plan of theirs fits is not known.
+        space: The space of plans that was searched, in words.
+        unseen: Placements that the search had no time for; whether a plan of theirs fits is not known.
         deadline: What the deadline of the whole run costs; None where there is none.
     """
 
@@ -585,8 +600,8 @@ class FrontierPoint:
     Attributes:
         values: By objective, what the plan is worth in the objective's unit; less is better.
         best_in: Objectives of which no plan has a better value: the front's ends.
-        gap: By how much at most a plan could be better in the objective that was searched for, the
-            others no worse; 0 is proven optimal under the cost model.
+        gap: Bound on how much better a plan could be in the searched objective, with the others no worse; 0 is proven
+            optimal under the cost model.
     """
 
     candidate: Candidate
@@ -601,8 +616,8 @@ class Frontier:
 
     Attributes:
         units: By objective, the unit of its values.
-        searches: Searches that it took.
-        unfinished: Those of them that found no plan in the time that each had: the front may lack a point for each.
+        searches: Number of searches.
+        unfinished: Searches that found no plan in their time; the front may lack a point for each.
     """
 
     version: int = FRONTIER_VERSION

@@ -5,7 +5,7 @@ from typing import Literal
 
 GALLERY_VERSION: Literal[1] = 1
 
-# What is known of a recipe's memory: that its run got through, that it ran out of memory, or neither.
+# Whether a recipe's run is known to have fit in memory, to have run out of memory, or neither.
 Outcome = Literal["ran", "ran out", ""]
 
 

@@ -1,4 +1,4 @@
-"""Answers from measurements: runs, logged steps, and what is said of them."""
+"""Results of measurements: runs, logged steps and their checks, watched steps, episodes of trajectories."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -275,28 +275,34 @@ Verdict = Literal["normal", "slow", "fast"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StageCheck:
-    """Hold a stage's measured seconds beside what was to be expected.
-
-    Attributes:
-        forecast_seconds: At the lengths that were measured.
-        normal_seconds: (low, high) between which a stage like it lies at 19 of 20 sites.
-        causes: Why it is not normal, as far as the log and the plan show it.
-        tries: What may be changed, and what the forecast says of it.
-    """
+class WatchedStage:
+    """Hold a measured stage beside its forecast at the same lengths."""
 
     name: str
     measured_seconds: float
     forecast_seconds: float
+
+    @property
+    def times(self) -> float:
+        """Return measured over forecast seconds."""
+        return self.measured_seconds / self.forecast_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCheck(WatchedStage):
+    """Hold a stage's measured seconds beside its forecast, with a verdict.
+
+    Attributes:
+        forecast_seconds: At the lengths that were measured.
+        normal_seconds: (low, high), between which such a stage lies at 19 of 20 sites.
+        causes: Why it is not normal, as far as log and plan show.
+        tries: Changes to try, with their forecasts.
+    """
+
     normal_seconds: tuple[float, float]
     verdict: Verdict
     causes: tuple[str, ...] = ()
     tries: tuple[str, ...] = ()
-
-    @property
-    def times(self) -> float:
-        """Return how many times as long it takes as was forecast."""
-        return self.measured_seconds / self.forecast_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,3 +337,71 @@ class StepCheck:
         """Return `slow` where a stage or the step is, `fast` where only that, else `normal`."""
         found = {each.verdict for each in (*self.stages, *((self.step,) if self.step else ()))}
         return "slow" if "slow" in found else "fast" if "fast" in found else "normal"
+
+
+# Where a measured step lies: below p10 of its forecast, above p90, or between.
+Place = Literal["below", "within", "above"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedStep:
+    """Hold a measured step beside its forecast at the same lengths.
+
+    Attributes:
+        step: Its number in the log.
+        starts: Whether it is the first after a start, in which engines compile and caches fill.
+        measured_seconds: Without validation and checkpoints.
+        interval_seconds: (p10, p90) of the forecast.
+        prompt_tokens, response_tokens: Mean lengths; None where they are not logged.
+        stages: The stages that are logged and forecast.
+    """
+
+    step: int
+    starts: bool
+    measured_seconds: float
+    forecast_seconds: float
+    interval_seconds: tuple[float, float]
+    prompt_tokens: float | None
+    response_tokens: float | None
+    stages: tuple[WatchedStage, ...]
+
+    @property
+    def place(self) -> Place:
+        """Return where it lies beside the forecast's interval."""
+        low, high = self.interval_seconds
+        if self.measured_seconds < low:
+            return "below"
+        return "above" if self.measured_seconds > high else "within"
+
+    @property
+    def furthest(self) -> WatchedStage | None:
+        """Return the stage that is the most seconds away from its forecast; None where none is known."""
+        return max(
+            self.stages,
+            key=lambda each: abs(each.measured_seconds - each.forecast_seconds),
+            default=None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenEpisodes:
+    """Hold means and maxima of one environment's episodes in recorded trajectories.
+
+    Attributes:
+        turns: Mean number of answers of the model.
+        response_tokens: Mean tokens of all answers of an episode.
+        observation_tokens: Mean tokens that a step adds.
+        seconds: Mean of a step; None where no trajectory gives it.
+        longest_tokens: Tokens of the longest context at the end of an episode.
+    """
+
+    name: str
+    episodes: int
+    turns: float
+    most_turns: int
+    response_tokens: float
+    observation_tokens: float
+    most_observation_tokens: int
+    seconds: float | None
+    most_seconds: float | None
+    longest_tokens: int

@@ -1,26 +1,28 @@
-"""How far iterations get whose samples are old, beside iterations of fresh ones: an assumption, made where it is asked for."""
+"""Learning progress of iterations with old samples, relative to fresh ones: an assumption, made only on request."""
 
 import math
 from dataclasses import dataclass
 from typing import Literal
 
-# What becomes of the difference between the policy that generated and the one that learns: nothing, but that the ratio is
-# clipped around one of them; or it is clipped around the policy with which the iteration began, and each token's loss is weighed
-# by the ratio between both, up to a cap (decoupled PPO, truncated importance sampling).
+# How the loss corrects for the difference between the policy that generated and the one that learns. `none`: only by
+# clipping the ratio. `decoupled`: the ratio is clipped around the policy at the start of the iteration, and each token's
+# loss is weighed by the ratio of that policy to the generating one, up to a cap (decoupled PPO, truncated importance
+# sampling).
 Correction = Literal["none", "decoupled"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressForecast:
-    """Hold how far an iteration gets beside one whose samples are of the weights that learn from them.
+    """Hold the learning progress of an iteration relative to one whose samples come from the current weights.
 
     Attributes:
-        mean_age: Of its samples: iterations that the weights which began a response lack when it is learnt from.
-        needed_iterations: That get as far as one of fresh samples; 1 where no sample is old.
+        mean_age: Mean age of its samples, in iterations: how old the weights that began a response are when it is learnt
+            from.
+        needed_iterations: Iterations that make the progress of one with fresh samples; 1 where no sample is old.
         needed_interval: (p10, p90).
-        fresh_seconds: What it takes to get as far as one iteration of fresh samples.
-        fresh_seconds_interval: (p10, p90), from how well an iteration's seconds are known and how well the number needed is.
-        is_beyond: Whether samples are older than in any run that the numbers are from.
+        fresh_seconds: Time to make the progress of one iteration with fresh samples.
+        fresh_seconds_interval: (p10, p90), from the uncertainty of an iteration's seconds and of `needed_iterations`.
+        is_beyond: Whether samples are older than in any run that the numbers come from.
     """
 
     mean_age: float
@@ -34,9 +36,9 @@ class ProgressForecast:
     def stretched(
         self, seconds: float, interval: tuple[float, float]
     ) -> tuple[float, tuple[float, float]]:
-        """Return what iterations take that get as far as fresh ones of so many seconds, with (p10, p90).
+        """Return the time to make the progress of fresh iterations of so many seconds, with (p10, p90).
 
-        Both intervals are of unknowns that have nothing to do with each other: what they are off by, as shares, adds up in squares.
+        The two uncertainties are independent: their relative errors add up in squares.
         """
         return stretched(seconds, interval, self.needed_iterations, self.needed_interval)
 
@@ -47,7 +49,7 @@ def stretched(
     needed: float,
     needed_interval: tuple[float, float],
 ) -> tuple[float, tuple[float, float]]:
-    """Return seconds times what is needed of them, with (p10, p90) of both together."""
+    """Return the seconds times the needed factor, with (p10, p90) of the product."""
     whole = seconds * needed
     below, above = (
         math.hypot(one / seconds - 1, other / needed - 1)

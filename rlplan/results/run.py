@@ -1,4 +1,4 @@
-"""A whole run: what its steps, and what stands beside them, take together, in time and money."""
+"""A whole run in time and money: its steps, and validation, checkpoints and failures besides."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ class RunPoint:
     Attributes:
         step: Its number, from 1.
         response_tokens: Mean length of its responses.
-        seconds: That it takes.
+        seconds: Of the step.
         interval_seconds: (p10, p90).
-        validation_seconds: What a validation would take behind it; 0 where there is none, or that is not known.
+        validation_seconds: Of a validation after this step; 0 where there is none, or its time is not known.
     """
 
     step: int
@@ -26,21 +26,21 @@ class RunPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunForecast:
-    """Hold what a run of so many steps takes, from its first step to its last.
+    """Hold the time and price of a run, from its first step to its last.
 
     Attributes:
-        points: Steps that were simulated, in order; between them seconds change evenly.
+        points: Steps that were simulated, in order; seconds are interpolated linearly between them.
         seconds: Of the whole run.
         interval_seconds: (p10, p90).
         parts: Seconds by cause, such as `steps`, `spot`, `validation`, `checkpoints`, `failures`; they sum to `seconds`.
-        usd_per_hour: What is paid while it runs.
+        usd_per_hour: Price while it runs.
         usd: Of the whole run.
         interval_usd: (p10, p90).
-        failures: That are expected, losses of spot nodes that stop the run among them; None where the job does not speak of them.
-        validations, checkpoints: How many there are.
-        unknown: What stands beside the steps and is not counted, with the field that would say it, by name.
-        notes: What else a reader should know.
-        infeasible_reasons: Why the plan does not fit at some of its points; none where it fits at all of them.
+        failures: Expected number, including losses of spot nodes that stop the run; None where the job gives no rate.
+        validations, checkpoints: Their numbers.
+        unknown: By name, what is unknown and not counted, with the field of the job that would give it.
+        notes: Further remarks for the reader.
+        infeasible_reasons: Why the plan does not fit at some of the points; empty where it fits at all.
     """
 
     steps: int
@@ -60,10 +60,10 @@ class RunForecast:
 
     @property
     def step_seconds(self) -> float:
-        """Return what a step takes on average, without what stands beside the steps."""
+        """Return the mean seconds of a step, without validation, checkpoints and failures."""
         return self.parts[STEPS] / self.steps
 
 
-# What the seconds of a run are made of, beside validation and checkpoints: its steps, what they take longer since spot nodes
-# that generate are away now and then, and what stops it, losses of spot nodes that train among it.
+# Parts of a run's seconds, besides validation and checkpoints: its steps; the time that steps are longer by while spot nodes
+# that generate are away; and stops by failures, or by losses of spot nodes that train.
 STEPS, SPOT, FAILURES = "steps", "spot", "failures"

@@ -14,8 +14,8 @@ from rlplan.rules.rule import Engines, Refusal, Rule, contexts_of
 
 __all__ = ["RULES", "Refusal", "Rule", "check_draft", "check_plan", "refusals"]
 
-# In the order of these subjects, and as they stand in each: what a setting does somewhere is said before that it does
-# nothing for a kind of task.
+# In the order of these subjects, and of the rules in each. `kinds` is last: a wrong value is reported before the remark that
+# a kind of task does not use the setting.
 RULES: tuple[Rule[Any], ...] = tuple(
     each
     for subject in (pools, layouts, batches, engines, flow, kinds)

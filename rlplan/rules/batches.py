@@ -16,8 +16,8 @@ from rlplan.rules.rule import ModelContext, PlanContext, Problem, TaskContext, l
 from rlplan.sheets import EngineSheet
 from rlplan.workload import Workload
 
-# Parts in which a batch is handed on at most, in modes that hand responses on one by one. Each costs this project's
-# executor some ten calls of the storage actors, of those that judge and of those that infer, at a millisecond of CPU time.
+# Most parts in which a batch is handed on, in modes that hand responses on one by one. Each part costs this project's executor
+# about ten calls, of storage actors and of workers that judge or infer, of a millisecond of CPU time each.
 MOST_PARTS = 16
 
 

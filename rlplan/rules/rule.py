@@ -356,11 +356,11 @@ class Refusal:
 def rule(looks_at: type[C]) -> Callable[[Callable[[C], Problem | None]], Rule[C]]:
     """Make a rule of a function: its name is the rule's, its docstring the reason."""
 
-    def made(find: Callable[[C], Problem | None]) -> Rule[C]:
+    def as_rule(find: Callable[[C], Problem | None]) -> Rule[C]:
         name, reason = find.__name__.replace("_", " "), (find.__doc__ or "").split("\n")[0]
         return Rule(name, reason, looks_at, find)
 
-    return made
+    return as_rule
 
 
 def listed(values: Any) -> str:  # noqa: ANN401 -- of anything that has a text

@@ -125,16 +125,14 @@ def transitions_on_a_pool(
     return _usual_first(lambda each: each.on_one_pool and each.reaches(train, generate), named)
 
 
-def transitions_between_pools(named: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the transitions to a copy on another pool, the usual one first.
-
-    Args:
-        named: Those that a plan, or the job's framework, names; methods of frameworks are left out else.
-    """
-    return _usual_first(lambda each: each.between_pools, named)
+def transitions_between_pools() -> tuple[str, ...]:
+    """Return the transitions to a copy on another pool, the usual one first."""
+    return _usual_first(lambda each: each.between_pools)
 
 
-def _usual_first(usable: Callable[[Transition], bool], named: Collection[str]) -> tuple[str, ...]:
+def _usual_first(
+    usable: Callable[[Transition], bool], named: Collection[str] = ()
+) -> tuple[str, ...]:
     """Return transitions that can be used, in their places; frameworks' methods only where they are named."""
     methods = () if not named else set(named).intersection(transfer_names())
     names = {*TRANSFERS.names_of_files(), *methods}  # no sheet of a method is opened for nothing

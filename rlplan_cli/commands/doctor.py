@@ -61,7 +61,7 @@ Row = tuple[str, str, str]
 
 def _show_cluster(address: str, *, as_json: bool) -> None:
     """Print what a plan could use of a cluster, node by node."""
-    from rlplan.executor.workers.cluster.errands import nodes_of_cluster
+    from rlplan.executor.workers.cluster.node_calls import nodes_of_cluster
     from rlplan.reports.tables.plans import Table, columns
     from rlplan.units import show_bytes
     from rlplan_cli.running import require_execution

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rlplan.planner.measured.following import FollowedRun
     from rlplan.planner.measured.watching import Watch
-    from rlplan.results.watching import WatchedStep
+    from rlplan.results.measurement import WatchedStep
 
 EXAMPLE = "Example: rlplan watch train.log verl run.sh --gpu h100 --prometheus rlplan.prom"
 

@@ -126,7 +126,7 @@ class _OneDevice:
 
     def measure(self, asked: Callable[..., NodeProfileRequest]) -> None:
         """Measure the first node, as `rlplan profile` measures a machine."""
-        from rlplan.executor.workers.cluster.errands import run_on
+        from rlplan.executor.workers.cluster.node_calls import run_on
         from rlplan.executor.workers.cluster.nodes import placed_on
 
         node = self._measured.nodes[0]
@@ -153,7 +153,7 @@ class _OneDevice:
     def measure_links(self, wanted: ProfileRequest, *, quick: bool) -> None:
         """Measure what devices of different nodes take for messages and collectives."""
         from rlplan.executor.control.start import device_type, join_all
-        from rlplan.executor.workers.cluster.errands import apply_on_all, started_members
+        from rlplan.executor.workers.cluster.node_calls import apply_on_all, started_members
         from rlplan.executor.workers.cluster.nodes import placed_on
         from rlplan.profiles.probes.session import BACKENDS, open_bench, profile_links, settings_of
 

@@ -56,7 +56,7 @@ def nodes_to_measure(wanted: ProfileRequest, there: Sequence[RayNode]) -> tuple[
         PlanError: Nodes are missing, in use by others, or unlike each other; says what is there.
         UnknownNameError: No device sheet is of a GPU that is there.
     """
-    from rlplan.executor.workers.cluster.errands import check_alike
+    from rlplan.executor.workers.cluster.node_calls import check_alike
     from rlplan.executor.workers.cluster.nodes import matched, shortage
 
     asked = _of_job(wanted) if wanted.job is not None else _of_cluster(wanted, there)
@@ -138,10 +138,10 @@ def _of_cluster(wanted: ProfileRequest, there: Sequence[RayNode]) -> dict[str, l
 
 def _devices_of(there: Sequence[RayNode]) -> dict[str, str]:
     """Return the device sheets of the nodes' GPUs, by node's id."""
-    from rlplan.executor.workers.cluster.errands import boards_of
+    from rlplan.executor.workers.cluster.node_calls import first_gpus_of
     from rlplan.profiles.sheets import sheet_of_board
 
     return {
         node: sheet_of_board(board.name, board.memory_bytes).name
-        for node, board in boards_of(there).items()
+        for node, board in first_gpus_of(there).items()
     }

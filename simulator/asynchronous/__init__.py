@@ -1,5 +1,5 @@
-"""Generation that hands responses on as they end, beside training that learns from them, in simulated time.
+"""Streaming and asynchronous training, simulated: training learns from responses while others are generated.
 
-It plays the flows that hand samples on one by one (`rlplan.plan.Flow`) with the works that `rlplan.simulator.timeline`
-costs, on its engine; it has no formula of seconds or bytes of its own.
+The flows that hand samples on one by one (`rlplan.plan.Flow`) run on the engine of `rlplan.simulator.timeline`, with works
+that are costed there; no formula of seconds or bytes is here.
 """

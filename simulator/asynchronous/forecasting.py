@@ -34,7 +34,7 @@ from rlplan.simulator.stages import task_cost
 from rlplan.simulator.timeline.agenda import Entry, agenda_of
 from rlplan.simulator.timeline.assemble import (
     STAGES,
-    Figures,
+    IterationFigures,
     batch_tokens,
     device_pools,
     forecast_of,
@@ -43,7 +43,7 @@ from rlplan.simulator.timeline.expenses import PoolLoad, rates_of
 from rlplan.simulator.timeline.pool_memory import TRANSITION, kv_bytes_left
 from rlplan.workload import longest
 
-# Tokens of each response that this project's executor samples before it looks what has ended, and most looks of a call.
+# In this project's executor: tokens of each response between two checks for ended ones, and most checks in a call.
 LOOK_TOKENS, LOOKS_OF_CALL = 16, 2
 # Below this share of an iteration, what training waits for generation is the end of a piece, not a lack of samples.
 WAITING_FRACTION = 0.01
@@ -239,9 +239,9 @@ def _calls_of(placed: PlacedPlan, limits: ReplicaLimits, generate: TaskCost) -> 
     )
 
 
-def _figures(placed: PlacedPlan, agenda: Sequence[Entry], found: LongRun) -> Figures:
+def _figures(placed: PlacedPlan, agenda: Sequence[Entry], found: LongRun) -> IterationFigures:
     seconds, stages = found.seconds, {name: found.stage_seconds.get(name, 0.0) for name in STAGES}
-    return Figures(
+    return IterationFigures(
         iteration=Estimate(seconds, _spread(placed, agenda, seconds, stages)),
         tokens=batch_tokens(placed.plan.job) * found.learnt_share,
         stage_seconds=FrozenDict(stages),

@@ -1,6 +1,6 @@
-"""Generating replicas as processes on the engine: they take new responses as there is room, and new weights as told.
+"""Generation replicas as processes on the engine: they begin responses while there is room, and stop for new weights.
 
-Where responses are episodes, their turns wait for environments in between.
+If responses are episodes, their turns wait for environments in between.
 """
 
 import heapq
@@ -23,12 +23,12 @@ from rlplan.simulator.timeline.engine import Engine, Steps
 from rlplan.simulator.workload import Episodes, usual_episodes
 from rlplan.workload import Workload
 
-# Episodes are drawn in orders of their own, apart from those of lengths.
+# Episodes are shuffled with other seeds than lengths.
 FIRST_SEED = 1_000_000
 
 
 class EpisodeArrivals:
-    """Stand where a replica's sequences stand: each response is an episode.
+    """Give episodes the interface of a replica's sequences: each response is an episode.
 
     Attributes:
         ended: Responses that have ended, in that order; for the caller to empty.
@@ -60,31 +60,31 @@ class EpisodeArrivals:
 
     @property
     def next_return(self) -> float:
-        """Return when the next environment has stepped; infinite where none steps."""
+        """Return when the next environment ends a step, in seconds; infinite where none steps."""
         return self.state.next_return
 
     def arrive(self, prompt: int, response: int) -> int:
-        """Let an episode of so many tokens begin; return its number."""
+        """Begin an episode with these prompt and response tokens; return its number."""
         number = self.state.begin(self.plans.episode(prompt, response), self.environment.now)
         self.settle()
         return number
 
     def withdraw(self, number: int) -> int:
-        """Take an episode out before its end; return the tokens of its turn that were made."""
+        """Abort an episode; return the tokens that its current turn had made."""
         tokens = self.state.abandon(number)
         self.settle()
         return tokens
 
     def restart(self) -> int:
-        """Throw all running turns out, to be computed again first; return the tokens that they had."""
+        """Evict all running turns, to be computed again first; return the tokens that they had."""
         return self.state.restart()
 
     def turn(self) -> DecodeSteps | None:
-        """Do a prefill or a step with prompts; where none comes next, return the decode steps that do."""
+        """Do a prefill, or a step with prompts; if none is next, return the next decode steps."""
         return self.state.turn_at(self.environment.now)
 
     def part_of(self, jump: DecodeSteps, seconds: float) -> DecodeSteps:
-        """Return the steps of a jump that begin before so many seconds of it, one at least."""
+        """Return the steps of a jump that begin within its first `seconds`, at least one."""
         return self._jumping.part_of(jump, seconds)
 
     def follow(self, jump: DecodeSteps) -> None:
@@ -97,7 +97,7 @@ class EpisodeArrivals:
         return self.state
 
     def settle(self) -> None:
-        """Let environments step on what has ended, and turns wait whose environments have stepped."""
+        """Send turns that have ended to their environments, and queue turns whose environments have stepped."""
         self.state.follow_up(self.environment.now)
         self.state.catch_up(self.environment.now)
         self.ended += [number for number, _ in self.state.over]
@@ -105,7 +105,7 @@ class EpisodeArrivals:
 
 
 class EndlessPlans:
-    """Draw what becomes of responses in their environments, batch after batch, for all replicas together."""
+    """Draw episodes for responses, batch after batch, for all replicas together."""
 
     def __init__(self, workload: Workload, setting: StreamSetting) -> None:
         self.workload, self.setting = workload, setting
@@ -170,7 +170,7 @@ class GeneratingReplica:
         self._samples: dict[int, tuple[Sample, int]] = {}  # with their response tokens
         self._leaving: list[int] = []
         self._coming: list[MovedResponse] = []
-        self._dealt: list[Bundle] = []
+        self._assigned: list[Bundle] = []
         self._stopping: InFlight | None = None
         self._stopped: simpy.Event | None = None
         self._woken: simpy.Event | None = None
@@ -193,21 +193,21 @@ class GeneratingReplica:
             sample.at.append((self, sequence))
         self.under_way += len(bundle)
 
-    def deal(self, bundle: Bundle) -> None:
-        """Begin with responses behind the step that is under way."""
+    def assign(self, bundle: Bundle) -> None:
+        """Begin responses after the current step."""
         self.under_way += len(bundle)
-        self._dealt.append(bundle)
+        self._assigned.append(bundle)
         self._interrupt()
         self._wake()
 
-    def _begin_dealt(self) -> None:
-        for bundle in self._dealt:
+    def _begin_assigned(self) -> None:
+        for bundle in self._assigned:
             self.under_way -= len(bundle)
             self.begin([each for each in bundle if not each[2].gone])
-        self._dealt.clear()
+        self._assigned.clear()
 
     def give_up(self, count: int) -> list[MovedResponse]:
-        """Give up so many responses, those first that came last, while it has stopped behind a step."""
+        """Give up the latest `count` responses, while the replica is stopped."""
         found = []
         for sequence in list(self._samples)[len(self._samples) - count :]:
             sample, tokens = self._samples.pop(sequence)
@@ -219,14 +219,14 @@ class GeneratingReplica:
         return found
 
     def take_over(self, moved: Sequence[MovedResponse]) -> None:
-        """Go on with responses of others, behind the step that is under way."""
+        """Continue responses of other replicas, after the current step."""
         self.under_way += len(moved)
         self._coming += moved
         self._interrupt()
         self._wake()
 
     def _receive(self) -> None:
-        """Let what others gave up wait to be prefilled again."""
+        """Queue the responses of other replicas, to be prefilled again."""
         coming, self._coming = self._coming, []
         for each in coming:
             if each.sample.gone:
@@ -281,10 +281,10 @@ class GeneratingReplica:
             if state.ended:
                 self._hand_out(queue)
             self._receive()
-            self._begin_dealt()
+            self._begin_assigned()
             if self._leaving:
                 self._let_go(queue)
-            if self._stopping is None and not queue.setting.deals:
+            if self._stopping is None and not queue.setting.refills:
                 while self.under_way < self.slots and (bundle := queue.next_bundle()):
                     self.begin(bundle)
             goes_on = self._stopping in (None, "drain") and state.busy
@@ -358,7 +358,7 @@ class Generators:
     """Run all replicas, and bring them new weights together.
 
     Args:
-        helpers: Replicas that generate now and then; they stop and go on by themselves.
+        helpers: Replicas on lent GPUs; somebody else stops and resumes them.
     """
 
     def __init__(
@@ -373,8 +373,8 @@ class Generators:
         self.helpers = helpers
         self._stopping = False
         self._share_out(replicas)
-        if queue.setting.deals:
-            queue.deal = self._deal
+        if queue.setting.refills:
+            queue.refill = self._refill
         for replica in replicas:
             replica.start(queue, meter.generate)
         for replica in helpers:
@@ -382,15 +382,15 @@ class Generators:
             replica.start(queue, _unmetered)
 
     def stop(self, in_flight: InFlight) -> simpy.Event:
-        """Stop all replicas; return what happens when the last of them has."""
+        """Stop all replicas; return the event of the last one having stopped."""
         self._stopping = True
         return self.environment.all_of([each.stop(in_flight) for each in self.replicas])
 
     def resume(self, version: int, *, helped: bool = False) -> None:
-        """Go on with the weights of a version, and begin what they allow.
+        """Resume with the weights of a version, and begin the samples that it allows.
 
         Args:
-            helped: Whether the helpers get their part of what is under way and what is begun.
+            helped: Whether the helpers get their share of responses, those under way and new ones.
         """
         self._stopping = False
         self.queue.renew(version)
@@ -401,7 +401,7 @@ class Generators:
             replica.resume()
 
     def _share_out(self, replicas: Sequence[GeneratingReplica]) -> None:
-        """Begin what may be begun, each time where there is most room."""
+        """Begin all samples that may be begun, each on the replica with most room."""
         room = [(each.under_way, place) for place, each in enumerate(replicas)]
         heapq.heapify(room)
         while room:
@@ -415,10 +415,10 @@ class Generators:
             replica.begin(bundle)
             heapq.heappush(room, (replica.under_way, place))
 
-    def _deal(self) -> None:
-        """Deal out what may be begun in the place of what has ended, each time where fewest are under way."""
+    def _refill(self) -> None:
+        """Begin new samples in the place of ended ones, each on the replica with the fewest responses under way."""
         while not self._stopping and (bundle := self.queue.next_bundle()):
-            min(self.replicas, key=lambda each: each.under_way).deal(bundle)
+            min(self.replicas, key=lambda each: each.under_way).assign(bundle)
 
     @property
     def generated(self) -> int:
@@ -432,11 +432,11 @@ class Generators:
 
 
 def _unmetered(at_seconds: float, change: int) -> None:
-    """Note nothing of a replica whose pool is noted otherwise."""
+    """Ignore a replica on a lent pool, which `Lender.note` reports."""
 
 
 def move_evenly(givers: Sequence[GeneratingReplica], takers: Sequence[GeneratingReplica]) -> None:
-    """Let replicas that have stopped give others what they have beyond an equal part, those first that came last."""
+    """Move the latest responses of stopped replicas to others, until all have about as many."""
     part = -(-sum(each.under_way for each in givers) // (len(givers) + len(takers)))
     moved: list[MovedResponse] = []
     for each in givers:
@@ -445,7 +445,7 @@ def move_evenly(givers: Sequence[GeneratingReplica], takers: Sequence[Generating
 
 
 def hand_over(moved: Sequence[MovedResponse], takers: Sequence[GeneratingReplica]) -> None:
-    """Give responses to where fewest are under way."""
+    """Give each response to the replica with the fewest under way."""
     shares: list[list[MovedResponse]] = [[] for _ in takers]
     fewest = [(each.under_way, place) for place, each in enumerate(takers)]
     heapq.heapify(fewest)

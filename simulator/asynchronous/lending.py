@@ -1,11 +1,11 @@
-"""GPUs of one side that work for the other while they would have nothing to do, in simulated time.
+"""Lending of idle GPUs between the training pool and the generating pool, simulated.
 
-Replicas on the training pool join the generators behind a sync of weights, take their part of what is under way, and give
-it back before training begins. Replicas that may begin nothing before new weights come compute gradients as further
-data-parallel ranks. What such switches take, and what fits, `rlplan.simulator.asynchronous.lent` knows.
+Replicas on the training pool join generation after a weight sync, take over their share of the responses under way, and give
+them back before training begins. Generation replicas that may begin no response before new weights come compute gradients as
+additional data-parallel ranks. `rlplan.simulator.asynchronous.lent` has the costs of these switches, and what fits in memory.
 
-The adaptive policy is that of verl V1's step switching (docs/advance/v1_async_trainer.md, commit 1dda039b): its steps, when
-they are taken, the least share, and the comparison of what lending would bring with what it takes.
+The adaptive policy is that of verl V1's step switching (docs/advance/v1_async_trainer.md, commit 1dda039b): the sizes of its
+steps, when they are taken, the least share, and the comparison of the gain of lending with its cost.
 """
 
 import math
@@ -21,9 +21,9 @@ from rlplan.simulator.generation.replica import Replica
 from rlplan.simulator.timeline.engine import Engine, Steps, Work
 
 STEP_UP, STEP_DOWN = 0.05, 0.03
-# Intervals of one kind after each other, behind which the share changes.
+# Consecutive intervals of one kind after which the share changes.
 STEADY_INTERVALS = 2
-# Waiting for less of an interval is none. (verl: for less than the 2 s after which its buffer is looked at again.)
+# Waiting for a smaller share of an interval counts as none. (verl: less than the 2 s between two looks at its buffer.)
 WAITING_FRACTION = 0.01
 
 
@@ -32,13 +32,13 @@ class LentTrainers:
     """Hold the training pool's GPUs as generators.
 
     Attributes:
-        replica: Of the engine on them, within the cache that training leaves.
-        count: Replicas that are played.
-        work: That holds the pool meanwhile.
-        join_seconds: From the decision until they generate: weights, engine.
-        leave_seconds: From their last step until the pool trains.
-        until: Samples that are there when they go back, as a share of those between two syncs.
-        adapts: Whether that share changes with what training waited.
+        replica: Engine on them, with the cache that training leaves room for.
+        count: Replicas that are simulated.
+        work: The work that holds the pool while it generates.
+        join_seconds: From the decision until they generate: weight sync, waking the engine.
+        leave_seconds: From their last step until the pool can train.
+        until: They go back once this share of the samples between two syncs is ready.
+        adapts: Whether that share changes with the time that training waited.
     """
 
     replica: Replica
@@ -56,13 +56,13 @@ class LentGenerators:
 
     Attributes:
         ranks: Data-parallel ranks of the update's layout.
-        replica_gpus: GPUs of a replica of the generating pool, as it is played.
-        rank_gpus: GPUs of which a whole number joins, each a copy of what the model's ranks are.
-        ranks_each: Data-parallel ranks that these make.
-        pool: The training pool, whose works they share.
-        update_seconds: Of bringing weights to them and gradients back, for each update.
-        join_seconds: Until an engine has left its GPUs.
-        leave_seconds: Until it is there again, before new weights come.
+        replica_gpus: GPUs of a simulated replica of the generating pool.
+        rank_gpus: GPUs of one copy of the model's ranks; a whole number of copies joins.
+        ranks_each: Data-parallel ranks of one copy.
+        pool: The training pool, whose works they speed up.
+        update_seconds: To send them weights and to return gradients, for each update.
+        join_seconds: To take an engine off its GPUs.
+        leave_seconds: To bring it back before new weights come.
     """
 
     ranks: int
@@ -75,19 +75,19 @@ class LentGenerators:
     leave_seconds: float
 
     def speed_up(self, idle_replicas: int) -> float:
-        """Return how many times as fast samples are learnt from with so many replicas' GPUs."""
+        """Return the speed-up of training with the GPUs of `idle_replicas`."""
         copies = math.floor(idle_replicas * self.replica_gpus / self.rank_gpus + 1e-9)
         return (self.ranks + copies * self.ranks_each) / self.ranks
 
 
 @dataclass(slots=True)
-class Tally:
-    """Hold what was added up of lending.
+class LendingTotals:
+    """Hold the totals of lending in a simulation.
 
     Attributes:
-        lent_seconds: In which the training pool belonged to generation, switches included.
-        helped_seconds: By which updates were shorter.
-        switches: To generation.
+        lent_seconds: During which the training pool generated, switches included.
+        helped_seconds: That updates were shorter by, for the help of idle replicas.
+        switches: Number of times that the training pool switched to generation.
     """
 
     lent_seconds: float = 0.0
@@ -97,7 +97,7 @@ class Tally:
 
 @dataclass(slots=True, eq=False)
 class Lender:
-    """Decide when the training pool generates, and bring its replicas in and out.
+    """Decide when the training pool generates, and start and stop its replicas.
 
     Attributes:
         note: Called with the time in seconds, the work that holds the pool, and 1 where it begins or -1 where it ends.
@@ -110,7 +110,7 @@ class Lender:
     lent: LentTrainers
     own: Sequence[GeneratingReplica]
     helpers: Sequence[GeneratingReplica]
-    tally: Tally
+    totals: LendingTotals
     note: Callable[[float, Work, int], object]
     until: float = field(init=False)
     _joining: simpy.Process | None = None
@@ -123,8 +123,8 @@ class Lender:
         self.until = self.lent.until
 
     @property
-    def _wanted(self) -> int:
-        """Return how many samples are there when the GPUs go back: those of a piece at least."""
+    def _samples_until_return(self) -> int:
+        """Return the number of ready samples at which the GPUs go back: at least those of a piece."""
         interval = self.setting.learnt * self.setting.sync_every
         return min(interval, max(self.setting.pieces[0], round(self.until * interval)))
 
@@ -138,7 +138,7 @@ class Lender:
         self._waited = self.queue.waited_seconds
         if self.lent.adapts:
             self._adapt(waits=waited > WAITING_FRACTION * seconds)
-        missing = self._wanted - self.queue.complete
+        missing = self._samples_until_return - self.queue.complete
         if missing <= 0:
             return False
         each = self._sample_seconds
@@ -178,7 +178,7 @@ class Lender:
         if self._joining is None:
             return
         environment = self.engine.environment
-        yield from self.queue.until_complete(self._wanted)
+        yield from self.queue.until_complete(self._samples_until_return)
         yield self._joining
         yield environment.all_of([each.stop("recompute") for each in self.helpers])
         moved = [each for helper in self.helpers for each in helper.give_up(helper.under_way)]
@@ -187,23 +187,23 @@ class Lender:
         self.engine.resources.release(self.lent.work.holds)
         self.note(environment.now, self.lent.work, -1)
         self.engine.note(self.lent.work, iteration, self._since)
-        self.tally.lent_seconds += environment.now - self._since
-        self.tally.switches += 1
+        self.totals.lent_seconds += environment.now - self._since
+        self.totals.switches += 1
         self._joining = None
 
 
 @dataclass(slots=True, eq=False)
-class Help:
-    """Let replicas that may begin nothing learn with the training pool.
+class HelpingReplicas:
+    """Let generation replicas that may not start new responses train with the training pool.
 
     Attributes:
-        used: Whether any has since weights went over.
+        used: Whether any has trained since the last weight sync.
     """
 
     lent: LentGenerators
     queue: SampleQueue
     own: Sequence[GeneratingReplica]
-    tally: Tally
+    totals: LendingTotals
     used: bool = False
 
     def seconds(self, pool: str, samples_seconds: float, updates: int) -> float:
@@ -223,7 +223,7 @@ class Help:
         if saved <= switch + back:
             return 0.0
         self.used = True
-        self.tally.helped_seconds += saved - switch
+        self.totals.helped_seconds += saved - switch
         return saved - switch
 
     def leave_seconds(self) -> float:

@@ -1,9 +1,9 @@
-"""What a plan lends: replicas on the training pool, ranks on the generating one, what fits there, and what switches take.
+"""Costs and memory of lending: replicas on the training pool, data-parallel ranks on the generating pool, and switches.
 
-Weights reach replicas on the training pool as they would if the model generated there, and their cache is what training
-leaves: a plan is made that generates on that pool, and asked. Taking an engine off its GPUs takes what
-`profiles/fits/lending.yaml` says. Generators' GPUs that help training hold weights and gradients alone: before each update
-they get weights over the network, and send gradients back; optimizer states stay with the training pool.
+For replicas on the training pool, weight sync and cache are those of a plan that generates there: such a plan is made, and
+its costs and memory are taken. Taking an engine off its GPUs costs the seconds of `profiles/fits/lending.yaml`. Generators'
+GPUs that help training hold weights and gradients only: before each update they get weights over the network, and return
+gradients; optimizer states stay on the training pool.
 """
 
 import math
@@ -57,7 +57,7 @@ def lent_layout(plan: Plan) -> TaskPlan:
 
 
 def lent_fraction(placed: PlacedPlan, usable_fraction: float) -> float:
-    """Return the share of each training GPU that replicas there may fill beside what training leaves on it.
+    """Return the share of each training GPU that replicas there may fill, beside the states that training keeps on it.
 
     Args:
         usable_fraction: Share of every GPU's memory that the plan may fill.
@@ -68,7 +68,7 @@ def lent_fraction(placed: PlacedPlan, usable_fraction: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class LentPlan:
-    """Hold a plan that lends, and the same one as if it generated on its training pool."""
+    """Hold a plan that lends GPUs, and the same plan with generation on its training pool."""
 
     placed: PlacedPlan
 
@@ -79,7 +79,7 @@ class LentPlan:
 
     @cached_property
     def there(self) -> PlacedPlan:
-        """Return the plan as if it generated on its training pool, in as much memory as it may fill or as is left."""
+        """Return the plan with generation on its training pool, in the lent share of memory; by default in all that is free."""
         lending = self.placed.plan.lending
         assert lending is not None, "nothing is lent"
         if lending.memory_fraction is not None:
@@ -88,7 +88,7 @@ class LentPlan:
         return self.with_fraction(memory_fraction_left(there, there.generate))
 
     def with_fraction(self, fraction: float | None) -> PlacedPlan:
-        """Return the plan as if it generated on its training pool, in a share of each GPU; None is the generate task's."""
+        """Return the plan with generation on its training pool, in a share of each GPU; None is the generate task's."""
         plan, lending = self.placed.plan, self.placed.plan.lending
         assert lending is not None, "nothing is lent"
         way = lending.transition or plan.job.weight_sync.shared_pool
@@ -155,7 +155,7 @@ class LentPlan:
 
 
 def lacks_of_lending(plan: Plan) -> Iterator[CapabilityError]:
-    """Yield what a plan lends that is not played."""
+    """Yield the forms of lending in a plan that are not simulated."""
     lending, who = plan.lending, "the simulator"
     if lending is None:
         return

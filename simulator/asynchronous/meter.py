@@ -1,4 +1,4 @@
-"""Where the time of overlapping generation and training goes, added up as it passes."""
+"""Where the time of overlapping generation and training goes: sums by stage and pool, kept during the simulation."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -9,19 +9,19 @@ from rlplan.simulator.timeline.engine import Work
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 
 K = TypeVar("K")
-# What an instant belongs to, the first that is under way; else training waits for generation.
+# An instant belongs to the first of these that is under way; else to generation, for which training waits.
 FIRST = (TRANSITION, "training", "preparation")
 GENERATION = "generation"
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Hold what was added up until an instant.
+    """Hold the sums at an instant.
 
     Attributes:
-        stage_seconds: Seconds in which each stage was what the iteration waited for.
+        stage_seconds: By stage, seconds in which the iteration waited for it.
         busy_seconds: By pool, seconds in which it computed; of generators, of the mean replica.
-        idle_seconds: By pool and stage, seconds in which the pool had nothing to do.
+        idle_seconds: By pool and stage, seconds of that stage in which the pool was idle.
     """
 
     at_seconds: float
@@ -30,7 +30,7 @@ class Reading:
     idle_seconds: Mapping[tuple[str, str], float]
 
     def since(self, earlier: "Reading") -> "Reading":
-        """Return what was added up since an earlier instant."""
+        """Return the difference to an earlier reading."""
         return Reading(
             self.at_seconds - earlier.at_seconds,
             _less(self.stage_seconds, earlier.stage_seconds),
@@ -44,11 +44,11 @@ def _less(later: Mapping[K, float], earlier: Mapping[K, float]) -> dict[K, float
 
 
 class Meter:
-    """Add up what pools do, and what they wait for.
+    """Sum up the busy and idle seconds of pools.
 
     Args:
         generating: Pool of the generators.
-        replicas: Generators that are played.
+        replicas: Generation replicas that are simulated.
         stages: Of works, by key.
     """
 
@@ -75,12 +75,12 @@ class Meter:
                 self._held[pool] += change
 
     def generate(self, now: float, change: int) -> None:
-        """Note that a replica begins (1) or ends (-1) to have responses under way."""
+        """Note that a replica gets its first response under way (1), or ends its last (-1)."""
         self._advance(now)
         self._running += change
 
     def read(self, now: float) -> Reading:
-        """Return what was added up until now."""
+        """Return the sums until now."""
         self._advance(now)
         return Reading(now, dict(self._stages), dict(self._busy), dict(self._idle))
 

@@ -1,4 +1,4 @@
-"""Samples one by one on the engine: generators, training, weights between them, and what comes of it in the long run."""
+"""Simulation of samples that are handed on one by one: generation, training, weight syncs, and the steady state."""
 
 import math
 from collections import Counter
@@ -13,11 +13,11 @@ from rlplan.simulator.asynchronous.generators import (
     Generators,
 )
 from rlplan.simulator.asynchronous.lending import (
-    Help,
+    HelpingReplicas,
     Lender,
+    LendingTotals,
     LentGenerators,
     LentTrainers,
-    Tally,
 )
 from rlplan.simulator.asynchronous.meter import GENERATION, Meter, Reading
 from rlplan.simulator.asynchronous.samples import SampleQueue, batch_tokens, endless_lengths
@@ -39,24 +39,24 @@ from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.workload import Workload
 
-# Generators that begin by no more than this more than is learnt from are as fast as training.
+# Generators that begin at most this share more than is learnt from count as being as fast as training.
 FILLING_FRACTION = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Hold what streams: generators, what learns from them, and how weights go over.
+    """Hold the parts of a stream: generators, the works of training, and the weight sync.
 
     Attributes:
         replica: Of the engine.
-        time_factor: How long its steps take at the site, as a multiple of what they cost.
-        generate: The work that generators do.
-        works: What each piece of an iteration goes through.
-        transition: Weights on their way to generators; None where that takes no time.
-        transition_seconds: How long they take.
+        time_factor: Calibration factor of the site on the seconds of its steps.
+        generate: The work of generators.
+        works: The works that each piece of an iteration passes through.
+        transition: The weight sync to generators; None where it takes no time.
+        transition_seconds: Its length.
         pools: All pools of devices.
-        order: By pool, names in the order in which they get the pool when several wait.
-        host: What each replica has of the host, where responses are episodes.
+        order: By pool, names of works in the order in which they get the pool when several wait.
+        host: Each replica's share of the host, where responses are episodes.
         calls: In which waves go on, that new responses may join; None: the engine batches as `replica` says.
         in_step: Whether a whole batch is at the replicas, whose waves follow each other; those of episodes turn by turn.
         write_seconds: From the end of responses until works that prepare them by themselves may read them.
@@ -93,7 +93,7 @@ class Stream:
         dealt out waits at a replica.
         This project's executor lets episodes wait at a replica for an instance; others do so before it has them.
         """
-        if self.in_step or self.setting.deals:
+        if self.in_step or self.setting.refills:
             return math.inf
         if self.calls is not None:
             return max(1, self.replica.max_running - self.setting.samples + 1)
@@ -164,7 +164,7 @@ class _SampleFlow:
         helpers = self._helpers(stream.lent_trainers) if stream.lent_trainers else []
         environment = self.engine.environment
         self.generators = Generators(environment, replicas, self.queue, self.meter, helpers)
-        self.tally = Tally()
+        self.totals = LendingTotals()
         self.lender = self._lender(replicas, helpers)
         self.help = self._help(replicas)
         tokens = batch_tokens(stream.workload, setting)
@@ -200,12 +200,12 @@ class _SampleFlow:
         if lent is None:
             return None
         return Lender(
-            self.engine, self.queue, setting, lent, own, helpers, self.tally, self.meter.work
+            self.engine, self.queue, setting, lent, own, helpers, self.totals, self.meter.work
         )
 
-    def _help(self, own: Sequence[GeneratingReplica]) -> Help | None:
+    def _help(self, own: Sequence[GeneratingReplica]) -> HelpingReplicas | None:
         lent = self.stream.lent_generators
-        return Help(lent, self.queue, own, self.tally) if lent else None
+        return HelpingReplicas(lent, self.queue, own, self.totals) if lent else None
 
     def _sequences(self, plans: EndlessPlans) -> Arriving | EpisodeArrivals:
         """Return a replica's sequences before the first of them has arrived."""
@@ -300,8 +300,8 @@ class _SampleFlow:
             queue.waited_seconds,
             queue.begun,
             queue.held,
-            self.tally.lent_seconds,
-            self.tally.helped_seconds,
+            self.totals.lent_seconds,
+            self.totals.helped_seconds,
         )
 
 
@@ -335,10 +335,10 @@ class LongRun:
         return sum(self.stage_seconds.values())
 
     def as_old_as(self, bound: int) -> "LongRun":
-        """Return the same with samples that wait to be learnt from until they are so many updates old.
+        """Return the same steady state with a larger staleness bound, in updates.
 
-        Generators that are faster than training fill any bound. Then they begin a batch whenever one is learnt from,
-        and a larger bound makes samples wait for longer, nothing else.
+        Generators that are faster than training fill any bound: they begin a batch whenever one is learnt from. A larger
+        bound only makes samples wait longer.
         """
         ages = self.overlap
         mean = ages.staleness_mean + bound - ages.staleness_max
@@ -346,11 +346,10 @@ class LongRun:
 
 
 def long_run(stream: Stream, streamed: Streamed) -> LongRun:
-    """Return the mean of the iterations that were counted.
+    """Return the mean of the counted iterations.
 
-    While finished responses pile up before training, those under way get fewer and it is the longest that end: then
-    iterations learn from more tokens than they will in the long run. What they take beside the transition of
-    weights is taken to be in proportion.
+    While finished responses pile up before training, the longest responses end: iterations then learn from more tokens
+    than in steady state. Their seconds, weight syncs apart, are scaled down in proportion.
     """
     setting = stream.setting
     first, last = streamed.counts[setting.warm_up - 1], streamed.counts[-1]
@@ -380,14 +379,14 @@ def long_run(stream: Stream, streamed: Streamed) -> LongRun:
 
 
 def shown(streamed: Streamed, setting: StreamSetting, iterations: int) -> Trace:
-    """Return the trace of what was played, its counted iterations shown again as often as it takes.
+    """Return the simulated trace, extended by repeating the counted iterations.
 
-    They are the long run already: playing on would show the same lengths in other orders. So an iteration later than
-    the last one played has the works of the one that stands in its place among the counted, so many rounds of
-    all of them later. A work that begins in one round and ends in the next is not in it.
+    The counted iterations are the steady state: simulating further would show the same lengths in other orders. So an
+    iteration after the last simulated one repeats the works of a counted one, shifted by whole rounds of all counted
+    iterations. Works that end in the next round are left out.
 
     Args:
-        iterations: How many there are at least, beside those that fill the pools.
+        iterations: Least number of iterations, besides those of the warm-up.
     """
     spans, ends = list(streamed.spans), list(streamed.iterations)
     counted, since = ends[setting.warm_up :], ends[setting.warm_up].start_seconds

@@ -1,4 +1,4 @@
-"""Samples on their way from generators to training: which may be begun, which may be taken, and when."""
+"""Samples between generation and training: which may be begun, which may be taken, and when."""
 
 import math
 from collections import Counter, deque
@@ -16,17 +16,17 @@ from rlplan.workload import Workload
 
 @dataclass(slots=True, eq=False)
 class Sample:
-    """Hold what is learnt from together: the responses of a prompt, or one of them.
+    """Hold a unit of learning: all responses of a prompt, or a single response.
 
     Attributes:
-        number: Of those that were begun, from 0.
-        version: Iterations whose updates the weights had that began it.
-        left: Responses that have not ended, or are not prepared.
+        number: In the order in which samples were begun, from 0.
+        version: Version of the weights that began it, as the number of iterations whose updates they include.
+        left: Responses that have not ended or are not prepared.
         unended: Responses that have not ended.
         prompt: Tokens of the prompt.
-        tokens: Of prompts and responses.
-        made: Response tokens of those that have ended.
-        at: Replicas and numbers of its responses there.
+        tokens: Prompt and response tokens of all its responses.
+        made: Response tokens of the responses that have ended.
+        at: Its responses, by replica and number there.
     """
 
     number: int
@@ -42,10 +42,10 @@ class Sample:
 
 
 class Holder(Protocol):
-    """Say what samples know of a replica."""
+    """Describe the part of a replica that samples use."""
 
     def withdraw(self, sequence: int) -> None:
-        """Take a response out before its end."""
+        """Abort a response before its end."""
 
 
 # Prompt tokens, response tokens and the sample of each response that goes to one replica.
@@ -53,11 +53,11 @@ Bundle = list[tuple[int, int, Sample]]
 
 
 def endless_lengths(workload: Workload, setting: StreamSetting) -> Iterator[tuple[int, int]]:
-    """Yield prompt and response tokens by response, batch after batch, in orders of fixed seeds.
+    """Yield prompt and response tokens by response, batch after batch, each batch shuffled with a fixed seed.
 
-    Each batch has every length as often as the distribution has it, and the longest of the whole batch where
-    fewer replicas stand for all of them. Of small batches so many have it together that their longest responses
-    are, on average, no longer than those of drawn ones.
+    The lengths of a batch are evenly spaced quantiles of the distribution. If the simulated replicas stand for more, the
+    longest length is that of the whole batch. Small batches are spaced over several batches together, so that their
+    longest responses are, on average, no longer than those of random batches.
     """
     sequences, together = setting.prompts * setting.samples, batches_together(setting)
     prompts = evenly(workload.prompt_tokens, setting.prompts * together)
@@ -75,36 +75,35 @@ def endless_lengths(workload: Workload, setting: StreamSetting) -> Iterator[tupl
 
 
 def batches_together(setting: StreamSetting) -> int:
-    """Return how many batches have each length as often as the distribution has it."""
+    """Return how many batches together have evenly spaced quantiles as their lengths."""
     return math.ceil(LEAST_SEQUENCES / (setting.prompts * setting.samples))
 
 
 def batch_tokens(workload: Workload, setting: StreamSetting) -> float:
-    """Return the prompt and response tokens of an iteration's samples before any is dropped, the mean of them."""
+    """Return the mean prompt and response tokens of an iteration's samples, before any is dropped."""
     lengths, together = endless_lengths(workload, setting), batches_together(setting)
     sequences = setting.prompts * setting.samples * together
     return sum(sum(next(lengths)) for _ in range(sequences)) / together
 
 
 class SampleQueue:
-    """Keep samples from their beginning until they are learnt from, or dropped.
+    """Keep samples from their beginning until they are learnt from or dropped.
 
-    A sample may be taken unless that would leave too little room, in the iterations that are left to them, for
-    samples of older weights: so none is ever learnt from later than its staleness allows, and iterations wait for
-    those that must not get older. Where ages are not bounded, whatever has ended may be taken. Where trainers take
-    batches, a sample may be taken in the iteration that it was begun for.
+    With bounded ages, a sample may be taken only if samples of older weights can still be learnt from in time: no sample
+    ever exceeds the staleness bound, and an iteration waits for samples that would. Without a bound, any sample that has
+    ended may be taken. Where trainers take batches, a sample is taken in the iteration that it was begun for.
 
     Attributes:
-        version: Iterations whose updates the generators' weights have.
+        version: Version of the generators' weights, as the number of iterations whose updates they include.
         begun: Samples that were begun so far.
-        ages: How many samples were learnt from at which age, in updates.
-        taken_tokens: Prompt and response tokens of samples that were taken.
-        dropped_tokens: Response tokens that nobody learns from.
-        waited_seconds: In which training waited for samples.
-        waited_samples: Samples that had not come when training asked for them.
-        held: How often all had been begun that might be, when generators got new weights.
-        prepare: Called with a response that has ended, and its tokens; None: it is handed on at once.
-        deal: Called when all responses of a sample have ended, where others may be begun in its place.
+        ages: Number of samples that were learnt from, by age in updates.
+        taken_tokens: Prompt and response tokens of the samples that were taken.
+        dropped_tokens: Response tokens of the samples that were dropped.
+        waited_seconds: During which training waited for samples.
+        waited_samples: Samples that were not ready when training asked for them.
+        held: How many times generators got new weights when all allowed samples had been begun already.
+        prepare: Called with a response that has ended, and its tokens; None hands it on at once.
+        refill: Called when all responses of a sample have ended and another sample may be begun.
     """
 
     def __init__(
@@ -122,10 +121,10 @@ class SampleQueue:
         self.taken_tokens = self.dropped_tokens = 0
         self.waited_seconds, self.held = 0.0, 0
         self.waited_samples = 0
-        self._complete = 0  # whose responses have all ended, and that are neither taken nor dropped
+        self._complete = 0  # samples of which all responses have ended, neither taken nor dropped
         self._wanted: tuple[int, simpy.Event] | None = None
         self.prepare: Callable[[Sample, int], None] | None = None
-        self.deal: Callable[[], None] | None = None
+        self.refill: Callable[[], None] | None = None
         self._unended = 0  # samples of which a response has not ended
         self._open: Sample | None = None  # begun, with responses that no replica has yet
         self._unbegun = 0  # responses of it
@@ -194,8 +193,8 @@ class SampleQueue:
             self.hand_on(sample)
         else:
             self.prepare(sample, tokens)
-        if not sample.unended and self.deal is not None:
-            self.deal()
+        if not sample.unended and self.refill is not None:
+            self.refill()
 
     @property
     def complete(self) -> int:

@@ -36,30 +36,30 @@ MOST_PIECES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSetting:
-    """Hold what is played of a plan, all counts those of the replicas that are played.
+    """Hold the part of a plan that is simulated; counts are those of the simulated replicas.
 
     Attributes:
-        replicas: Generating replicas that are played.
-        whole_replicas: Replicas that they stand for.
-        prompts: Prompts of a batch, in the order of a usual one's lengths.
+        replicas: Generation replicas that are simulated.
+        whole_replicas: Generation replicas of the plan, which they stand for.
+        prompts: Prompts of a batch; lengths are in the order of a usual batch.
         samples: Responses of a prompt.
-        unit: Responses that are learnt from together: those of a prompt where they are compared.
-        bundle: Responses of a prompt that go to one replica.
-        learnt: Units that an iteration takes.
+        unit: Responses that are learnt from together: all of a prompt where the algorithm compares them, else one.
+        bundle: Responses of a prompt that go to the same replica.
+        learnt: Units that an iteration learns from.
         begun: Units that may be begun for each iteration.
-        pieces: Units of each piece of an iteration that goes on by itself.
-        piece_updates: Whether an optimizer's step ends each piece.
-        learns: Whether each piece is learnt from as soon as it is prepared, with those before it that were not;
-            none given: all are.
-        ahead: Whether works prepare responses as they end, beside training; else they take pieces of it.
-        staleness: Most updates that the weights which began a response may lack, as it is played.
-        beyond: Whole updates by which the plan's bound is larger than the one that is played.
-        bounds_ages: Whether iterations wait for samples that would get older than that.
-        takes_batches: Whether an iteration takes the units that were begun for it.
-        most_units: Units that are under way at the most, of which the next are dealt out as others end; infinite where
-            replicas take what may be begun as they have room.
-        warm_up: Iterations that fill the pools.
-        counted: Iterations whose mean is taken.
+        pieces: Units of each piece of an iteration; pieces pass through the works independently.
+        piece_updates: For each piece, whether an optimizer step ends it.
+        learns: For each piece, whether training on it, and on earlier pieces that wait, starts as soon as it is
+            prepared; empty: always.
+        ahead: Whether works prepare responses as they end, beside training; else piece by piece.
+        staleness: The bound that is simulated, in updates: how old the weights that begin a response may be.
+        beyond: Whole updates by which the plan's bound exceeds the one that is simulated.
+        bounds_ages: Whether iterations wait for samples that would otherwise get older than the bound.
+        takes_batches: Whether an iteration takes the units that were begun for it; else those that end first.
+        most_units: Limit on the units under way: a new one is begun when another ends. Infinite where replicas begin
+            units whenever they have room.
+        warm_up: Iterations that are simulated first, until the pools are busy, and not counted.
+        counted: Iterations over which the mean is taken.
     """
 
     replicas: int
@@ -85,13 +85,13 @@ class StreamSetting:
     most_units: float = math.inf
 
     @property
-    def deals(self) -> bool:
-        """Tell whether units are dealt out as others end."""
+    def refills(self) -> bool:
+        """Tell whether a new unit is begun only when another one ends."""
         return self.most_units < math.inf
 
     @property
     def iterations(self) -> int:
-        """Return how many iterations are played."""
+        """Return the number of simulated iterations."""
         return self.warm_up + self.counted
 
     def quota(self, version: int) -> int:

@@ -1,7 +1,7 @@
-"""Training that learns from samples as they come: what pieces of an iteration go through, and what prepares beside it.
+"""Training on samples as they come: the works that pieces of an iteration pass through, and preparation beside them.
 
-Works of an iteration take a piece of it each time (`Training`). Or those before updates take responses as they end,
-whichever iteration will learn from them (`Preparation`), as this project's executor does where generation never stops.
+The works of an iteration process it piece by piece (`Training`). The works before the updates may also process responses
+as they end, whichever iteration will learn from them (`Preparation`): this project's executor does so in endless modes.
 """
 
 import heapq
@@ -26,20 +26,20 @@ OF_STEPS = ("optimizer", "gradient reduction")
 
 @dataclass(frozen=True, slots=True)
 class PieceWork:
-    """Hold one work of an iteration that its pieces go through.
+    """Hold one work that the pieces of an iteration pass through.
 
     Attributes:
-        after: Keys of the works of the same piece that it waits for.
+        after: Keys of the works that must end first, for the same piece.
         learns: Whether it updates a model.
-        together: Whether it waits for all that is learnt from together, as updates do.
-        sample_seconds: Of a whole iteration of mean samples.
-        pass_seconds: Of each time that some are prepared as they end, however few, beside their part of
+        together: Whether it needs all samples of an update at once, as updates do.
+        sample_seconds: Of a whole iteration of samples of mean length.
+        pass_seconds: Fixed cost of each pass over samples that are prepared as they end, added to their part of
             `sample_seconds`.
-        step_seconds: Of all the optimizer's steps of an iteration.
-        call_seconds: Of the call that each piece is; 0 where an iteration's calls are in `sample_seconds`.
-        queue_seconds: Of a call that writes a piece's samples to a transfer queue, or reads them; 0 where there is none.
-        share: Most responses that are prepared together as they end; 0: as many of a batch as there are.
-        fixed: Whether it matters which responses are prepared together: shares of a batch in its order.
+        step_seconds: Of all optimizer steps of an iteration.
+        call_seconds: Of one call, of which each piece is one; 0 where `sample_seconds` includes an iteration's calls.
+        queue_seconds: Of one call that writes a piece to a transfer queue or reads it; 0 without a queue.
+        share: Most responses that are prepared together as they end; 0 is no limit within a batch.
+        fixed: Whether only certain responses can be prepared together: consecutive shares of a batch.
     """
 
     entry: Entry
@@ -90,17 +90,18 @@ def piece_work(
 
 
 def in_passes(work: PieceWork, pass_seconds: float, passes: int) -> PieceWork:
-    """Return a work each pass of which takes so long beside what grows with its samples.
+    """Return a work with the fixed cost of a pass taken out of its `sample_seconds`.
 
     Args:
-        passes: Of a whole iteration, whose cost has `pass_seconds` as often.
+        pass_seconds: Fixed cost of a pass.
+        passes: Passes that the cost of a whole iteration includes.
     """
     samples = max(0.0, work.sample_seconds - passes * pass_seconds)
     return replace(work, sample_seconds=samples, pass_seconds=pass_seconds)
 
 
 def preparing(works: Iterable[PieceWork]) -> list[PieceWork]:
-    """Return the works that wait for no update and what goes with it, in their order."""
+    """Return the works that depend, directly or not, on no work that needs an update's samples together, in their order."""
     found: dict[str, PieceWork] = {}
     for each in works:
         if not each.together and all(key in found for key in each.after):
@@ -109,7 +110,7 @@ def preparing(works: Iterable[PieceWork]) -> list[PieceWork]:
 
 
 def learning(works: Sequence[PieceWork]) -> list[PieceWork]:
-    """Return the works of updates, which wait for one another, and find what else they need prepared."""
+    """Return the other works, those of updates; they wait for one another only, since their other inputs are prepared before."""
     before = {each.entry.work.key for each in preparing(works)}
     return [
         replace(each, after=tuple(key for key in each.after if key not in before))
@@ -118,8 +119,8 @@ def learning(works: Sequence[PieceWork]) -> list[PieceWork]:
     ]
 
 
-# Calls of storage actors before each call of a task that takes its samples from a transfer queue: what it needs is
-# written, and read.
+# Calls of storage actors before each call of a task that takes samples from a transfer queue: one writes the columns, one
+# reads them.
 QUEUE_CALLS = 2
 
 
@@ -128,9 +129,9 @@ class Piece:
     """Hold a piece of an iteration.
 
     Attributes:
-        share: Of the tokens of an iteration of mean samples.
-        learnt: Share of these that is learnt from behind it: its own and that of pieces before it.
-        steps: Share of the iteration's optimizer steps that this takes.
+        share: Its tokens, as a share of those of an iteration with samples of mean length.
+        learnt: The share that is trained on after it: its own, and that of earlier pieces that waited; 0 if it waits.
+        steps: Share of the iteration's optimizer steps that this training takes.
     """
 
     iteration: int
@@ -141,18 +142,18 @@ class Piece:
 
 
 class Training:
-    """Take an iteration's samples piece by piece, one iteration after another.
+    """Run iterations one after another, each piece by piece.
 
-    A piece's samples are taken when the update on the piece before begins, so that preparation on other pools
-    goes on meanwhile. Pools take what waits for them by (iteration, piece, place in their order); beside preparation
-    that goes on by itself, in the order in which it came.
+    The samples of a piece are taken when the update on the previous piece begins, so that other pools prepare them
+    meanwhile. Waiting works get a pool by (iteration, piece, place in the pool's order); beside `Preparation`, first come
+    first served.
 
     Args:
-        order: By pool, names in the order in which they get the pool when several wait.
-        batch_tokens: Of the units that an iteration of mean samples learns from.
-        prepared: Whether samples come prepared.
-        helped: Returns by how many seconds a piece of a work is shorter since others help, from its pool, its samples'
-            seconds and its optimizer steps.
+        order: By pool, names of works in the order in which they get the pool when several wait.
+        batch_tokens: Tokens of an iteration's samples, if they have mean length.
+        prepared: Whether samples are prepared before (`Preparation`).
+        helped: Returns the seconds that lent GPUs save on a piece of a work, given its pool, the seconds of its samples
+            and its optimizer steps.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class Training:
         return self.engine.environment.all_of(ended.values())
 
     def _run_of(self, each: PieceWork, piece: Piece, updating: simpy.Event) -> WorkRun:
-        """Return a work as a piece goes through it."""
+        """Return the run of a work for a piece."""
 
         def updates() -> None:
             if not updating.triggered:
@@ -226,10 +227,10 @@ class Training:
         )
 
     def _calls_seconds(self, each: PieceWork) -> float:
-        """Return what calls before a work take that its pool does not wait for.
+        """Return the seconds of the calls before a work, during which its pool is free.
 
-        What learns from prepared samples is sent together: its samples are read once, and the works that follow the
-        first are there when it ends.
+        Works that train on prepared samples are sent together: samples are read once, and the later works have arrived when
+        the first ends.
         """
         if not self.prepared:
             return QUEUE_CALLS * each.queue_seconds

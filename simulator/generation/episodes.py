@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rlplan.simulator.environments import HostQueue, HostShare, Instances
 from rlplan.simulator.generation.arrivals import WaveSet
 from rlplan.simulator.generation.batching.joining import Calls, JoiningSet
-from rlplan.simulator.generation.batching.mixed_steps import Growing, PrefillTokens, Reserving
+from rlplan.simulator.generation.batching.mixed_steps import PagedSet, PrefillTokens, ReservingSet
 from rlplan.simulator.generation.batching.prefill_first import PrefillFirst
 from rlplan.simulator.generation.batching.running import DecodeSteps, RunningSet
 from rlplan.simulator.generation.playing import generate
@@ -122,7 +122,7 @@ def _play(state: "EpisodeSet", episodes: tuple[Episode, ...]) -> Generated:
             return replace(state.outcome(), finish_seconds=tuple(ends))
 
 
-class Load(NamedTuple):
+class CacheLoad(NamedTuple):
     """Hold what comes from host memory: of which episode, for which turn, how many tokens, and when they are there."""
 
     number: int
@@ -162,13 +162,13 @@ class HostCache:
         """Return the tokens that are kept of an episode."""
         return self.kept.get(number, (0, 0))[0]
 
-    def read(self, number: int, turn: int, now: float) -> Load | None:
+    def read(self, number: int, turn: int, now: float) -> CacheLoad | None:
         """Read what is kept of an episode for a turn of it; None where nothing is."""
         if number not in self.kept:
             return None
         tokens, blocks = self.kept[number]
         self.free_seconds = max(self.free_seconds, now) + blocks * self.block_seconds
-        return Load(number, turn, tokens, self.free_seconds)
+        return CacheLoad(number, turn, tokens, self.free_seconds)
 
     def clear(self) -> None:
         """Forget all that is kept."""
@@ -208,10 +208,10 @@ class EpisodeSet(RunningSet):
         self.known_prompts: set[int] = set()
         self.host_cache = HostCache(replica)
         self.clock = 0.0  # when it was last called
-        self.loads: deque[Load] = (
+        self.loads: deque[CacheLoad] = (
             deque()
         )  # for turns that wait for them, in the order in which they come
-        self.loaded: dict[int, Load] = {}  # of episodes whose turn waits for a slot
+        self.loaded: dict[int, CacheLoad] = {}  # of episodes whose turn waits for a slot
 
     def begin(self, episode: Episode, now: float) -> int:
         """Reset an episode, or let it wait for an instance; return its number."""
@@ -260,7 +260,7 @@ class EpisodeSet(RunningSet):
             else:
                 self.loads.append(load)
 
-    def _note_loaded(self, load: Load) -> None:
+    def _note_loaded(self, load: CacheLoad) -> None:
         """Let a turn wait for a slot whose context has come."""
         if load.number in self.begun:
             self.loaded[load.number] = load
@@ -386,7 +386,7 @@ class EpisodeSet(RunningSet):
         return max(1, math.ceil(left / mean))
 
 
-class MixedEpisodes(EpisodeSet, Growing):
+class MixedEpisodes(EpisodeSet, PagedSet):
     """Mix the decoding of turns with the prefill of what environments added."""
 
     def take(
@@ -397,7 +397,7 @@ class MixedEpisodes(EpisodeSet, Growing):
         super().take(taken, sequence, computed, tokens, total)
 
 
-class ReservingEpisodes(MixedEpisodes, Reserving):
+class ReservingEpisodes(MixedEpisodes, ReservingSet):
     """Take all blocks that a turn can need when it is admitted."""
 
 

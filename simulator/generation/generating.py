@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rlplan.errors import MissingFactError
 from rlplan.estimate import Estimate
-from rlplan.profiles.tables.remembered import Recent
+from rlplan.profiles.tables.remembered import LeastRecentlyUsed
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.taskcost import ENVIRONMENT, TaskCost
 from rlplan.simulator.environments import host_share
@@ -464,30 +464,32 @@ def played(steps: Steps, limits: ReplicaLimits, share: Share) -> Played:
         share: Prompt tokens and response tokens by sequence, in the order of their admission.
     """
     replica = (steps, replace(limits, kv_blocks=0), share)
-    roomy = _ROOMY.get(replica)
-    if roomy is not None and limits.kv_blocks >= roomy.blocks:
-        return roomy.played
+    ample = _AMPLE_CACHE.get(replica)
+    if ample is not None and limits.kv_blocks >= ample.blocks:
+        return ample.played
     clock = clock_of(steps)
     outcome = generate(replica_of(clock, limits), *share)
-    found = _known(clock, outcome)
+    found = _played_of(clock, outcome)
     # No more is ever looked for than what is held at most, and room for the longest that there could be beside it.
     longest = max(share[0]) + max(share[1])
     blocks = outcome.peak_blocks + blocks_of(longest, limits.block_tokens) + limits.state_blocks
     if not outcome.missing_blocks and blocks <= limits.kv_blocks:
-        _ROOMY.keep(replica, _RoomyReplica(blocks, found))
+        _AMPLE_CACHE.keep(replica, _AmpleCacheReplica(blocks, found))
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _RoomyReplica:
-    """Hold what a replica does whose cache is never full, and the blocks from which on it is not."""
+class _AmpleCacheReplica:
+    """Hold what a replica does whose KV cache never fills up, and the blocks that suffice for that."""
 
     blocks: int
     played: Played
 
 
 # Replicas whose cache is never full, by what they do but for its size: the same, however large that is.
-_ROOMY: Recent[tuple[Steps, ReplicaLimits, Share], _RoomyReplica] = Recent(REMEMBERED_REPLICAS)
+_AMPLE_CACHE: LeastRecentlyUsed[tuple[Steps, ReplicaLimits, Share], _AmpleCacheReplica] = (
+    LeastRecentlyUsed(REMEMBERED_REPLICAS)
+)
 
 
 def last_token_seconds(steps: Steps, limits: ReplicaLimits, share: Share) -> Floats:
@@ -506,10 +508,10 @@ def last_token_seconds(steps: Steps, limits: ReplicaLimits, share: Share) -> Flo
 def played_episodes(steps: Steps, limits: ReplicaLimits, share: EpisodeShare) -> Played:
     """Return what a replica does with its episodes, remembered."""
     clock = clock_of(steps)
-    return _known(clock, generate_episodes(replica_of(clock, limits), share))
+    return _played_of(clock, generate_episodes(replica_of(clock, limits), share))
 
 
-def _known(clock: EngineClock | PassClock, outcome: Generated) -> Played:
+def _played_of(clock: EngineClock | PassClock, outcome: Generated) -> Played:
     prefill, decode = clock.estimates(outcome.prefill_seconds, outcome.decode_seconds)
     ends = np.array(outcome.finish_seconds, dtype=np.float32)
     return Played(prefill, decode, Estimate(outcome.idle_seconds), ends)

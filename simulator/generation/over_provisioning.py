@@ -52,13 +52,13 @@ def kept_of(job: Job) -> LearntResponses:
 
 
 @dataclass(frozen=True, slots=True)
-class EnoughEnded:
-    """Hold when enough responses have ended.
+class EarlyStop:
+    """Hold the instant at which enough responses have ended, and generation stops early.
 
     Attributes:
-        time_fraction: Of the time in which all of them end.
-        responses: Tokens of the responses that have, in order.
-        dropped: Tokens of all responses of the prompts that were not done, in order; empty where none was left.
+        time_fraction: That instant, as a share of the time until all responses have ended.
+        responses: Tokens of the responses that have ended by then, ascending.
+        dropped: Tokens of all responses of the prompts that are not complete by then, ascending; empty if there are none.
     """
 
     time_fraction: float
@@ -93,12 +93,12 @@ def cost_until_enough(cost: TaskCost, placed: PlacedTask, kv_bytes: float) -> Ta
     )
 
 
-def learnt(work: Workload, found: EnoughEnded) -> Workload:
+def learnt(work: Workload, found: EarlyStop) -> Workload:
     """Return the work of an iteration on the responses that ended first: the longest are the last."""
     return _of_lengths(work, found.responses)
 
 
-def put_off(work: Workload, found: EnoughEnded) -> Workload:
+def put_off(work: Workload, found: EarlyStop) -> Workload:
     """Return the work of an iteration on the prompts that were not done: their responses are as long again."""
     return _of_lengths(work, found.dropped)
 
@@ -108,7 +108,7 @@ def _of_lengths(work: Workload, tokens: tuple[int, ...]) -> Workload:
     return replace(work, response_tokens=lengths, over_provisioning=1.0, over_sampling=1.0)
 
 
-def enough_of(placed: PlacedTask, kv_bytes: float | None) -> EnoughEnded:
+def enough_of(placed: PlacedTask, kv_bytes: float | None) -> EarlyStop:
     """Return when enough responses have ended of all that are begun.
 
     Args:
@@ -126,7 +126,7 @@ def _enough(
     statistics: LengthStatistics,
     replicas: int,
     kept: LearntResponses,
-) -> EnoughEnded:
+) -> EarlyStop:
     """Return when a fraction of the units have ended, those of a prompt when as many as are needed have.
 
     Those that are dropped run beside the others until then, so that playing all of them to the end says when.
@@ -142,7 +142,7 @@ def _enough(
     ranked = np.argsort(unit_ends, kind="stable")
     done = kept.done(len(unit_ends))
     learnt_from = np.take_along_axis(tokens, in_order, axis=1)[ranked[:done]]
-    return EnoughEnded(
+    return EarlyStop(
         float(unit_ends[ranked[:done]].max() / ends.max()),
         _in_order(learnt_from),
         _in_order(tokens[ranked[done:]]),

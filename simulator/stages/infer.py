@@ -59,12 +59,12 @@ def _judged_cost(placed: PlacedTask, judge: PlacedTask) -> TaskCost:
     slowest = slowest_replica(judge, serving_cache_bytes(judge))
     parts = {"prefill": slowest.prefill, "decode": slowest.decode, ENVIRONMENT: slowest.waiting}
     if placed.task.role == "teacher":
-        parts[PROMPT_LOG_PROBS] = _told(judge)
+        parts[PROMPT_LOG_PROBS] = _prompt_log_probs(judge)
     once = cost_of({**parts, CALL: call_of(placed)})
     return with_spread(once, judge.engine.forecast_spread)
 
 
-def _told(teacher: PlacedTask) -> Estimate:
+def _prompt_log_probs(teacher: PlacedTask) -> Estimate:
     """Return the seconds in which a replica of a served teacher makes the log-probabilities of its prompts.
 
     A prefill makes logits of the last token alone; here all tokens' are made, each prompt's at once, and its likeliest

@@ -1,4 +1,4 @@
-"""What happens in one iteration of a plan: tasks, the transition before generation, transfers."""
+"""The works of one iteration of a plan: tasks, the transition before generation, transfers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from rlplan.simulator.costs.syncs import transition_cost
 from rlplan.simulator.costs.taskcost import TaskCost, data_bytes, times_of, transfer_cost
 from rlplan.simulator.generation.generating import finish_seconds, with_length_spread
 from rlplan.simulator.generation.over_provisioning import (
-    EnoughEnded,
+    EarlyStop,
     begun,
     cost_until_enough,
     enough_of,
@@ -36,9 +36,9 @@ class Entry:
 def agenda_of(placed: PlacedPlan) -> tuple[Entry, ...]:
     """Return the works of one iteration, costed in seconds, in the dataflow's order.
 
-    The weights go over to the generate layout before the first generation. Data that leaves its
-    pool is transferred once to each pool that wants it; data that stays is handed over by the call
-    of the task, whose cost includes that.
+    The transition to the generate layout precedes the first generation. Data for another pool is transferred
+    once to each pool that needs it; data for the same pool is passed by the call of the task, which the task's cost
+    includes.
     """
     plan, tasks, learnt = placed.plan, placed.known_tasks, learnt_plan(placed)
     entries: dict[str, Entry] = {}
@@ -68,12 +68,12 @@ def agenda_of(placed: PlacedPlan) -> tuple[Entry, ...]:
 
 
 def batch_ahead(works: Iterable[Work], tasks: Sequence[Task]) -> list[Work]:
-    """Return the works of an iteration with what they wait for of earlier ones, where generation is a batch ahead.
+    """Return the works of an iteration with their dependences on earlier iterations, where generation is a batch ahead.
 
-    Batch i+1 is generated while batch i is trained on, on a pool of its own. The weights of update i-1 go over before
-    the generation of i+1 begins, as soon as both pools are free, ahead of the training pool's next tasks; so samples
-    are trained on that were generated with weights one update old. Preparation and updates go on one iteration at a
-    time, as a controller's loop has them.
+    Batch i+1 is generated on its own pool while batch i is trained on. The weights of update i-1 are synced before the
+    generation of batch i+1 begins, as soon as both pools are free, and before the training pool's next tasks; so samples
+    are generated with weights one update old. Preparation and updates run one iteration at a time, as in a controller's
+    loop.
 
     Args:
         tasks: The algorithm's tasks; works of other keys are transitions and transfers.
@@ -101,9 +101,9 @@ def batch_ahead(works: Iterable[Work], tasks: Sequence[Task]) -> list[Work]:
 
 
 def learnt_plan(placed: PlacedPlan) -> PlacedPlan:
-    """Return the plan on what its iterations learn from, where more is begun.
+    """Return the plan with the workload that its iterations learn from, which may be less than what they begin.
 
-    Where responses are handed on one by one, it is seen in playing which of them are dropped.
+    Where responses are handed on one by one, the simulation itself finds which are dropped.
     """
     plan = placed.plan
     if not plan.ends_generation_early:
@@ -112,8 +112,8 @@ def learnt_plan(placed: PlacedPlan) -> PlacedPlan:
     return PlacedPlan(replace(plan, job=job), placed.facts)
 
 
-def enough_learnt(placed: PlacedPlan) -> EnoughEnded:
-    """Return when a plan has as many responses as it learns from, of all that it begins."""
+def enough_learnt(placed: PlacedPlan) -> EarlyStop:
+    """Return when as many responses of a plan have ended as it learns from."""
     return enough_of(placed.generate, max(0.0, kv_bytes_left(placed)))
 
 

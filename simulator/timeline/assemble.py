@@ -35,12 +35,12 @@ def warnings_of(
     plan: Plan,
     agenda: Sequence[Entry],
     memory: Sequence[MemoryForecast],
-    overlap: OverlapForecast | None = None,
+    overlap: OverlapForecast | None,
 ) -> tuple[str, ...]:
     """Return warnings: sources, ranges, unused GPUs and models, tight memory, long sequences, old weights, drops.
 
     Args:
-        overlap: What becomes of generation beside training, where responses are handed on one by one.
+        overlap: Steady state of generation beside training, where responses are handed on one by one.
     """
     return (
         *_about_sources(agenda),
@@ -141,21 +141,21 @@ Interval = tuple[float, float]
 
 
 def work_of(span: Span, works: Sequence[Work]) -> Work:
-    """Return the work that a span shows."""
+    """Return the work of a span."""
     return next(work for work in works if (work.name, work.pool) == (span.name, span.pool))
 
 
 def critical_path(
     spans: Sequence[Span], works: Sequence[Work], begin_seconds: float = 0.0
 ) -> tuple[Span, ...]:
-    """Return the chain of spans that decided when the last of them ended, first one first.
+    """Return the critical path: the chain of spans that decided when the last one ended, in time order.
 
-    Walks back from the last span to end: a work starts at the instant in which its last parent
-    ended (that one is taken first) or in which one of its resources was given back.
+    The path is followed backwards from the last span. A work starts at the instant in which its last parent ended (which
+    is preferred) or in which one of its resources was released.
 
     Args:
         spans: Of a simulated trace.
-        begin_seconds: How far to walk back; the first span may have begun before.
+        begin_seconds: Where to stop; the first span of the path may have begun before.
     """
     path: list[Span] = []
     here = max(spans, key=lambda span: (span.end_seconds, span.seconds), default=None)
@@ -376,12 +376,12 @@ STAGES = ("generation", "preparation", "training", TRANSITION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """Hold what an iteration is forecast to take, and where its time goes.
+class IterationFigures:
+    """Hold the forecast seconds of an iteration, by stage and by idle cause.
 
     Attributes:
-        tokens: Prompt and response tokens of what it learns from.
-        overlap: What becomes of generation beside training, where samples are handed on one by one.
+        tokens: Prompt and response tokens that it learns from.
+        overlap: Steady state of generation beside training, where samples are handed on one by one.
     """
 
     iteration: Estimate
@@ -423,7 +423,7 @@ def assemble(
     idle = idle_seconds(
         [pool.name for pool in device_pools(plan)], window, trace.spans, works, staged
     )
-    figures = Figures(
+    figures = IterationFigures(
         iteration=Estimate(iteration_seconds, spread),
         tokens=tokens or batch_tokens(plan.job),
         stage_seconds=_per_iteration(seconds_by_stage(staged, STAGES), cycle),
@@ -439,7 +439,7 @@ def forecast_of(
     agenda: Sequence[Entry],
     trace: Trace,
     memory: Sequence[MemoryForecast],
-    figures: Figures,
+    figures: IterationFigures,
 ) -> Forecast:
     """Return the forecast of a trace whose figures are known."""
     seconds = figures.iteration.seconds
@@ -470,14 +470,14 @@ def forecast_of(
 
 
 def window_of(iterations: Sequence[IterationSpan]) -> IterationSpan:
-    """Return iterations that follow each other as one span, under the last one's number."""
+    """Return consecutive iterations as one span, with the number of the last one."""
     return replace(iterations[-1], start_seconds=iterations[0].start_seconds)
 
 
 def _path(
     agenda: Sequence[Entry], spans: Sequence[Span], window: IterationSpan
 ) -> list[tuple[Entry, Interval]]:
-    """Return what is on the critical path of a window, and when."""
+    """Return the works on the critical path of a window, with their intervals."""
     works = [entry.work for entry in agenda]
     until = [span for span in spans if span.end_seconds <= window.end_seconds]
     entry_of = {entry.work.key: entry for entry in agenda}
@@ -503,7 +503,7 @@ def _per_iteration(seconds: Mapping[str, float], cycle: int) -> FrozenDict[str, 
 
 
 def device_pools(plan: Plan) -> tuple[ResourcePool, ...]:
-    """Return the pools that are made of devices, not of host processes."""
+    """Return the pools of devices, without those of host processes."""
     return tuple(pool for pool in plan.pools if not pool.is_host)
 
 
@@ -516,9 +516,9 @@ def batch_tokens(job: Job) -> float:
 
 
 def pool_loads(
-    plan: Plan, facts: Facts, spans: Sequence[Span], agenda: Sequence[Entry], cycle: int = 1
+    plan: Plan, facts: Facts, spans: Sequence[Span], agenda: Sequence[Entry], cycle: int
 ) -> tuple[PoolLoad, ...]:
-    """Return the seconds of one iteration in which each pool works, by what limits the work.
+    """Return the busy seconds of each pool in one iteration, split into compute-bound and memory-bound work.
 
     Args:
         spans: Of `cycle` iterations.

@@ -1,11 +1,11 @@
-"""What a run does beside its iterations: validation and checkpoints, by how often its job says they come.
+"""Validation and checkpoints: work of a run outside of its iterations, as often as its job says.
 
-A validation is generation of its own prompts by the plan's engine, with what judges their responses behind it. Weights that
-it answers with are those that the iteration's own transition has brought, or brings anyway: no further one is counted.
+A validation generates responses to its own prompts with the plan's engine, and then judges them. It uses the weights that
+the iteration's transition brings anyway: no further transition is counted.
 
-A checkpoint is bytes over a rate. Of every model that is trained these are its whole weights in the format in which its
-trainer keeps them, and what its optimizer steps (moments, and a master copy where there is one), each once, whatever
-number of ranks has copies: frameworks write sharded states, every shard by one of its ranks (verl,
+A checkpoint is bytes over a rate. For every model that is trained, the bytes are its weights in the format in which the
+trainer keeps them, and its optimizer states (moments, and a master copy where there is one). Each is counted once, however
+many ranks hold copies: frameworks write sharded states, every shard by one of its ranks (verl,
 utils/checkpoint/fsdp_checkpoint_manager.py; Megatron-Core, dist_checkpointing, fully parallel save).
 """
 
@@ -30,7 +30,7 @@ SCORES = frozenset({"scores", "rule_scores"})
 
 
 def with_beside(forecast: Forecast, placed: PlacedPlan) -> Forecast:
-    """Return a forecast with what its run does beside iterations, as far as its job speaks of it.
+    """Return a forecast with the validations and checkpoints that its job asks for.
 
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.

@@ -24,7 +24,7 @@ from simpy.events import EventPriority
 from rlplan.trace import Activity, IterationSpan, Span, Trace, sorted_spans
 
 Steps = Generator[simpy.Event, object, None]
-# Where works wait for a resource, the least rank gets it; of equal ones that which has waited longest.
+# Of the works that wait for a resource, the one with the lowest rank gets it; of equal ones, the one that has waited longest.
 Rank = tuple[int, ...]
 
 
@@ -83,8 +83,8 @@ class Resources(Protocol):
 _SETTLED = EventPriority(2)
 
 
-class _Settled(simpy.Event):
-    """Happen when nothing else is left to happen in the instant."""
+class _InstantEnd(simpy.Event):
+    """Happen at the end of an instant, after all its other events."""
 
     def __init__(self, environment: simpy.Environment, then: Callable[[simpy.Event], None]) -> None:
         super().__init__(environment)
@@ -94,11 +94,11 @@ class _Settled(simpy.Event):
 
 
 class ListScheduling:
-    """Give a work all that it holds together, the least rank first.
+    """Give a work all its resources at once, the lowest rank first.
 
-    Waiting works are gone through once an instant has settled, and each whose resources are all free gets them. So
-    which of them was ready first within the instant has no say, and none keeps what it has from others while it waits
-    for more.
+    At the end of each instant the waiting works are visited in the order of their ranks, and each work whose resources
+    are all free gets them. So the order of events within an instant does not matter, and no work holds one resource
+    while it waits for another.
     """
 
     def __init__(self, environment: simpy.Environment) -> None:
@@ -124,7 +124,7 @@ class ListScheduling:
     def _settle(self) -> None:
         if not self._settling:
             self._settling = True
-            _Settled(self.environment, self._grant)
+            _InstantEnd(self.environment, self._grant)
 
     def _grant(self, _: object) -> None:
         self._settling = False
@@ -139,31 +139,33 @@ class ListScheduling:
 
 
 class Queueing:
-    """Give what is free to whoever asks first, one resource after another; rank those that wait.
+    """Give resources one after another, each to the first work that asks; works that wait for it go by rank.
 
-    So works get what they hold that come at any time, one by one, as the calls of a controller do.
+    For works that arrive one by one at any time, as the calls of a controller do.
     """
 
     def __init__(self, environment: simpy.Environment) -> None:
-        self._lines: defaultdict[str, Line] = defaultdict(lambda: Line(environment))
+        self._queues: defaultdict[str, ResourceQueue] = defaultdict(
+            lambda: ResourceQueue(environment)
+        )
 
     def take(self, names: Iterable[str], rank: Rank = ()) -> Steps:
         """Wait for resources until they are had."""
         for name in sorted(names):
-            turn = self._lines[name].ask(rank)
+            turn = self._queues[name].ask(rank)
             if turn is not None:
                 yield turn
 
     def release(self, names: Iterable[str]) -> None:
         """Let others have resources."""
         for name in sorted(names):
-            self._lines[name].release()
+            self._queues[name].release()
 
 
-class Line:
-    """Let one work at a time hold a resource.
+class ResourceQueue:
+    """Give a resource to one work at a time, the lowest rank first.
 
-    One that is free is had at once: half of SimPy's events would be about that.
+    A free resource is given without an event: such events would be half of all that SimPy has to handle.
     """
 
     def __init__(self, environment: simpy.Environment) -> None:
@@ -283,11 +285,11 @@ class WorkRun:
     """Say how a work is done once: in an iteration, or for a piece of one.
 
     Attributes:
-        seconds: That it takes; None: there is nothing to do, and it ends as soon as it is started.
-        after: Keys of the works that are started with it and that it waits for.
-        earlier: What else it waits for.
-        call_seconds: Of calls before it, in which it does not hold anything yet.
-        begins: Called when it has all that it holds.
+        seconds: Its duration; None for a work with nothing to do, which ends when it is started.
+        after: Keys of the works, started together with it, that must end first.
+        earlier: Other events that must happen first.
+        call_seconds: Of the calls before it, during which it holds no resource.
+        begins: Called when it has got all its resources.
     """
 
     work: Work

@@ -250,7 +250,7 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
         resident |= _copy_terms(placed, task)
     moments |= generation
     moments |= _buckets_between_pools(placed, pool)
-    # Weights that come for a task take nothing more where another one leaves them there.
+    # Weights that are copied for a task take no further memory if another task keeps them on the GPU.
     return {
         name: FrozenDict({term: size for term, size in (resident | transient).items() if size})
         for name, transient in moments.items()

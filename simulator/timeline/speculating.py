@@ -39,14 +39,14 @@ def with_speculation(forecast: Forecast, placed: PlacedPlan) -> Forecast:
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
-    said = placed.plan.job.speculation
-    assert said is not None, "asked of jobs whose engine guesses"
-    given = said.tokens_per_step
+    speculation = placed.plan.job.speculation
+    assert speculation is not None, "asked of jobs whose engine guesses"
+    given = speculation.tokens_per_step
     if given is None:
-        told = not_known(placed.generate.model.name, said.draft_tokens)
+        told = not_known(placed.generate.model.name, speculation.draft_tokens)
         return replace(forecast, warnings=(*forecast.warnings, told))
-    own, without = placed.generate, _saying(placed, None)
-    always = _saying(placed, replace(said, most_running=None))
+    own, without = placed.generate, _with_speculation(placed, None)
+    always = _with_speculation(placed, replace(speculation, most_running=None))
     seconds, without_seconds = (generation_seconds(each) for each in (placed, without))
     return replace(
         forecast,
@@ -60,14 +60,14 @@ def with_speculation(forecast: Forecast, placed: PlacedPlan) -> Forecast:
     )
 
 
-def _saying(placed: PlacedPlan, said: Speculation | None) -> PlacedPlan:
-    """Return a placed plan whose engine guesses as it is said, or nothing."""
-    job = replace(placed.plan.job, speculation=said)
+def _with_speculation(placed: PlacedPlan, speculation: Speculation | None) -> PlacedPlan:
+    """Return the placed plan with this speculation, or without any."""
+    job = replace(placed.plan.job, speculation=speculation)
     return PlacedPlan(replace(placed.plan, job=job), placed.facts)
 
 
 def generation_seconds(placed: PlacedPlan) -> float:
-    """Return what a plan's generation takes on its pool, without its call."""
+    """Return the seconds of a plan's generation on its pool, without the call."""
     cost = task_cost(placed.generate, max(0.0, kv_bytes_left(placed)))
     return cost.total.seconds - cost.seconds_of(CALL)
 

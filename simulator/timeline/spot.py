@@ -1,16 +1,16 @@
 """Plans on nodes that may be taken away: what they take and cost on average.
 
-Nodes are lost at random, each independently of others. A loss of a node that only generates costs a replica: until another
-node is there and its engine has started, until weights go over the next time (half of what lies between two syncs on
-average), and the work on its responses under way, which others begin again. The share of its time in which a replica makes
-tokens that last is then
+Nodes are lost at random, independently of each other. The loss of a node that only generates stops one replica until
+another node has come, its engine has started, and weights are synced to it (on average half an interval between syncs). The
+replica's responses under way are lost, and other replicas begin them again. The share of time in which a replica makes tokens
+that last is then
 
     (T - W) / (T + D)
 
-with the mean time T between losses of any of its nodes, the work W that each throws away, and D seconds until it generates
-again. The plan is played once more with generation slower by the share that all replicas have together. W follows from
-Little's law: of N responses under way at q tokens a second, each has E[L^2] / (2 E[L]) tokens on average, the mean age of
-what is looked at at random (Feller 1971, An Introduction to Probability Theory and Its Applications II, section I.4).
+with the mean time T between losses of any of its nodes, the W seconds of work that each loss throws away, and the D seconds
+until it generates again. The plan is simulated once more with generation slowed down by the mean share of all replicas. W
+follows from Little's law: each of N responses under way, at q tokens a second, has E[L^2] / (2 E[L]) tokens on average, the
+mean age seen at a random time (Feller 1971, An Introduction to Probability Theory and Its Applications II, section I.4).
 
 A loss of any other node stops the run, as failures do: it goes on from the last checkpoint (`utilisation`).
 """
@@ -262,7 +262,7 @@ def _steady_usd(placed: PlacedPlan) -> float:
 
 
 def _run_seconds(forecast: Forecast, plan: Plan, seconds: float | None) -> float | None:
-    """Return what the whole run takes, with what is known of what it does beside its iterations."""
+    """Return the seconds of the whole run, validations and checkpoints included as far as they are known."""
     if seconds is None or plan.job.iterations is None:
         return None
     return plan.job.iterations * (seconds + forecast.beside_seconds)

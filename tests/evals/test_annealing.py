@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from rlplan.errors import InfeasibleError
-from rlplan.evals.annealing import search
-from rlplan.evals.neighbours import NeighbourDraws
+from rlplan.evals.annealing import NeighbourDraws, search
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Specs
 from rlplan.planner.requests.specs import spec_values

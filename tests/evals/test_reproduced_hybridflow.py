@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import UnknownNameError
-from rlplan.evals.hybridflow.index import Points, near
+from rlplan.evals.hybridflow.claims import Points, near
 from rlplan.evals.hybridflow.points import BEST, HYBRIDFLOW, plan_words, unfinished_points
 from rlplan.evals.reading import read_table
 from rlplan.evals.reproductions import load_reproduction, reproduction_names
@@ -15,7 +15,6 @@ from rlplan.evals.settings.hybridflow_jobs import job_of
 from rlplan.evals.settings.hybridflow_systems import (
     PEERS,
     placed_forecast,
-    placement_name,
     system_forecast,
 )
 from rlplan.evals.tables.hybridflow_throughput import forecast_of
@@ -71,8 +70,14 @@ def test_models_of_two_sizes_have_actor_and_critic_apart():
 @pytest.mark.full
 def test_placements_are_those_that_their_name_says_and_the_best_beats_them():
     found = {name: placed_forecast(name, "ppo", "7B", 8) for name in ("colocate", "split")}
-    for name, each in found.items():
-        assert placement_name(each.plan) == name
+    sets = {
+        name: {frozenset(pool.roles) for pool in each.plan.pools if not pool.is_host}
+        for name, each in found.items()
+    }
+    assert sets == {
+        "colocate": {frozenset(("actor", "critic", "reference", "reward"))},
+        "split": {frozenset(("actor", "reference")), frozenset(("critic", "reward"))},
+    }
     best = system_forecast("hybridflow", "ppo", "7B", 8)
     assert best.seconds <= min(each.seconds for each in found.values())
     assert plan_words(best.plan).startswith(best.plan.placement)

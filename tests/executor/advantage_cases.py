@@ -3,7 +3,11 @@
 import torch
 
 from rlplan.algorithms import load_algorithm
-from rlplan.executor.learning.experience import Terms, compute_advantages, effective_settings
+from rlplan.executor.learning.experience import (
+    EstimatorSettings,
+    compute_advantages,
+    effective_settings,
+)
 from rlplan.job import Hyperparameters, Rewards
 
 PPO, GRPO = load_algorithm("ppo"), load_algorithm("grpo")
@@ -15,7 +19,7 @@ def alone(tensor):
 
 
 def terms_of(algorithm, settings, samples=1, reduce_sum=alone, rewards=None, multiplier=0.0):
-    return Terms(
+    return EstimatorSettings(
         settings=effective_settings(algorithm, settings),
         samples_per_prompt=samples,
         rewards=rewards or Rewards(),

@@ -25,8 +25,8 @@ from rlplan.executor.environments.calculator import computed
 from rlplan.executor.rollout.sessions import padded_responses
 from rlplan.executor.workers.episodes import (
     BROKEN_OFF,
-    Beginning,
     Episode,
+    EpisodeStart,
     LocalHost,
     kinds_of,
     turns_of,
@@ -215,7 +215,7 @@ def test_a_step_beyond_its_limit_is_broken_off(tmp_path):
         name="slow", source="mine.py:Mine", step_seconds=1.0, step_limit_seconds=0.01
     )
     host = LocalHost((slow,), tmp_path)
-    host.ask(0, Beginning(0, 0, "p", {}))
+    host.ask(0, EpisodeStart(0, 0, "p", {}))
     assert host.answered(None) == {0: ""}
     begun = time.monotonic()
     host.ask(0, "x")

@@ -7,7 +7,7 @@ import ray
 
 from rlplan.errors import CapabilityError, UserError
 from rlplan.executor.control.capabilities import check_runnable
-from rlplan.executor.workers.episodes import Beginning, RemoteHosts
+from rlplan.executor.workers.episodes import EpisodeStart, RemoteHosts
 from rlplan.files.frozen import FrozenDict
 from rlplan.workload import Environment
 from tests.executor.plans import make_job, make_plan
@@ -98,7 +98,7 @@ def answered(hosts, *questions):
 @pytest.mark.ray
 def test_a_lost_process_plays_its_episodes_again_up_to_where_they_were(ray_slots, tmp_path):
     hosts = RemoteHosts((replace(GUESS, workers=1),), tmp_path, 1)
-    answered(hosts, Beginning(0, 0, "m?", {}), Beginning(1, 0, "a?", {}))
+    answered(hosts, EpisodeStart(0, 0, "m?", {}), EpisodeStart(1, 0, "a?", {}))
     assert [each.observation for each in answered(hosts, "a", "z")] == ["later\n", "earlier\n"]
     ray.kill(hosts._hosts[0])
     after = answered(hosts, "m", "a")
@@ -111,6 +111,6 @@ def test_a_failing_environment_of_the_users_is_one_message(ray_slots, tmp_path):
     text = "def play(prompt, responses, row):\n    return row['missing']\n"
     (tmp_path / "mine.py").write_text(text, encoding="utf-8")
     hosts = RemoteHosts((replace(GUESS, source="mine.py:play"),), tmp_path, 1)
-    answered(hosts, Beginning(0, 0, "p", {}))
+    answered(hosts, EpisodeStart(0, 0, "p", {}))
     with pytest.raises(UserError, match=r"^environment mine\.py:play: step fails: KeyError"):
         answered(hosts, "x")

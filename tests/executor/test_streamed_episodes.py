@@ -9,7 +9,7 @@ import ray
 
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.environments import Step
-from rlplan.executor.workers.episodes import Beginning, RemoteHosts
+from rlplan.executor.workers.episodes import EpisodeStart, RemoteHosts
 from rlplan.files.decoding import read_json
 from rlplan.results.measurement import MeasuredRun
 from rlplan.workload import Environment, Uniform
@@ -155,7 +155,7 @@ def test_what_a_lost_process_was_asked_is_asked_again_of_another(ray_slots, tmp_
     hosts = RemoteHosts((replace(GUESS, workers=1),), tmp_path, 1)
     assert hosts.answered(None) == {}
     for number, letter in enumerate("ma"):
-        hosts.ask(number, Beginning(number, 0, letter, {}))
+        hosts.ask(number, EpisodeStart(number, 0, letter, {}))
     assert answers_of(hosts, 2) == {0: "", 1: ""}
     hosts.ask(0, "a")
     assert answers_of(hosts, 1) == {0: Step("later\n")}

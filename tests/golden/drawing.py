@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from rlplan.errors import RlplanError
-from rlplan.evals.neighbours import NeighbourDraws
+from rlplan.evals.annealing import NeighbourDraws
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.profiles.catalog import ENGINES, load_job, load_model

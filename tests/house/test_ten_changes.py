@@ -24,7 +24,7 @@ import rlplan.stages
 import rlplan.transfers
 import rlplan.transports
 from rlplan.algorithms import load_algorithm
-from rlplan.evals.neighbours import NeighbourDraws
+from rlplan.evals.annealing import NeighbourDraws
 from rlplan.evals.tables import READERS
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.workers.stages import STAGES as EXECUTED

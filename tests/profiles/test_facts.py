@@ -209,17 +209,14 @@ def test_more_bytes_are_never_faster(kind, num_bytes, more, ranks, ranks_per_nod
     assert small.spread_seconds > 0
 
 
-@given(
-    st.sampled_from(device_names()), st.booleans(), st.booleans(), st.integers(0, 4096), SIZES, MORE
-)
-def test_a_longer_attention_is_never_faster(device, backward, fused, cached, queries, more):
+@given(st.sampled_from(device_names()), st.booleans(), st.integers(0, 4096), SIZES, MORE)
+def test_a_longer_attention_is_never_faster(device, backward, cached, queries, more):
     facts = DeviceFacts(load_device(device))
     small, large = (
         facts.attention(
             Attention("attention", 2, tokens, cached, q_heads=8, kv_heads=2, head_dim=64),
             "fp32",
             backward=backward,
-            fused=fused,
         )
         for tokens in (queries, queries + more)
     )

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from rlplan.estimate import Source
 from rlplan.models import ModelArchitecture
 from rlplan.probing import ModelPass
-from rlplan.profiles.tables.measurements import Line, PassTable, Scatter, piecewise
+from rlplan.profiles.tables.measurements import (
+    LinearInterpolation,
+    PassTable,
+    RatioInterpolation,
+    piecewise,
+)
 from rlplan.profiles.tables.points import Point, key_of, model_pass_keys
 
 SECONDS = st.floats(1e-6, 1e3, allow_nan=False)
@@ -62,7 +67,7 @@ def passes(entries) -> PassTable:
 
 
 def test_a_line_reads_between_and_beyond_its_points_literally():
-    line = Line({100: point(1.0), 200: point(2.0), 400: point(3.0)})
+    line = LinearInterpolation({100: point(1.0), 200: point(2.0), 400: point(3.0)})
     assert line.at(200).seconds == 2.0
     assert line.at(200).source == Source.MEASURED
     assert line.at(300).seconds == pytest.approx(2.5)
@@ -75,25 +80,25 @@ def test_a_line_reads_between_and_beyond_its_points_literally():
 
 
 def test_a_line_with_a_fixed_cost_keeps_it_below_its_first_point():
-    line = Line({100: point(1.1), 200: point(1.2)})
+    line = LinearInterpolation({100: point(1.1), 200: point(1.2)})
     assert line.at(1).seconds == pytest.approx(1.001)
 
 
 def test_noise_that_falls_with_the_work_is_not_continued():
-    line = Line({100: point(2.0), 200: point(1.0)})
+    line = LinearInterpolation({100: point(2.0), 200: point(1.0)})
     assert line.at(10).seconds == 2.0
     assert line.at(1000).seconds == 1.0
 
 
 def test_a_single_point_makes_nothing_unknown_cheap():
-    line = Line({100: point(1.0)})
+    line = LinearInterpolation({100: point(1.0)})
     assert line.at(50).seconds == 1.0
     assert line.at(300).seconds == pytest.approx(3.0)
     assert line.at(300).outside_range
 
 
 def test_a_bend_in_the_points_widens_the_spread_between_them():
-    bent = Line({100: point(1.0), 200: point(4.0), 300: point(5.0)})
+    bent = LinearInterpolation({100: point(1.0), 200: point(4.0), 300: point(5.0)})
     assert bent.at(250).spread_seconds == pytest.approx(4.5 * 0.25)
 
 
@@ -102,7 +107,7 @@ LINES = st.dictionaries(st.integers(0, 10**12), SECONDS, min_size=1, max_size=8)
 
 @given(LINES)
 def test_a_line_gives_every_measured_point_exactly(points):
-    line = Line({x: point(seconds) for x, seconds in points.items()})
+    line = LinearInterpolation({x: point(seconds) for x, seconds in points.items()})
     for x, seconds in points.items():
         estimate = line.at(x)
         assert estimate.seconds == seconds
@@ -113,7 +118,7 @@ def test_a_line_gives_every_measured_point_exactly(points):
 @given(LINES, st.lists(st.integers(0, 10**13), min_size=2, max_size=6))
 def test_a_line_over_monotone_points_is_monotone_everywhere(points, queries):
     points = dict(zip(sorted(points), sorted(points.values()), strict=True))
-    line = Line({x: point(seconds) for x, seconds in points.items()})
+    line = LinearInterpolation({x: point(seconds) for x, seconds in points.items()})
     answers = [line.at(x).seconds for x in sorted(queries)]
     for earlier, later in itertools.pairwise(answers):
         assert later >= earlier * (1 - 1e-12)
@@ -121,7 +126,7 @@ def test_a_line_over_monotone_points_is_monotone_everywhere(points, queries):
 
 @given(LINES, st.integers(0, 10**13))
 def test_a_line_flags_what_lies_outside_and_nothing_else(points, x):
-    line = Line({each: point(seconds) for each, seconds in points.items()})
+    line = LinearInterpolation({each: point(seconds) for each, seconds in points.items()})
     estimate = line.at(x)
     assert estimate.outside_range == (not min(points) <= x <= max(points))
     assert estimate.seconds >= 0
@@ -145,7 +150,7 @@ SCATTERS = st.dictionaries(SHAPES, SECONDS, min_size=1, max_size=12)
 
 @given(SCATTERS)
 def test_a_scatter_gives_every_measured_point_exactly(points):
-    scatter = Scatter({shape: point(s) for shape, s in points.items()}, work)
+    scatter = RatioInterpolation({shape: point(s) for shape, s in points.items()}, work)
     for shape, seconds in points.items():
         assert scatter.at(shape).seconds == seconds
         assert scatter.at(shape).source == Source.MEASURED
@@ -153,7 +158,7 @@ def test_a_scatter_gives_every_measured_point_exactly(points):
 
 @given(SCATTERS, SHAPES)
 def test_a_scatter_stays_between_its_ratios_and_flags_what_lies_outside(points, shape):
-    scatter = Scatter({each: point(s) for each, s in points.items()}, work)
+    scatter = RatioInterpolation({each: point(s) for each, s in points.items()}, work)
     ratios = [seconds / work(each) for each, seconds in points.items()]
     estimate = scatter.at(shape)
     ratio = estimate.seconds / work(shape)
@@ -169,12 +174,12 @@ def test_a_scatter_stays_between_its_ratios_and_flags_what_lies_outside(points, 
 def test_a_device_that_is_a_constant_factor_off_its_model_is_foretold_everywhere(
     shapes, asked, factor
 ):
-    scatter = Scatter({shape: point(factor * work(shape)) for shape in shapes}, work)
+    scatter = RatioInterpolation({shape: point(factor * work(shape)) for shape in shapes}, work)
     assert scatter.at(asked).seconds == pytest.approx(factor * work(asked))
 
 
 def test_between_two_points_that_differ_in_one_number_only_they_decide():
-    scatter = Scatter(
+    scatter = RatioInterpolation(
         {
             (1, 8, 8): point(2 * work((1, 8, 8))),
             (7, 8, 8): point(4 * work((7, 8, 8))),

@@ -17,12 +17,12 @@ from rlplan.probing import ModelPass
 from rlplan.profiles.probes import load_probe
 from rlplan.profiles.probes.bench.clock import MOST_ROUND_REPEATS, ROUNDS
 from rlplan.profiles.probes.bench.contract import HostBench, HostProbe
-from rlplan.profiles.probes.session import profile_machine
-from rlplan.profiles.probes.session.profiling import (
+from rlplan.profiles.probes.session import (
     Session,
     context_bytes,
     is_measured,
     open_profile,
+    profile_machine,
     settings_of,
 )
 from rlplan.profiles.sheets import load_model

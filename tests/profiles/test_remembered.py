@@ -1,8 +1,8 @@
-from rlplan.profiles.tables.remembered import Recent
+from rlplan.profiles.tables.remembered import LeastRecentlyUsed
 
 
 def test_what_was_not_asked_for_the_longest_goes_first():
-    kept = Recent(2)
+    kept = LeastRecentlyUsed(2)
     kept.keep("a", 1)
     kept.keep("b", 2)
     assert kept.get("a") == 1
@@ -11,7 +11,7 @@ def test_what_was_not_asked_for_the_longest_goes_first():
 
 
 def test_a_new_value_takes_the_place_of_the_one_before():
-    kept = Recent(2)
+    kept = LeastRecentlyUsed(2)
     kept.keep("a", 1)
     kept.keep("b", 2)
     kept.keep("a", 3)

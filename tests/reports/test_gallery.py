@@ -10,8 +10,13 @@ from benchmarks.gallery import case_of, recipe_cases, step_of
 from rlplan.evals.reading import HELD, all_tables
 from rlplan.files.decoding import read_json
 from rlplan.planner.measured.reading import load_table
-from rlplan.reports.pages.gallery import gallery_html, gallery_markdown, measured
-from rlplan.reports.pictures.steps import SCHEMES, steps_svg
+from rlplan.reports.pages.gallery import (
+    SCHEMES,
+    gallery_html,
+    gallery_markdown,
+    measured,
+    steps_svg,
+)
 from rlplan.results.gallery import Gallery, Recipe
 from tests.cases import first
 from tests.house.tree import ROOT

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.reports.pages.renting import rent_content, write_rent_page
+from rlplan.reports.pages.renting import rent_content, renting_picture, write_rent_page
 from rlplan.reports.pages.report import markdown
 from rlplan.reports.panels import Subject
 from rlplan.reports.panels.run import section
-from rlplan.reports.pictures.renting import renting_picture
 from rlplan.reports.tables.renting import answer_lines, offers_table, search_words
 from rlplan.reports.tables.run import parts_table, run_lines, run_table
 from rlplan.results.renting import LeftOut, RentalAnswer, RentalLimits, RentalOffer

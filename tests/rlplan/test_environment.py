@@ -1,6 +1,5 @@
 """Environments in a job: distributions of seconds, what they add to a sequence, and what is refused."""
 
-import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from rlplan.workload import (
     LognormalSeconds,
     PercentileSeconds,
     UniformSeconds,
-    mean_seconds,
     sample_seconds,
 )
 
@@ -73,14 +71,10 @@ latencies = st.one_of(
 
 
 @given(latencies)
-def test_drawn_seconds_have_the_mean_that_is_said_and_stay_below_the_longest(seconds):
+def test_drawn_seconds_stay_below_the_longest(seconds):
     drawn = sample_seconds(seconds, DRAWS, seed=1)
     most = getattr(seconds, "max", None)
     assert most is None or max(drawn) <= most
-    error = statistics.pstdev(drawn) / DRAWS**0.5
-    # What comes up less than once in all draws may be in none of them.
-    unseen = max(drawn) / DRAWS
-    assert mean_seconds(seconds) == pytest.approx(statistics.fmean(drawn), abs=6 * (error + unseen))
 
 
 def test_percentiles_are_those_of_what_is_drawn():

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import FileError, PlanError
-from rlplan.executor.workers.cluster import errands
-from rlplan.executor.workers.cluster.errands import Board, check_alike
+from rlplan.executor.workers.cluster import node_calls
 from rlplan.executor.workers.cluster.looking import NodeAnswer
+from rlplan.executor.workers.cluster.node_calls import FirstGpu, check_alike
 from rlplan.executor.workers.cluster.nodes import RayNode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup
@@ -17,8 +17,8 @@ from tests.executor.plans import make_job
 MACHINE = {"system": "Linux", "cpu": "x", "cores": "8", "memory_bytes": "1", "gpus": "none"}
 VERSIONS = {"python": "3.11", "ray": "2.60", "torch": "2.13"}
 BOARDS = {
-    "H100": Board("NVIDIA H100 80GB HBM3", 80 * 2**30),
-    "L40S": Board("NVIDIA L40S", 45 * 2**30),
+    "H100": FirstGpu("NVIDIA H100 80GB HBM3", 80 * 2**30),
+    "L40S": FirstGpu("NVIDIA L40S", 45 * 2**30),
 }
 
 
@@ -41,9 +41,11 @@ def seen(monkeypatch):
     """Let nodes answer as machines of one kind, their GPUs by what Ray calls them."""
     found = NodeAnswer(versions=FrozenDict(VERSIONS), fingerprint=FrozenDict(MACHINE))
     answers = {f"10.0.0.{number}": found for number in range(1, 5)}
-    monkeypatch.setattr(errands, "looked_at", lambda *_: answers)
+    monkeypatch.setattr(node_calls, "looked_at", lambda *_: answers)
     monkeypatch.setattr(
-        errands, "boards_of", lambda nodes: {n.id: BOARDS[n.kinds[0]] for n in nodes if n.kinds}
+        node_calls,
+        "first_gpus_of",
+        lambda nodes: {n.id: BOARDS[n.kinds[0]] for n in nodes if n.kinds},
     )
     return answers
 

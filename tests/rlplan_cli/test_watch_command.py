@@ -15,7 +15,7 @@ from rlplan.planner.measured.following import followed
 from rlplan.planner.measured.trackers import events_by_step
 from rlplan.planner.measured.watching import Watch
 from rlplan.reports.tables.watching import prometheus_text, watched_words
-from rlplan.results.watching import WatchedStage, WatchedStep
+from rlplan.results.measurement import WatchedStage, WatchedStep
 from rlplan.simulator.simulate import simulate
 from rlplan_cli.commands import watch
 from tests.planner.measured.test_advising import OPTIONS, VERL, line_of, log_of

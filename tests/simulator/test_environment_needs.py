@@ -11,7 +11,7 @@ from rlplan.planner.answers.completion import complete
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
-from rlplan.simulator.timeline.playing import held_seconds
+from rlplan.simulator.timeline.generation_needs import held_seconds
 from rlplan.workload import EmpiricalSeconds, Environment, Workload
 
 SANDBOX = Environment(

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.environments import HostQueue, HostShare, InstanceSlots
 from rlplan.simulator.generation.episodes import (
+    CacheLoad,
     Episode,
     EpisodeShare,
     HostCache,
-    Load,
     Turn,
     generate_episodes,
 )
@@ -170,9 +170,9 @@ def test_one_load_follows_another_and_what_was_written_longest_ago_goes():
         queue.write(number, 10, 10)
     assert list(queue.kept) == [1, 2]  # 30 blocks are more than 25
     assert queue.read(0, 1, 5.0) is None
-    assert queue.read(1, 1, 5.0) == Load(1, 1, 10, 15.0)
-    assert queue.read(2, 1, 7.0) == Load(2, 1, 10, 25.0)  # behind the other
-    assert queue.read(2, 1, 40.0) == Load(2, 1, 10, 50.0)
+    assert queue.read(1, 1, 5.0) == CacheLoad(1, 1, 10, 15.0)
+    assert queue.read(2, 1, 7.0) == CacheLoad(2, 1, 10, 25.0)  # behind the other
+    assert queue.read(2, 1, 40.0) == CacheLoad(2, 1, 10, 50.0)
     queue.write(1, 26, 26)  # more than there is
     assert (list(queue.kept), queue.used) == ([2], 10)
 

@@ -142,7 +142,7 @@ def test_whole_batches_are_taken_in_one_piece_by_replicas_that_get_some_of_each_
     assert (made.pieces, made.piece_updates) == ((32,), (True,))
     assert (made.bundle, made.most_units) == (4, 64)
     usual = setting_of(plan, PlacedPlan(plan, load_facts(plan.job)).generate)
-    assert (usual.pieces, usual.bundle, usual.deals) == ((16, 16), 8, False)
+    assert (usual.pieces, usual.bundle, usual.refills) == ((16, 16), 8, False)
 
 
 def test_other_modes_know_no_such_limit(in_turn):

@@ -9,7 +9,7 @@ from rlplan.errors import InfeasibleError, UserError
 from rlplan.job import Checkpoints, Failures, Spot
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
-from rlplan.simulator.whole_run import SPOT_NOTE, grows, run_forecast
+from rlplan.simulator.whole_run import SPOT_NOTE, run_forecast
 from rlplan.workload import Evaluation, Lognormal
 from tests.simulator.plans import priced_plan, split_plan
 from tests.simulator.test_streaming_plans import apart
@@ -38,7 +38,6 @@ def test_a_run_of_lengths_that_stay_is_its_steps():
     )
     assert run.usd == pytest.approx(STEPS * step.cost_usd)
     assert run.usd_per_hour * run.seconds / 3600 == pytest.approx(run.usd)
-    assert not grows(plan.job)
 
 
 def test_what_is_paid_an_hour_may_be_more_than_the_plans_gpus():
@@ -49,7 +48,6 @@ def test_what_is_paid_an_hour_may_be_more_than_the_plans_gpus():
 
 def test_a_run_whose_responses_grow_is_near_one_simulated_at_many_of_its_steps():
     usual, many = run_of(plan_of()), run_of(plan_of(), points=9)
-    assert grows(plan_of().job)
     assert usual.seconds == pytest.approx(many.seconds, rel=0.01)
     assert usual.points[0].seconds < usual.points[-1].seconds
     assert [usual.points[0].response_tokens, usual.points[-1].response_tokens] == pytest.approx(

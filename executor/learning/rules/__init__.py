@@ -120,7 +120,7 @@ def _named(job: Job) -> Iterator[tuple[str, str]]:
 
 
 def _evaluating(job: Job) -> Iterator[tuple[str, str]]:
-    """Yield the rule of a job's evaluation with its field, where it has one of its own."""
+    """Yield the rule of a job's evaluation with its field, if the evaluation names a rule."""
     if job.evaluation is not None and job.evaluation.function is not None:
         yield "evaluation.function", job.evaluation.function
 

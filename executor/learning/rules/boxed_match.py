@@ -11,8 +11,8 @@ NEEDS = ("answer",)
 def RULE(prompt: str, response: str, row: dict[str, Any]) -> float:  # noqa: N802
     r"""Return 1 if the response's last `\boxed{...}` holds the row's `answer`, else 0.
 
-    They are compared as numbers where both are some, else as texts but for LaTeX's spacing. An answer
-    that has a box itself, as worked solutions do, is what stands in it.
+    They are compared as numbers if both are numbers, else as texts without LaTeX's spacing. If the answer itself
+    has a box, as worked solutions do, the content of its last box is compared.
 
     Raises:
         FileError: The row has no `answer`.

@@ -1,9 +1,9 @@
 """Static batches with a KV cache in plain torch: waves of at most `max_running` sequences.
 
 A wave is prefilled whole, a prompt once for all of its samples, and decoded until its last response
-ends. Through a pipeline it goes in as many parts as there are stages, one behind another, so that no
-stage waits while another one works. Every sequence is sampled by random numbers of its own, so its
-tokens depend neither on the layout nor on its neighbours.
+ends. In a pipeline a wave is split into as many parts as there are stages, so that all stages work at the
+same time. Every sequence has its own random numbers, so its tokens depend neither on the layout nor on
+other sequences.
 """
 
 from itertools import pairwise
@@ -122,7 +122,7 @@ class Wave:
         self._running = lengths > 0
         self._step = 0
         leaders = prompt_leaders(sequences.tokens, sequences.parts)
-        # The rows that are prefilled, and which of them each row begins as.
+        # The rows that are prefilled, and for each row the prefilled row whose prompt it shares.
         self._prefilled, self._sources = torch.unique(leaders, return_inverse=True)
         self._cache = KeyValueCache(
             shard.num_layers,
@@ -168,7 +168,7 @@ class Wave:
         if self._shard.mesh.pp_size == 1:
             assert self._logits is not None
             return self._next_tokens(self._logits)
-        # The last stage has broadcast the tokens, so all that was sent to it has arrived as well.
+        # The last stage has broadcast the tokens, so it has received all that was sent to it.
         for work in self._under_way:
             work.wait()
         self._under_way.clear()
@@ -186,7 +186,7 @@ class Wave:
         at = self._prompt_width + self._step - 1
         tokens = self._sequences.tokens[:, at : at + 1]
         mask: Tensor | None = None
-        # A sequence that has ended is passed on with its wave; what it attends is nobody's concern.
+        # A sequence that has ended stays in its wave; what it attends does not matter.
         positions = torch.full_like(tokens, self._cache.length)
         if self._padded:
             present = self._sequences.parts[:, self._first : at + 1] != PADDING

@@ -167,9 +167,9 @@ class VllmEngine:
         for entry in flat.entries:
             if entry.name == HEAD and self._architecture.tied_embeddings:
                 continue
-            yield published_name(entry.name), self._whole(entry, flat.view_of(entry))
+            yield published_name(entry.name), self._gathered_tensor(entry, flat.view_of(entry))
 
-    def _whole(self, entry: Entry, part: Tensor) -> Tensor:
+    def _gathered_tensor(self, entry: Entry, part: Tensor) -> Tensor:
         mesh = self._shard.mesh
         if mesh.tp_size == 1 or entry.dimension is None:
             return part
@@ -281,10 +281,10 @@ class PoolRankExecutor(ExecutorWithExternalLauncher):  # type: ignore[misc]  # A
 
 
 def register_family(config: Any) -> None:
-    """Hand vLLM the family's class.
+    """Register the family's class with vLLM.
 
-    Else it looks at the class in a process of its own, which takes as long as starting the engine,
-    and keeps what it saw in the home folder.
+    Otherwise vLLM inspects the class in a separate process, which takes as long as starting the engine, and
+    caches the result in the home folder.
     """
     module = importlib.import_module(f"vllm.model_executor.models.{config.model_type}")
     name = causal_lm_class(config).__name__
@@ -292,7 +292,7 @@ def register_family(config: Any) -> None:
 
 
 def write_config(config: Any, longest_tokens: int, folder: str) -> None:
-    """Write what vLLM reads of a model beside its weights."""
+    """Write the configuration that vLLM reads in addition to the weights."""
     config.architectures = [causal_lm_class(config).__name__]
     # Rotary positions know no end; vLLM would refuse longer sequences than were trained on.
     config.max_position_embeddings = max(config.max_position_embeddings, longest_tokens)
@@ -300,9 +300,9 @@ def write_config(config: Any, longest_tokens: int, folder: str) -> None:
 
 
 def drop_queue(_: Any) -> None:
-    """Give back the shared memory and sockets through which ranks could send each other requests.
+    """Free the shared memory and sockets through which ranks could send requests to each other.
 
-    Ranks that work through the same requests send none, and both outlive workers that are ended.
+    Here all ranks get the same requests and send none; both would outlive workers that are killed.
     """
     group = get_tp_group()
     queue, group.mq_broadcaster = group.mq_broadcaster, None
@@ -312,11 +312,11 @@ def drop_queue(_: Any) -> None:
 
 
 def reload_weights(worker: Any, weights: Iterator[tuple[str, Tensor]]) -> None:
-    """Write weights into vLLM's model where they lie, packed as it packs them."""
+    """Write weights in place into vLLM's model, in its packed format."""
     worker.model_runner.reload_weights(weights_iterator=weights)
 
 
 def repack_head(worker: Any) -> None:
-    """Pack a tied head again, of which vLLM sees that the embedding was loaded but not the head."""
+    """Repack a tied head after loading: vLLM notices new weights of the embedding, but not of the head."""
     head = worker.get_model().lm_head
     head.quant_method.process_weights_after_loading(head)

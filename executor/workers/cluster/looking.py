@@ -268,7 +268,7 @@ def _clock() -> tuple[str, float]:
 
 
 PACKAGE, BYTES = "rlplan_carried", "bytes"
-# What lies beside a reward function and is imported by it goes along; weights beside a tokenizer do not.
+# Largest file that is sent to nodes: modules beside a reward function are smaller, weights beside a tokenizer are larger.
 MOST_BYTES = 32 * 2**20
 
 
@@ -297,7 +297,7 @@ def carried_paths(job: Job, folder: Path) -> dict[str, Path]:
 
 
 def outside_paths(job: Job, folder: Path) -> dict[str, Path]:
-    """Return what a job names elsewhere, which every node has to see, by the field that names it."""
+    """Return the paths outside of the job's folder that a job names, which every node must see, by field."""
     return {
         name: (folder / path).resolve()
         for name, path in _named(job).items()
@@ -306,7 +306,7 @@ def outside_paths(job: Job, folder: Path) -> dict[str, Path]:
 
 
 def inner_path(path: Path, folder: Path) -> Path:
-    """Return a path relative to a folder where it lies in it, else as it is."""
+    """Return a path relative to a folder if it is inside the folder, else unchanged."""
     whole = folder.resolve()
     return path.relative_to(whole) if path.is_relative_to(whole) else path
 

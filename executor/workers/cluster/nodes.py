@@ -58,7 +58,7 @@ class PlanNode:
         """Return what one of its device workers asks Ray for.
 
         Args:
-            kind: Ray's name of its GPUs' type, where it has one.
+            kind: Ray's name of the type of its GPUs; None where Ray has none.
         """
         marks = [self.mark] if self.mark is not None else []
         if self.has_gpus and self.mark is None and kind is not None:
@@ -77,7 +77,7 @@ class PlanNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayNode:
-    """Hold a node that is there: what it has, and what of that nobody uses now."""
+    """Hold a node of the cluster: its resources, all of them and those that are free."""
 
     id: str
     address: str
@@ -97,7 +97,7 @@ class RayNode:
         return tuple(sorted(n for n in self.total if not n.startswith(own) and GROUP_PART not in n))
 
     def words(self) -> str:
-        """Return what it has for people, with what is free where that is less."""
+        """Return its resources in words, with the free amount where some are in use."""
         parts = [
             f"{self._amount(name)} {name}"
             + (f" ({'/'.join(self.kinds) or 'of no type'})" if name == GPU else "")
@@ -287,10 +287,10 @@ def _needs_words(node: PlanNode, kind: str | None) -> str:
 
 
 NODE_ID = "ray.io/node-id"
-# A node that is lost counts as there until Ray has missed its answers for a while.
+# Ray counts a lost node as alive until it has missed its answers for a while.
 READY_SECONDS = 20.0
 LOOK_SECONDS = 0.5
-# What was given back counts as taken until all of Ray has heard of it.
+# Released resources count as taken until all of Ray knows of the release.
 SETTLE_SECONDS = 5.0
 
 Options = Mapping[str, Any]
@@ -318,7 +318,7 @@ class Placed:
 
 @contextmanager
 def placed_workers(
-    plan: Plan, wait_seconds: float, tell: Callable[[str], object] = lambda _: None
+    plan: Plan, wait_seconds: float, tell: Callable[[str], object]
 ) -> Iterator[Placed]:
     """Yield where each worker of a plan starts; give the places back afterwards.
 

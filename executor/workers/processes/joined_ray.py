@@ -83,8 +83,8 @@ def joined_ray(address: str, modules: Sequence[Path] = ()) -> Iterator[None]:
 def worker_environment() -> dict[str, str]:
     """Return the variables with which workers of a joined cluster start.
 
-    Interfaces of collectives are those of this process's environment where it names some that reach
-    other nodes; else each worker takes the one of its node's address.
+    If this process's environment names network interfaces that reach other nodes, collectives use them; else each
+    worker uses the interface of its node's address.
     """
     settings = {name: os.environ.get(name, ENVIRONMENT[name]) for name in WORKER_SETTINGS}
     carried = {
@@ -103,7 +103,7 @@ def _variables_of_the_job() -> set[str]:
 
 
 def _found_address(address: str) -> str:
-    """Return where the cluster's control server listens, and does so now."""
+    """Return the address of the cluster's control server, after checking that it listens."""
     if "://" in address:
         problem = "is of Ray's client, which runs nothing here: start the command on a node of the cluster"
         raise FileError(OPTION, problem, value=address, allowed=ALLOWED)

@@ -60,9 +60,8 @@ ENVIRONMENT = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
-    # glibc's malloc (mallopt(3)) gives freed memory back and faults it in again for the next task,
-    # which took a seventh of short tasks' time; what is freed stays here. 32 MiB is the most that
-    # it takes as the size from which blocks are mapped one by one.
+    # Freed memory is kept: by default glibc's malloc (mallopt(3)) returns it, and page faults of the next task took a
+    # seventh of short tasks' time. 32 MiB is the largest mmap threshold that it accepts.
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
     "MALLOC_MMAP_THRESHOLD_": str(32 * MIB),
     "TOKENIZERS_PARALLELISM": "false",
@@ -152,9 +151,9 @@ def _read_environment() -> None:
 def _in_sessions_of_their_own(servers: list[Popen[bytes]], reaper: Reaper) -> Iterator[None]:
     """Let Ray's servers start apart from this process's group, each leading a session, and note them.
 
-    A batch system, `timeout` and a terminal signal the whole group: servers that end at once leave the
-    controller to wait for answers that nobody gives. What they start is of their sessions for as long
-    as it lives, whoever its parent is by then.
+    A batch system, `timeout` and a terminal signal the whole group: servers that end at once would leave the
+    controller waiting for answers that never come. Processes that a server starts stay in its session for as long as
+    they live, even if their parent ends.
     """
     plain: Any = services.ConsolePopen
 
@@ -211,7 +210,7 @@ def watched(
         threading.Thread(target=watch, name="rlplan-watch", daemon=True).start()
     try:
         yield
-    # Of any kind: a library that the signal found in its import may lack what it defines afterwards.
+    # Any exception: a library whose import the signal interrupted may lack names that it defines later.
     except (KeyboardInterrupt, Exception) as error:
         done.set()
         ended = _ended(servers)
@@ -249,7 +248,7 @@ def signals_answered_by(handler: _Handler) -> Iterator[None]:
 
     with (
         _replaced(utils, set_sigterm_handler=lambda _: None),
-        # What listens prints pages of a server's log where one ends, beside the message that says so.
+        # Ray's listener would print pages of a server's log when the server ends, in addition to the message.
         _replaced(worker, connect=connect, listen_error_messages=lambda *_: None),
     ):
         yield
@@ -276,9 +275,7 @@ def _init_ray(folder: str, devices: int, hosts: int) -> None:
         ) from error
 
 
-def stop_ray(
-    folder: str, sessions: Sequence[int] = (), *, spared: Collection[int] = frozenset()
-) -> None:
+def stop_ray(folder: str, sessions: Sequence[int], *, spared: Collection[int]) -> None:
     """Shut this process's Ray down, wait for its processes, and remove its folder.
 
     Args:

@@ -1,8 +1,8 @@
-"""Clear up behind a process that ends without a chance to: killed, or by Ray, which ends who loses its servers.
+"""Clean up after a process that was killed, by somebody or by Ray, which ends processes that lose its servers.
 
-A child in a session of its own waits for it. Run as a program, with the folder to remove as its argument, it reads the
-sessions whose processes are to end, one a line, and `DISMISSED` where nothing is left to do. It needs no package, so
-that it starts in a moment.
+A child process in its own session waits for the end. It runs this file as a program, with the folder to remove as its
+argument, and reads the sessions to end, one a line, or `DISMISSED` if there is nothing to do. It imports no package, so
+that it starts quickly.
 """
 
 import os
@@ -26,7 +26,7 @@ AGAIN_SECONDS = 1.0
 
 
 class Reaper:
-    """Have a folder removed and sessions ended where this process does not leave the context itself."""
+    """Remove a folder and end sessions if this process is killed inside the context."""
 
     def __init__(self, folder: str) -> None:
         command = [sys.executable, "-I", "-S", str(Path(__file__)), folder]

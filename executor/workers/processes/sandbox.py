@@ -27,8 +27,8 @@ class Limits(NamedTuple):
     """Limit a call.
 
     Attributes:
-        seconds: After which it is ended; None for no limit.
-        num_bytes: Memory that it may take beyond what its process has when it starts; None for no limit.
+        seconds: Limit on its duration; None for no limit.
+        num_bytes: Limit on the memory that it adds to its process; None for no limit.
     """
 
     seconds: float | None
@@ -36,19 +36,19 @@ class Limits(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Tell whether there is any."""
+        """Tell whether there is a limit."""
         return self.seconds is not None or self.num_bytes is not None
 
 
 class Sandbox:
-    """Call a rule in a process of its own, which is started again when it was ended.
+    """Call a rule in a separate process, which is restarted after it was killed.
 
     Attributes:
         broken_off: Calls that took too long, too much memory, or ended their process; each is worth nothing.
     """
 
     def __init__(self, spec: str, folder: Path, limits: Limits) -> None:
-        load_rule(spec, folder)  # what is wrong with it is said here
+        load_rule(spec, folder)  # raises here what is wrong with it
         self._given, self._limits = (spec, folder, limits.num_bytes), limits
         self.broken_off = 0
         self._process: Any = None
@@ -118,15 +118,15 @@ def _serve(connection: Connection, spec: str, folder: Path, limit_bytes: int | N
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this process when the one that started it is gone, even in the middle of a call."""
+    """Let the kernel kill this process when its parent ends, even in the middle of a call."""
     with contextlib.suppress(AttributeError, OSError):  # Linux alone has it
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _guard(connection: Connection) -> None:
-    """Leave a process behind that ends this one's session once this one is gone: what the rule has started as well.
+    """Start a guard process that kills this one's session, with all that the rule has started, when this one ends.
 
-    It is nobody's child, so that a rule which waits for its own never waits for it.
+    The guard is not a child of this process, so that a rule that waits for its children does not wait for it.
     """
     if not hasattr(os, "pidfd_open"):  # Linux alone has it
         return

@@ -1,30 +1,46 @@
-"""Generation: responses to a replica's prompts, by the engine that the plan names."""
+"""Generation: responses to a replica's prompts, by the engine that the plan names.
 
+Whole batches at once; in steps, of a replica's running responses; or batches of which only a part is wanted.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from rlplan.dataflow import Task
-from rlplan.executor.data.batches import Array, Columns, as_baseline, row_numbers
+from rlplan.executor.data.batches import (
+    PADDING,
+    RESPONSE,
+    ROLLOUT_LOG_PROBS,
+    Array,
+    Columns,
+    Rows,
+    as_baseline,
+    row_numbers,
+)
 from rlplan.executor.data.prompts import EVALUATION
-from rlplan.executor.data.workload import response_lengths
+from rlplan.executor.data.workload import job_of_batches, response_lengths
 from rlplan.executor.parallel.positions import RankPositions, generation_positions
-from rlplan.executor.rollout.engines import EngineSetup, start_engine
+from rlplan.executor.rollout.engines import EngineSetup, GenerationEngine, start_engine
 from rlplan.executor.rollout.sampling import GenerateSettings, Sequences
+from rlplan.executor.rollout.sessions import Response, Session, padded_responses, start_session
 from rlplan.executor.workers.calls import (
     CallReport,
     EvaluationCall,
     Outcome,
     RollCall,
+    RolledResponse,
+    RolloutReport,
     Segment,
     SegmentCall,
     TaskCall,
     run_task,
 )
 from rlplan.executor.workers.clock import now_seconds
-from rlplan.executor.workers.episodes import EpisodePlayer
-from rlplan.executor.workers.rolling import Roller, Segments, generated_outputs, token_counts
+from rlplan.executor.workers.episodes import Episode, EpisodePlayer, EpisodeSession
 from rlplan.executor.workers.worker import PoolModels, as_array
 from rlplan.plan import Plan
 from rlplan.workload import longest
@@ -68,13 +84,13 @@ class Stage:
         return results
 
     def roll(self, call: RollCall, prompts: tuple[Columns, ...]) -> Any:
-        """Go on with this replica's responses (`rlplan.executor.workers.rolling`)."""
+        """Go on with this replica's responses."""
         if self._roller is None:
             self._roller = Roller(self._pool, self._engine, self._settings(0), self._player)
         return self._roller.roll(call, prompts)
 
     def play_segment(self, call: SegmentCall, prompts: tuple[Columns, ...]) -> Segment:
-        """Go on with a batch of which only a part is wanted (`rlplan.executor.workers.rolling`)."""
+        """Go on with a batch of which only a part is wanted."""
         assert self._segments is not None, "this plan waits for all responses"
         return self._segments.play(call, prompts)
 
@@ -161,3 +177,188 @@ def _outcome(outputs: tuple[str, ...], made: Sequences) -> Outcome:
     sequences = {"tokens": as_array(made.tokens), "parts": as_array(made.parts)}
     made_outputs = generated_outputs(outputs, sequences, as_array(made.log_probs))
     return made_outputs, token_counts(sequences)
+
+
+class Roller:
+    """Keep a rank's session (`rlplan.executor.rollout.sessions`)."""
+
+    def __init__(
+        self,
+        pool: PoolModels,
+        engine: GenerationEngine,
+        settings: GenerateSettings,
+        player: EpisodePlayer | None,
+    ) -> None:
+        plan = pool.setup.plan
+        self._job, self._mesh, self._player = plan.job, pool.generator.mesh, player
+        session = start_session(engine, pool.generator, settings, plan.mode, plan.in_flight)
+        self._session: Session | EpisodeSession = session
+        if player is not None:
+            self._session = player.session(session, plan.mode)
+
+    def roll(self, call: RollCall, prompts: tuple[Columns, ...]) -> Any:
+        """Continue this replica's responses; return those that have ended.
+
+        Returns:
+            The task's outputs and `versions` (None where nothing has ended, or another rank gives them), then
+            a `RolloutReport`.
+        """
+        start, before = now_seconds(), self._waited_seconds
+        if call.has_new_weights:
+            self._session.take_weights()
+        if call.withdraw:
+            assert not isinstance(self._session, EpisodeSession), (
+                "episodes are played to their ends"
+            )
+            self._session.withdraw(call.withdraw)
+        for (batch, rows), columns in zip(call.begin, prompts, strict=True):
+            self._session.begin(self._begun(batch, rows, columns))
+        ended: list[Response] = []
+        for _ in range(call.looks):
+            ended += self._session.advance(call.steps, call.version)
+            if len(ended) >= call.ends or self._session.is_between_waves:
+                break
+        keys = (*call.outputs, "versions")
+        outputs: dict[str, Columns | None] = dict.fromkeys(keys)
+        if ended and self._mesh.comes_first:
+            columns = padded_responses(ended)
+            sequences = {name: columns[name] for name in ("tokens", "parts")}
+            outputs = {**generated_outputs(call.outputs, sequences, columns["log_probs"])}
+            outputs["versions"] = {"versions": columns["versions"]}
+            if "rule_scores" in call.outputs:
+                outputs["rule_scores"] = {"rule_scores": _rewards(ended)}
+        rolled = RolloutReport(
+            ended=tuple(_rolled(response) for response in ended),
+            running=self._session.running,
+            report=CallReport(
+                start_seconds=start,
+                end_seconds=now_seconds(),
+                metrics={"environment_seconds": self._waited_seconds - before},
+            ),
+        )
+        return (*(outputs[key] for key in keys), rolled)
+
+    def _begun(self, batch: int, rows: Rows, columns: Columns) -> list[Response]:
+        begun = begun_responses(response_lengths(self._job, batch), batch, rows, columns)
+        return begun if self._player is None else self._player.episodes(batch, begun)
+
+    @property
+    def _waited_seconds(self) -> float:
+        """Return how long environments alone were waited for so far."""
+        session = self._session
+        return session.waited_seconds if isinstance(session, EpisodeSession) else 0.0
+
+
+def begun_responses(lengths: Array, batch: int, rows: Rows, columns: Columns) -> list[Response]:
+    """Return responses to rows of a batch of prompts, with nothing said yet.
+
+    Args:
+        lengths: Most tokens of each response of the batch. Shape (sequences,).
+        columns: The prompts of the batch.
+    """
+    return [
+        Response(
+            batch=batch,
+            row=row,
+            prompt=columns["prompt_tokens"][row][columns["prompt_present"][row]],
+            most_tokens=int(lengths[row]),
+        )
+        for start, stop in rows
+        for row in range(start, stop)
+    ]
+
+
+def generated_outputs(
+    made: tuple[str, ...], sequences: Columns, log_probs: Array
+) -> dict[str, Columns]:
+    """Return what is generated by key; where the trainer has log-probabilities of its own, the engine's stay with the tokens."""
+    if "log_probs" in made:
+        return {"sequences": sequences, "log_probs": {"log_probs": log_probs}}
+    return {"sequences": {**sequences, ROLLOUT_LOG_PROBS: log_probs}}
+
+
+def token_counts(sequences: Columns) -> dict[str, float]:
+    """Return how many tokens sequences have, and how long their responses are."""
+    lengths = (sequences["parts"] == RESPONSE).sum(axis=1, dtype=float)
+    return {
+        "response_tokens": float(lengths.sum()),
+        "response_tokens_squared": float((lengths**2).sum()),
+        "longest_response_max": float(lengths.max(initial=0.0)),
+        "tokens": float((sequences["parts"] != PADDING).sum()),
+    }
+
+
+def _rewards(ended: Sequence[Response]) -> Array:
+    """Return what the environments of episodes gave."""
+    rewards = [each.reward for each in ended if isinstance(each, Episode)]
+    assert len(rewards) == len(ended), "environments give rewards of episodes"
+    return np.array(rewards, dtype=np.float32)
+
+
+def _rolled(response: Response) -> RolledResponse:
+    is_episode = isinstance(response, Episode)
+    said = response.said if isinstance(response, Episode) else len(response.tokens)
+    return RolledResponse(
+        batch=response.batch,
+        row=response.row,
+        prompt_tokens=len(response.prompt),
+        response_tokens=said,
+        observed_tokens=len(response.tokens) - said,
+        turns=response.turn if is_episode else 1,
+    )
+
+
+class Segments:
+    """Keep a rank's batch from segment to segment; all ranks of a replica run the same segments."""
+
+    def __init__(
+        self, pool: PoolModels, engine: GenerationEngine, settings: GenerateSettings
+    ) -> None:
+        self._pool, self._engine, self._settings = pool, engine, settings
+        self._job = job_of_batches(pool.setup.plan)
+        self._session: Session | None = None
+        self._ended: dict[int, Response] = {}
+        self._widths = (0, 0)
+        self._start_seconds = 0.0
+
+    def play(self, call: SegmentCall, prompts: tuple[Columns, ...]) -> Segment:
+        """Sample tokens one by one, until enough responses have ended, all have, or the steps are done."""
+        if call.begin is not None:
+            self._begin(call.batch, call.begin, prompts[0])
+        session, ended = self._session, list[tuple[int, int]]()
+        assert session is not None, "a batch has begun"
+        step, completions = 0, call.completions
+        while session.running and step != call.steps:
+            at_once = session.advance(1, call.batch)
+            self._ended |= {response.row: response for response in at_once}
+            ended += [(step, response.row) for response in at_once]
+            if completions is not None:
+                completions.note(0, ended[-len(at_once) :] if at_once else ())
+                if completions.are_enough:
+                    break
+            step += 1
+        return Segment(ended=tuple(ended), running=session.running)
+
+    def hand_over(self, call: TaskCall) -> Any:
+        """Return the wanted rows in the form of a generate call, and forget the batch."""
+        rows = [row for start, stop in call.rows for row in range(start, stop)]
+        columns = padded_responses([self._ended[row] for row in rows], *self._widths)
+        self._session, self._ended = None, {}
+        sequences = {name: columns[name] for name in ("tokens", "parts")}
+        outputs = generated_outputs(call.outputs, sequences, columns["log_probs"])
+        leads = self._pool.generator.mesh.comes_first
+        report = CallReport(
+            start_seconds=self._start_seconds,
+            end_seconds=now_seconds(),
+            metrics=token_counts(sequences),
+        )
+        return (*(outputs[key] if leads else None for key in call.outputs), report)
+
+    def _begin(self, batch: int, rows: Rows, columns: Columns) -> None:
+        self._start_seconds = now_seconds()
+        plan, lengths = self._pool.setup.plan, response_lengths(self._job, batch)
+        self._widths = columns["prompt_tokens"].shape[1], int(lengths.max())
+        self._session = start_session(
+            self._engine, self._pool.generator, self._settings, plan.mode, plan.in_flight
+        )
+        self._session.begin(begun_responses(lengths, batch, rows, columns))

@@ -1,9 +1,9 @@
-"""Transports, one file each: how weights travel from the train pool to a generate pool of its own.
+"""Transports, one file each: how weights travel from the train pool to a separate generate pool.
 
-Its name is that of its file in `rlplan/transports/`, which says what it needs from a plan.
+A transport has the same name as its file in `rlplan/transports/`, which says what it needs from a plan.
 
-The controller calls `send` of the transport's file; ranks of both pools have an `Endpoint` each, to
-which their workers pass the calls on.
+The controller calls `send` of the transport's file. Every rank of both pools has an `Endpoint`, to which its
+worker passes the calls.
 """
 
 from collections.abc import Mapping, Sequence

@@ -50,7 +50,7 @@ _PUBLISHED_FORMATS: Final = ("fp8", "mxfp4", "modelopt", "compressed-tensors")
 _THINKER: Final = "thinker_config"
 _TEXT: Final = "text_config"
 _TIED: Final = "tie_word_embeddings"
-# A size that no model has; products of some of them still fit what costs are computed in.
+# Larger than any size of a model; products of a few such sizes still fit the numbers of cost formulas.
 LARGEST_SIZE: Final = 2**31
 LARGEST_NUMBER: Final = 1e18
 

@@ -14,14 +14,14 @@ _INNER = ("intermediate_size", "vt_intermediate_size")
 _CHANNELS = 3
 # Convolutions of Qwen3-Omni's encoder of sound, each of which halves time and frequency.
 _HALVINGS = 3
-# What newer files call a tower behind its family's name; older ones name the family of the whole, some that alone.
+# Suffix of the family's name in newer files of a tower; older files have the family of the whole model.
 _VISION = "_vision"
 # Families whose MLP of the tower is gated.
 _GATED = ("qwen2_5_vl", "qwen2_5_omni_vision_encoder", "gemma4", "glm4v", "glm4v_moe")
 # Families of Qwen's towers, which say all that their passes need, by the beginning of their names.
 _QWEN = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_omni", "qwen3_vl", "qwen3_5", "qwen3_omni")
-# Families whose MLP of the tower is as wide as what it hands on, and whose patches are joined by one as wide as
-# the file's own inner size.
+# Families whose tower's MLP has the output width of the tower, and whose patches are merged by an MLP of the inner size
+# that the file gives.
 _JOINED_BY_AN_MLP = ("glm4v", "glm4v_moe")
 
 
@@ -122,10 +122,10 @@ def sound_tower(config: ConfigKeys) -> SoundTower | None:
     Raises:
         FileError: A size is none.
     """
-    said = config.outer.get("audio_config")
-    if not isinstance(said, dict) or not str(said.get("model_type")).startswith(_QWEN):
+    audio = config.outer.get("audio_config")
+    if not isinstance(audio, dict) or not str(audio.get("model_type")).startswith(_QWEN):
         return None
-    sound = ConfigKeys(config.file, said, inside="audio_config")
+    sound = ConfigKeys(config.file, audio, inside="audio_config")
     channels = sound.optional("downsample_hidden_size") or None
     piece = 2 * sound.integer("n_window", default=100, least=1)
     window = piece // 2

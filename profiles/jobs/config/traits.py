@@ -1,4 +1,4 @@
-"""What a family of models has beside what its files say: `profiles/families/<model_type>.yaml`."""
+"""Traits of a family of models that its configuration files leave out: `profiles/families/<model_type>.yaml`."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +15,7 @@ Saying = bool | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyTraits:
-    """Say how the config of a family is read; what is said as a text is the key that tells it.
+    """Say how the configuration of a family is read; where a value is a text, it is the key of the file that gives it.
 
     Attributes:
         like: A family with the same traits, which says all the rest.

@@ -14,7 +14,7 @@ def mixed_set(
     replica: Replica, prompts: list[int], responses: list[int], longest_tokens: int | None = None
 ) -> RunningSet:
     """Return the sequences of a replica that batches `mixed`."""
-    state = Reserving if replica.reserves_whole else Growing
+    state = ReservingSet if replica.reserves_whole else PagedSet
     return state(replica, prompts, responses, longest_tokens)
 
 
@@ -29,8 +29,8 @@ class PrefillTokens:
         self.complete: list[tuple[int, int]] = []  # (sequence, its tokens)
 
 
-class Growing(RunningSet):
-    """Give sequences blocks as they grow, and preempt the latest when blocks run out.
+class PagedSet(RunningSet):
+    """Allocate KV blocks to sequences as they grow (paged attention), and preempt the latest when blocks run out.
 
     At most one sequence is prefilled in part: it has used the step's budget up, stands last among
     the running, and keeps its blocks.
@@ -203,7 +203,7 @@ class Growing(RunningSet):
         self.peak_blocks = max(self.peak_blocks, self.used + self.part_blocks)
 
 
-class Reserving(Growing):
+class ReservingSet(PagedSet):
     """Give a sequence all the blocks that it can ever need on admission; nothing is preempted."""
 
     growth = 0

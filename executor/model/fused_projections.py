@@ -1,7 +1,7 @@
-"""Matrices that a family has as one, told apart: tensor-parallel ranks cut each by itself.
+"""Projections that a family of models stores fused in one matrix, as separate matrices: tensor parallelism cuts each.
 
-Phi 3 has queries, keys and values in one matrix, and so an MLP's gate and what it gates. A rank has some rows of
-each, which lie together nowhere in that matrix.
+Phi 3 has queries, keys and values in one matrix, and the gate and up projections of its MLP in another. A
+tensor-parallel rank holds some rows of each projection; in the fused matrix these rows are not contiguous.
 """
 
 import re
@@ -12,16 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# What is published as one matrix, and its parts in their order.
-JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+# Published matrices that fuse several projections, with the projections in order.
+FUSED_PROJECTIONS = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}
 APART = re.compile(
     r"(?P<joined>qkv_proj|gate_up_proj)\.(?P<part>\w+_proj)\.(?P<matrix>(lora_[AB]\.)?weight)$"
 )
 FIRST = "lora_A.weight"
 
 
-class Joined(nn.Module):
-    """Hold matrices of one input, by their names; the output has theirs one after another."""
+class ConcatenatedLinears(nn.Module):
+    """Apply several linear layers to one input and concatenate their outputs."""
 
     def __init__(self, width: int, rows: dict[str, int]) -> None:
         super().__init__()
@@ -33,24 +36,26 @@ class Joined(nn.Module):
         return torch.cat([each(inputs) for each in self.children()], dim=-1)
 
 
-def tell_apart(backbone: nn.Module) -> None:
-    """Replace joined matrices of a transformer by matrices of their own, in place."""
+def split_fused_projections(backbone: nn.Module) -> None:
+    """Replace the fused projections of a transformer by one matrix each, in place."""
     config: Any = backbone.config
     for module in list(backbone.modules()):
         if isinstance(getattr(module, "qkv_proj", None), nn.Linear):
             heads = module.head_dim
             keys = config.num_key_value_heads * heads
             rows = {"q_proj": config.num_attention_heads * heads, "k_proj": keys, "v_proj": keys}
-            module.qkv_proj = Joined(config.hidden_size, rows)
+            module.qkv_proj = ConcatenatedLinears(config.hidden_size, rows)
         if isinstance(getattr(module, "gate_up_proj", None), nn.Linear):
             width = config.intermediate_size
-            module.gate_up_proj = Joined(config.hidden_size, {"gate_proj": width, "up_proj": width})
+            module.gate_up_proj = ConcatenatedLinears(
+                config.hidden_size, {"gate_proj": width, "up_proj": width}
+            )
 
 
 def keep_heads(stage: nn.Module, ranks: int) -> None:
-    """Let attention over joined matrices find the heads that one of so many tensor-parallel ranks has."""
+    """Tell attention with fused projections how many heads one of `ranks` tensor-parallel ranks has."""
     for module in stage.modules():
-        if not isinstance(getattr(module, "qkv_proj", None), Joined):
+        if not isinstance(getattr(module, "qkv_proj", None), ConcatenatedLinears):
             continue
         attention: Any = module
         attention.config = copy(attention.config)
@@ -58,10 +63,10 @@ def keep_heads(stage: nn.Module, ranks: int) -> None:
         attention.num_key_value_heads //= ranks
 
 
-def put_together(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights by name with those that are told apart here as the one matrix that is published.
+def fuse_projections(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights by name, separate projections concatenated to the fused matrix of the published format.
 
-    So are adapters beside them, as one of all their ranks together: every rank of it makes rows of one part alone.
+    Adapters of separate projections become one adapter whose rank is the sum of theirs (B is block-diagonal).
     """
     found = dict[str, Tensor]()
     for name, values in weights.items():
@@ -71,13 +76,15 @@ def put_together(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
             continue
         whole, matrix = f"{name[: apart.start()]}{apart['joined']}", apart["matrix"]
         if f"{whole}.{matrix}" not in found:
-            parts = [weights[f"{whole}.{part}.{matrix}"] for part in JOINED[apart["joined"]]]
+            parts = [
+                weights[f"{whole}.{part}.{matrix}"] for part in FUSED_PROJECTIONS[apart["joined"]]
+            ]
             side_by_side: Any = torch.block_diag
             is_one = matrix in ("weight", FIRST)
             found[f"{whole}.{matrix}"] = torch.cat(parts) if is_one else side_by_side(*parts)
     return found
 
 
-def joined_parts(name: str) -> int:
-    """Return of how many matrices told apart here the matrix of that name is made; 1 for one that is published so."""
-    return len(JOINED.get(name.split(".")[-3], (name,)))
+def fused_parts(name: str) -> int:
+    """Return how many separate projections the published matrix of that name fuses; 1 for a matrix that is not fused."""
+    return len(FUSED_PROJECTIONS.get(name.split(".")[-3], (name,)))

@@ -1,4 +1,4 @@
-"""Errands on a cluster's nodes outside of runs: measuring, and telling what a plan could use."""
+"""Functions that are called on nodes of a cluster outside of a run: to measure them, and to see what a plan could use."""
 
 import threading
 import time
@@ -27,24 +27,24 @@ HARDWARE = ("cpu", "cores", "memory_bytes", "gpus")
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """Hold what a driver says of a GPU: its name, and its memory in bytes."""
+class FirstGpu:
+    """Hold the name of a node's first GPU and its memory in bytes, as the driver reports them."""
 
     name: str
     memory_bytes: int
 
 
-def boards_of(nodes: Sequence[RayNode]) -> dict[str, Board]:
+def first_gpus_of(nodes: Sequence[RayNode]) -> dict[str, FirstGpu]:
     """Return the first GPU of each node that has any, by the node's id."""
-    asked = {node.id: on_node(_board, node) for node in nodes if node.total.get(GPU)}
+    asked = {node.id: on_node(_first_gpu, node) for node in nodes if node.total.get(GPU)}
     return {name: board for name, board in fetched(asked).items() if board is not None}
 
 
-def _board() -> Board | None:
+def _first_gpu() -> FirstGpu | None:
     """Return this node's first GPU; None where torch sees none."""
     if not torch.cuda.is_available():
         return None
-    return Board(torch.cuda.get_device_name(0), torch.cuda.mem_get_info(0)[1])
+    return FirstGpu(torch.cuda.get_device_name(0), torch.cuda.mem_get_info(0)[1])
 
 
 def check_alike(nodes: Sequence[RayNode], what: str) -> None:
@@ -72,18 +72,18 @@ def check_alike(nodes: Sequence[RayNode], what: str) -> None:
                 )
 
 
-# How often somebody asks how far a function is.
+# Between two looks at the progress of a function.
 LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrandProgress:
-    """Hold how far a function is.
+class CallProgress:
+    """Hold the progress of a function.
 
     Attributes:
-        last: What it has told last; None: nothing so far.
-        result: What it has returned.
-        error: What ended it; None: nothing did.
+        last: Its last message; None before the first.
+        result: Its return value.
+        error: The exception that ended it; None where there was none.
     """
 
     last: Any = None
@@ -92,29 +92,29 @@ class ErrandProgress:
     error: Exception | None = None
 
 
-class Errand:
-    """Run a function on this node in a thread, and answer meanwhile how far it is."""
+class NodeCall:
+    """Run a function on this node in a thread, and report its progress while it runs."""
 
     def __init__(self) -> None:
-        self._told = ErrandProgress()
+        self._told = CallProgress()
 
     def begin(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
         """Run a function of (tell, *arguments); return at once."""
 
         def tell(last: Any) -> None:
-            self._told = ErrandProgress(last=last)
+            self._told = CallProgress(last=last)
 
         def run() -> None:
             try:
                 result = function(tell, *arguments)
-                self._told = ErrandProgress(last=self._told.last, has_ended=True, result=result)
+                self._told = CallProgress(last=self._told.last, has_ended=True, result=result)
             except Exception as error:  # noqa: BLE001 -- raised where somebody asks
-                self._told = ErrandProgress(last=self._told.last, has_ended=True, error=error)
+                self._told = CallProgress(last=self._told.last, has_ended=True, error=error)
 
         threading.Thread(target=run, daemon=True).start()
 
-    def told(self) -> ErrandProgress:
-        """Return how far it is."""
+    def told(self) -> CallProgress:
+        """Return the progress."""
         return self._told
 
 
@@ -133,7 +133,7 @@ def run_on(
         RlplanError: Whatever the function raises of rlplan's own; or the node was lost.
     """
     strategy = NodeAffinitySchedulingStrategy(node.id, soft=False)
-    remote: Any = ray.remote(Errand)
+    remote: Any = ray.remote(NodeCall)
     actor = remote.options(num_cpus=0, scheduling_strategy=strategy).remote()
     try:
         fetched({node.id: actor.begin.remote(function, arguments)})

@@ -1,13 +1,16 @@
-"""What environments ask of a plan: sandboxes, host cores, and room in the engine's cache while episodes wait."""
+"""Needs of generation outside of the GPUs: sandboxes, host cores and cache of episodes; KV-cache blocks in host memory."""
 
 import math
+from dataclasses import replace
 
 from rlplan.job import Job
-from rlplan.results.forecast import CALL, EnvironmentForecast, Forecast
+from rlplan.results.forecast import CALL, EnvironmentForecast, Forecast, HostCacheForecast
 from rlplan.simulator.environments import host_share
+from rlplan.simulator.generation.generating import host_cache_bytes
 from rlplan.simulator.generation.over_provisioning import begun
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.pool_memory import kv_bytes_left
+from rlplan.simulator.timeline.speculating import generation_seconds
 from rlplan.simulator.workload import seconds_evenly
 from rlplan.workload import Environment, mean_length
 
@@ -16,7 +19,7 @@ QUANTILES = 4096
 
 
 def environments_of(forecast: Forecast, placed: PlacedPlan) -> tuple[EnvironmentForecast, ...]:
-    """Return what each environment of a plan's job asks of host and cache, in the job's order.
+    """Return the host cores and cache that each environment of a plan's job needs, in the job's order.
 
     Core-seconds and contexts are means; steps that an episode's limit cuts off are counted.
 
@@ -83,3 +86,24 @@ def _context_tokens(environment: Environment, job: Job) -> float:
     tokens = mean_length(work.prompt_tokens) + mean_length(work.response_tokens)
     tokens += environment.mean_observations_tokens
     return max(1.0, min(tokens, work.longest_sequence_tokens))
+
+
+def with_host_cache(forecast: Forecast, placed: PlacedPlan) -> Forecast:
+    """Return a forecast with the effect of keeping KV-cache blocks in host memory on its generation.
+
+    Raises:
+        MissingFactError: Neither profile nor device sheet can price something, or the engine keeps no blocks.
+    """
+    job, layout = placed.plan.job, placed.generate.layout
+    without = PlacedPlan(replace(placed.plan, job=replace(job, kv_offload=None)), placed.facts)
+    left = max(0.0, kv_bytes_left(placed))
+    ranks = layout.tp * layout.pp
+    return replace(
+        forecast,
+        host_cache=HostCacheForecast(
+            replica_bytes=host_cache_bytes(placed.generate, left) * ranks,
+            device_bytes=left * ranks,
+            generation_seconds=generation_seconds(placed),
+            without_seconds=generation_seconds(without),
+        ),
+    )
