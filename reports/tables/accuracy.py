@@ -171,11 +171,12 @@ OUTCOMES = {"runs": "ran", "oom": "ran out"}
 GROUPS = {
     "shown": "Rows that were shown",
     "collected": "Rows that were collected",
+    "later": "Rows that came later",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }
 NONE = "-"
-ALL = "both"
+ALL = "all"
 RUN_COLUMNS = (
     "case", "file", "group", "outcome", "said", "score", "forecast_bytes", "capacity_bytes", "measured_bytes",
     "error_fraction", "during", "stage", "why",
