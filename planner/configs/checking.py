@@ -491,10 +491,8 @@ def _asleep(settings: Settings, checked: Checked) -> Iterator[str]:
 
 def _grouped(settings: Settings, checked: Checked, found: Imported) -> Iterator[str]:
     """Say what a plan takes if weights are gathered for the engine a few layers at a time, where all at once is too much."""
-    facts, named = (
-        checked.facts,
-        [name for name in GROUP_SETTINGS if name in settings.sheet.settings],
-    )
+    facts = checked.facts
+    named = [name for name in GROUP_SETTINGS if name in settings.sheet.settings]
     if checked.verdict != "does not fit" or facts is None or not named:
         return
     job, taken = found.resolved, None

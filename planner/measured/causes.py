@@ -152,7 +152,7 @@ def small_batch(stage: StageCheck, subject: Subject) -> str | None:
         if budget:
             runs = f"has {budget:,} tokens a micro-batch, of sequences of {tokens:,.0f}"
         words = "token budget" if budget else "small batch"
-        more = "" if larger is None else f"; {larger}, or packed by a token budget, they take less"
+        more = "" if larger is None else f"; {larger}; a token budget packs them"
         return f"{words}: {name} {runs}; host time and launches are paid for each{more}"
     return None
 
@@ -237,9 +237,10 @@ def few_running(stage: StageCheck, subject: Subject) -> str | None:
     """Name engines that are hardly asked, where generation takes as long as if few sequences ran at a time."""
     if stage.name not in GENERATION or stage.times < IDLE_TIMES:
         return None
-    name, layout = next(
-        each for each in subject.plan.tasks.items() if each[0].endswith(".generate")
-    )
+    engines = [each for each in subject.plan.tasks.items() if each[0].endswith(".generate")]
+    if not engines:
+        return None
+    name, layout = engines[0]
     alone = _seconds_if(stage, subject, _running(subject.plan, name, layout, 1))
     if alone <= 0:
         return None
@@ -249,7 +250,7 @@ def few_running(stage: StageCheck, subject: Subject) -> str | None:
         "requests or connections, an environment or judge between calls"
     )
     if stage.measured_seconds > (1 + NEAR_FRACTION) * replicas * alone:
-        return f"few running: it takes longer than one sequence at a time would over all {replicas} replicas: {look}"
+        return f"few running: it takes longer than one sequence at a time would, whatever the replica: {look}"
     if stage.measured_seconds > (1 + NEAR_FRACTION) * alone:
         total = max(1, round(replicas * alone / stage.measured_seconds))
         return f"few running: it takes as long as if {total} of {replicas} replicas ran one sequence at a time: {look}"
@@ -258,7 +259,8 @@ def few_running(stage: StageCheck, subject: Subject) -> str | None:
         if seconds < stage.measured_seconds:
             break
         size *= 2
-    return f"few running: it takes as long as if each of {replicas} replicas ran {size} to {2 * size} sequences at a time: {look}"
+    each = "the engine" if replicas == 1 else f"each of {replicas} replicas"
+    return f"few running: it takes as long as if {each} ran {size} to {2 * size} sequences at a time: {look}"
 
 
 def _running(plan: Plan, name: str, layout: TaskPlan, size: int) -> Plan:
