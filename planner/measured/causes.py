@@ -250,7 +250,7 @@ def few_running(stage: StageCheck, subject: Subject) -> str | None:
         "requests or connections, an environment or judge between calls"
     )
     if stage.measured_seconds > (1 + NEAR_FRACTION) * replicas * alone:
-        return f"few running: it takes longer than one sequence at a time would, whatever the replica: {look}"
+        return f"few running: it takes longer than if one sequence ran at a time in all: {look}"
     if stage.measured_seconds > (1 + NEAR_FRACTION) * alone:
         total = max(1, round(replicas * alone / stage.measured_seconds))
         return f"few running: it takes as long as if {total} of {replicas} replicas ran one sequence at a time: {look}"

@@ -423,7 +423,7 @@ def test_a_replica_on_more_gpus_than_pays_is_a_cause_before_the_tail(ran, expect
     [
         (8.5, "as if each of 8 replicas ran"),
         (250, "of 8 replicas ran one sequence at a time"),
-        (5000, "longer than one sequence at a time would, whatever the replica"),
+        (5000, "longer than if one sequence ran at a time in all"),
     ],
 )
 def test_engines_that_are_hardly_asked_are_a_cause(ran, expected, tmp_path, times, words):
