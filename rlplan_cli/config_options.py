@@ -181,9 +181,9 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
         fitting = list(most_named(fitting, words))
     if len(fitting) == 1:
         return fitting[0], words
-    problem = "is of no framework that is known by its words; name it first"
+    problem = "is of no framework that is known by its words; name it first, or by --as"
     if fitting:
-        problem = f"may be of {' or of '.join(fitting)} by its words; name it first"
+        problem = f"may be of {' or of '.join(fitting)} by its words; name it first, or by --as"
     raise FileError(words[0], problem, allowed=", ".join(fitting or names))
 
 

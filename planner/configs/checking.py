@@ -1,6 +1,7 @@
 """Check what would be started: rules that its framework finds broken at run time, memory, time, better settings."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import lcm
@@ -111,6 +112,8 @@ def _words(run: Run, changed: Run) -> str:
 
 # Settings by which frameworks let an engine leave the GPUs while others work.
 SLEEP_SETTINGS: Final = ("frees_cache", "rollout_sleeps", "sleeps", "sleep_level")
+# Settings by which they gather weights for an engine a few layers at a time, in place of all at once.
+GROUP_SETTINGS: Final = ("sync_groups", "summons_layers")
 Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 
 # Peaks this near to what there is are told neither way: of reported runs whose forecast lay within this share of it,
@@ -118,7 +121,7 @@ Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 # of nine that were forecast at 93 to 100 % of a GPU nine ran.
 UNSURE: Final = 0.03
 # An engine that wakes beside trainers fills its share, and what their allocators keep is known least: where less than
-# what searches leave free is left, seven of ten ran out.
+# what searches leave free is left, seven of ten ran out of those that were looked at first, and none of seven later ones.
 LEFT_BESIDE_ENGINE: Final = USUAL_HEADROOM
 
 
@@ -268,7 +271,12 @@ def _with_findings(
         checked,
         findings=tuple(broken),
         verdict=spared[0],
-        remarks=(*checked.remarks, *spared[1], *_asleep(settings, checked)),
+        remarks=(
+            *checked.remarks,
+            *spared[1],
+            *_asleep(settings, checked),
+            *_grouped(settings, checked, found),
+        ),
         unchecked=_unchecked(settings.sheet.name),
         steps=steps,
         epoch_steps=epoch_steps,
@@ -407,7 +415,7 @@ def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
             if during == GENERATE and trains and full > 1 - LEFT_BESIDE_ENGINE:
                 yield (
                     f"{during} leaves less than {LEFT_BESIDE_ENGINE:.0%} of a GPU to an engine and trainers that "
-                    "share it, where of reported runs more ran out than ran"
+                    "share it, where of reported runs about as many ran as ran out"
                 )
             elif full > (1 if trains else 1 - UNSURE):
                 yield f"its peak {near}"
@@ -474,17 +482,40 @@ def _asleep(settings: Settings, checked: Checked) -> Iterator[str]:
     ):
         return
     engines = replace(plan.job.engines, sleeps=True)
-    placed = PlacedPlan(replace(plan, job=replace(plan.job, engines=engines)), facts)
+    taken = _taken_if_it_fits(replace(plan, job=replace(plan.job, engines=engines)), facts)
+    if taken is not None:
+        named = next((name for name in SLEEP_SETTINGS if name in settings.sheet.settings), None)
+        key = "" if named is None else f" ({settings.key_of(named)})"
+        yield f"with an engine that sleeps while others work{key} it takes at most {taken}"
+
+
+def _grouped(settings: Settings, checked: Checked, found: Imported) -> Iterator[str]:
+    """Say what a plan takes if weights are gathered for the engine a few layers at a time, where all at once is too much."""
+    facts = checked.facts
+    named = [name for name in GROUP_SETTINGS if name in settings.sheet.settings]
+    if checked.verdict != "does not fit" or facts is None or not named:
+        return
+    job, taken = found.resolved, None
+    usual = facts.framework(job.framework).weight_sync
+    if job.weight_sync == usual:
+        return
+    with suppress(UserError):
+        grouped = replace(job, weight_sync=usual)
+        plan = complete(found.draft, grouped, facts, settings.file, misfits=True)
+        taken = _taken_if_it_fits(plan, facts)
+    if taken is not None:
+        key = settings.key_of(named[0])
+        yield f"with weights that are gathered in groups of layers for the engine ({key}) it takes at most {taken}"
+
+
+def _taken_if_it_fits(plan: Plan, facts: Facts) -> str | None:
+    """Return what the fullest GPU of a plan takes of what it has, for people; None where the plan does not fit."""
+    placed = PlacedPlan(plan, facts)
     found = [pool_memory(placed, pool) for pool in plan.pools if not pool.is_host]
     if not all(each.fits for each in found):
-        return
-    named = next((name for name in SLEEP_SETTINGS if name in settings.sheet.settings), None)
-    key = "" if named is None else f" ({settings.key_of(named)})"
+        return None
     fullest = max(found, key=lambda each: each.gpu_peak_bytes / each.capacity_bytes)
-    yield (
-        f"with an engine that sleeps while others work{key} it takes at most {show_bytes(fullest.gpu_peak_bytes)} of "
-        f"{show_bytes(fullest.capacity_bytes)}"
-    )
+    return f"{show_bytes(fullest.gpu_peak_bytes)} of {show_bytes(fullest.capacity_bytes)}"
 
 
 def training_steps(settings: Settings, prompts: int, updates: int) -> tuple[int | None, int | None]:

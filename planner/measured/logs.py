@@ -531,6 +531,7 @@ def medians_of(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
         generator_idle_fraction=middle(sheet.generator_idle),
         tool_seconds=middle(sheet.tool_seconds),
         slowest_episode=None if waited is None or engine is None else (waited, engine),
+        states_seconds=middle(sheet.states_timer),
         beside_seconds=_beside(sheet, steps),
         beside_each_seconds=_beside_each(sheet, steps),
         other_seconds=FrozenDict(

@@ -171,11 +171,12 @@ OUTCOMES = {"runs": "ran", "oom": "ran out"}
 GROUPS = {
     "shown": "Rows that were shown",
     "collected": "Rows that were collected",
+    "later": "Rows that came later",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }
 NONE = "-"
-ALL = "both"
+ALL = "all"
 RUN_COLUMNS = (
     "case", "file", "group", "outcome", "said", "score", "forecast_bytes", "capacity_bytes", "measured_bytes",
     "error_fraction", "during", "stage", "why",
@@ -320,12 +321,13 @@ def measured_words(found: StepCheck) -> str:
 
 
 def verdict_lines(found: StepCheck) -> tuple[str, ...]:
-    """Return the verdict, then each stage that is not normal with its likely causes and what to try."""
+    """Return the verdict, then each stage that is not normal with its likely causes and what to try.
+
+    A normal stage is told where another layout is forecast to take much less of the step.
+    """
     every = (*found.stages, *((found.step,) if found.step else ()))
     odd = [each for each in every if each.verdict != "normal"]
-    if not odd:
-        return ("normal: every stage takes what is to be expected",)
-    lines = []
+    lines = [] if odd else ["normal: every stage takes what is to be expected"]
     for each in sorted(odd, key=lambda each: each.forecast_seconds - each.measured_seconds):
         lines.append(
             f"{each.verdict}: {each.name} takes {each.times:.2f} times its forecast, "
@@ -333,6 +335,12 @@ def verdict_lines(found: StepCheck) -> tuple[str, ...]:
         )
         lines += [f"  likely: {words}" for words in each.causes]
         lines += [f"  try: {words}" for words in each.tries]
+    for each in every:
+        if each.verdict == "normal" and each.tries:
+            lines.append(
+                f"normal: {each.name} takes what its settings take; by forecast others take less"
+            )
+            lines += [f"  try: {words}" for words in each.tries]
     return tuple(lines)
 
 

@@ -368,12 +368,12 @@ class SystemsComparison:
 
 
 Outcome = Literal["runs", "oom"]
-Group = Literal["shown", "collected", "host", "bug"]
+Group = Literal["shown", "collected", "later", "host", "bug"]
 Said = Literal["fits", "may not fit", "does not fit", "no answer"]
 Score = Literal["right", "may", "wrong"]
 
 # What of the groups counts: those whose outcome is the GPUs', and the configuration's.
-COUNTED: tuple[Group, ...] = ("shown", "collected")
+COUNTED: tuple[Group, ...] = ("shown", "collected", "later")
 RIGHT: dict[Outcome, Said] = {"runs": "fits", "oom": "does not fit"}
 
 

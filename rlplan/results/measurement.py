@@ -160,6 +160,7 @@ class LogSheet:
         holds: Stages that a stage's seconds hold where they have no key of their own.
         states_in: Stage whose seconds hold the trainer's states on their way to the host, whose way back none
             holds; empty where those of the updates hold both.
+        states_timer: Key of the seconds of that way alone, which are part of that stage's; empty where none is.
         prompt_tokens: Key of the mean length of prompts.
         response_tokens: Key of the mean length of responses, after the cut at the maximum.
         with_observations: Whether lengths of responses are of all behind the prompt, what environments add among it.
@@ -200,6 +201,7 @@ class LogSheet:
     stages: FrozenDict[str, str]
     holds: FrozenDict[str, tuple[str, ...]] = FrozenDict()
     states_in: str = ""
+    states_timer: str = ""
     prompt_tokens: str = ""
     response_tokens: str = ""
     with_observations: bool = False
@@ -248,6 +250,7 @@ class LoggedSteps:
         trainer_idle_fraction: Share of a step in which training waits for samples; None where it is not logged.
         generator_idle_fraction: Share in which generation stands still; None where it is not logged.
         tool_seconds: That an episode waits for its environment, the mean; None where it is not logged.
+        states_seconds: That the trainer's states take to the host, of a stage that holds more; None where they are not.
         slowest_episode: Seconds of the longest episode for its environment and for the engine; None where they are not.
         growth: How many times as long a stage took in the last third of the steps as in the first, over how
             many times as many response tokens there were; by stage.
@@ -269,6 +272,7 @@ class LoggedSteps:
     generator_idle_fraction: float | None = None
     tool_seconds: float | None = None
     slowest_episode: tuple[float, float] | None = None
+    states_seconds: float | None = None
 
 
 Verdict = Literal["normal", "slow", "fast"]

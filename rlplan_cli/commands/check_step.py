@@ -12,6 +12,7 @@ from rlplan.errors import FileError
 from rlplan.planner.configs.frameworks import absent, has, names_in_words
 from rlplan_cli.config_options import (
     READ,
+    AsOption,
     GivenOptions,
     GpuOption,
     ModelOption,
@@ -58,6 +59,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     mean_response: ResponseOption = None,
     mean_prompt: PromptOption = None,
     model: ModelOption = None,
+    taken_as: AsOption = None,
     framework_version: VersionOption = None,
     profile: ProfileOption = None,
     site: SiteOption = None,
@@ -76,7 +78,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.simulator.simulate import simulate
 
     check_folder("--report", report)
-    given = GivenOptions(gpu, mean_response, mean_prompt, model, version=framework_version)
+    given = GivenOptions(
+        gpu, mean_response, mean_prompt, model, taken_as=taken_as, version=framework_version
+    )
     configured = (
         None if plan is None else _of_configuration(log, plan, given, warmup, (profile, site))
     )
@@ -119,7 +123,7 @@ def _of_configuration(
     from rlplan.planner.measured.logs import read_log
     from rlplan.planner.measured.watching import Watch
 
-    framework, words = framework_of([str(path)])
+    framework, words = framework_of([str(path)], given.taken_as)
     if framework is None:
         refuse_given(given, str(path))
         return None

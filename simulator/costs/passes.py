@@ -641,6 +641,7 @@ def exposed(
 
 STATES_BACK = "optimizer states from host"
 STATES_AWAY = "optimizer states to host"
+WEIGHTS_BACK = "weights from host"
 
 
 def infer_parts(table: PlacedTasks) -> Parts:
@@ -650,7 +651,7 @@ def infer_parts(table: PlacedTasks) -> Parts:
     parts["host work"] = _host_work(table, batches)
     gathers = weight_gathers(table, batches)
     parts |= exposed(gathers, engine.overlap_fraction, parts["forward"])
-    parts["weights from host"] = _copied(table, _weights_from_host)
+    parts[WEIGHTS_BACK] = _copied(table, _weights_from_host)
     return parts | {CALL: estimates_by(table, ("dp",), call_of)}
 
 

@@ -208,10 +208,13 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
         # The published formula has the whole model at the peak; software gathers it piece by piece, "layer
         # by layer ... to prevent OOM" (Sheng et al. 2025, HybridFlow, section 8.4).
         peak = min(peak, extra + _piece_bytes(train))
+    whole = min(peak - extra, _whole_bytes(method, train))
     terms = {
-        weights_term(train.task.role, generating=True): max(extra, peak),
+        weights_term(train.task.role, generating=True): max(extra, peak) - max(0, whole),
         CONTEXT: generate.device.context_bytes,
     }
+    if whole > 0:
+        terms[WEIGHT_BUCKETS] = whole
     if transition.train_is_away:
         own = weights_term(train.task.role)
         # They are there once more, to be sent.

@@ -105,3 +105,21 @@ def test_a_framework_without_a_known_log_is_named(project, rlplan, framework, na
     assert answer.code == 2
     assert "holds no steps of a framework whose log is known" in answer.err
     assert ("no log of bare-rl is known: its logs are not read" in answer.err) is named
+
+
+def test_a_script_of_slime_or_of_its_fork_is_told_by_as(project, rlplan):
+    Path("run.sh").write_text(
+        "python3 train.py --colocate --actor-num-nodes 1 --actor-num-gpus-per-node 1 --hf-checkpoint Qwen/Qwen3-0.6B "
+        "--rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len 512 --global-batch-size 256 "
+        "--advantage-estimator grpo --use-dynamic-batch-size --max-tokens-per-gpu 9216 --rollout-num-gpus-per-engine 1\n"
+    )
+    lines = (
+        "perf {0}: {{'perf/rollout_time': 8.0}}\n"
+        "rollout {0}: {{'rollout/response_lengths': 120.0, 'rollout/total_lengths': 220.0}}\n"
+        "perf {0}: {{'perf/step_time': 20.0, 'perf/actor_train_time': 4.0, 'perf/update_weights_time': 2.0}}\n"
+    )
+    Path("slime.log").write_text("".join(lines.format(step) for step in range(2)))
+    untold = rlplan("check-step", "slime.log", "--plan", "run.sh", "--gpu", "l40s")
+    assert "may be of miles or of slime by its words; name it first, or by --as" in untold.err
+    answer = rlplan("check-step", "slime.log", "--plan", "run.sh", "--gpu", "l40s", "--as", "slime")
+    assert "1 step of slime" in answer.out

@@ -89,7 +89,7 @@ class Words:
         if node.type == "arithmetic_expansion":
             return [self._arithmetic(node)]
         if node.type == "command_substitution":
-            found = self._run(node)
+            found = self._inner_arithmetic(node) or self._run(node)
             return [found] if quoted else _split(found)
         return [Text(_plain(node, quoted=quoted), line)]
 
@@ -273,6 +273,18 @@ class Words:
         except UnknownNumberError as error:
             return self._gap(node, str(error))
         return Text(str(number), line_of(node), tuple(gaps))
+
+    def _inner_arithmetic(self, node: "Node") -> Text | None:
+        """Return the number of `$((...))` inside of another, which the grammar takes for a command; None of any other command."""
+        text = _bare(node)
+        if node.parent is None or not text.startswith("$((") or not text.endswith("))"):
+            return None
+        found = self._parse(f"N={text}").children
+        value = found[0].child_by_field_name("value") if found else None
+        if value is None or value.type != "arithmetic_expansion":
+            return None
+        number = self._arithmetic(value)
+        return Text(number.value, line_of(node), number.gaps)
 
     def assign(self, name: str, number: int, gaps: tuple[Gap, ...]) -> None:
         """Give a variable a number."""

@@ -131,5 +131,14 @@ def words(answer: Answer) -> str:
                 *(f"  try: {change}" for change in each.tries),
             )
         ),
+        (
+            line
+            for each in every
+            if each.verdict == "normal" and each.tries
+            for line in (
+                f"normal: {each.name} takes what its settings take; by forecast others take less",
+                *(f"  try: {change}" for change in each.tries),
+            )
+        ),
         answer.notes,
     )

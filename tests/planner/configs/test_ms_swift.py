@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rlplan.errors import FileError
 from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported, settings_of
 from rlplan.planner.frameworks.ms_swift.batches import batches_of
@@ -187,7 +188,27 @@ def moved_bytes(found):
     """Return what weights on their way take of a GPU of the only pool."""
     there = placed(found)
     (pool,) = [each for each in there.plan.pools if not each.is_host]
-    return memory_moments(there, pool)["transition"]["actor weights for generation"]
+    terms = memory_moments(there, pool)["transition"]
+    return terms["actor weights for generation"] + terms.get("weights under way", 0)
+
+
+def test_a_check_says_what_groups_of_layers_take_where_all_weights_at_once_are_too_much():
+    lora = (
+        "--deepspeed zero3 --tuner_type lora --model Qwen/Qwen2.5-72B-Instruct "
+        "--vllm_tensor_parallel_size 8 --vllm_gpu_memory_utilization 0.5"
+    )
+    told = [
+        [
+            each
+            for each in check_config(
+                "ms-swift", [*BASES["together"], *more.split()], OPTIONS
+            ).remarks
+            if "groups" in each
+        ]
+        for more in (lora, f"{lora} --move_model_batches 16", "--deepspeed zero3")
+    ]
+    assert [len(each) for each in told] == [1, 0, 0]
+    assert "(move_model_batches) it takes at most" in told[0][0]
 
 
 def test_a_server_gets_buckets_though_its_trainers_gather_all_weights():

@@ -22,6 +22,7 @@ SCRIPTS = {
     "a port in an address": ('P=80; A=(a=http://h:$P/v1 b); launch "${A[@]}" http://h:$P/v1 x', "a=http://h:80/v1|b|http://h:80/v1|x"),
     "variables in a path": ("M=x; T=y; S=z; F=recipes/$M/$T/config_$S.yaml; launch $F a/$M-$T.$S", "recipes/x/y/config_z.yaml|a/x-y.z"),
     "blanks between variables in quotes": ('A=1; B=2; C="$A $B \\\n  $A "; launch "$A  $B " "a $A $B c" "$C"', "1  2 |a 1 2 c|1 2   1 "),
+    "arithmetic in arithmetic": ("G=8; M=4; B=$(($(($G * $M)) * $((M - 1)))); launch $B $((2 * $((3 + 1))))", "96 8"),
     "arithmetic in a default": ("A=2; B=${C:-$((A * 512))}; launch b=$B", "b=1024"),
     "arrays": ('A=(a "b c"); A+=(d); E=(); launch "${A[@]}" ${#A[@]} "${A[1]}" "${E[@]}"', "a|b c|d|3|b c"),
     "array in an override": ("A=(x=1 y='[1, 2]'); launch \"${A[@]}\"", "x=1|y=[1, 2]"),

@@ -1,0 +1,25 @@
+python3 -m openrlhf.cli.train_ppo_ray \
+    --ref.num_nodes 1 \
+    --ref.num_gpus_per_node 1 \
+    --critic.num_nodes 1 \
+    --critic.num_gpus_per_node 2 \
+    --actor.num_nodes 1 \
+    --actor.num_gpus_per_node 4 \
+    --vllm.num_engines 1 \
+    --vllm.tensor_parallel_size 1 \
+    --train.colocate_critic_reward \
+    --ref_reward_offload \
+    --actor.model_name_or_path deepseek-ai/DeepSeek-V2-Lite \
+    --reward.model_name_or_path meta-llama/Meta-Llama-3-8B-Instruct \
+    --train.micro_batch_size 4 \
+    --train.batch_size 16 \
+    --rollout.micro_batch_size 8 \
+    --rollout.batch_size 32 \
+    --train.max_epochs 1 \
+    --prompt_max_len 1024 \
+    --generate_max_len 1024 \
+    --ds.zero_stage 3 \
+    --actor.adam.lr 5e-07 \
+    --critic.adam.lr 9e-06 \
+    --algo.kl.init_coef 0.01 \
+    --actor.gradient_checkpointing_enable

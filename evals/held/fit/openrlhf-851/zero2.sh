@@ -1,0 +1,23 @@
+python3 -m openrlhf.cli.train_ppo_ray \
+    --actor.num_nodes 4 \
+    --actor.num_gpus_per_node 8 \
+    --vllm.num_engines 1 \
+    --vllm.tensor_parallel_size 8 \
+    --train.colocate_actor_ref \
+    --train.batch_size 128 \
+    --rollout.batch_size 256 \
+    --train.micro_batch_size 4 \
+    --rollout.micro_batch_size 8 \
+    --rollout.n_samples_per_prompt 4 \
+    --train.max_epochs 1 \
+    --prompt_max_len 1024 \
+    --generate_max_len 4096 \
+    --ds.zero_stage 2 \
+    --actor.adam.lr 1e-06 \
+    --algo.kl.init_coef 0.01 \
+    --actor.model_name_or_path meta-llama/Llama-3.1-70B-Instruct \
+    --actor.gradient_checkpointing_enable \
+    --reward.remote_url http://there/get_reward \
+    --algo.advantage.estimator group_norm \
+    --ds.packing_samples \
+    --ds.adam_offload

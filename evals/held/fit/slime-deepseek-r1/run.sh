@@ -1,0 +1,77 @@
+python3 train.py \
+    --actor-num-nodes 16 \
+    --actor-num-gpus-per-node 8 \
+    --colocate \
+    --hf-checkpoint '$BASE_DIR/DeepSeek-R1/' \
+    --ref-load '$BASE_DIR/DeepSeek-R1_torch_dist/' \
+    --load '$BASE_DIR/DeepSeek-R1_slime/' \
+    --save '$BASE_DIR/DeepSeek-R1_slime/' \
+    --save-interval 20 \
+    --prompt-data '$BASE_DIR/dapo-math-17k/dapo-math-17k.jsonl' \
+    --input-key prompt \
+    --label-key label \
+    --apply-chat-template \
+    --rollout-shuffle \
+    --rm-type deepscaler \
+    --num-rollout 3000 \
+    --rollout-batch-size 128 \
+    --n-samples-per-prompt 8 \
+    --rollout-max-response-len 32768 \
+    --rollout-temperature 1 \
+    --over-sampling-batch-size 256 \
+    --dynamic-sampling-filter-path slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std \
+    --num-steps-per-rollout 4 \
+    --balance-data \
+    --optimizer adam \
+    --lr 1e-06 \
+    --lr-decay-style constant \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --optimizer-cpu-offload \
+    --overlap-cpu-optimizer-d2h-h2d \
+    --use-precision-aware-optimizer \
+    --advantage-estimator grpo \
+    --use-kl-loss \
+    --kl-loss-coef 0.0 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.0 \
+    --eps-clip 0.2 \
+    --eps-clip-high 0.28 \
+    --tensor-model-parallel-size 8 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 4 \
+    --context-parallel-size 4 \
+    --expert-model-parallel-size 32 \
+    --expert-tensor-parallel-size 1 \
+    --decoder-last-pipeline-num-layers 13 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 16384 \
+    --eval-interval 20 \
+    --n-samples-per-eval-prompt 8 \
+    --eval-max-response-len 32768 \
+    --eval-top-p 1 \
+    --rollout-num-gpus-per-engine 64 \
+    --sglang-mem-fraction-static 0.7 \
+    --sglang-ep-size 64 \
+    --sglang-enable-dp-attention \
+    --sglang-dp-size 8 \
+    --sglang-moe-dense-tp-size 1 \
+    --sglang-enable-dp-lm-head \
+    --sglang-moe-a2a-backend deepep \
+    --sglang-deepep-mode auto \
+    --sglang-speculative-algorithm EAGLE \
+    --sglang-speculative-num-steps 3 \
+    --sglang-speculative-eagle-topk 1 \
+    --sglang-speculative-num-draft-tokens 4 \
+    --sglang-server-concurrency 1024 \
+    --attention-dropout 0.0 \
+    --hidden-dropout 0.0 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend flash \
+    --moe-enable-deepep \
+    --moe-token-dispatcher-type flex

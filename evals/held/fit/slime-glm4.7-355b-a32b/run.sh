@@ -1,0 +1,72 @@
+python3 train.py \
+    --actor-num-nodes 8 \
+    --actor-num-gpus-per-node 8 \
+    --colocate \
+    --hf-checkpoint '$BASE_DIR/GLM-4.7-355B-A32B' \
+    --ref-load '$BASE_DIR/GLM-4.7-355B-A32B_torch_dist/' \
+    --prompt-data '$BASE_DIR/dapo-math-17k/dapo-math-17k.jsonl' \
+    --input-key prompt \
+    --label-key label \
+    --apply-chat-template \
+    --rollout-shuffle \
+    --rm-type deepscaler \
+    --num-rollout 3000 \
+    --rollout-batch-size 128 \
+    --n-samples-per-prompt 8 \
+    --rollout-max-response-len 32768 \
+    --rollout-temperature 1 \
+    --over-sampling-batch-size 256 \
+    --dynamic-sampling-filter-path slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std \
+    --num-steps-per-rollout 4 \
+    --balance-data \
+    --rollout-stop-token-ids 151329 151336 151338 \
+    --optimizer adam \
+    --lr 1e-06 \
+    --lr-decay-style constant \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --optimizer-cpu-offload \
+    --overlap-cpu-optimizer-d2h-h2d \
+    --use-precision-aware-optimizer \
+    --advantage-estimator gspo \
+    --kl-loss-coef 0.0 \
+    --kl-loss-type low_var_kl \
+    --kl-coef 0.0 \
+    --entropy-coef 0.0 \
+    --eps-clip 0.0001 \
+    --eps-clip-high 0.0002 \
+    --use-tis \
+    --tensor-model-parallel-size 8 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 4 \
+    --context-parallel-size 2 \
+    --expert-model-parallel-size 16 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 16384 \
+    --eval-interval 20 \
+    --n-samples-per-eval-prompt 8 \
+    --eval-max-response-len 32768 \
+    --eval-top-p 1 \
+    --rollout-num-gpus-per-engine 32 \
+    --sglang-mem-fraction-static 0.7 \
+    --sglang-enable-dp-attention \
+    --sglang-dp-size 4 \
+    --sglang-ep-size 32 \
+    --sglang-enable-dp-lm-head \
+    --sglang-moe-dense-tp-size 1 \
+    --sglang-speculative-algorithm EAGLE \
+    --sglang-speculative-num-steps 3 \
+    --sglang-speculative-eagle-topk 1 \
+    --sglang-speculative-num-draft-tokens 4 \
+    --attention-dropout 0.0 \
+    --hidden-dropout 0.0 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend flash \
+    --moe-token-dispatcher-type flex \
+    --moe-enable-deepep
