@@ -431,6 +431,24 @@ class ExpertLoop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BiasBytes:
+    """Say what a trainer moves to add experts' biases, where grouped products do not add them.
+
+    A row of a bias for every token is made, weighted with the token's probability where it is of an output, and added, in
+    kernels of their own; their gradients are summed up expert by expert.
+
+    Attributes:
+        up_bytes, up_backward_bytes: For each value that leaves the products before the activation, in either direction.
+        down_bytes, down_backward_bytes: The same for each value that leaves an expert.
+    """
+
+    up_bytes: NonNegative = 0.0
+    up_backward_bytes: NonNegative = 0.0
+    down_bytes: NonNegative = 0.0
+    down_backward_bytes: NonNegative = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PaddedLogits:
     """Say what a trainer moves for each logit of responses that it pads to the longest before the loss.
 
@@ -521,6 +539,7 @@ class EngineSheet:
         share: What `memory_fraction` is a share of, and what the engine does with it.
         expert_loop: What experts take in a trainer that computes them one by one (`rlplan.job.TrainerOptions`);
             None where its software never does.
+        expert_biases: What it moves for biases of experts that are computed in one product; None where products add them.
         forecast_spread: Relative spread (one sigma) of forecasts around measured generations or
             training iterations, where the constants were fitted; 0 takes the operators' own.
         sources: Origin of every constant.
@@ -580,6 +599,7 @@ class EngineSheet:
     gathers_weights: bool = False
     share: EngineShare = USUAL_SHARE
     expert_loop: ExpertLoop | None = None
+    expert_biases: BiasBytes | None = None
     forecast_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
 

@@ -33,7 +33,7 @@ from rlplan.models import (
 from rlplan.parts import expert_parameters
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts
-from rlplan.sheets import USUAL_KERNELS, EngineSheet, ExpertLoop, KernelRates
+from rlplan.sheets import USUAL_KERNELS, BiasBytes, EngineSheet, ExpertLoop, KernelRates
 from rlplan.simulator.model import (
     BACKWARD_BYTES_RATIO,
     backward_operators,
@@ -186,6 +186,7 @@ class Setting:
         exchange_messages: Messages of a few bytes beside each exchange of rows for experts (see `EngineSheet`).
         router_share: Share of the launches of a layer's experts which a graph of what stands before them saves.
         fuses_casts: Whether experts' inputs are quantised by the kernels before them.
+        expert_biases: What moves for experts' biases; None where their products add them.
     """
 
     device: DeviceFacts
@@ -212,6 +213,7 @@ class Setting:
     exchange_messages: float = 0.0
     router_share: float = 0.0
     fuses_casts: bool = False
+    expert_biases: BiasBytes | None = None
 
     @property
     def block_stages(self) -> int:
@@ -316,7 +318,11 @@ def _as_trained(setting: Setting, placed: PlacedTask) -> Setting:
         raise MissingFactError(f"{engine.name} knows of no exchanges of experts that hide, {said}")
     return replace(
         setting,
-        shard=replace(setting.shard, popularity_spread=options.popularity_spread),
+        shard=replace(
+            setting.shard,
+            popularity_spread=options.popularity_spread,
+            experts_in_turn=options.experts_in_turn,
+        ),
         dispatcher=options.dispatcher or engine.dispatcher,
         hidden_exchange=(hidden or 0.0) if options.overlaps_exchange and placed.trains else 0.0,
         overlaps_products=options.overlaps_products and placed.trains,
@@ -366,6 +372,7 @@ def setting_on(
         exchange_messages=engine.exchange_messages,
         router_share=engine.router_launch_share,
         fuses_casts=engine.fuses_expert_casts,
+        expert_biases=engine.expert_biases,
     )
 
 
@@ -404,20 +411,22 @@ def pass_seconds(
     if part == "embedding" and direction == "backward" and setting.adapter is not None:
         return NOTHING  # nothing below a frozen embedding has a gradient
     if direction == "forward":
-        operators = forward
+        operators = forward + _biases(setting, model, forward)
     elif direction == "backward":
         operators = backward_operators(forward) + _accumulated(setting, model, part, forward)
         operators += _slice_gradients(setting, model, forward)
+        operators += _biases(setting, model, forward, backward=True)
     else:
         fused = setting.fused_attention
-        operators = recomputed_operators(forward, direction, fused_attention=fused)
+        whole = forward + _biases(setting, model, forward)
+        operators = recomputed_operators(whole, direction, fused_attention=fused)
     priced = price(setting, operators, backward=direction == "backward", part=part)
     if part != "layer":
         return priced
-    whole = _layer_launch(setting, model)
+    each = _layer_launch(setting, model)
     launch = _turn_seconds(setting, forward, operators)
-    if whole and not setting.launches_hidden:
-        launch += launch_seconds(setting.kernels, whole, forward, operators)
+    if each and not setting.launches_hidden:
+        launch += launch_seconds(setting.kernels, each, forward, operators)
     if launch:
         launch *= setting.device.sheet.host_times
         priced = _launched(priced, launch, hides=setting.launches_hide)
@@ -461,6 +470,26 @@ def _turn_seconds(setting: Setting, forward: Operators, operators: Operators) ->
         for some in (operators, forward)
     )
     return turns * loop.turn_seconds * products / all_forward
+
+
+def _biases(
+    setting: Setting, model: ModelArchitecture, forward: Operators, *, backward: bool = False
+) -> Operators:
+    """Return what moves for experts' biases beside products that do not add them."""
+    own, details = setting.expert_biases, model.expert_details
+    if own is None or setting.expert_loop or details is None or not details.expert_bias:
+        return ()
+    each = (
+        {"mlp up": own.up_backward_bytes, "mlp down": own.down_backward_bytes}
+        if backward
+        else {"mlp up": own.up_bytes, "mlp down": own.down_bytes}
+    )
+    num_bytes = sum(
+        each.get(product.name, 0.0) * product.m * product.n * product.count
+        for product in forward
+        if isinstance(product, Gemm)
+    )
+    return (Elementwise("biases of experts", num_bytes),) if num_bytes else ()
 
 
 def _slice_gradients(setting: Setting, model: ModelArchitecture, forward: Operators) -> Operators:
@@ -639,7 +668,8 @@ def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
         dispatcher = DISPATCHERS.load(setting.dispatcher)
         row_bytes = num_bytes / operator.copies
         if dispatcher.copies == "node":
-            return _copied(setting, dispatcher, row_bytes, Reach(ranks, per_node, operator.copies))
+            reach = Reach(ranks, per_node, operator.copies, operator.among)
+            return _copied(setting, dispatcher, row_bytes, reach)
         if dispatcher.copies == "all":
             kind, num_bytes = "all_gather", row_bytes / operator.uneven * ranks
     seconds = setting.collective(kind, num_bytes, ranks, per_node=per_node)

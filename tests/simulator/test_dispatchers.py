@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.dispatchers import DISPATCHERS, Reach, distinct
+from rlplan.dispatchers import DISPATCHERS, Reach, distinct, neighbouring
 from rlplan.errors import MissingFactError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import TrainerOptions
@@ -74,6 +74,74 @@ def test_copies_of_two_nodes_of_h100_are_those_that_hybridep_moves():
     assert distinct(16, 8) == pytest.approx(6.45, abs=0.01)
     assert reach.network_copies == pytest.approx(0.996, abs=1e-3)
     assert reach.link_copies == pytest.approx(6.45 * 7 / 8, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("places", "chosen", "experts", "reached"),
+    [(8, 8, 128, 1), (32, 8, 128, 2), (8, 4, 32, 1), (64, 8, 256, 2), (8, 8, 256, 1), (3, 2, 6, 1)],
+)
+def test_experts_that_are_dealt_out_in_turn_lie_on_few_ranks(places, chosen, experts, reached):
+    """Of 128 experts each of 8 ranks has 16, so that 8 in a row from a multiple of 8 on lie on one; of 32 ranks on two."""
+    assert neighbouring(places, chosen, experts) == reached
+
+
+def test_experts_in_turn_that_begin_within_a_rank_reach_the_next_one_now_and_then():
+    """Three of 8 on ranks of 4: 0-2, 3-5, 6-0, 1-3, 4-6, 7-1, 2-4, 5-7: four of eight tokens on two ranks."""
+    assert neighbouring(2, 3, 8) == 1.5
+
+
+@given(ranks=st.sampled_from([1, 2, 4, 8, 16, 32]), chosen=st.integers(1, 16))
+def test_experts_in_turn_reach_no_fewer_places_than_hold_them_and_no_more_than_there_are(
+    ranks, chosen
+):
+    found = neighbouring(ranks, chosen, 64)
+    assert max(1, chosen * ranks / 64) <= found <= min(ranks, chosen)
+
+
+def test_a_gate_that_deals_experts_out_in_turn_sends_fewer_copies():
+    """A copy of each token in place of 5.25, over the link of one node."""
+    chosen, turn = (
+        layer(by("deepep", experts_in_turn=each), ep=8, gpus=8).collectives.seconds - 2 * 1.5e-4
+        for each in (False, True)
+    )
+    assert chosen / turn == pytest.approx(distinct(8, 8), rel=1e-6)
+    assert distinct(8, 8) == pytest.approx(5.25, abs=0.01)
+
+
+def oss_setting(engine="megatron-core-2026"):
+    """Return a layer with a bias for each expert, and its setting where no host is waited for."""
+    task = placed(ep=8, gpus=8, engine=engine, model="gpt-oss-20b")
+    return layer_kinds(task.model).models[0], replace(setting_of(task), launches_hidden=True)
+
+
+def test_biases_of_experts_move_what_kernels_of_their_own_read_and_write():
+    """GPT-OSS 20B, 4,096 tokens of 4 experts: 28 bytes a value of 2,880 that leaves an expert, 8 of 5,760 before it."""
+    rows = 4096 * 4
+    for engine, num_bytes in (
+        ("megatron-core-2026", rows * 28 * 2880),
+        ("nemo-automodel", rows * (28 * 2880 + 8 * 5760)),
+    ):
+        model, setting = oss_setting(engine)
+        with_biases, without = (
+            pass_seconds(each, model, "layer", ONE)
+            for each in (setting, replace(setting, expert_biases=None))
+        )
+        rate = setting.kernels.elementwise_rate
+        moved = setting.device.memory_bound(num_bytes).seconds / rate
+        added = with_biases.compute.seconds - without.compute.seconds
+        assert added == pytest.approx(moved, rel=0.02)
+
+
+def test_biases_are_computed_again_with_their_layer_and_not_without():
+    model, setting = oss_setting()
+    bare = replace(setting, expert_biases=None)
+    added = {
+        mode: pass_seconds(setting, model, "layer", ONE, mode).compute.seconds
+        - pass_seconds(bare, model, "layer", ONE, mode).compute.seconds
+        for mode in ("forward", "full", "none")
+    }
+    assert added["full"] == pytest.approx(added["forward"])
+    assert added["none"] == 0
 
 
 @pytest.mark.parametrize(("ranks", "milliseconds"), [(16, 1.64), (32, 3.66), (64, 6.16)])
