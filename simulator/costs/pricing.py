@@ -80,12 +80,15 @@ def fused_attention_seconds(
     precision: Precision,
     backward: bool,
 ) -> Estimate:
-    """Return the seconds of an attention kernel that never writes its scores."""
+    """Return the seconds of an attention kernel that never writes its scores.
+
+    Half of the rate at h keys is h / 2 more keys for each query, which sees half of its sequence on average.
+    """
+    if rates.attention_half_tokens:
+        more = round(rates.attention_half_tokens / 2)
+        operator = replace(operator, cached_tokens=operator.cached_tokens + more)
     seconds = device.attention(operator, precision, backward=backward)
     rate = rates.attention_backward_rate if backward else rates.attention_rate
-    if rates.attention_half_tokens:
-        seen = operator.cached_tokens + operator.query_tokens
-        rate *= seen / (seen + rates.attention_half_tokens)
     return seconds if rate == 1 else seconds * (1 / rate)
 
 
@@ -112,19 +115,25 @@ def unfused_attention_seconds(
 
 
 def launch_seconds(
-    rates: KernelRates, whole_seconds: float, forward: Operators, operators: Operators
+    rates: KernelRates,
+    whole_seconds: float,
+    forward: Operators,
+    operators: Operators,
+    host_factor: float = 1.0,
 ) -> float:
     """Return the host's seconds to launch a layer's pass in one direction.
 
     Args:
         whole_seconds: Of its forward pass.
         operators: Of this direction. A softmax that is not fused takes its own time.
+        host_factor: Times as long as that takes on this host.
     """
     seconds = whole_seconds * kernels_of(operators) / kernels_of(forward)
     for operator in operators:
         if isinstance(operator, Attention):
             matrices = operator.batch * operator.q_heads
-            seconds += rates.softmax_fallback_seconds if matrices % SOFTMAX_MATRICES else 0.0
+            odd = matrices % SOFTMAX_MATRICES
+            seconds += rates.softmax_fallback_seconds * host_factor if odd else 0.0
     return seconds
 
 
@@ -169,7 +178,7 @@ class Setting:
         site: Its GPUs are those of a node, or more where whether the pool spans nodes matters.
         pp: Pipeline stages; with tp and cp they decide which groups cross nodes.
         launches_hidden: Whether the host's kernel launches never hold up the device.
-        layer_launch_seconds: Host time to launch a layer's forward pass (see `EngineSheet`).
+        layer_launch_seconds: Time of the device's host to launch a layer's forward pass (see `EngineSheet`).
         expert_layer_launch_seconds: The same of a layer of experts; 0 is that of any other.
         launches_hide: Whether the host launches on while ranks exchange.
         kernels: How the engine's kernels differ from the device's facts.
@@ -349,6 +358,8 @@ def setting_on(
     outermost = engine.stages_outermost and layout.pp > 1
     gpus = 2 * per_node if outermost and site.spans_nodes else per_node
     slower = engine.narrow_launch_factor if is_narrow(precision) else 1.0
+    slower *= device.sheet.host_times
+    launches_experts = engine.expert_launch_seconds_on(device.sheet, precision)
     if engine.narrow_products:
         precision = WIDE[precision]  # its rates are those of products in fp8 already
     return Setting(
@@ -360,7 +371,7 @@ def setting_on(
         fused_attention=engine.fused_attention,
         launches_hidden=engine.launches_hidden,
         layer_launch_seconds=engine.launch_seconds_on(device.sheet) * slower,
-        expert_layer_launch_seconds=engine.expert_layer_launch_seconds * slower,
+        expert_layer_launch_seconds=launches_experts,
         launches_hide=engine.launches_hide,
         kernels=engine.kernels_of(device.sheet),
         splits_sends=engine.splits_sends,
@@ -423,18 +434,17 @@ def pass_seconds(
     priced = price(setting, operators, backward=direction == "backward", part=part)
     if part != "layer":
         return priced
-    each = _layer_launch(setting, model)
-    launch = _turn_seconds(setting, forward, operators)
+    each, slower = _layer_launch(setting, model), setting.device.sheet.host_times
+    launch = _turn_seconds(setting, forward, operators) * slower
     if each and not setting.launches_hidden:
-        launch += launch_seconds(setting.kernels, each, forward, operators)
+        launch += launch_seconds(setting.kernels, each, forward, operators, slower)
     if launch:
-        launch *= setting.device.sheet.host_times
         priced = _launched(priced, launch, hides=setting.launches_hide)
     return priced
 
 
 def _layer_launch(setting: Setting, model: ModelArchitecture) -> float:
-    """Return the host's seconds to launch the forward pass of a layer of a kind, but for what graphs capture.
+    """Return its host's seconds to launch the forward pass of a layer of a kind, but for what graphs capture.
 
     Each of its two parts takes half of a layer without experts; a layer of one part has no other.
     """

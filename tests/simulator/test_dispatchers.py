@@ -10,11 +10,17 @@ from rlplan.dispatchers import DISPATCHERS, Reach, distinct, neighbouring
 from rlplan.errors import MissingFactError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import TrainerOptions
-from rlplan.models import Batch, Collective, Elementwise, KeptBatch, layer_kinds
+from rlplan.models import Attention, Batch, Collective, Elementwise, KeptBatch, layer_kinds
 from rlplan.parts import experts
 from rlplan.plan import TaskPlan
-from rlplan.profiles.catalog import load_engine, load_model
-from rlplan.simulator.costs.pricing import _layer_launch, pass_seconds, price, setting_of
+from rlplan.profiles.catalog import load_device, load_engine, load_model
+from rlplan.simulator.costs.pricing import (
+    _layer_launch,
+    fused_attention_seconds,
+    pass_seconds,
+    price,
+    setting_of,
+)
 from rlplan.simulator.model import layer_activation_bytes, layer_operators, recomputed_operators
 from rlplan.simulator.placed import PlacedTask, Site
 from tests.simulator.cost_jobs import PPO, facts_of, job_of
@@ -251,6 +257,51 @@ def test_graphs_take_launches_off_the_host_part_by_part():
         sheet.expert_layer_launch_seconds - sheet.layer_launch_seconds / 2
     )
     assert none - router <= sheet.narrow_launch_factor * saved * 1.01
+
+
+def test_python_takes_every_host_as_long_and_launches_grow_with_its_factor_and_the_format():
+    """2.75 ms of 4.0 are Python's; the other 1.25 are 2.6 times as long on Grace, and 2.35 times in mxfp8."""
+    sheet = load_engine("megatron-core-2026")
+    found = {
+        (device, precision): 1e3 * sheet.expert_launch_seconds_on(load_device(device), precision)
+        for device in (DEVICE, "gb200")
+        for precision in ("bf16", "fp8", "mxfp8")
+    }
+    assert found == pytest.approx(
+        {
+            (DEVICE, "bf16"): 4.0, (DEVICE, "fp8"): 4.0, (DEVICE, "mxfp8"): 2.75 + 2.35 * 1.25,
+            ("gb200", "bf16"): 2.75 + 2.6 * 1.25, ("gb200", "fp8"): 2.75 + 2.6 * 1.25,
+            ("gb200", "mxfp8"): 2.75 + 2.6 * 2.35 * 1.25,
+        }
+    )  # fmt: skip
+
+
+@given(tokens=st.integers(1, 2**15), sequences=st.integers(1, 64))
+def test_attention_takes_longer_for_a_longer_sequence_and_less_for_a_token_of_a_shorter_one(
+    tokens, sequences
+):
+    """The kernel's own start does not grow as sequences shrink, though their rate falls."""
+    setting = setting_of(placed())
+
+    def seconds(each):
+        operator = Attention("core", sequences, each, 0, 32, 8, 128)
+        facts, rates = setting.device, setting.kernels
+        return fused_attention_seconds(facts, rates, operator, "bf16", backward=False).seconds
+
+    assert seconds(tokens) <= seconds(tokens + 1)
+    assert 2 * seconds(tokens) <= seconds(2 * tokens) + seconds(1)
+
+
+def test_attention_has_half_of_its_rate_at_800_keys():
+    """cuDNN on Hopper, by its calls on an H200: without its start, 3,200 keys take 10 times as long as 800, with 16 times the work."""
+    setting = setting_of(placed())
+    facts, rates = setting.device, setting.kernels
+
+    def seconds(each):
+        operator = Attention("core", 64, each, 0, 32, 8, 128)
+        return fused_attention_seconds(facts, rates, operator, "bf16", backward=False).seconds
+
+    assert seconds(3200) / seconds(800) == pytest.approx(16 * (4000 / 3200) / 2, rel=0.02)
 
 
 def test_experts_computed_again_repeat_their_products_and_exchanges_and_no_attention():
