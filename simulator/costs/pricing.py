@@ -82,9 +82,11 @@ def fused_attention_seconds(
 ) -> Estimate:
     """Return the seconds of an attention kernel that never writes its scores.
 
-    Half of the rate at h keys is h / 2 more keys for each query, which sees half of its sequence on average.
+    Half of the rate at h keys is h / 2 more keys for each query, which sees half of its sequence on average. Measured
+    seconds are those of their lengths.
     """
-    if rates.attention_half_tokens:
+    measured = device.measures_attention(operator, precision, backward=backward)
+    if rates.attention_half_tokens and not measured:
         more = round(rates.attention_half_tokens / 2)
         operator = replace(operator, cached_tokens=operator.cached_tokens + more)
     seconds = device.attention(operator, precision, backward=backward)
