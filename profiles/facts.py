@@ -147,6 +147,11 @@ class DeviceFacts:
             shape, precision, backward=backward, paged=paged, table_tokens=table_tokens
         )
 
+    def measures_attention(self, shape: Attention, precision: Precision, *, backward: bool) -> bool:
+        """Tell whether attention of such heads was measured, so that its seconds are those of its lengths."""
+        heads = (shape.q_heads, shape.kv_heads, shape.head_dim)
+        return bool(self._points.attentions(heads, precision, backward))
+
     @remembered
     def memory_bound(self, num_bytes: float, kernels: float = 1) -> Estimate:
         """Return the seconds of norms, activations and the like, by the bytes that they move.

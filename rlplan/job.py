@@ -482,6 +482,8 @@ class TrainerOptions:
         overlaps_sends: Whether pipeline stages send activations beside computing, with interleaved chunks of layers.
         popularity_spread: Standard deviation of how often experts of a layer are chosen, over its mean; 0 where they
             are balanced by force. None takes that of published traces.
+        experts_in_turn: Whether tokens get a layer's experts in turn, as benchmarks' gates deal them out in place of a
+            router: those of a token lie side by side, on few ranks.
         graphs: What of a step is captured in CUDA graphs, so that the host does not launch it kernel by kernel.
         freezes_tower: Whether the tower of a model that reads images does not learn: it has no backward pass.
         shares_prompts: Whether a micro-batch computes a prompt's tokens once for its samples, as trees of prefixes do
@@ -502,6 +504,7 @@ class TrainerOptions:
     overlaps_products: bool = False
     overlaps_sends: bool = False
     popularity_spread: NonNegative | None = None
+    experts_in_turn: bool = False
     graphs: tuple[Captured, ...] = ()
     freezes_tower: bool = False
     shares_prompts: bool = False

@@ -221,6 +221,7 @@ class Collective:
     Attributes:
         copies: Times that a row is in it, for ranks that may be the same.
         uneven: Its bytes over those of the mean rank.
+        among: Experts of a layer where a row's follow one another; 0 where each lies anywhere.
     """
 
     name: str
@@ -229,6 +230,7 @@ class Collective:
     group: Group = "tp"
     copies: int = 1
     uneven: float = 1.0
+    among: int = 0
 
 
 Operator = Gemm | Attention | Scan | Elementwise | Collective
@@ -245,6 +247,7 @@ class Shard:
             heads of all tokens (Ulysses; Jacobs et al. 2023, arXiv:2309.14509, section 3).
         value_bytes: Bytes of one weight or activation.
         popularity_spread: Of experts (`rlplan.parts.experts`); None is that of published traces.
+        experts_in_turn: Whether tokens get experts in turn, without a router.
     """
 
     tp: int = 1
@@ -255,6 +258,7 @@ class Shard:
     value_bytes: int = 2
     sequence_parallel: bool = False
     popularity_spread: float | None = None
+    experts_in_turn: bool = False
 
     @property
     def expert_width(self) -> int:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from rlplan.dispatchers import DEFAULT_DISPATCHER, DispatcherName
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Positive, Share
-from rlplan.models import ContextExchange, LayerKernels, Precision, TrainingPrecision
+from rlplan.models import ContextExchange, LayerKernels, Precision, TrainingPrecision, is_narrow
 from rlplan.units import gib_from_bytes
 
 # Who puts weights on the wire.
@@ -432,6 +432,24 @@ class ExpertLoop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BiasBytes:
+    """Say what a trainer moves to add experts' biases, where grouped products do not add them.
+
+    A row of a bias for every token is made, weighted with the token's probability where it is of an output, and added, in
+    kernels of their own; their gradients are summed up expert by expert.
+
+    Attributes:
+        up_bytes, up_backward_bytes: For each value that leaves the products before the activation, in either direction.
+        down_bytes, down_backward_bytes: The same for each value that leaves an expert.
+    """
+
+    up_bytes: NonNegative = 0.0
+    up_backward_bytes: NonNegative = 0.0
+    down_bytes: NonNegative = 0.0
+    down_backward_bytes: NonNegative = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PaddedLogits:
     """Say what a trainer moves for each logit of responses that it pads to the longest before the loss.
 
@@ -476,6 +494,7 @@ class EngineSheet:
             them saves.
         fuses_expert_casts: Whether products of experts quantise what comes after them in the same kernel.
         narrow_launch_factor: Times as long as the host takes to launch a layer whose products are in a narrow format.
+        expert_narrow_factors: The same of what is not Python of a layer of experts, by format, where it differs.
         copies_inputs_in_turn: Whether kernels wait while inputs of layers are copied to host memory and back;
             else copies run beside them.
         sequence_parallel: Whether TP regions shard norms and residuals over the sequence.
@@ -485,6 +504,8 @@ class EngineSheet:
             launches are not hidden, or not captured in a graph; other directions in proportion to their
             kernels. 0 counts kernels by the device's `launch_seconds`, and so does a CPU, which launches nothing ahead.
         expert_layer_launch_seconds: The same for a layer of experts; 0 is that of any other.
+        expert_python_seconds: Part of that which is Python, as long on every host and in every format; only the rest grows
+            with a device's `host_factor`.
         launches_hide: Whether the host launches on while ranks exchange, so that waiting for it
             and exchanging overlap.
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
@@ -522,6 +543,7 @@ class EngineSheet:
         share: What `memory_fraction` is a share of, and what the engine does with it.
         expert_loop: What experts take in a trainer that computes them one by one (`rlplan.job.TrainerOptions`);
             None where its software never does.
+        expert_biases: What it moves for biases of experts that are computed in one product; None where products add them.
         forecast_spread: Relative spread (one sigma) of forecasts around measured generations or
             training iterations, where the constants were fitted; 0 takes the operators' own.
         sources: Origin of every constant.
@@ -551,6 +573,7 @@ class EngineSheet:
     exchange_messages: NonNegative = 0.0
     router_launch_share: Share = 0.0
     narrow_launch_factor: Positive = 1.0
+    expert_narrow_factors: FrozenDict[str, Positive] = FrozenDict()
     fuses_expert_casts: bool = False
     copies_inputs_in_turn: bool = False
     sequence_parallel: bool = False
@@ -559,6 +582,7 @@ class EngineSheet:
     launches_hidden: bool = True
     layer_launch_seconds: NonNegative = 0.0
     expert_layer_launch_seconds: NonNegative = 0.0
+    expert_python_seconds: NonNegative = 0.0
     launches_hide: bool = True
     overlap_fraction: NonNegative = 0.0
     padding: Literal["none", "micro_batch", "batch", "limits"] = "micro_batch"
@@ -581,12 +605,21 @@ class EngineSheet:
     gathers_weights: bool = False
     share: EngineShare = USUAL_SHARE
     expert_loop: ExpertLoop | None = None
+    expert_biases: BiasBytes | None = None
     forecast_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
 
     def launch_seconds_on(self, sheet: DeviceSheet) -> float:
         """Return the host's seconds to launch one layer's forward pass on a device; 0 counts its kernels."""
         return 0.0 if sheet.kind == "cpu" else self.layer_launch_seconds
+
+    def expert_launch_seconds_on(self, sheet: DeviceSheet, precision: Precision) -> float:
+        """Return the seconds of a device's host to launch the forward pass of a layer of experts; 0 is that of any other."""
+        python, factor = self.expert_python_seconds, 1.0
+        if is_narrow(precision):
+            factor = self.expert_narrow_factors.get(precision, self.narrow_launch_factor)
+        launches = max(0.0, self.expert_layer_launch_seconds - python) * factor
+        return launches * sheet.host_times + python
 
     def kernels_of(self, device: DeviceSheet) -> KernelRates:
         """Return how its kernels differ from a device's facts."""

@@ -2,7 +2,9 @@
 
 `training_recipes.csv` holds it of NVIDIA's Megatron-Bridge by release (scripts/performance/configs at its tags v0.3.0 to
 v0.5.1, src/megatron/bridge/perf_recipes at v0.6.0, which containers 26.02, 26.04, 26.06 and 26.08 bring) and of NeMo
-AutoModel (examples/llm_benchmark). All of them balance experts by force.
+AutoModel (examples/llm_benchmark). All of them balance experts by force: Megatron-Core draws random logits
+(--moe-router-force-load-balancing), AutoModel deals experts out in turn (fake_balanced_gate: FakeBalancedGate of its
+components/moe/layers.py at 36044ad), so that those of a token lie on one or two ranks.
 """
 
 import csv
@@ -74,6 +76,7 @@ def options_of(recipe: Recipe | None) -> TrainerOptions:
         overlaps_products=recipe["model"] in OVERLAP_PRODUCTS and recipe["precision"] != "nvfp4",
         overlaps_sends=recipe["release"] != AUTOMODEL,
         popularity_spread=0.0,
+        experts_in_turn=recipe["release"] == AUTOMODEL,
         graphs=tuple(recipe["graphs"].split()),  # type: ignore[arg-type]
     )
 

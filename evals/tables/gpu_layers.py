@@ -12,7 +12,7 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.results.accuracy import Row
-from rlplan.sheets import KernelRates
+from rlplan.sheets import DeviceSheet, KernelRates
 from rlplan.simulator.costs.pricing import (
     Setting,
     fused_attention_seconds,
@@ -32,9 +32,9 @@ PRODUCTS: dict[str, Precision] = {"bf16": "bf16", "fp8-tensor": "fp8", "fp8-row"
 BOUND_BY_HOST = 0.9
 # A call alone is waited for from the host, which takes some tens of microseconds.
 LEAST_SECONDS = 2e-4
-# Rate of cuDNN's attention for long sequences over that of the device's facts, half the peak: three quarters of it, as FlashAttention-3
-# has it on H100 (Shah et al. 2024, arXiv:2407.08608). Not fitted to these rows.
-CUDNN_RATE = 1.5
+# Engine whose attention is cuDNN's, and the lengths of those of its calls which that one's rates are fitted to.
+CUDNN_ENGINE = "megatron-core-2026"
+CUDNN_FITTED = ("1024", "16384")
 # Calls of a pass with a backward pass: one forward, and one more where activations are computed again.
 FORWARD_PASSES = {"infer": 1, "train": 1, "train-recompute": 2}
 
@@ -52,7 +52,8 @@ def rows_of(record: Record) -> Iterator[Row]:
         flash = record["variant"] == "flash"
         kind = "attention, flash" if flash else "attention, cuDNN"
         row = _row(label, kind, seconds, _attention(record))
-        yield replace(row, fitted=flash and row.skipped is None)
+        fitted = flash or record["tokens"] in CUDNN_FITTED
+        yield replace(row, fitted=fitted and row.skipped is None)
     elif part == "layer":
         host = float(record["host_seconds"]) / seconds > BOUND_BY_HOST
         loops = "experts one by one" if record["variant"] == LOOPED else "layers"
@@ -87,17 +88,23 @@ def _attention(record: Record) -> Estimate:
     sequences, tokens = int(record["sequences"]), int(record["tokens"])
     shape = Attention("core", sequences, tokens, 0, int(heads), int(keys), int(width))
     facts = device_facts(record["device"])
-    own = load_engine(ENGINE).kernels_of(facts.sheet)
-    rates = own if record["variant"] == "flash" else _as_cudnn(own)
+    engine = ENGINE if record["variant"] == "flash" else CUDNN_ENGINE
+    rates = load_engine(engine).kernels_of(facts.sheet)
     forward = fused_attention_seconds(facts, rates, shape, "bf16", backward=False)
     if record["work"] == "forward":
         return forward
     return forward + fused_attention_seconds(facts, rates, shape, "bf16", backward=True)
 
 
-def _as_cudnn(rates: KernelRates) -> KernelRates:
-    """Return an engine's kernels with cuDNN's attention, which depends on lengths as the engine's does."""
-    return replace(rates, attention_rate=CUDNN_RATE, attention_backward_rate=CUDNN_RATE)
+def _as_cudnn(rates: KernelRates, sheet: DeviceSheet) -> KernelRates:
+    """Return an engine's kernels with cuDNN's attention."""
+    own = load_engine(CUDNN_ENGINE).kernels_of(sheet)
+    return replace(
+        rates,
+        attention_rate=own.attention_rate,
+        attention_backward_rate=own.attention_backward_rate,
+        attention_half_tokens=own.attention_half_tokens,
+    )
 
 
 def _layer(record: Record) -> Estimate:
@@ -130,7 +137,7 @@ def _setting(device: str, variant: str) -> Setting:
     layout = TaskPlan(pool="all", engine=ENGINE)
     setting = setting_on(layout, engine, facts, Site(device, 1, 1, NO_NETWORK), "bf16")
     # What torch takes by itself there is cuDNN's attention, not the one that trainers call.
-    kernels = _as_cudnn(setting.kernels)
+    kernels = _as_cudnn(setting.kernels, facts.sheet)
     loop = engine.expert_loop if variant == LOOPED else None
     return replace(setting, kernels=kernels, expert_loop=loop)
 
@@ -141,8 +148,8 @@ READER = TableReader(
         "seconds of its passes and what it keeps of them, and products and attention alone. Layers are forecast as "
         "the engine fsdp2-hf has them, but for attention, which is cuDNN's there. Where the host launches for nine "
         "tenths of the time, the machine's host is measured, a virtual one. From its rows of FlashAttention 2 come "
-        "fsdp2-hf's rate of attention on Hopper and how it depends on lengths, by which they are forecast; cuDNN's attention "
-        "has the same dependence and FlashAttention-3's published rate. No other constant is fitted on it."
+        "fsdp2-hf's rate of attention on Hopper and how it depends on lengths, by which they are forecast, and from those of "
+        "cuDNN's attention of 1,024 and 16,384 tokens that of Megatron-Core's. No other constant is fitted on it."
     ),
     columns=frozenset(COLUMNS),
     rows_of=rows_of,

@@ -4,6 +4,7 @@ A file says which copies of a token leave a rank, over which links, and what of 
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Final, Literal, NamedTuple
 
 from rlplan.files.limits import OneOf
@@ -24,11 +25,13 @@ class Reach(NamedTuple):
         ranks: Of the expert-parallel group.
         per_node: Of these, on one node or NVLink domain.
         chosen: Experts of a token.
+        among: Experts of a layer where those of a token follow one another (`neighbouring`); 0 where each lies anywhere.
     """
 
     ranks: int
     per_node: int
     chosen: int
+    among: int = 0
 
     @property
     def nodes(self) -> int:
@@ -38,7 +41,7 @@ class Reach(NamedTuple):
     @property
     def network_copies(self) -> float:
         """Return the copies of a token that go to other nodes: one for each on which it has an expert."""
-        return distinct(self.nodes, self.chosen) * (1 - 1 / self.nodes)
+        return self._places(self.nodes) * (1 - 1 / self.nodes)
 
     @property
     def link_copies(self) -> float:
@@ -47,7 +50,12 @@ class Reach(NamedTuple):
         A token enters a node at the rank that has the sender's local index, which forwards it to the ranks that hold its
         experts; a copy that stays on that rank passes no link.
         """
-        return distinct(self.ranks, self.chosen) * (1 - 1 / self.per_node)
+        return self._places(self.ranks) * (1 - 1 / self.per_node)
+
+    def _places(self, places: int) -> float:
+        if self.among:
+            return neighbouring(places, self.chosen, self.among)
+        return distinct(places, self.chosen)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +98,21 @@ class Dispatcher:
 def distinct(places: int, chosen: int) -> float:
     """Return on how many of so many places a token has experts, if each of them lies anywhere."""
     return float(places * (1 - (1 - 1 / places) ** chosen))
+
+
+@cache
+def neighbouring(places: int, chosen: int, experts: int) -> float:
+    """Return on how many places a token has experts on average, if one after another gets the next so many of a layer's.
+
+    So do gates of benchmarks without a router that deal experts out in turn: token i has `chosen` from i * `chosen` on,
+    and begins anew behind the last. Places hold as many experts each, in their order.
+    """
+    held = -(-experts // places)
+    starts = range(0, experts * chosen, chosen)
+    reached = [
+        len({each % experts // held for each in range(start, start + chosen)}) for start in starts
+    ]
+    return sum(reached) / len(reached)
 
 
 DISPATCHERS = PlugIns[Dispatcher](

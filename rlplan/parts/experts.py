@@ -119,7 +119,10 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     exchange: Operators = ()
     if shard.ep > 1:
         arriving = round(sorted_bytes * uneven)
-        exchange = (Collective("expert exchange", "all_to_all", arriving, "ep", top_k, uneven),)
+        among = experts if shard.experts_in_turn else 0
+        exchange = (
+            Collective("expert exchange", "all_to_all", arriving, "ep", top_k, uneven, among),
+        )
     before: Operators = (Gemm("router", tokens, model.hidden_size, experts + details.idle_experts),)
     behind: Operators = ()
     if details.shared_ffn_size:

@@ -33,7 +33,7 @@ from rlplan.models import (
 from rlplan.parts import expert_parameters
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts
-from rlplan.sheets import USUAL_KERNELS, EngineSheet, ExpertLoop, KernelRates
+from rlplan.sheets import USUAL_KERNELS, BiasBytes, EngineSheet, ExpertLoop, KernelRates
 from rlplan.simulator.model import (
     BACKWARD_BYTES_RATIO,
     backward_operators,
@@ -80,12 +80,17 @@ def fused_attention_seconds(
     precision: Precision,
     backward: bool,
 ) -> Estimate:
-    """Return the seconds of an attention kernel that never writes its scores."""
+    """Return the seconds of an attention kernel that never writes its scores.
+
+    Half of the rate at h keys is h / 2 more keys for each query, which sees half of its sequence on average. Measured
+    seconds are those of their lengths.
+    """
+    measured = device.measures_attention(operator, precision, backward=backward)
+    if rates.attention_half_tokens and not measured:
+        more = round(rates.attention_half_tokens / 2)
+        operator = replace(operator, cached_tokens=operator.cached_tokens + more)
     seconds = device.attention(operator, precision, backward=backward)
     rate = rates.attention_backward_rate if backward else rates.attention_rate
-    if rates.attention_half_tokens:
-        seen = operator.cached_tokens + operator.query_tokens
-        rate *= seen / (seen + rates.attention_half_tokens)
     return seconds if rate == 1 else seconds * (1 / rate)
 
 
@@ -112,19 +117,25 @@ def unfused_attention_seconds(
 
 
 def launch_seconds(
-    rates: KernelRates, whole_seconds: float, forward: Operators, operators: Operators
+    rates: KernelRates,
+    whole_seconds: float,
+    forward: Operators,
+    operators: Operators,
+    host_factor: float = 1.0,
 ) -> float:
     """Return the host's seconds to launch a layer's pass in one direction.
 
     Args:
         whole_seconds: Of its forward pass.
         operators: Of this direction. A softmax that is not fused takes its own time.
+        host_factor: Times as long as that takes on this host.
     """
     seconds = whole_seconds * kernels_of(operators) / kernels_of(forward)
     for operator in operators:
         if isinstance(operator, Attention):
             matrices = operator.batch * operator.q_heads
-            seconds += rates.softmax_fallback_seconds if matrices % SOFTMAX_MATRICES else 0.0
+            odd = matrices % SOFTMAX_MATRICES
+            seconds += rates.softmax_fallback_seconds * host_factor if odd else 0.0
     return seconds
 
 
@@ -169,7 +180,7 @@ class Setting:
         site: Its GPUs are those of a node, or more where whether the pool spans nodes matters.
         pp: Pipeline stages; with tp and cp they decide which groups cross nodes.
         launches_hidden: Whether the host's kernel launches never hold up the device.
-        layer_launch_seconds: Host time to launch a layer's forward pass (see `EngineSheet`).
+        layer_launch_seconds: Time of the device's host to launch a layer's forward pass (see `EngineSheet`).
         expert_layer_launch_seconds: The same of a layer of experts; 0 is that of any other.
         launches_hide: Whether the host launches on while ranks exchange.
         kernels: How the engine's kernels differ from the device's facts.
@@ -186,6 +197,7 @@ class Setting:
         exchange_messages: Messages of a few bytes beside each exchange of rows for experts (see `EngineSheet`).
         router_share: Share of the launches of a layer's experts which a graph of what stands before them saves.
         fuses_casts: Whether experts' inputs are quantised by the kernels before them.
+        expert_biases: What moves for experts' biases; None where their products add them.
     """
 
     device: DeviceFacts
@@ -212,6 +224,7 @@ class Setting:
     exchange_messages: float = 0.0
     router_share: float = 0.0
     fuses_casts: bool = False
+    expert_biases: BiasBytes | None = None
 
     @property
     def block_stages(self) -> int:
@@ -316,7 +329,11 @@ def _as_trained(setting: Setting, placed: PlacedTask) -> Setting:
         raise MissingFactError(f"{engine.name} knows of no exchanges of experts that hide, {said}")
     return replace(
         setting,
-        shard=replace(setting.shard, popularity_spread=options.popularity_spread),
+        shard=replace(
+            setting.shard,
+            popularity_spread=options.popularity_spread,
+            experts_in_turn=options.experts_in_turn,
+        ),
         dispatcher=options.dispatcher or engine.dispatcher,
         hidden_exchange=(hidden or 0.0) if options.overlaps_exchange and placed.trains else 0.0,
         overlaps_products=options.overlaps_products and placed.trains,
@@ -343,6 +360,8 @@ def setting_on(
     outermost = engine.stages_outermost and layout.pp > 1
     gpus = 2 * per_node if outermost and site.spans_nodes else per_node
     slower = engine.narrow_launch_factor if is_narrow(precision) else 1.0
+    slower *= device.sheet.host_times
+    launches_experts = engine.expert_launch_seconds_on(device.sheet, precision)
     if engine.narrow_products:
         precision = WIDE[precision]  # its rates are those of products in fp8 already
     return Setting(
@@ -354,7 +373,7 @@ def setting_on(
         fused_attention=engine.fused_attention,
         launches_hidden=engine.launches_hidden,
         layer_launch_seconds=engine.launch_seconds_on(device.sheet) * slower,
-        expert_layer_launch_seconds=engine.expert_layer_launch_seconds * slower,
+        expert_layer_launch_seconds=launches_experts,
         launches_hide=engine.launches_hide,
         kernels=engine.kernels_of(device.sheet),
         splits_sends=engine.splits_sends,
@@ -366,6 +385,7 @@ def setting_on(
         exchange_messages=engine.exchange_messages,
         router_share=engine.router_launch_share,
         fuses_casts=engine.fuses_expert_casts,
+        expert_biases=engine.expert_biases,
     )
 
 
@@ -404,28 +424,29 @@ def pass_seconds(
     if part == "embedding" and direction == "backward" and setting.adapter is not None:
         return NOTHING  # nothing below a frozen embedding has a gradient
     if direction == "forward":
-        operators = forward
+        operators = forward + _biases(setting, model, forward)
     elif direction == "backward":
         operators = backward_operators(forward) + _accumulated(setting, model, part, forward)
         operators += _slice_gradients(setting, model, forward)
+        operators += _biases(setting, model, forward, backward=True)
     else:
         fused = setting.fused_attention
-        operators = recomputed_operators(forward, direction, fused_attention=fused)
+        whole = forward + _biases(setting, model, forward)
+        operators = recomputed_operators(whole, direction, fused_attention=fused)
     priced = price(setting, operators, backward=direction == "backward", part=part)
     if part != "layer":
         return priced
-    whole = _layer_launch(setting, model)
-    launch = _turn_seconds(setting, forward, operators)
-    if whole and not setting.launches_hidden:
-        launch += launch_seconds(setting.kernels, whole, forward, operators)
+    each, slower = _layer_launch(setting, model), setting.device.sheet.host_times
+    launch = _turn_seconds(setting, forward, operators) * slower
+    if each and not setting.launches_hidden:
+        launch += launch_seconds(setting.kernels, each, forward, operators, slower)
     if launch:
-        launch *= setting.device.sheet.host_times
         priced = _launched(priced, launch, hides=setting.launches_hide)
     return priced
 
 
 def _layer_launch(setting: Setting, model: ModelArchitecture) -> float:
-    """Return the host's seconds to launch the forward pass of a layer of a kind, but for what graphs capture.
+    """Return its host's seconds to launch the forward pass of a layer of a kind, but for what graphs capture.
 
     Each of its two parts takes half of a layer without experts; a layer of one part has no other.
     """
@@ -461,6 +482,26 @@ def _turn_seconds(setting: Setting, forward: Operators, operators: Operators) ->
         for some in (operators, forward)
     )
     return turns * loop.turn_seconds * products / all_forward
+
+
+def _biases(
+    setting: Setting, model: ModelArchitecture, forward: Operators, *, backward: bool = False
+) -> Operators:
+    """Return what moves for experts' biases beside products that do not add them."""
+    own, details = setting.expert_biases, model.expert_details
+    if own is None or setting.expert_loop or details is None or not details.expert_bias:
+        return ()
+    each = (
+        {"mlp up": own.up_backward_bytes, "mlp down": own.down_backward_bytes}
+        if backward
+        else {"mlp up": own.up_bytes, "mlp down": own.down_bytes}
+    )
+    num_bytes = sum(
+        each.get(product.name, 0.0) * product.m * product.n * product.count
+        for product in forward
+        if isinstance(product, Gemm)
+    )
+    return (Elementwise("biases of experts", num_bytes),) if num_bytes else ()
 
 
 def _slice_gradients(setting: Setting, model: ModelArchitecture, forward: Operators) -> Operators:
@@ -639,7 +680,8 @@ def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
         dispatcher = DISPATCHERS.load(setting.dispatcher)
         row_bytes = num_bytes / operator.copies
         if dispatcher.copies == "node":
-            return _copied(setting, dispatcher, row_bytes, Reach(ranks, per_node, operator.copies))
+            reach = Reach(ranks, per_node, operator.copies, operator.among)
+            return _copied(setting, dispatcher, row_bytes, reach)
         if dispatcher.copies == "all":
             kind, num_bytes = "all_gather", row_bytes / operator.uneven * ranks
     seconds = setting.collective(kind, num_bytes, ranks, per_node=per_node)

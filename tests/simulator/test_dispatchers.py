@@ -6,15 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.dispatchers import DISPATCHERS, Reach, distinct
+from rlplan.dispatchers import DISPATCHERS, Reach, distinct, neighbouring
 from rlplan.errors import MissingFactError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import TrainerOptions
-from rlplan.models import Batch, Collective, Elementwise, KeptBatch, layer_kinds
+from rlplan.models import Attention, Batch, Collective, Elementwise, KeptBatch, layer_kinds
 from rlplan.parts import experts
 from rlplan.plan import TaskPlan
-from rlplan.profiles.catalog import load_engine, load_model
-from rlplan.simulator.costs.pricing import _layer_launch, pass_seconds, price, setting_of
+from rlplan.profiles.catalog import load_device, load_engine, load_model
+from rlplan.simulator.costs.pricing import (
+    _layer_launch,
+    fused_attention_seconds,
+    pass_seconds,
+    price,
+    setting_of,
+)
 from rlplan.simulator.model import layer_activation_bytes, layer_operators, recomputed_operators
 from rlplan.simulator.placed import PlacedTask, Site
 from tests.simulator.cost_jobs import PPO, facts_of, job_of
@@ -74,6 +80,74 @@ def test_copies_of_two_nodes_of_h100_are_those_that_hybridep_moves():
     assert distinct(16, 8) == pytest.approx(6.45, abs=0.01)
     assert reach.network_copies == pytest.approx(0.996, abs=1e-3)
     assert reach.link_copies == pytest.approx(6.45 * 7 / 8, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("places", "chosen", "experts", "reached"),
+    [(8, 8, 128, 1), (32, 8, 128, 2), (8, 4, 32, 1), (64, 8, 256, 2), (8, 8, 256, 1), (3, 2, 6, 1)],
+)
+def test_experts_that_are_dealt_out_in_turn_lie_on_few_ranks(places, chosen, experts, reached):
+    """Of 128 experts each of 8 ranks has 16, so that 8 in a row from a multiple of 8 on lie on one; of 32 ranks on two."""
+    assert neighbouring(places, chosen, experts) == reached
+
+
+def test_experts_in_turn_that_begin_within_a_rank_reach_the_next_one_now_and_then():
+    """Three of 8 on ranks of 4: 0-2, 3-5, 6-0, 1-3, 4-6, 7-1, 2-4, 5-7: four of eight tokens on two ranks."""
+    assert neighbouring(2, 3, 8) == 1.5
+
+
+@given(ranks=st.sampled_from([1, 2, 4, 8, 16, 32]), chosen=st.integers(1, 16))
+def test_experts_in_turn_reach_no_fewer_places_than_hold_them_and_no_more_than_there_are(
+    ranks, chosen
+):
+    found = neighbouring(ranks, chosen, 64)
+    assert max(1, chosen * ranks / 64) <= found <= min(ranks, chosen)
+
+
+def test_a_gate_that_deals_experts_out_in_turn_sends_fewer_copies():
+    """A copy of each token in place of 5.25, over the link of one node."""
+    chosen, turn = (
+        layer(by("deepep", experts_in_turn=each), ep=8, gpus=8).collectives.seconds - 2 * 1.5e-4
+        for each in (False, True)
+    )
+    assert chosen / turn == pytest.approx(distinct(8, 8), rel=1e-6)
+    assert distinct(8, 8) == pytest.approx(5.25, abs=0.01)
+
+
+def oss_setting(engine="megatron-core-2026"):
+    """Return a layer with a bias for each expert, and its setting where no host is waited for."""
+    task = placed(ep=8, gpus=8, engine=engine, model="gpt-oss-20b")
+    return layer_kinds(task.model).models[0], replace(setting_of(task), launches_hidden=True)
+
+
+def test_biases_of_experts_move_what_kernels_of_their_own_read_and_write():
+    """GPT-OSS 20B, 4,096 tokens of 4 experts: 28 bytes a value of 2,880 that leaves an expert, 8 of 5,760 before it."""
+    rows = 4096 * 4
+    for engine, num_bytes in (
+        ("megatron-core-2026", rows * 28 * 2880),
+        ("nemo-automodel", rows * (28 * 2880 + 8 * 5760)),
+    ):
+        model, setting = oss_setting(engine)
+        with_biases, without = (
+            pass_seconds(each, model, "layer", ONE)
+            for each in (setting, replace(setting, expert_biases=None))
+        )
+        rate = setting.kernels.elementwise_rate
+        moved = setting.device.memory_bound(num_bytes).seconds / rate
+        added = with_biases.compute.seconds - without.compute.seconds
+        assert added == pytest.approx(moved, rel=0.02)
+
+
+def test_biases_are_computed_again_with_their_layer_and_not_without():
+    model, setting = oss_setting()
+    bare = replace(setting, expert_biases=None)
+    added = {
+        mode: pass_seconds(setting, model, "layer", ONE, mode).compute.seconds
+        - pass_seconds(bare, model, "layer", ONE, mode).compute.seconds
+        for mode in ("forward", "full", "none")
+    }
+    assert added["full"] == pytest.approx(added["forward"])
+    assert added["none"] == 0
 
 
 @pytest.mark.parametrize(("ranks", "milliseconds"), [(16, 1.64), (32, 3.66), (64, 6.16)])
@@ -183,6 +257,51 @@ def test_graphs_take_launches_off_the_host_part_by_part():
         sheet.expert_layer_launch_seconds - sheet.layer_launch_seconds / 2
     )
     assert none - router <= sheet.narrow_launch_factor * saved * 1.01
+
+
+def test_python_takes_every_host_as_long_and_launches_grow_with_its_factor_and_the_format():
+    """2.75 ms of 4.0 are Python's; the other 1.25 are 2.6 times as long on Grace, and 2.35 times in mxfp8."""
+    sheet = load_engine("megatron-core-2026")
+    found = {
+        (device, precision): 1e3 * sheet.expert_launch_seconds_on(load_device(device), precision)
+        for device in (DEVICE, "gb200")
+        for precision in ("bf16", "fp8", "mxfp8")
+    }
+    assert found == pytest.approx(
+        {
+            (DEVICE, "bf16"): 4.0, (DEVICE, "fp8"): 4.0, (DEVICE, "mxfp8"): 2.75 + 2.35 * 1.25,
+            ("gb200", "bf16"): 2.75 + 2.6 * 1.25, ("gb200", "fp8"): 2.75 + 2.6 * 1.25,
+            ("gb200", "mxfp8"): 2.75 + 2.6 * 2.35 * 1.25,
+        }
+    )  # fmt: skip
+
+
+@given(tokens=st.integers(1, 2**15), sequences=st.integers(1, 64))
+def test_attention_takes_longer_for_a_longer_sequence_and_less_for_a_token_of_a_shorter_one(
+    tokens, sequences
+):
+    """The kernel's own start does not grow as sequences shrink, though their rate falls."""
+    setting = setting_of(placed())
+
+    def seconds(each):
+        operator = Attention("core", sequences, each, 0, 32, 8, 128)
+        facts, rates = setting.device, setting.kernels
+        return fused_attention_seconds(facts, rates, operator, "bf16", backward=False).seconds
+
+    assert seconds(tokens) <= seconds(tokens + 1)
+    assert 2 * seconds(tokens) <= seconds(2 * tokens) + seconds(1)
+
+
+def test_attention_has_half_of_its_rate_at_800_keys():
+    """cuDNN on Hopper, by its calls on an H200: without its start, 3,200 keys take 10 times as long as 800, with 16 times the work."""
+    setting = setting_of(placed())
+    facts, rates = setting.device, setting.kernels
+
+    def seconds(each):
+        operator = Attention("core", 64, each, 0, 32, 8, 128)
+        return fused_attention_seconds(facts, rates, operator, "bf16", backward=False).seconds
+
+    assert seconds(3200) / seconds(800) == pytest.approx(16 * (4000 / 3200) / 2, rel=0.02)
 
 
 def test_experts_computed_again_repeat_their_products_and_exchanges_and_no_attention():

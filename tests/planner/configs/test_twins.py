@@ -204,6 +204,11 @@ def test_a_job_in_verls_words_is_what_it_is_in_others(framework, tmp_path):
     assert differing == []
 
 
+# Trainers of both: slime's images have FlashAttention 3, verl's 2 alone.
+KERNELS: Final = ("megatron-core-2025", "megatron-core-2025-flash")
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_job_in_slimes_words_is_what_it_is_in_verls(name):
-    assert differences({"slime": slime(RECIPES[name]), "verl": verl(RECIPES[name])}) == {}
+    found = differences({"slime": slime(RECIPES[name]), "verl": verl(RECIPES[name])})
+    assert {key: pair for key, pair in found.items() if pair != KERNELS} == {}
