@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 # A device that an example names.
 EXAMPLE_GPU = "h100-80gb-sxm"
+# Tokens of a response that an example says.
+EXAMPLE_RESPONSE = 600
+# Files that start a training, and are no job.
+OF_SCRIPTS = frozenset({".sh", ".py", ".ipynb", ".slurm", ".sbatch", ".toml"})
 # Frameworks whose configurations are read, as help texts list them.
 READ = names_in_words("keys", "reading")
 
@@ -254,6 +258,23 @@ NAMED_OTHERWISE = {
     "host_memory_bytes": "--host-memory-gb",
     "values": "--set",
 }
+
+
+def no_script(path: Path) -> Path:
+    """Return the file of a job or plan; a script of a training becomes one by an import.
+
+    Raises:
+        FileError: The file is a program's, a shell's or a notebook's.
+    """
+    from rlplan.errors import FileError
+
+    if path.suffix in OF_SCRIPTS and path.is_file():
+        allowed = (
+            f"its job, by rlplan import {path} --gpu {EXAMPLE_GPU} --mean-response {EXAMPLE_RESPONSE} --out job.yaml, "
+            "with --set KEY=VALUE for what it leaves open"
+        )
+        raise FileError(str(path), "is a script, and no job", allowed=allowed)
+    return path
 
 
 def refuse_given(given: GivenOptions, file: str) -> None:

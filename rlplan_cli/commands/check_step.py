@@ -17,6 +17,7 @@ from rlplan_cli.config_options import (
     ModelOption,
     PromptOption,
     ResponseOption,
+    SetOption,
     VersionOption,
     framework_of,
     import_options,
@@ -59,6 +60,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     mean_prompt: PromptOption = None,
     model: ModelOption = None,
     framework_version: VersionOption = None,
+    set_keys: SetOption = None,
     profile: ProfileOption = None,
     site: SiteOption = None,
     warmup: Annotated[int, typer.Option(min=0, help="First steps that are left out of a log.")] = 1,
@@ -76,7 +78,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.simulator.simulate import simulate
 
     check_folder("--report", report)
-    given = GivenOptions(gpu, mean_response, mean_prompt, model, version=framework_version)
+    given = GivenOptions(
+        gpu, mean_response, mean_prompt, model, version=framework_version, values=set_keys
+    )
     configured = (
         None if plan is None else _of_configuration(log, plan, given, warmup, (profile, site))
     )

@@ -285,3 +285,16 @@ def test_a_refusal_s_command_line_is_answered_as_it_is_typed(project, rlplan):
     assert answer.code == 0, answer.err
     wrong = rlplan("import", "trl", "own.py", "--set", "max_completion_length", "--gpu", "h100")
     assert "--set: says no value" in wrong.err
+
+
+def test_a_script_tells_its_framework_and_a_name_before_it_has_to_be_one(project, rlplan):
+    start = "trl grpo --model_name_or_path Qwen/Qwen2.5-0.5B --num_generations 4 --num_processes 1"
+    Path("own.sh").write_text(f"{start} --per_device_train_batch_size 4\n", encoding="utf-8")
+    options = ("--gpu", "h100", "--mean-response", "100", "--json")
+    named = rlplan("import", "trl", "own.sh", *options)
+    assert named.code == 0, named.err
+    assert rlplan("import", "own.sh", *options).json == named.json
+    assert "unknown framework 'trll'" in rlplan("import", "trll", "own.sh", *options).err
+    assert "trl: is given no file" in rlplan("import", "trl", *options).err
+    assert "is of no framework by its keys" in rlplan("import", "job.yaml", *options).err
+    assert "rlplan import own.sh" in rlplan("search", "own.sh").err

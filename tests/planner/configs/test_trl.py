@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.errors import FileError, MissingValuesError
+from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.broken import rules_of
@@ -324,28 +324,6 @@ def test_a_python_program_is_read_by_its_calls(folder):
     Path("run.sh").write_text("torchrun --nproc-per-node 4 train.py\n", encoding="utf-8")
     again = imported("trl", ["run.sh"], OPTIONS)
     assert again.draft == found.draft
-
-
-def test_what_a_mapping_of_arguments_may_hold_of_the_work_is_asked_for_where_it_is_not_known(
-    folder,
-):
-    Path("train.py").write_text(
-        'GRPOTrainer("Qwen/Qwen3-8B", args=GRPOConfig(gradient_accumulation_steps=2, **kwargs))',
-        encoding="utf-8",
-    )
-    with pytest.raises(MissingValuesError, match=r"\*\*kwargs` \(line 1\)") as caught:
-        read("train.py", "--num_processes", "8")
-    asked = {
-        "per_device_train_batch_size": "8",
-        "num_generations": "8",
-        "max_completion_length": "512",
-    }
-    assert [each.key for each in caught.value.missing] == [*asked]
-    found = imported(
-        "trl", ["train.py", "--num_processes", "8"], replace(OPTIONS, values=FrozenDict(asked))
-    )
-    assert found.keys.changes_work == {"**kwargs": "what it holds is not known"}
-    assert found.job.workload.samples_per_prompt == 8
 
 
 def test_what_the_engine_is_handed_goes_over_trl_s_own_limit_of_responses(folder):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rlplan.errors import MissingValuesError
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.importing import ImportOptions, imported
 
@@ -28,6 +29,26 @@ def test_adapters_that_may_be_merged_or_trained_are_no_silent_full_training(prog
     assert not [*imported("trl", [str(program)], replace(OPTIONS, values=merged)).doubts()]
     trained = FrozenDict({"adapter.is_trainable": "True", "lora_r": "32"})
     assert imported("trl", [str(program)], replace(OPTIONS, values=trained)).run.adapter.rank == 32
+
+
+def test_what_a_mapping_of_settings_may_hold_of_the_work_is_asked_for_where_it_is_not_known(
+    program,
+):
+    text = (
+        "GRPOTrainer('Qwen/Qwen3-8B', args=GRPOConfig(gradient_accumulation_steps=2, **kwargs))\n"
+    )
+    program.write_text(text, encoding="utf-8")
+    with pytest.raises(MissingValuesError, match=r"\*\*kwargs` \(line 1\)") as caught:
+        imported("trl", [str(program)], OPTIONS)
+    asked = {
+        "per_device_train_batch_size": "8",
+        "num_generations": "8",
+        "max_completion_length": "512",
+    }
+    assert [each.key for each in caught.value.missing] == [*asked]
+    found = imported("trl", [str(program)], replace(OPTIONS, values=FrozenDict(asked)))
+    assert found.keys.changes_work == {"**kwargs": "what it holds is not known"}
+    assert found.job.workload.samples_per_prompt == 8
 
 
 def test_settings_of_which_none_is_known_are_no_silent_defaults(program):
