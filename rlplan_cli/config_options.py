@@ -167,6 +167,7 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
         names_start,
         starts_of,
     )
+    from rlplan.planner.configs.reading.otherwise import trained_otherwise
 
     names = frameworks_with("keys", "reading")
     if words[0] in frameworks_with():
@@ -186,6 +187,11 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
     if len(fitting) == 1:
         return fitting[0], words
     problem = "is of no framework that is known by its words; name it first"
+    told = (trained_otherwise(name, words) for name in names if not fitting)
+    what = next((each for each in told if each is not None), None)
+    if what is not None:
+        allowed = f"a script of RL or distillation by {READ}"
+        raise FileError(words[0], f"{what}; rlplan reads training with RL", allowed=allowed)
     if fitting:
         problem = f"may be of {' or of '.join(fitting)} by its words; name it first"
     raise FileError(words[0], problem, allowed=", ".join(fitting or names))

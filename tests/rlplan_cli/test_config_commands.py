@@ -298,3 +298,24 @@ def test_a_script_tells_its_framework_and_a_name_before_it_has_to_be_one(project
     assert "trl: is given no file" in rlplan("import", "trl", *options).err
     assert "is of no framework by its keys" in rlplan("import", "job.yaml", *options).err
     assert "rlplan import own.sh" in rlplan("search", "own.sh").err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "torchrun -m verl.trainer.sft_trainer model.path=Qwen/Qwen2.5-0.5B",
+            "trains on texts (SFT)",
+        ),
+        ("uv run sft @ configs/sft.toml", "trains on texts (SFT)"),
+        ("swift sft --model Qwen/Qwen2.5-7B --dataset x", "trains on texts (SFT)"),
+        ("trl sft --model_name_or_path Qwen/Qwen2.5-0.5B", "trains on texts (SFT)"),
+        ("python train_ppo.py --model Qwen/Qwen2.5-0.5B", "is of no framework that is known"),
+        ("python train.py --model Qwen/Qwen2.5-0.5B", "is of no framework that is known"),
+    ],
+)
+def test_a_script_that_trains_otherwise_is_told_so_without_a_framework_s_name(
+    project, rlplan, text, told
+):
+    Path("own.sh").write_text(f"{text}\n", encoding="utf-8")
+    assert told in rlplan("import", "own.sh", "--gpu", "h100", "--mean-response", "100").err
