@@ -381,7 +381,7 @@ def _without_gpu(
     except (MissingValueError, MissingValuesError) as error:
         told_by_log = "--mean-response" if logged else ""
         others = [each for each in error.missing if each.file != told_by_log]
-        return MissingValuesError((gpu, *others)) if others else gpu
+        return MissingValuesError((gpu, *others), error.hint) if others else gpu
     except UserError:
         return gpu  # what else is wrong is said when the device is known
     return gpu

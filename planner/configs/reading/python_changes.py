@@ -19,7 +19,12 @@ from rlplan.planner.configs.reading.python_syntax import (
     root_of,
     written,
 )
-from rlplan.planner.configs.reading.python_values import Expressions, Unknown, UnknownValueError
+from rlplan.planner.configs.reading.python_values import (
+    Expressions,
+    Unknown,
+    UnknownValueError,
+    constant_of,
+)
 
 DEPENDS: Final = "depends on what is known where it runs"
 CHANGED: Final = "is changed after it is set"
@@ -159,7 +164,9 @@ class Changing(Scoped):
         """Yield by what changes pass from a function's parameter to what a call gives for it."""
         for name, sites in self.sites.items():
             function = self.functions.get(name)
-            for site in sites if function is not None else ():
+            if function is None:
+                continue
+            for site in sites:
                 for parameter, value in given_by(site, function).items():
                     root = root_of(value)
                     if root is not None:
@@ -294,7 +301,7 @@ class GivenTo(Link):
 
     def _unknown(self) -> ast.expr:
         reason = f"is set by {dotted(self.site.func)}"
-        return ast.Constant(value=Unknown(reason, written(self.site)))
+        return constant_of(Unknown(reason, written(self.site)))
 
 
 class _Unfollowed(ast.Expr):

@@ -152,8 +152,10 @@ def _ask_for_unknown(settings: Settings) -> None:
     """
     unknown = (each for key, each in settings.flat.items() if key.startswith(SPREAD))
     gap = next((gap for each in unknown for gap in each.gaps), None)
+    if gap is None:
+        return
     others = "max_response" if distilling.distils(settings) else "student_tokens"
-    for name in OF_STEPS if gap is not None else ():
+    for name in OF_STEPS:
         if name != others and not settings.is_given(name):
             setting, key = settings.sheet.settings[name], settings.key_of(name)
             problem = f"may be what `{gap.source}` (line {gap.line}) says, which {gap.reason}"

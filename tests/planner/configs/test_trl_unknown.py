@@ -59,3 +59,23 @@ def test_settings_of_which_none_is_known_are_no_silent_defaults(program):
     given = FrozenDict({"num_generations": "4"})
     said = replace(OPTIONS, values=given)
     assert not [*imported("trl", [str(program)], said).doubts()]
+
+
+def test_scripts_beside_a_program_that_start_it_are_named_where_it_leaves_values_open(program):
+    text = "args = parser.parse_args()\nGRPOTrainer(args.model, args=GRPOConfig(num_generations=args.n))\n"
+    program.write_text(text, encoding="utf-8")
+    with pytest.raises(MissingValuesError) as untold:
+        imported("trl", [str(program)], OPTIONS)
+    assert not untold.value.hint
+    script, other = program.parent / "run.sh", program.parent / "eval.sh"
+    start = f"accelerate launch --num_processes 2 {program.name} --model Qwen/Qwen2.5-0.5B --n 4\n"
+    script.write_text(start, encoding="utf-8")
+    other.write_text(
+        f"# {program.name} comes first\npython test_{program.name}\n", encoding="utf-8"
+    )
+    with pytest.raises(
+        MissingValuesError, match=r"or read \S*run\.sh in its place, which starts it"
+    ):
+        imported("trl", [str(program)], OPTIONS)
+    found = imported("trl", [str(script)], OPTIONS)
+    assert (found.job.models["actor"], found.job.workload.samples_per_prompt) == ("qwen2.5-0.5b", 4)
