@@ -1,4 +1,4 @@
-"""`rlplan import FRAMEWORK FILE|ARGS...`: a framework's configuration as a job and a plan."""
+"""`rlplan import [FRAMEWORK] FILE|ARGS...`: a framework's configuration as a job and a plan."""
 
 from __future__ import annotations
 
