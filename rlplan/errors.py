@@ -102,6 +102,7 @@ class MissingValueError(FileError):
         options: These words, with an example for the value.
         key: The key whose value it is; empty where none has it.
         example: The example.
+        hint: What else may say it, behind what is allowed; empty for nothing.
         shown: What else `FileError` shows.
     """
 
@@ -113,12 +114,14 @@ class MissingValueError(FileError):
         options: Sequence[str],
         key: str = "",
         example: object = None,
+        hint: str = "",
         **shown: Any,  # noqa: ANN401 -- as `FileError` has them
     ) -> None:
         self.options, self.key, self.example = tuple(options), key, example
-        self.missing = (self,)
+        self.missing, self.hint = (self,), hint
         self.shown = shown
-        super().__init__(file, problem, **shown)
+        allowed = f"{shown.get('allowed') or ''}{hint}" or None
+        super().__init__(file, problem, **{**shown, "allowed": allowed})
 
     def with_example(self, example: object) -> "MissingValueError":
         """Return it with another example for the value of its key."""
@@ -131,6 +134,18 @@ class MissingValueError(FileError):
             **self.shown,
         )
 
+    def with_hint(self, hint: str) -> "MissingValueError":
+        """Return it with what else may say the value."""
+        return MissingValueError(
+            self.file,
+            self.problem,
+            options=self.options,
+            key=self.key,
+            example=self.example,
+            hint=hint,
+            **self.shown,
+        )
+
 
 class MissingValuesError(FileError):
     """Say all values at once that nothing at hand says, and the options that would say them.
@@ -138,10 +153,11 @@ class MissingValuesError(FileError):
     Attributes:
         missing: Each of them, in the order in which they were found.
         options: The words of a command line that say all of them, with examples for the values.
+        hint: What else may say them, behind what is allowed; empty for nothing.
     """
 
-    def __init__(self, missing: Iterable[MissingValueError]) -> None:
-        self.missing = tuple(missing)
+    def __init__(self, missing: Iterable[MissingValueError], hint: str = "") -> None:
+        self.missing, self.hint = tuple(missing), hint
         self.options = tuple(word for each in self.missing for word in each.options)
         told = (
             f"{each.field} ({each.file}: {cut(each.problem)})"
@@ -150,7 +166,7 @@ class MissingValuesError(FileError):
             for each in self.missing
         )
         count = f"{len(self.missing)} values are said nowhere at hand"
-        first, allowed = self.missing[0], f"{shlex.join(self.options)}, with your values"
+        first, allowed = self.missing[0], f"{shlex.join(self.options)}, with your values{hint}"
         super().__init__(first.file, f"{count}: {'; '.join(told)}", allowed=allowed)
         self.field = first.field
 

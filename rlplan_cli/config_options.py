@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 # A device that an example names.
 EXAMPLE_GPU = "h100-80gb-sxm"
+# Tokens of a response that an example says.
+EXAMPLE_RESPONSE = 600
+# Files that start a training, and are no job.
+OF_SCRIPTS = frozenset({".sh", ".py", ".ipynb", ".slurm", ".sbatch", ".toml"})
 # Frameworks whose configurations are read, as help texts list them.
 READ = names_in_words("keys", "reading")
 
@@ -163,6 +167,7 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
         names_start,
         starts_of,
     )
+    from rlplan.planner.configs.reading.otherwise import trained_otherwise
 
     names = frameworks_with("keys", "reading")
     if words[0] in frameworks_with():
@@ -182,6 +187,11 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
     if len(fitting) == 1:
         return fitting[0], words
     problem = "is of no framework that is known by its words; name it first, or by --as"
+    told = (trained_otherwise(name, words) for name in names if not fitting)
+    what = next((each for each in told if each is not None), None)
+    if what is not None:
+        allowed = f"a script of RL or distillation by {READ}"
+        raise FileError(words[0], f"{what}; rlplan reads training with RL", allowed=allowed)
     if fitting:
         problem = f"may be of {' or of '.join(fitting)} by its words; name it first, or by --as"
     raise FileError(words[0], problem, allowed=", ".join(fitting or names))
@@ -254,6 +264,23 @@ NAMED_OTHERWISE = {
     "host_memory_bytes": "--host-memory-gb",
     "values": "--set",
 }
+
+
+def no_script(path: Path) -> Path:
+    """Return the file of a job or plan; a script of a training becomes one by an import.
+
+    Raises:
+        FileError: The file is a program's, a shell's or a notebook's.
+    """
+    from rlplan.errors import FileError
+
+    if path.suffix in OF_SCRIPTS and path.is_file():
+        allowed = (
+            f"its job, by rlplan import {path} --gpu {EXAMPLE_GPU} --mean-response {EXAMPLE_RESPONSE} --out job.yaml, "
+            "with --set KEY=VALUE for what it leaves open"
+        )
+        raise FileError(str(path), "is a script, and no job", allowed=allowed)
+    return path
 
 
 def refuse_given(given: GivenOptions, file: str) -> None:
@@ -354,7 +381,7 @@ def _without_gpu(
     except (MissingValueError, MissingValuesError) as error:
         told_by_log = "--mean-response" if logged else ""
         others = [each for each in error.missing if each.file != told_by_log]
-        return MissingValuesError((gpu, *others)) if others else gpu
+        return MissingValuesError((gpu, *others), error.hint) if others else gpu
     except UserError:
         return gpu  # what else is wrong is said when the device is known
     return gpu

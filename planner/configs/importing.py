@@ -29,6 +29,7 @@ from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import GivenValue, scalar
 from rlplan.planner.configs.reading.launched import with_files, without_file
+from rlplan.planner.configs.reading.scripts import scripts_that_start
 from rlplan.planner.configs.reading.settings import (
     EXAMPLE_MODEL,
     Keys,
@@ -242,7 +243,7 @@ def imported(framework: str, words: Iterable[str], options: ImportOptions) -> Im
         if others is not None:
             sheets = _sheets_of(others, settings, options)
             missing += _missing_beside(others, settings, options, sheets)
-        raise _missing_values(missing) from None
+        raise _missing_values(missing, settings) from None
     return imported_run(settings, run, options)
 
 
@@ -257,7 +258,7 @@ def run_of(settings: Settings) -> Run:
     try:
         return _run_of(settings)
     except MissingValueError as first:
-        raise _missing_values(_all_missing(settings, first)[0]) from None
+        raise _missing_values(_all_missing(settings, first)[0], settings) from None
 
 
 def _run_of(settings: Settings) -> Run:
@@ -265,9 +266,21 @@ def _run_of(settings: Settings) -> Run:
     return run
 
 
-def _missing_values(missing: Sequence[MissingValueError]) -> MissingValueError | MissingValuesError:
-    """Return the error of values that nothing says: all at once where they are several."""
-    return missing[0] if len(missing) == 1 else MissingValuesError(missing)
+def _missing_values(
+    missing: Sequence[MissingValueError], settings: Settings
+) -> MissingValueError | MissingValuesError:
+    """Return the error of values that nothing says: all at once where they are several.
+
+    It names the scripts beside a program which start it, and may say them.
+    """
+    scripts = scripts_that_start(Path(settings.file)) if any(each.key for each in missing) else ()
+    shown, more = scripts[:MOST_NAMED], len(scripts) - MOST_NAMED
+    are = "starts" if len(scripts) == 1 else "start"
+    named = f"{', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
+    hint = f"; or read {named} in its place, which {are} it" if scripts else ""
+    if len(missing) == 1:
+        return missing[0].with_hint(hint) if hint else missing[0]
+    return MissingValuesError(missing, hint)
 
 
 def _all_missing(
@@ -488,7 +501,7 @@ def imported_run(
     sheets = _sheets_of(run, settings, options)
     missing = _missing_beside(run, settings, options, sheets)
     if missing and (len(missing) > 1 or options.mean_response is not None):
-        raise _missing_values(missing)
+        raise _missing_values(missing, settings)
     models = {role: sheet for role, (_, sheet) in sheets.items() if sheet is not None}
     _check_lengths(run, settings)
     if options.mean_response is None:

@@ -18,6 +18,7 @@ from rlplan_cli.config_options import (
     ModelOption,
     PromptOption,
     ResponseOption,
+    SetOption,
     VersionOption,
     framework_of,
     import_options,
@@ -61,6 +62,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     model: ModelOption = None,
     taken_as: AsOption = None,
     framework_version: VersionOption = None,
+    set_keys: SetOption = None,
     profile: ProfileOption = None,
     site: SiteOption = None,
     warmup: Annotated[int, typer.Option(min=0, help="First steps that are left out of a log.")] = 1,
@@ -79,7 +81,13 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     check_folder("--report", report)
     given = GivenOptions(
-        gpu, mean_response, mean_prompt, model, taken_as=taken_as, version=framework_version
+        gpu,
+        mean_response,
+        mean_prompt,
+        model,
+        taken_as=taken_as,
+        version=framework_version,
+        values=set_keys,
     )
     configured = (
         None if plan is None else _of_configuration(log, plan, given, warmup, (profile, site))

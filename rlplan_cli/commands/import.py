@@ -1,4 +1,4 @@
-"""`rlplan import FRAMEWORK FILE|ARGS...`: a framework's configuration as a job and a plan."""
+"""`rlplan import [FRAMEWORK] FILE|ARGS...`: a framework's configuration as a job and a plan."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlplan.planner.configs.frameworks import check_parts
 from rlplan_cli.config_options import (
     READ,
     AsOption,
@@ -25,6 +26,7 @@ from rlplan_cli.config_options import (
     TurnsOption,
     VersionOption,
     complete_read,
+    framework_of,
     import_options,
 )
 from rlplan_cli.terminal import JsonOption, echo_json, print_table, say, say_written
@@ -39,12 +41,13 @@ EXAMPLE = (
 
 
 def command(  # noqa: PLR0917 -- one parameter an option
-    framework: Annotated[str, typer.Argument(help=f"{READ}.", autocompletion=complete_read)],
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE|ARGS...",
-            help="A launch script or YAML file and its arguments, or a command line (after --).",
+            metavar="[FRAMEWORK] FILE|ARGS...",
+            help=f"{READ}, where the file does not tell it by its words; and a launch script or YAML file with its "
+            "arguments, or a command line (after --).",
+            autocompletion=complete_read,
         ),
     ],
     gpu: GpuOption = None,
@@ -68,7 +71,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.files.writing import check_files, plain, write_yaml
     from rlplan.planner.configs.importing import imported
 
-    check_files({"--out": out, "--plan": plan}, inputs=[Path(words[0])])
+    check_files({"--out": out, "--plan": plan}, inputs=[Path(word) for word in words[:2]])
     given = GivenOptions(
         gpu,
         mean_response,
@@ -84,8 +87,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
         tool_seconds,
         set_keys,
     )
-    options = import_options(framework, words, given, _job_path(out, plan))
-    found = imported(framework, words, options)
+    framework, rest = _framework_of(words, taken_as)
+    options = import_options(framework, rest, given, _job_path(out, plan))
+    found = imported(framework, rest, options)
     if out is not None:
         write_yaml(out, plain(found.job, drop_defaults=True))
     if plan is not None:
@@ -98,6 +102,26 @@ def command(  # noqa: PLR0917 -- one parameter an option
     else:
         _print(found)
     say_written(out, plan)
+
+
+def _framework_of(words: list[str], taken_as: str | None) -> tuple[str, list[str]]:
+    """Return the framework whose configuration is read, named or told by its words, and what is read of it.
+
+    Raises:
+        UnknownNameError: What stands before the file names no framework.
+        FileError: The words do not tell it, are a job's or plan's file, or none but the name.
+    """
+    from rlplan.errors import FileError
+
+    if len(words) > 1 and not Path(words[0]).exists() and Path(words[1]).is_file():
+        check_parts(words[0], "keys", "reading")
+    framework, rest = framework_of(words, taken_as)
+    if framework is None:
+        problem = "is of no framework by its keys: a job or a plan, or one that has to be named"
+        raise FileError(words[0], problem, allowed="FRAMEWORK FILE; jobs and plans as they are")
+    if not rest:
+        raise FileError(framework, "is given no file", allowed=f"rlplan import {framework} FILE")
+    return framework, rest
 
 
 def _job_path(out: Path | None, plan: Path | None) -> str:

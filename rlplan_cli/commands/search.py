@@ -14,7 +14,7 @@ from rlplan.plan import Mode
 from rlplan.planner.configs.frameworks import names_in_words
 from rlplan.planner.objectives import objectives_words
 from rlplan_cli.amounts import number_of_gpus
-from rlplan_cli.config_options import complete_written
+from rlplan_cli.config_options import complete_written, no_script
 from rlplan_cli.interface import mode_staleness, named_modes
 from rlplan_cli.run_options import BudgetOption, DaysOption, RunStepsOption, asked_run
 from rlplan_cli.terminal import (
@@ -262,7 +262,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         "cost_usd": max_cost_usd,
         "usd_per_hour": max_usd_per_hour,
     }
-    given, pinned = load_request(job)
+    given, pinned = load_request(no_script(job))
     pinned = named_modes(pinned, mode)
     resolved = requested_job(given, objective, mode, spec, limits)
     names = objectives_of(pareto) if pareto is not None else None

@@ -65,6 +65,10 @@ class Source:
         float | None, Said("Mean tokens that a tool or environment adds.")
     ] = None
     tool_seconds: Annotated[float | None, Said("Mean seconds of a tool's call.")] = None
+    values: Annotated[
+        tuple[str, ...],
+        Said("KEY=VALUE of the framework's keys, whatever the configuration says or leaves open."),
+    ] = ()
 
 
 # What options of commands are at least, by arguments.
@@ -134,6 +138,7 @@ def _given(asked: Source) -> GivenOptions:
         turns=asked.turns,
         observation_tokens=asked.observation_tokens,
         tool_seconds=asked.tool_seconds,
+        values=list(asked.values) or None,
     )
 
 

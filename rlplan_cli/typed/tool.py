@@ -22,6 +22,7 @@ OPTIONS = {
     "mean_response": "mean_response_tokens",
     "mean_prompt": "mean_prompt_tokens",
     "host_memory_gb": "host_memory_bytes",
+    "set": "values",
     "for": "framework",
     "as": "taken_as",
 }

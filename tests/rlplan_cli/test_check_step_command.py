@@ -66,6 +66,8 @@ def test_the_script_that_ran_stands_in_place_of_a_plan(project, rlplan):
     answer = rlplan("check-step", "train.log", "--plan", "run.sh", "--gpu", "h100")
     assert answer.code == 0, answer.err
     assert answer.out.startswith("2 steps of verl: 300 prompt and 800 response tokens on average")
+    own = ("--gpu", "h100", "--set", "trainer.no_such_key=1")
+    assert "trainer.no_such_key" in rlplan("check-step", "train.log", "--plan", "run.sh", *own).err
     untold = rlplan("check-step", "train.log", "--plan", "run.sh")
     assert (untold.code, "--gpu" in untold.err) == (2, True)
     twice = rlplan("check-step", "train.log", "--plan", "plan.yaml", "--gpu", "h100")

@@ -285,3 +285,37 @@ def test_a_refusal_s_command_line_is_answered_as_it_is_typed(project, rlplan):
     assert answer.code == 0, answer.err
     wrong = rlplan("import", "trl", "own.py", "--set", "max_completion_length", "--gpu", "h100")
     assert "--set: says no value" in wrong.err
+
+
+def test_a_script_tells_its_framework_and_a_name_before_it_has_to_be_one(project, rlplan):
+    start = "trl grpo --model_name_or_path Qwen/Qwen2.5-0.5B --num_generations 4 --num_processes 1"
+    Path("own.sh").write_text(f"{start} --per_device_train_batch_size 4\n", encoding="utf-8")
+    options = ("--gpu", "h100", "--mean-response", "100", "--json")
+    named = rlplan("import", "trl", "own.sh", *options)
+    assert named.code == 0, named.err
+    assert rlplan("import", "own.sh", *options).json == named.json
+    assert "unknown framework 'trll'" in rlplan("import", "trll", "own.sh", *options).err
+    assert "trl: is given no file" in rlplan("import", "trl", *options).err
+    assert "is of no framework by its keys" in rlplan("import", "job.yaml", *options).err
+    assert "rlplan import own.sh" in rlplan("search", "own.sh").err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "torchrun -m verl.trainer.sft_trainer model.path=Qwen/Qwen2.5-0.5B",
+            "trains on texts (SFT)",
+        ),
+        ("uv run sft @ configs/sft.toml", "trains on texts (SFT)"),
+        ("swift sft --model Qwen/Qwen2.5-7B --dataset x", "trains on texts (SFT)"),
+        ("trl sft --model_name_or_path Qwen/Qwen2.5-0.5B", "trains on texts (SFT)"),
+        ("python train_ppo.py --model Qwen/Qwen2.5-0.5B", "is of no framework that is known"),
+        ("python train.py --model Qwen/Qwen2.5-0.5B", "is of no framework that is known"),
+    ],
+)
+def test_a_script_that_trains_otherwise_is_told_so_without_a_framework_s_name(
+    project, rlplan, text, told
+):
+    Path("own.sh").write_text(f"{text}\n", encoding="utf-8")
+    assert told in rlplan("import", "own.sh", "--gpu", "h100", "--mean-response", "100").err

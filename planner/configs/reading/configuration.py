@@ -327,14 +327,14 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     if is_toml(path) and path.is_file():
         of_toml = toml_of(path) if sheet.arguments == "toml" else {}
         return any(fits_any(key, sheet.start_keys) for key in of_toml)
-    plain = _plain(given)
+    plain = plain_words(given)
     telling = len(telling_keys(sheet, plain))
     return telling >= TELLING or _names_start(sheet, plain, telling=bool(telling))
 
 
 def names_start(framework: str, words: Iterable[str]) -> bool:
     """Tell whether a script's text, or a command line, has a start of a framework's, not only keys that others have too."""
-    sheet, plain = load_config_sheet(framework), _plain(list(words))
+    sheet, plain = load_config_sheet(framework), plain_words(list(words))
     return _names_start(sheet, plain, telling=bool(telling_keys(sheet, plain)))
 
 
@@ -343,7 +343,8 @@ def _names_start(sheet: ConfigSheet, words: Sequence[Text], *, telling: bool) ->
     return any(words_that_start(names, words, place) for place in range(len(words)))
 
 
-def _plain(words: Sequence[str]) -> list[Text]:
+def plain_words(words: Sequence[str]) -> list[Text]:
+    """Return the words of a script's text, or of a command line, without quotes."""
     return [Text(word.strip("\"'")) for word in _texts(words)]
 
 

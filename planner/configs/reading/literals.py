@@ -11,6 +11,7 @@ from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
 from rlplan.planner.configs.reading.python_program import Program
 from rlplan.planner.configs.reading.python_syntax import (
+    ANY_ATTRIBUTE,
     PACKAGE,
     attributes_in,
     dotted,
@@ -27,7 +28,7 @@ from rlplan.planner.configs.shell.text import Gap
 
 # Characters of what a message shows of an expression.
 LONGEST: Final = 64
-# Calls inside each other that are looked into for texts.
+# Calls inside each other that are looked into for texts, and names that stand for other names.
 MOST_CALLS: Final = 3
 # How calls are called that hold a training's settings.
 CONFIGS: Final = "*Config"
@@ -198,6 +199,7 @@ class _Calls(Program):
             if runs is None and not fits(dotted(call.func), starts):
                 place = place_in(self.path, call.lineno)[0]
                 yield f"{self.callee(call)} ({place}) is taken to be called, on a condition that is not known"
+        yield from self._changes_of_names()
         self.parameters, self.found = {}, kept
         started = [call for call, _ in self.found if fits(dotted(call.func), starts)]
         configs = [each for each in started if fnmatchcase(self.callee(each), CONFIGS)]
@@ -205,15 +207,40 @@ class _Calls(Program):
         for kind, several in (("trainings", trainers), ("settings", configs)):
             last = several[-1:]
             if kind == "settings" and trainers:
-                used = (word.value for word in trainers[-1].keywords if word.arg == "args")
-                made = self._maker_of(next(used, ast.Constant(value=None)))
+                given = (word.value for word in trainers[-1].keywords if word.arg == "args")
+                used = next(given, ast.Constant(value=None))
+                made = self._maker_of(used)
                 last = last if made is None or made[0] not in several else [made[0]]
+                yield from () if made is not None else self._made_anew(used, several)
             if len(several) > 1:
                 place = place_in(self.path, last[0].lineno)[0]
                 yield f"the program has {len(several)} {kind}, of which these are those of {place}"
                 self.found = [
                     each for each in self.found if each[0] not in several or each[0] in last
                 ]
+
+    def _changes_of_names(self) -> Iterator[str]:
+        """Yield what may set any of the program's names while it runs."""
+        for node in ast.walk(self.tree):
+            runs_text = isinstance(node, ast.Call) and dotted(node.func) == "exec"
+            held = node.value if isinstance(node, ast.Subscript | ast.Attribute) else None
+            of_all = isinstance(held, ast.Call) and dotted(held.func) == "globals"
+            sets = (isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)) or (
+                isinstance(node, ast.Attribute) and node.attr == "update"
+            )
+            if (runs_text or (of_all and sets)) and self.runs(node) is not False:
+                place = place_in(self.path, node.lineno)[0]  # type: ignore[attr-defined]
+                source = shown(written(node))
+                yield f"`{source}` ({place}) is taken to set none of the names that settings are of"
+
+    def _made_anew(self, used: ast.expr, configs: Sequence[ast.Call]) -> Iterator[str]:
+        """Yield that a trainer's settings are not the ones which a call makes, where what makes them is no such call."""
+        values = self.constants.get(used.id, []) if isinstance(used, ast.Name) else [used]
+        made = next((each for each in values if isinstance(each, ast.Call)), None)
+        if made is not None and configs:
+            name, place = self.callee(configs[-1]), place_in(self.path, configs[-1].lineno)[0]
+            source = shown(written(made))
+            yield f"the settings are those of {name} ({place}): what `{source}` changes of them is not known"
 
     def own_trainer(self, starts: Sequence[str]) -> OwnTrainer | None:
         """Return the class of the last trainer that is made, where a file at hand has it; None for the framework's."""
@@ -248,9 +275,25 @@ class _Calls(Program):
         for holder, name, value in self.attributes:
             made = self._result_of(holder)
             again = any(dotted(each) == f"{holder}.{name}" for each in attributes_in(value))
-            if made is not None and not again:
-                flat |= self._given(f"{made.prefix}{name}", value)
+            runs = None if made is None or again else self.runs(value)
+            if made is not None and not again and runs is not False:
+                flat |= self._set_later(f"{made.prefix}{name}", value, flat, is_sure=runs is True)
         return flat
+
+    def _set_later(self, key: str, value: ast.expr, before: Flat, *, is_sure: bool) -> Flat:
+        """Return what is set of a call's result; where it is not known whether it is, what both ways have alike."""
+        if key.endswith(ANY_ATTRIBUTE):
+            source = f"{key}{written(value)}"
+            return {source: self._unknown(value, written(value), "sets any of its attributes")}
+        found = self._given(key, value)
+        if is_sure:
+            return found
+        return {
+            name: given
+            if name in before and before[name].value == given.value
+            else self._unknown(value, written(value), "is set on a condition that is not known")
+            for name, given in found.items()
+        }
 
     def defaults(self) -> Flat:
         """Return the defaults that classes made of a call's class have, as far as they are constants."""
@@ -340,12 +383,16 @@ class _Calls(Program):
         )
         return GivenValue(value=source, where=self._where(value), gaps=(gap,))
 
-    def _maker_of(self, value: ast.expr) -> tuple[ast.Call, PythonCall] | None:
+    def _maker_of(self, value: ast.expr, inside: int = 0) -> tuple[ast.Call, PythonCall] | None:
         """Return which of the calls made a value; None where none did."""
         named = isinstance(value, ast.Name)
         values = self.constants.get(value.id, []) if isinstance(value, ast.Name) else [value]
         made = (each for each in self.found if any(each[0] is node for node in values))
-        return next(made, None) if named or isinstance(value, ast.Call) else None
+        found = next(made, None) if named or isinstance(value, ast.Call) else None
+        others = (each for each in values if named and isinstance(each, ast.Name))
+        if found is None and inside < MOST_CALLS:
+            found = next(filter(None, (self._maker_of(each, inside + 1) for each in others)), None)
+        return found
 
     def _first_of(self, call: ast.Call, meant: PythonCall) -> ast.expr | None:
         """Return what a call is given first, by its place or name; None where that means nothing."""

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from rlplan.planner.configs.reading.python_syntax import Function, reset_names
-from rlplan.planner.configs.reading.python_values import Expressions, Unknown, UnknownValueError
+from rlplan.planner.configs.reading.python_values import Expressions, UnknownValueError
 
 RETURNS: Final = "is what a call returns"
-DEPENDS: Final = "depends on what is known where it runs"
 # Stands for the end of a block that returns nothing.
 GOES_ON: Final = object()
 
@@ -136,55 +135,3 @@ def _forget_names(values: Scoped, names: Iterable[str]) -> None:
 
 def _returns(node: ast.AST) -> bool:
     return any(isinstance(each, ast.Return) for each in ast.walk(node))
-
-
-def changed_mapping(
-    values: Expressions,
-    held: Mapping[str, Any],
-    changes: Sequence[tuple[ast.AST, bool | None]],
-) -> dict[str, Any]:
-    """Return a mapping behind changes of it, in their order.
-
-    Args:
-        changes: Each with whether it takes place; None is not known.
-
-    Raises:
-        UnknownValueError: It is not known what one changes.
-    """
-    found = dict(held)
-    for node, runs in changes:
-        if runs is False:
-            continue
-        for key, value in _entries_of_change(values, node, found).items():
-            found[key] = value if runs else Unknown(DEPENDS, key)
-    return found
-
-
-def _entries_of_change(
-    values: Expressions, node: ast.AST, held: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the entries that a change sets.
-
-    Raises:
-        UnknownValueError: It does something else.
-    """
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        target = node.targets[0]
-        if isinstance(target.value, ast.Name):
-            return {str(values.value(target.slice)): values.entry(node.value, 0)}
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        name = node.func.attr
-        if name == "update" and isinstance(node.func.value, ast.Name):
-            given = dict[str, Any]()
-            for each in node.args:
-                given |= values.mapping_of(each, 0)
-            for word in node.keywords:
-                if word.arg is None:
-                    given |= values.mapping_of(word.value, 0)
-                else:
-                    given[word.arg] = values.entry(word.value, 0)
-            return given
-        if name == "setdefault" and isinstance(node.func.value, ast.Name) and len(node.args) > 1:
-            key = str(values.value(node.args[0]))
-            return {} if key in held else {key: values.entry(node.args[1], 0)}
-    raise UnknownValueError("is changed after it is set")

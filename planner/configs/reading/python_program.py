@@ -10,13 +10,15 @@ from typing import Any, Final
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import Flat
-from rlplan.planner.configs.reading.python_functions import (
-    RETURNS,
-    Scoped,
-    changed_mapping,
-    returned_by,
+from rlplan.planner.configs.reading.python_changes import (
+    CHANGED,
+    Changing,
+    Conditions,
+    Home,
 )
+from rlplan.planner.configs.reading.python_functions import RETURNS, returned_by
 from rlplan.planner.configs.reading.python_syntax import (
+    ANY_ATTRIBUTE,
     TOP,
     Function,
     Place,
@@ -37,6 +39,7 @@ from rlplan.planner.configs.reading.python_syntax import (
     parts_set,
     place_inside,
     reset_in,
+    root_of,
     set_in,
     tree_of,
     values_of,
@@ -84,11 +87,9 @@ SAME: Final = ast.Name(id="")
 # Modules beside a program that are looked into.
 MOST_MODULES: Final = 50
 
-Conditions = tuple[tuple[ast.expr, bool], ...]
-
 
 @dataclass(slots=True, kw_only=True)
-class Program(Scoped):
+class Program(Changing):
     """Follow values through a program as far as they are constants.
 
     Attributes:
@@ -102,7 +103,9 @@ class Program(Scoped):
         classes: Its classes, by name.
         known: Modules that it and those that it imports have looked into, by file; None while one is looked into.
         opened: What calls are given by a name that `with` has given it, by the call's identity.
-        changes: What changes mappings after they are made, by their name.
+        changes: What changes mappings after they are made, by where a name means them and the name.
+        outer: Names that functions declare as `global` or `nonlocal`.
+        local: Names that functions have of their own.
         fields: Defaults of fields of classes that are made of a call's class, by key.
         found: Calls that mean something, each with what its arguments are.
         sites: All calls, by what is called.
@@ -131,7 +134,9 @@ class Program(Scoped):
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     known: "dict[Path, Program | None]" = field(default_factory=dict)
     opened: dict[int, ast.expr] = field(default_factory=dict)
-    changes: dict[str, list[ast.AST]] = field(default_factory=dict)
+    changes: dict[Home, list[ast.AST]] = field(default_factory=dict)
+    outer: set[Home] = field(default_factory=set)
+    local: set[Home] = field(default_factory=set)
     fields: list[tuple[str, ast.expr]] = field(default_factory=list)
     found: list[tuple[ast.Call, PythonCall]] = field(default_factory=list)
     sites: dict[str, list[ast.Call]] = field(default_factory=dict)
@@ -147,6 +152,7 @@ class Program(Scoped):
 
     def collect(self) -> None:
         """Look for what sets names, options and calls, in the order in which it stands."""
+        changes = list[tuple[str, ast.AST]]()
         for node in self._nodes():
             if isinstance(node, Function):
                 self._function_of(node)
@@ -161,12 +167,27 @@ class Program(Scoped):
             else:
                 for target, value in set_in(node):
                     self._set(target, value)
-            for name, change in changes_in(node):
-                self.changes.setdefault(name, []).append(change)
+            self.note_names(node)
+            changes += changes_in(node)
+        self.follow_names(changes)
         self.opened |= opened_in(self.tree)
         self._bind_parameters()
         self._take_called_otherwise()
         self.found.sort(key=lambda each: each[0].lineno)
+
+    def changed_elsewhere(self, call: ast.Call) -> Iterator[tuple[str, bool]]:
+        """Yield the names that a call gives to a function of another module which changes them, and whether it sets attributes."""
+        home, function = self._function(dotted(call.func))
+        if function is None or home is self:
+            return
+        for parameter, value in given_by(call, function).items():
+            root = root_of(value)
+            sets = any(
+                name == parameter and home.places.get(id(each), TOP).function == id(function)
+                for name, _, each in home.attributes
+            )
+            if root is not None and (sets or home.changes.get((id(function), parameter))):
+                yield root, sets
 
     def _take_called_otherwise(self) -> None:
         """Note calls by a name that is set to one which means something, or to one of several."""
@@ -290,17 +311,6 @@ class Program(Scoped):
                 if isinstance(node, ast.If) and child is not node.test:
                     mine = (*held, (node.test, child in node.body))
                 waiting.append((child, mine, inner))
-
-    def runs(self, node: ast.AST, depth: int = 0) -> bool | None:
-        """Return whether a part of the program runs; None where a condition of it is not known."""
-        met: bool | None = True
-        for test, wanted in self.held.get(id(node), ()):
-            try:
-                if bool(self.value(test, depth + 1)) != wanted:
-                    return False
-            except UnknownValueError:
-                met = None
-        return met
 
     def _set(self, target: ast.expr, value: ast.AST) -> None:
         for each, part in parts_set(target, value, lambda name: self.meant_by(name) is not None):
@@ -430,10 +440,10 @@ class Program(Scoped):
         """Return what a name is set to."""
         if node.id in {"__file__", "__name__"} and node.id not in self.constants:
             return str(self.path) if node.id == "__file__" else "__main__"
-        values = self._set_near(node)
+        values = self.set_near(node)
         if not values and node.id in self.borrowed and node.id not in self.parameters:
             holder, name = self.borrowed[node.id]
-            return self._changed(node, holder.of_name(ast.Name(id=name), depth))
+            return self.changed(node, holder.of_name(ast.Name(id=name), depth))
         if node.id in self.parameters:
             default = self.parameters[node.id]
             if default is None:
@@ -447,30 +457,7 @@ class Program(Scoped):
         held = [self.value(each, depth) for each in values]
         if any(each != held[0] for each in held):
             raise UnknownValueError("is set in more than one way")
-        return self._changed(node, held[0])
-
-    def _set_near(self, node: ast.Name) -> list[ast.AST]:
-        """Return what sets a name: in the function where it is asked for, else outside of all, else anywhere."""
-        values = self.constants.get(node.id, [])
-        function = self.places.get(id(node), TOP).function
-        placed = [(each, self.places.get(id(each), TOP).function) for each in values]
-        own = [each for each, home in placed if home == function]
-        return own or [each for each, home in placed if home == 0] or values
-
-    def _changed(self, node: ast.Name, held: Any) -> Any:  # noqa: ANN401
-        """Return what a name holds behind the changes that the program makes to its items above."""
-        changes = self.changes.get(node.id, ())
-        if not isinstance(held, dict) or not changes:
-            return held
-        place = self.places.get(id(node), TOP)
-        near = []
-        for each in changes:
-            there = self.places.get(id(each), TOP)
-            if there.function != place.function or there.repeats or not hasattr(node, "lineno"):
-                raise UnknownValueError("is changed after it is set")
-            if each.lineno < node.lineno:  # type: ignore[attr-defined]
-                near.append((each, self.runs(each)))
-        return changed_mapping(self, held, near)
+        return self.changed(node, held[0])
 
     def of_attribute(self, node: ast.Attribute, depth: int) -> Any:  # noqa: ANN401
         """Return a data type, an attribute of an object of the program's, or an option of the command line."""
@@ -483,8 +470,8 @@ class Program(Scoped):
         if holder in self.modules and not {holder} & {*self.constants, *self.parameters}:
             module = self.modules[holder]
             held = module.of_name(ast.Name(id=last), depth)
-            if holder in self.changes and isinstance(held, dict):
-                raise UnknownValueError("is changed after it is set")
+            if self.changes.get((0, holder)) and isinstance(held, dict):
+                raise UnknownValueError(CHANGED)
             return held
         try:
             return self._of_object(node, depth)
@@ -498,7 +485,9 @@ class Program(Scoped):
         sets = [
             value
             for each, attribute, value in self.attributes
-            if (each, attribute) == (holder, name) and (holder, name) not in self.followed
+            if each == holder
+            and attribute in {name, ANY_ATTRIBUTE}
+            and (holder, name) not in self.followed
         ]
         if not sets:
             return self._option_value(name, depth)
@@ -507,6 +496,7 @@ class Program(Scoped):
             running = [(value, self.runs(value, depth)) for value in sets]
             if any(runs is None for _, runs in running):
                 raise UnknownValueError("is set on a condition that is not known")
+            self.check_any(holder, [value for value, runs in running if runs])
             last = next((value for value, runs in reversed(running) if runs), None)
             return self._option_value(name, depth) if last is None else self.value(last, depth)
         finally:
@@ -540,9 +530,12 @@ class Program(Scoped):
         if not isinstance(node.value, ast.Name) or node.value.id in self.parameters:
             return None
         holder = node.value.id
-        if any((each, name) == (holder, node.attr) for each, name, _ in self.attributes):
+        if any(
+            each == holder and name in {node.attr, ANY_ATTRIBUTE}
+            for each, name, _ in self.attributes
+        ):
             return None
-        values = self._set_near(node.value)
+        values = self.set_near(node.value)
         only = values[0] if len(values) == 1 else None
         made = isinstance(only, ast.Call) and dotted(only.func).rpartition(".")[2][:1].isupper()
         return named_arguments(only).get(node.attr) if made and isinstance(only, ast.Call) else None
@@ -567,7 +560,7 @@ class Program(Scoped):
         if node.id in self.parameters:
             value = self.parameters[node.id]
             return self._class_of(value, depth + 1) if isinstance(value, ast.Call) else None
-        values = self._set_near(node)
+        values = self.set_near(node)
         if not values and node.id in self.borrowed:
             home, name = self.borrowed[node.id]
             return home._class_of(ast.Name(id=name), depth + 1)  # noqa: SLF001 -- of its own kind
@@ -608,9 +601,11 @@ class Program(Scoped):
         again = [
             each
             for holder, each, _ in self.attributes
-            if holder not in {"self", "cls"} and each == name
+            if holder not in {"self", "cls"}
+            and each in {name, ANY_ATTRIBUTE}
+            and (call is not None or holder == made.name)
         ]
-        if again and call is not None:
+        if again:
             raise UnknownValueError("is set in more than one way")
         fields = class_fields(made)
         if call is not None and any(word.arg is None for word in call.keywords):

@@ -22,7 +22,9 @@ FOLDERS: Final = 3
 # The module that a package is.
 PACKAGE: Final = "__init__.py"
 # Methods of a mapping that change it.
-CHANGES: Final = ("update", "setdefault", "pop", "popitem", "clear")
+CHANGES: Final = ("update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__")
+# Stands for attributes of an object of which it is not said which ones are set.
+ANY_ATTRIBUTE: Final = "**"
 
 NOTEBOOK: Final = ".ipynb"
 # What a notebook has in place of a statement of Python's: commands of a shell, and magics, also as a value.
@@ -69,7 +71,8 @@ def set_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
     elif isinstance(node, ast.AnnAssign) and node.value is not None:
         yield node.target, node.value
     elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-        yield node.target, node
+        if not isinstance(node.op, ast.BitOr):  # which changes a mapping
+            yield node.target, node
     elif isinstance(node, ast.For | ast.AsyncFor):
         yield node.target, node  # one value after another
     elif isinstance(node, ast.NamedExpr):
@@ -79,22 +82,78 @@ def set_in(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
 
 
 def _attributes_set(node: ast.AST) -> Iterator[tuple[ast.expr, ast.AST]]:
-    """Yield the attributes that `setattr(x, "name", value)` and `x = dataclasses.replace(x, name=value)` set."""
+    """Yield the attributes that are set otherwise than by `x.name = value`.
+
+    By `setattr(x, "name", value)`, `x = dataclasses.replace(x, name=value)`, and `vars(x)` or `x.__dict__` as mappings.
+    Those whose name is no constant stand for any, with the call that sets them.
+    """
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        target = node.targets[0]
+        holder = attributes_held_by(target.value)
+        if holder is not None:
+            yield _attribute(holder, target.slice, node.value), node.value
+        return
     call = node.value if isinstance(node, ast.Expr | ast.Assign) else None
-    if not isinstance(call, ast.Call) or not call.args or not isinstance(call.args[0], ast.Name):
+    if not isinstance(call, ast.Call):
+        return
+    viewed = attributes_held_by(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    if viewed is not None and isinstance(call.func, ast.Attribute) and call.func.attr == "update":
+        for key, value in _given_as_items(call):
+            yield _attribute(viewed, key, value), value
+        return
+    yield from _attributes_of_call(node, call)
+
+
+def _attributes_of_call(node: ast.AST, call: ast.Call) -> Iterator[tuple[ast.expr, ast.AST]]:
+    """Yield the attributes that `setattr` and `dataclasses.replace` set."""
+    if not call.args or not isinstance(call.args[0], ast.Name):
         return
     holder, called = call.args[0], dotted(call.func)
     if isinstance(node, ast.Expr) and called == "setattr" and len(call.args) == SETATTR:
-        name = call.args[1]
-        if isinstance(name, ast.Constant) and isinstance(name.value, str):
-            yield ast.Attribute(value=holder, attr=name.value), call.args[2]
+        named = isinstance(call.args[1], ast.Constant)
+        value = call.args[2] if named else call
+        yield _attribute(holder, call.args[1], value), value
         return
-    named = [word.arg for word in call.keywords]
+    given = [word.arg for word in call.keywords]
     targets = node.targets if isinstance(node, ast.Assign) else []
     itself = [isinstance(each, ast.Name) and each.id == holder.id for each in targets]
-    if itself == [True] and called in REPLACES and None not in named:
+    if itself == [True] and called in REPLACES and None not in given:
         for word in call.keywords:
             yield ast.Attribute(value=holder, attr=str(word.arg)), word.value
+
+
+def _attribute(holder: ast.expr, name: ast.expr | None, value: ast.expr) -> ast.expr:
+    """Return an attribute of an object by its name; any of them where that is no constant."""
+    text = name.value if isinstance(name, ast.Constant) else None
+    named = text if isinstance(text, str) else ANY_ATTRIBUTE
+    return ast.copy_location(ast.Attribute(value=holder, attr=named), value)
+
+
+def _given_as_items(call: ast.Call) -> Iterator[tuple[ast.expr | None, ast.expr]]:
+    """Yield the keys and values that `update` is given, and None with what may hold any."""
+    for each in call.args:
+        if isinstance(each, ast.Dict):
+            yield from zip(each.keys, each.values, strict=True)
+        else:
+            yield None, each
+    for word in call.keywords:
+        yield (None if word.arg is None else ast.Constant(value=word.arg)), word.value
+
+
+def attributes_held_by(node: ast.AST) -> ast.expr | None:
+    """Return the object whose attributes an expression holds as a mapping: `vars(x)` or `x.__dict__`."""
+    if isinstance(node, ast.Attribute) and node.attr == "__dict__":
+        return node.value
+    if isinstance(node, ast.Call) and dotted(node.func) == "vars" and len(node.args) == 1:
+        return node.args[0]
+    return None
+
+
+def root_of(node: ast.AST) -> str | None:
+    """Return the name whose value, or a part of it, an expression stands for."""
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def opened_in(tree: ast.Module) -> dict[int, ast.expr]:
@@ -347,18 +406,19 @@ def is_method(function: Function) -> bool:
 
 
 def changes_in(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the names of mappings that a statement or call changes by their items or by a method, with what changes them."""
+    """Yield the names of mappings that a statement or call changes by entries or by a method, with what changes them."""
     held: ast.expr | None = None
     if isinstance(node, ast.Assign | ast.AugAssign | ast.Delete | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [node.target]
-        items = (each for each in targets if isinstance(each, ast.Subscript))
+        items = (each for each in targets if isinstance(each, ast.Subscript | ast.Attribute))
         held = next((each.value for each in items), None)
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.BitOr) and held is None:
+            held = node.target
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         held = node.func.value if node.func.attr in CHANGES else None
-    while isinstance(held, ast.Subscript | ast.Attribute):
-        held = held.value
-    if isinstance(held, ast.Name):
-        yield held.id, node
+    name = None if held is None else root_of(held)
+    if name is not None:
+        yield name, node
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from rlplan.planner.configs.reading.python_syntax import FOLDERS
+from rlplan.planner.configs.reading.python_syntax import FOLDERS, MOST_BYTES
 from rlplan.planner.configs.reading.settings import Lost
 from rlplan.planner.configs.shell.commands import Command
 from rlplan.planner.configs.shell.text import Text
@@ -25,6 +25,8 @@ STARTERS: Final = frozenset(
     {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}
 )
 SCRIPTS: Final = (".sh", ".slurm", ".sbatch", ".bash")
+# How many scripts beside a program are looked into.
+MOST_SCRIPTS: Final = 50
 
 
 def is_quoted(word: str) -> bool:
@@ -41,6 +43,29 @@ def ends_near(path: Path, folder: Path) -> Iterator[Path]:
     near = (folder, *list(folder.resolve().parents)[:FOLDERS])
     for at in range(1, len(path.parts)):
         yield from (base / Path(*path.parts[at:]) for base in near)
+
+
+def scripts_that_start(program: Path) -> tuple[str, ...]:
+    """Return the scripts beside a Python program, or in a folder below or above it, that name it: by their paths."""
+    if program.suffix != ".py" or not program.is_file():
+        return ()
+    named = re.compile(rf"(?<![\w.-]){re.escape(program.name)}(?![\w.-])")
+    folders = (program.parent, program.parent / "scripts", program.resolve().parent.parent)
+    files = (each for folder in folders if folder.is_dir() for each in sorted(folder.iterdir()))
+    found = [each for each in files if each.suffix in SCRIPTS and each.is_file()][:MOST_SCRIPTS]
+    told = (str(each) for each in found if named.search(_text_of(each)))
+    return tuple(dict.fromkeys(told))
+
+
+def _text_of(script: Path) -> str:
+    """Return a script's commands, without comments; nothing of one that cannot be read, or is too large."""
+    try:
+        if script.stat().st_size > MOST_BYTES:
+            return ""
+        lines = script.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(line for line in lines if not line.lstrip().startswith("#"))
 
 
 def lost_words(commands: Sequence[Command], place: int) -> tuple[int, tuple[str, ...]]:

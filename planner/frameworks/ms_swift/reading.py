@@ -60,6 +60,8 @@ GRPO: Final = "grpo"
 AT_ONCE: Final = WeightSync(
     shared_pool="ms-swift-colocate-at-once", between_pools="ms-swift-server-at-once"
 )
+# The series of versions one of which, 3.12.3, gathers groups of layers all together.
+OF_GROUPS_TOGETHER: Final = "3.12"
 # What `--rlhf_type` trains by that is not RL, or that is not read.
 OTHERWISE: Final[Mapping[str, str]] = {
     "dpo": "trains on preferences (DPO)",
@@ -201,10 +203,14 @@ def _framework(settings: Settings, trainer: str, engine: str) -> str:
 
 def _weight_sync(settings: Settings, trainer: str) -> WeightSync:
     """Return how weights reach the engines: ZeRO-3 gathers all of them at once, unless groups of layers are asked for."""
+    groups = settings.unmapped("sync_groups") is not None
+    return AT_ONCE if _is_sharded(settings, trainer) and not groups else USUAL_WEIGHT_SYNC
+
+
+def _is_sharded(settings: Settings, trainer: str) -> bool:
+    """Tell whether ZeRO-3 shards weights that vLLM generates with."""
     sharded = trainer == "deepspeed" and stage_of(settings, trainer) == FULLY_SHARDED
-    if not (sharded and uses_vllm(settings)) or settings.unmapped("sync_groups") is not None:
-        return USUAL_WEIGHT_SYNC
-    return AT_ONCE
+    return sharded and uses_vllm(settings)
 
 
 def _train_engine(settings: Settings, trainer: str) -> str | None:
@@ -420,6 +426,11 @@ def _notes(settings: Settings, trainer: str, algorithm: str) -> Iterator[str]:
     yield from algorithm_notes(settings, algorithm)
     if _weight_sync(settings, trainer) == AT_ONCE:
         yield "ZeRO-3 gathers the whole model on each GPU for the engine: --move_model_batches N gathers groups of layers"
+    elif _is_sharded(settings, trainer) and settings.sheet.version == OF_GROUPS_TOGETHER:
+        yield (
+            "weights are counted as gathered in groups of layers: 3.12.3 gathers the whole model first, whatever "
+            "--move_model_batches says (modelscope/ms-swift issue 7986, mended by pull request 8078)"
+        )
     if settings.on("syncs_adapter") and stays_awake(settings) is False:
         adapter = adapter_of(settings)
         if adapter is not None and adapter.sync == "merged":

@@ -59,6 +59,8 @@ AT_ONCE: Final = WeightSync(shared_pool="trl-colocate-at-once", between_pools="t
 PEFT: Final = "trainer.peft_config"
 # What a program gives its trainer of settings, and what tells that they are at hand where it makes none itself.
 ARGUMENTS: Final = "trainer.args"
+# What stands before a mapping of settings that a program gives, whose entries are not known.
+SPREAD: Final = "**"
 OF_STEPS: Final = ("device_batch", "accumulation", "samples", "max_response", "student_tokens")
 # Rank and alpha of a LoraConfig that says none (peft, tuners/lora/config.py); ModelConfig's are others.
 OF_PEFT: Final = 8
@@ -70,6 +72,7 @@ def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
     _refuse(settings)
     _take_model_of_call(settings)
+    _ask_for_unknown(settings)
     trainer = trainer_of(settings)
     processes = processes_of(settings)
     distils = distilling.distils(settings)
@@ -139,6 +142,24 @@ def _refuse(settings: Settings) -> None:
         problem = "is of accelerate's configuration, which says how processes start and not what they train"
         allowed = "the recipe or script of the training, with this file behind it as --config_file"
         raise settings.refused_key(held[0], problem, allowed)
+
+
+def _ask_for_unknown(settings: Settings) -> None:
+    """Ask for what the amount of work is made of, where a program takes it from what is not known.
+
+    Raises:
+        MissingValueError: It may be given there, and nothing else gives it.
+    """
+    unknown = (each for key, each in settings.flat.items() if key.startswith(SPREAD))
+    gap = next((gap for each in unknown for gap in each.gaps), None)
+    if gap is None:
+        return
+    others = "max_response" if distilling.distils(settings) else "student_tokens"
+    for name in OF_STEPS:
+        if name != others and not settings.is_given(name):
+            setting, key = settings.sheet.settings[name], settings.key_of(name)
+            problem = f"may be what `{gap.source}` (line {gap.line}) says, which {gap.reason}"
+            raise settings.missing(setting, key, problem, "its value")
 
 
 def _take_model_of_call(settings: Settings) -> None:

@@ -1,6 +1,7 @@
 """ms-swift's configurations: its two trainers, Ray, servers, batches that count completions, and its log."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -176,6 +177,17 @@ def test_zero_3_has_all_weights_whole_on_a_gpu_while_they_go_to_the_engine(more,
     assert (moved_bytes(found) > grouped + 0.8 * weights) == whole
     at_once = found.job.weight_sync.shared_pool == "ms-swift-colocate-at-once"
     assert at_once == whole
+
+
+def test_that_3_12_3_gathers_groups_of_layers_together_is_said(tmp_path):
+    def told(more, version):
+        words = [*BASES["together"], "--deepspeed", "zero3", *more.split()]
+        found = imported("ms-swift", words, replace(OPTIONS, version=version))
+        return any("issue 7986" in each for each in found.notes)
+
+    assert told("--move_model_batches 8", "3.12")
+    assert not told("--move_model_batches 8", "4.5")
+    assert not told("", "3.12")
 
 
 def placed(found):

@@ -481,3 +481,74 @@ def test_classes_that_are_made_of_each_other_are_no_circle(tmp_path):
     text = "class A(B):\n    y = 1\nclass B(A):\n    pass\nargs = Config(x=A.x, y=B.y)\n"
     found = keys(tmp_path, text).flat
     assert (found["x"].gaps[0].reason, found["y"].value) == ("is known where it runs", 1)
+
+
+# Programs that change what they have set by another name, each with what `x` is then; None is not known.
+CHANGED_BY_ANOTHER_NAME = {
+    "c = dict(x=4)\nd = c\nd['x'] = 8\nConfig(**c)": 8,
+    "c = dict(x=4)\nd = c\nc.update(x=8)\nConfig(**d)": 8,
+    "c = dict(x=4)\nc |= {'x': 8}\nConfig(**c)": 8,
+    "c = dict(x=4)\nc.x = 8\nConfig(x=c.x)": 8,
+    "c = dict(x=4)\nd = c\nConfig(**c)\nd['x'] = 8": 4,
+    "c = dict(x=4)\ndef f():\n    c = dict(x=1)\n    c['x'] = 8\nConfig(**c)": 4,
+    "c = dict(x=4)\nd = c.copy()\nd['x'] = 8\nConfig(**c)": 4,
+    "c = {'t': dict(x=4)}\nt = c['t']\nc['u'] = 8\nConfig(**t)": 4,
+    "c = {'t': dict(x=4)}\nt = c['t']\nt['x'] = 8\nConfig(**c['t'])": None,
+    "c = {'t': dict(x=4)}\nt = c['t']\nc['t']['x'] = 8\nConfig(**t)": None,
+    "c = [4]\nd = c\nd[0] = 8\nConfig(x=c[0])": None,
+    "c = dict(x=4)\nc.__setitem__('x', 8)\nConfig(**c)": None,
+    "def f(m):\n    m['x'] = 8\nc = dict(x=4)\nf(c)\nConfig(**c)": None,
+    "def g(n):\n    n.pop('x')\ndef f(m):\n    g(m)\nc = dict(x=4)\nf(c)\nConfig(**c)": None,
+    "def f(m):\n    return m['x']\nc = dict(x=4)\nf(c)\nConfig(**c)": 4,
+    "n = 4\ndef f():\n    global n\n    n = 8\nf()\nConfig(x=n)": None,
+    "class C:\n    n = 4\nC.n = 8\nConfig(x=C.n)": None,
+    "args.__dict__.update(n=8)\nConfig(x=args.n)": 8,
+    "args.__dict__.update({'n': 8})\nConfig(x=args.n)": 8,
+    "args.__dict__.update(read())\nConfig(x=args.n)": None,
+    "vars(args)['n'] = 8\nConfig(x=args.n)": 8,
+    "d = vars(args)\nd['n'] = 8\nConfig(x=args.n)": None,
+    "for k, v in read():\n    setattr(args, k, v)\nConfig(x=args.n)": None,
+    "o = args\no.n = 8\nConfig(x=args.n)": 8,
+    "def f(o):\n    o.n = 8\nf(args)\nConfig(x=args.n)": 8,
+    "def f(o, k):\n    o.n = k\nf(args, 8)\nConfig(x=args.n)": None,
+    "c = Config(x=4)\nd = c\nd.x = 8": 8,
+    "c = Config(x=4)\nc.__dict__.update(x=8)": 8,
+    "def f(o):\n    o.x = 8\nc = Config(x=4)\nf(c)": 8,
+    "c = Config(x=4)\nif False:\n    c.x = 8": 4,
+    "c = Config(x=4)\nif asked():\n    c.x = 8": None,
+    "c = Config(x=4)\nif asked():\n    c.x = 4": 4,
+}
+
+
+@pytest.mark.parametrize("text", CHANGED_BY_ANOTHER_NAME)
+def test_what_is_changed_by_another_name_is_followed_or_not_known(tmp_path, text):
+    options = "parser.add_argument('--n', default=4)\nargs = parser.parse_args()\n"
+    assert values(tmp_path, options + text).get("x") == CHANGED_BY_ANOTHER_NAME[text]
+
+
+def test_a_module_beside_a_program_that_changes_what_it_is_given_leaves_it_unknown(tmp_path):
+    (tmp_path / "fixing.py").write_text(
+        "def fix(m):\n    m['x'] = 8\ndef show(m):\n    print(m['x'])\ndef spell(o):\n    o.n = 8\n",
+        encoding="utf-8",
+    )
+    start = "from fixing import fix, show, spell\nc = dict(x=4)\n"
+    assert values(tmp_path, start + "show(c)\nConfig(**c)") == {"x": 4}
+    assert not values(tmp_path, start + "fix(c)\nConfig(**c)")
+    options = "parser.add_argument('--n', default=4)\nargs = parser.parse_args()\n"
+    assert not values(tmp_path, f"{start}{options}spell(args)\nConfig(x=args.n)")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("n = 4\nexec(open('more.py').read())\nConfig(x=n)", "exec("),
+        ("n = 4\nglobals()['n'] = 8\nConfig(x=n)", "globals()['n']"),
+        ("c = Config(x=4)\nd = replace(c, x=8)\nTrainer(args=d)", "replace(c, x=8)"),
+        ("c = Config(x=4)\nfor k, v in read():\n    setattr(c, k, v)", "setattr(c, k, v)"),
+    ],
+)
+def test_what_may_set_anything_is_said(tmp_path, text, named):
+    path = tmp_path / "train.py"
+    path.write_text(text, encoding="utf-8")
+    found = python_keys(path, CALLS, {}, starts=("Config", "Trainer"))
+    assert any(named in each for each in (*found.notes, *found.flat))

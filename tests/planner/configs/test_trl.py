@@ -326,14 +326,6 @@ def test_a_python_program_is_read_by_its_calls(folder):
     assert again.draft == found.draft
 
 
-def test_what_a_mapping_of_arguments_holds_is_doubted_where_it_is_not_known(folder):
-    Path("train.py").write_text(
-        'GRPOTrainer("Qwen/Qwen3-8B", args=GRPOConfig(**kwargs))', encoding="utf-8"
-    )
-    found = read("train.py", "--num_processes", "8")
-    assert found.keys.changes_work == {"**kwargs": "what it holds is not known"}
-
-
 def test_what_the_engine_is_handed_goes_over_trl_s_own_limit_of_responses(folder):
     Path("train.py").write_text(
         "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-0.5B', device_map={'': 0})\n"

@@ -1,0 +1,385 @@
+"""What a Python program changes of mappings and objects after it has made them, by whatever name it knows them."""
+
+import ast
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from rlplan.planner.configs.reading.python_functions import Scoped
+from rlplan.planner.configs.reading.python_syntax import (
+    ANY_ATTRIBUTE,
+    TOP,
+    Function,
+    Place,
+    attributes_held_by,
+    defaults_of,
+    dotted,
+    given_by,
+    names_in,
+    root_of,
+    written,
+)
+from rlplan.planner.configs.reading.python_values import (
+    Expressions,
+    Unknown,
+    UnknownValueError,
+    constant_of,
+)
+
+DEPENDS: Final = "depends on what is known where it runs"
+CHANGED: Final = "is changed after it is set"
+# What sets a name: the function in which it means that, by identity (0 for the module), and the name.
+Home = tuple[int, str]
+# Names behind names, and functions that call one another, through which a change is followed.
+MOST_STEPS: Final = 5
+
+Conditions = tuple[tuple[ast.expr, bool], ...]
+# What is set of objects: an attribute and its value.
+Sets = dict[Home, list[tuple[str, ast.expr]]]
+
+
+class Changing(Scoped):
+    """Compute what names hold behind what the program changes.
+
+    Attributes:
+        constants: Expressions that names are set to, by name, with all that set it.
+        attributes: What is set of names' attributes: name, attribute and value.
+        changes: What changes mappings after they are made, by where a name means them and the name.
+        functions: Its functions, by name; None is not known.
+        sites: All calls, by what is called.
+        held: On which conditions a part runs, each with whether it is to be true, by the part's identity.
+        places: Where parts stand, by their identity.
+        outer: Names that functions declare as `global` or `nonlocal`.
+        local: Names that functions have of their own.
+    """
+
+    constants: dict[str, list[ast.AST]]
+    attributes: list[tuple[str, str, ast.expr]]
+    changes: dict[Home, list[ast.AST]]
+    functions: dict[str, Function | None]
+    sites: dict[str, list[ast.Call]]
+    held: dict[int, Conditions]
+    places: dict[int, Place]
+    outer: set[Home]
+    local: set[Home]
+
+    def changed_elsewhere(self, call: ast.Call) -> Iterator[tuple[str, bool]]:
+        """Return the names that a call gives to a function of another module which changes them: none are known here.
+
+        Each with whether it sets attributes.
+        """
+        del call
+        return iter(())
+
+    def note_names(self, node: ast.AST) -> None:
+        """Note the names that a function has of its own, and those that it declares as others'."""
+        inside = self.places.get(id(node), TOP).function
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            self.outer |= {(inside, name) for name in node.names}
+        if isinstance(node, Function):
+            self.local |= {(id(node), name) for name in defaults_of(node)}
+
+    def home_of(self, name: str, function: int) -> Home:
+        """Return where a name means what it means in a function: there, in one around it, or in the module."""
+        seen = set[int]()
+        while function and function not in seen:
+            if (function, name) in self.local:
+                return function, name
+            seen.add(function)
+            function = self.places.get(function, TOP).function
+        return 0, name
+
+    def home_at(self, name: str, node: ast.AST) -> Home:
+        """Return where a name means what it means at a part of the program."""
+        return self.home_of(name, self.places.get(id(node), TOP).function)
+
+    def follow_names(self, changes: Sequence[tuple[str, ast.AST]]) -> None:
+        """Note changes under all names of what they change: second names, wholes of parts, and what calls are given.
+
+        Args:
+            changes: What changes a mapping, by the name in it.
+        """
+        self.local |= {
+            (self.places.get(id(each), TOP).function, name)
+            for name, values in self.constants.items()
+            for each in values
+        }
+        self.local -= {*self.outer, *((0, name) for name in self.constants)}
+        for name, change in changes:
+            self.changes.setdefault(self.home_at(name, change), []).append(change)
+        sets: Sets = {}
+        for holder, attribute, value in self.attributes:
+            sets.setdefault(self.home_at(holder, value), []).append((attribute, value))
+        self._note_elsewhere(sets)
+        edges = [*self._second_names(), *self._given_away()]
+        for _ in range(MOST_STEPS):
+            for source, target, link in edges:
+                self._pass_on(sets, source, target, link)
+        self._take_views(sets)
+        known = {(name, attribute, id(value)) for name, attribute, value in self.attributes}
+        for (_, name), found in sets.items():
+            more = ((name, *each) for each in found if (name, each[0], id(each[1])) not in known)
+            self.attributes.extend(more)
+        self.attributes.sort(key=lambda each: getattr(each[2], "lineno", 0))
+
+    def _pass_on(self, sets: Sets, source: Home, target: Home, link: "Link") -> None:
+        """Note under one name what is changed under another."""
+        for change in tuple(self.changes.get(source, ())):
+            new = link.change(change)
+            there = self.changes.get(target, [])
+            if new is not None and not any(each is new for each in there):
+                self.changes[target] = [*there, new]
+        for attribute, value in tuple(sets.get(source, ())):
+            set_to = link.value(value)
+            held = sets.get(target, [])
+            if set_to is not None and not any(each is set_to for _, each in held):
+                sets[target] = [*held, (attribute, set_to)]
+
+    def _note_elsewhere(self, sets: Sets) -> None:
+        """Note what functions of other modules change of what they are given."""
+        for name, sites in self.sites.items():
+            for site in sites if self.functions.get(name) is None else ():
+                for given, is_set in self.changed_elsewhere(site):
+                    home = self.home_at(given, site)
+                    self.changes.setdefault(home, []).append(site)
+                    if is_set:
+                        sets.setdefault(home, []).append((ANY_ATTRIBUTE, site))
+
+    def _second_names(self) -> Iterator[tuple[Home, Home, "Link"]]:
+        """Yield by what changes pass between a name and another one that is set to it, or to a part of it."""
+        for name, values in self.constants.items():
+            for value in values:
+                root = root_of(value)
+                if root is None or root == name:
+                    continue
+                own, other = self.home_at(name, value), self.home_at(root, value)
+                if isinstance(value, ast.Name):
+                    yield own, other, Link()
+                    yield other, own, Link()
+                else:
+                    yield own, other, PartOf(is_whole=False)
+                    yield other, own, PartOf(is_whole=True)
+
+    def _given_away(self) -> Iterator[tuple[Home, Home, "Link"]]:
+        """Yield by what changes pass from a function's parameter to what a call gives for it."""
+        for name, sites in self.sites.items():
+            function = self.functions.get(name)
+            if function is None:
+                continue
+            for site in sites:
+                for parameter, value in given_by(site, function).items():
+                    root = root_of(value)
+                    if root is not None:
+                        link = GivenTo(self, site, function)
+                        yield (id(function), parameter), self.home_at(root, site), link
+
+    def _take_views(self, sets: Sets) -> None:
+        """Note of objects that something is set of them, where a name stands for all of their attributes and is changed."""
+        for name, values in self.constants.items():
+            for value in values:
+                holder = attributes_held_by(value)
+                changed = self.changes.get(self.home_at(name, value))
+                if isinstance(holder, ast.Name) and changed and isinstance(value, ast.expr):
+                    home = self.home_at(holder.id, value)
+                    sets.setdefault(home, []).append((ANY_ATTRIBUTE, value))
+
+    def check_any(self, holder: str, running: Sequence[ast.expr]) -> None:
+        """Refuse an attribute where any may be set.
+
+        Raises:
+            UnknownValueError: Something that runs sets attributes by names that are no constants.
+        """
+        for each, attribute, value in self.attributes:
+            if (each, attribute) == (holder, ANY_ATTRIBUTE) and any(value is it for it in running):
+                raise UnknownValueError(f"may be set by {written(value)}")
+
+    def runs(self, node: ast.AST, depth: int = 0) -> bool | None:
+        """Return whether a part of the program runs; None where a condition of it is not known."""
+        met: bool | None = True
+        for test, wanted in self.held.get(id(node), ()):
+            try:
+                if bool(self.value(test, depth + 1)) != wanted:
+                    return False
+            except UnknownValueError:
+                met = None
+        return met
+
+    def set_near(self, node: ast.Name) -> list[ast.AST]:
+        """Return what sets a name: in the function where it is asked for, else outside of all, else anywhere."""
+        values = self.constants.get(node.id, [])
+        function = self.places.get(id(node), TOP).function
+        homes = [(each, self.places.get(id(each), TOP).function) for each in values]
+        placed = [(each, 0 if (home, node.id) in self.outer else home) for each, home in homes]
+        own = [each for each, home in placed if home == function]
+        return own or [each for each, home in placed if home == 0] or values
+
+    def changed(self, node: ast.Name, held: Any) -> Any:  # noqa: ANN401
+        """Return what a name holds behind the changes that the program makes to its items above.
+
+        Raises:
+            UnknownValueError: It is not known what they are.
+        """
+        place = self.places.get(id(node), TOP)
+        changes = self.changes.get(self.home_of(node.id, place.function), ())
+        if not changes:
+            return held
+        if not isinstance(held, dict):
+            grows = any(isinstance(each, ast.AugAssign) for each in changes)
+            changes = changes if isinstance(held, list) or grows else ()
+        near = []
+        for each in changes:
+            there = self.places.get(id(each), TOP)
+            if there.function != place.function or there.repeats or not hasattr(node, "lineno"):
+                raise UnknownValueError(CHANGED)
+            if each.lineno < node.lineno:  # type: ignore[attr-defined]
+                near.append((each, self.runs(each)))
+        if isinstance(held, dict):
+            return changed_mapping(self, held, near)
+        if any(runs is not False for _, runs in near):
+            raise UnknownValueError(CHANGED)
+        return held
+
+
+class Link:
+    """Say what a change under one name is under another: the same."""
+
+    def change(self, change: ast.AST) -> ast.AST | None:
+        """Return what stands for a change of a mapping; None where it is none there."""
+        return change
+
+    def value(self, value: ast.expr) -> ast.expr | None:
+        """Return what stands for what an attribute is set to; None where nothing is set there."""
+        return value
+
+
+class PartOf(Link):
+    """Take a change of a part as one of its whole that is not followed, or one inside a whole as one of a part of it."""
+
+    def __init__(self, *, is_whole: bool) -> None:
+        self.is_whole, self.made = is_whole, dict[int, ast.AST]()
+
+    def change(self, change: ast.AST) -> ast.AST | None:
+        """Return a change of which only is known that there is one; a whole's entry leaves its parts as they are."""
+        if self.is_whole and not isinstance(change, _Unfollowed) and not _is_deep(change):
+            return None
+        unfollowed = ast.copy_location(_Unfollowed(value=ast.Constant(value=None)), change)
+        return self.made.setdefault(id(change), unfollowed)
+
+    def value(self, value: ast.expr) -> ast.expr | None:
+        """Return none: attributes of parts are changes of entries."""
+
+
+class GivenTo(Link):
+    """Take a change of a parameter as one by the call, and what is set of it as set where the call stands."""
+
+    def __init__(self, program: Changing, site: ast.Call, function: Function) -> None:
+        self.program, self.site = program, site
+        self.own = {name for home, name in program.local if home == id(function)}
+        self.made = dict[int, ast.expr]()
+
+    def change(self, change: ast.AST) -> ast.AST | None:
+        """Return the call."""
+        del change
+        return self.site
+
+    def value(self, value: ast.expr) -> ast.expr | None:
+        """Return a value as it is where the call stands: not known where it is of the function's own names."""
+        if id(value) in self.made:
+            return self.made[id(value)]
+        program = self.program
+        new: ast.expr = copy.copy(value)
+        outside, inside = (program.held.get(id(each), ()) for each in (self.site, value))
+        conditions = (*outside, *inside)
+        asked = [*names_in(value), *(name for test, _ in inside for name in names_in(test))]
+        if self.own & {*asked}:
+            new, conditions = self._unknown(), outside
+        ast.copy_location(new, self.site)
+        program.held[id(new)] = conditions
+        program.places[id(new)] = program.places.get(id(self.site), TOP)
+        self.made[id(value)] = new
+        return new
+
+    def _unknown(self) -> ast.expr:
+        reason = f"is set by {dotted(self.site.func)}"
+        return constant_of(Unknown(reason, written(self.site)))
+
+
+class _Unfollowed(ast.Expr):
+    """Stand for a change of which only is known that there is one."""
+
+
+def _is_deep(change: ast.AST) -> bool:
+    """Tell whether a change is one of an entry's entries."""
+    if isinstance(change, ast.Assign | ast.Delete):
+        held: Any = change.targets[0]
+    elif isinstance(change, ast.AugAssign | ast.AnnAssign):
+        held = change.target
+    else:
+        held = change.func if isinstance(change, ast.Call) else None
+    return isinstance(held, ast.Subscript | ast.Attribute) and not isinstance(held.value, ast.Name)
+
+
+def changed_mapping(
+    values: Expressions,
+    held: Mapping[str, Any],
+    changes: Sequence[tuple[ast.AST, bool | None]],
+) -> dict[str, Any]:
+    """Return a mapping behind changes of it, in their order.
+
+    Args:
+        changes: Each with whether it takes place; None is not known.
+
+    Raises:
+        UnknownValueError: It is not known what one changes.
+    """
+    found = dict(held)
+    ordered = sorted(changes, key=lambda each: each[0].lineno)  # type: ignore[attr-defined]
+    for node, runs in ordered:
+        if runs is False:
+            continue
+        for key, value in _entries_of_change(values, node, found).items():
+            found[key] = value if runs else Unknown(DEPENDS, key)
+    return found
+
+
+def _entries_of_change(
+    values: Expressions, node: ast.AST, held: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the entries that a change sets.
+
+    Raises:
+        UnknownValueError: It does something else.
+    """
+    if isinstance(node, ast.Assign):
+        target = node.targets[0]
+        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            return {str(values.value(target.slice)): values.entry(node.value, 0)}
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            return {target.attr: values.entry(node.value, 0)}
+    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+        return values.mapping_of(node.value, 0)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        name = node.func.attr
+        if name == "update" and isinstance(node.func.value, ast.Name):
+            return given_to_update(values, node)
+        if name == "setdefault" and isinstance(node.func.value, ast.Name) and len(node.args) > 1:
+            key = str(values.value(node.args[0]))
+            return {} if key in held else {key: values.entry(node.args[1], 0)}
+    raise UnknownValueError(CHANGED)
+
+
+def given_to_update(values: Expressions, node: ast.Call) -> dict[str, Any]:
+    """Return the entries that `update` is given.
+
+    Raises:
+        UnknownValueError: A mapping among them is not known.
+    """
+    given = dict[str, Any]()
+    for each in node.args:
+        given |= values.mapping_of(each, 0)
+    for word in node.keywords:
+        if word.arg is None:
+            given |= values.mapping_of(word.value, 0)
+        else:
+            given[word.arg] = values.entry(word.value, 0)
+    return given
