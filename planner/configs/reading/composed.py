@@ -445,8 +445,8 @@ def config_option(words: list[Text], name: str) -> Text | None:
 
 
 INHERITS = "defaults"
-# What hydra puts behind a file's name whose keys stand beside the list.
-IN_PLACE: Final = "@_here_"
+# What hydra puts behind a file's name whose keys stand beside the list, or at the top, where such lists stand.
+IN_PLACE: Final = re.compile(r"@_(?:here|global)_$")
 # Of a mapping that takes the place of the inherited one instead of being merged into it.
 REPLACES = "_override_"
 MOST_ANCESTORS = 20
@@ -511,7 +511,7 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[st
     for each in named if isinstance(named, list) else [] if named is None else [named]:
         if not isinstance(each, str) or each == "_self_":
             continue
-        parent = path.parent / each.removesuffix(IN_PLACE)
+        parent = path.parent / IN_PLACE.sub("", each)
         parent = parent if parent.suffix else parent.with_suffix(".yaml")
         if not parent.is_file():
             inherited[f"{INHERITS}: {each}"] = str(path)
