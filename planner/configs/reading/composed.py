@@ -614,10 +614,16 @@ def resolved(
                     reason="what it refers to is not known",
                 )
                 gaps = (gap,)
-        if isinstance(value, str) and EXPONENT.match(value):
-            value = float(value)  # as OmegaConf reads it, and YAML 1.1 does not
-        flat[key] = GivenValue(value=value, where=where, gaps=gaps)
+        # What is referred to may be a mapping, which stands with all that it has.
+        inner = _leaves(value, f"{key}.", ()) if isinstance(value, dict) and value else None
+        for name, _, leaf in inner or [(key, path, value)]:
+            flat[name] = over.get(name) or GivenValue(value=_number(leaf), where=where, gaps=gaps)
     return flat
+
+
+def _number(value: object) -> object:
+    """Return a leaf as OmegaConf reads it: `1e6` is a number, which it is not to YAML 1.1."""
+    return float(value) if isinstance(value, str) and EXPONENT.match(value) else value
 
 
 def _readable(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,6 +101,14 @@ def test_a_program_of_another_name_is_taken_for_its_start(tmp_path):
     )
 
 
+def test_flash_rls_formats_are_named(tmp_path):
+    start = NEW.replace(
+        "skyrl.train.entrypoints.main_base", "examples.train.flash_rl.main_dapo_flashrl"
+    )
+    found = imported("skyrl", [written(tmp_path, "run.sh", start)], OPTIONS)
+    assert any("weights of eight bits" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("base", "more", "mode", "staleness", "in_flight"),
     [
