@@ -64,9 +64,9 @@ def _counts(resources: object) -> Iterator[int | None]:
 
 def _of_accelerators(wanted: object) -> Iterator[int | None]:
     if isinstance(wanted, dict):
-        named = [f"{name}:{count or 1}" for name, count in wanted.items()]
+        named: list[object] = [f"{name}:{count or 1}" for name, count in wanted.items()]
     else:
-        named = wanted if isinstance(wanted, list) else [wanted]
+        named = list(wanted) if isinstance(wanted, list) else [wanted]
     for each in named:
-        found = ACCELERATORS.fullmatch(str(each)) if each is not None else None
+        found = ACCELERATORS.fullmatch(each) if isinstance(each, str) else None
         yield None if found is None else int(found[1] or 1)
