@@ -614,11 +614,18 @@ def resolved(
                     reason="what it refers to is not known",
                 )
                 gaps = (gap,)
-        # What is referred to may be a mapping, which stands with all that it has.
-        inner = _leaves(value, f"{key}.", ()) if isinstance(value, dict) and value else None
-        for name, _, leaf in inner or [(key, path, value)]:
-            flat[name] = over.get(name) or GivenValue(value=_number(leaf), where=where, gaps=gaps)
+        flat |= _spread(key, GivenValue(value=value, where=where, gaps=gaps), over)
     return flat
+
+
+def _spread(key: str, given: GivenValue, over: Flat) -> Flat:
+    """Return a value by its key; a mapping, as what is referred to may be, by those of all that it has but for arguments."""
+    if not isinstance(given.value, dict) or not given.value:
+        return {key: replace(given, value=_number(given.value))}
+    return {
+        name: over.get(name) or replace(given, value=_number(leaf))
+        for name, _, leaf in _leaves(given.value, f"{key}.", ())
+    }
 
 
 def _number(value: object) -> object:
