@@ -81,6 +81,8 @@ FIELD_SETTINGS = {
     "workload.samples_per_prompt": ("samples",),
     "workload.updates": ("mini_prompts", "update_sequences"),
 }
+# Settings that limit what all turns of an episode hold, the first that a framework has.
+OF_ALL_TURNS = ("max_total", "max_input", "max_tokens")
 # How alike a key that is not understood and a known one are, from 0 to 1, of which one is taken for a slip.
 MISSPELT = 0.85
 # Of a value that is shown, in characters.
@@ -595,8 +597,10 @@ def in_keys(error: FileError, settings: Settings, run: Run) -> FileError:
 def _key_of_field(field: str, settings: Settings, run: Run) -> str | None:
     """Return the key of a field of a job's workload, or of a task's layout."""
     known = settings.sheet.settings
-    if field == "workload.response_tokens" and run.work.max_total and not run.work.max_response:
-        return settings.key_of("max_total")
+    of_all = run.work.max_total is not None and run.work.max_response is None
+    whole = next((name for name in OF_ALL_TURNS if name in known), None)
+    if field == "workload.response_tokens" and of_all and whole is not None:
+        return settings.key_of(whole)
     for name in FIELD_SETTINGS.get(field, ()):
         if name in known and (settings.is_given(name) or known[name].default is not None):
             return settings.key_of(name)

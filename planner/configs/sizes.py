@@ -42,6 +42,7 @@ WHOLE_LAYERS: Final[tuple[Captured, ...]] = ("attention", "mamba", "mlp", "exper
 STAGES: Final = (0, 1, 2, 3)
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
 EAGER: Final = "{}-eager"
+UNLIKE: Final = "stages of unlike layers, forecast as even ones that are not interleaved"
 
 
 def divided(settings: Settings, key: str, gpus: int, model_gpus: int) -> int:
@@ -120,6 +121,17 @@ def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
         offload=held if is_read else away,
         infer_offload=held if is_read else None,
     )
+
+
+def even_stages(own: RoleSettings, sizes: TrainerSizes) -> TrainerSizes:
+    """Return sizes without interleaving where stages have unlike parts, the embedding or the head among them."""
+    words = own.value("stage_words") is not None
+    if not (own.on("embeds") or own.on("heads") or words):
+        return sizes
+    names = ("embeds", "heads", "stage_words", *(("chunks",) if sizes.chunks > 1 else ()))
+    for key in (own.key_of(name) for name in names if own.is_given(name)):
+        own.settings.left_out[key] = UNLIKE
+    return replace(sizes, chunks=1)
 
 
 def trainer_options(own: RoleSettings, logits: str | None = None) -> TrainerOptions:

@@ -445,8 +445,8 @@ def config_option(words: list[Text], name: str) -> Text | None:
 
 
 INHERITS = "defaults"
-# What hydra puts behind a file's name whose keys stand beside the list.
-IN_PLACE: Final = "@_here_"
+# What hydra puts behind a file's name whose keys stand beside the list, or at the top, where such lists stand.
+IN_PLACE: Final = re.compile(r"@_(?:here|global)_$")
 # Of a mapping that takes the place of the inherited one instead of being merged into it.
 REPLACES = "_override_"
 MOST_ANCESTORS = 20
@@ -511,7 +511,7 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[st
     for each in named if isinstance(named, list) else [] if named is None else [named]:
         if not isinstance(each, str) or each == "_self_":
             continue
-        parent = path.parent / each.removesuffix(IN_PLACE)
+        parent = path.parent / IN_PLACE.sub("", each)
         parent = parent if parent.suffix else parent.with_suffix(".yaml")
         if not parent.is_file():
             inherited[f"{INHERITS}: {each}"] = str(path)
@@ -614,10 +614,23 @@ def resolved(
                     reason="what it refers to is not known",
                 )
                 gaps = (gap,)
-        if isinstance(value, str) and EXPONENT.match(value):
-            value = float(value)  # as OmegaConf reads it, and YAML 1.1 does not
-        flat[key] = GivenValue(value=value, where=where, gaps=gaps)
+        flat |= _spread(key, GivenValue(value=value, where=where, gaps=gaps), over)
     return flat
+
+
+def _spread(key: str, given: GivenValue, over: Flat) -> Flat:
+    """Return a value by its key; a mapping, as what is referred to may be, by those of all that it has but for arguments."""
+    if not isinstance(given.value, dict) or not given.value:
+        return {key: replace(given, value=_number(given.value))}
+    return {
+        name: over.get(name) or replace(given, value=_number(leaf))
+        for name, _, leaf in _leaves(given.value, f"{key}.", ())
+    }
+
+
+def _number(value: object) -> object:
+    """Return a leaf as OmegaConf reads it: `1e6` is a number, which it is not to YAML 1.1."""
+    return float(value) if isinstance(value, str) and EXPONENT.match(value) else value
 
 
 def _readable(data: Mapping[str, Any]) -> dict[str, Any]:

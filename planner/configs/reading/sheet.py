@@ -235,6 +235,7 @@ class ConfigSheet:
             `version` is of the framework, one with an engine's name of that, `NAME_minor` what follows its `0.`.
         engines: Sheets of generation engines in this version, by those that are in their place today.
         version_files: Files of a checkout that hold nothing but the version, or give it as `__version__`.
+        package: Name under which its own setup.py or pyproject.toml gives its version beside it; empty where that is none.
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         arguments: How its command line is written: `hydra` overrides, `flags` of argparse, or `toml` files with flags.
         parts: Of a configuration in several TOML files: how a part's files are called, as patterns, by its keys' prefix.
@@ -292,6 +293,7 @@ class ConfigSheet:
     images: tuple[str, ...] = ()
     engines: FrozenDict[str, str] = FrozenDict()
     version_files: tuple[str, ...] = ()
+    package: str = ""
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     arguments: Literal["hydra", "flags", "toml"]
     parts: FrozenDict[str, tuple[str, ...]] = FrozenDict()

@@ -9,7 +9,9 @@ import yaml
 
 # A key at the left edge whose text follows below it.
 BLOCK: Final = re.compile(r"^run:\s*[|>][+-]?\s*$")
-# `H100:8`, or a mapping of one such; without a number it is one GPU.
+# Keys whose lists name machines of which one will do.
+ALTERNATIVES: Final = ("any_of", "ordered")
+# `H100:8`, or a list or mapping of such; without a number it is one GPU.
 ACCELERATORS: Final = re.compile(r"[\w.\-]+(?::(\d+))?")
 
 
@@ -41,13 +43,30 @@ def _variables(held: dict[str, Any]) -> Iterator[str]:
     nodes = held.get("num_nodes", 1)
     if isinstance(nodes, int):
         yield f"export SKYPILOT_NUM_NODES={nodes}"
-    resources = held.get("resources")
-    wanted = resources.get("accelerators") if isinstance(resources, dict) else None
-    named = (
-        ":".join(map(str, *wanted.items()))
-        if isinstance(wanted, dict) and len(wanted) == 1
-        else wanted
-    )
-    found = ACCELERATORS.fullmatch(named) if isinstance(named, str) else None
-    if found is not None:
-        yield f"export SKYPILOT_NUM_GPUS_PER_NODE={found[1] or 1}"
+    counts = set(_counts(held.get("resources")))
+    if len(counts) == 1 and None not in counts:
+        yield f"export SKYPILOT_NUM_GPUS_PER_NODE={counts.pop()}"
+
+
+def _counts(resources: object) -> Iterator[int | None]:
+    """Yield the GPUs of a node for each of the machines that a task may have; None where a machine says none that is known."""
+    if not isinstance(resources, dict):
+        return
+    several = next((resources[key] for key in ALTERNATIVES if key in resources), None)
+    if isinstance(several, list):
+        for each in several:
+            own = each if isinstance(each, dict) else {}
+            wanted = own.get("accelerators", resources.get("accelerators"))
+            yield from _of_accelerators(wanted)
+    else:
+        yield from _of_accelerators(resources.get("accelerators"))
+
+
+def _of_accelerators(wanted: object) -> Iterator[int | None]:
+    if isinstance(wanted, dict):
+        named: list[object] = [f"{name}:{count or 1}" for name, count in wanted.items()]
+    else:
+        named = list(wanted) if isinstance(wanted, list) else [wanted]
+    for each in named:
+        found = ACCELERATORS.fullmatch(each) if isinstance(each, str) else None
+        yield None if found is None else int(found[1] or 1)

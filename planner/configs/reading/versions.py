@@ -15,12 +15,15 @@ from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, own_values, spelled
 
 OPTION: Final = "--framework-version"
-# Beside a script, and in the folders above it, up to its repository's root.
+# Beside a script, and in the folders above it: up to its repository's root, or so many where none is seen.
 REQUIREMENTS: Final = ("requirements*.txt", "setup.py", "pyproject.toml", "Dockerfile*")
 MOST_FOLDERS: Final = 4
 MINOR: Final = "_minor"
 OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
 ASSIGNED: Final = re.compile(r"""^__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
+# A framework's own source: its name and version, as `setup(name="slime", version="0.2.1")` and pyproject.toml give them.
+OWN_SOURCE: Final = ("setup.py", "pyproject.toml")
+OWN_VERSION: Final = r"""^\s*name\s*=\s*["']{}["'](?:.*\n)*?\s*version\s*=\s*["']([^"']+)["']"""
 NUMBER: Final = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.?(?:dev|post|rc)\d*)?$")
 
 
@@ -79,6 +82,17 @@ def _known(sheet: ConfigSheet, word: str) -> str | None:
     return next(begins, None)
 
 
+def _nearest(sheet: ConfigSheet, word: str) -> str | None:
+    """Return the known version that a file's word names, or the newest before it, or the oldest; None of no number."""
+    found = _known(sheet, word)
+    number = NUMBER.match(word.lower())
+    if found is not None or number is None:
+        return found
+    before = [each for each in sheet.versions if _parts(each) <= _parts(number[1])]
+    comparable = all(NUMBER.match(each) for each in sheet.versions)
+    return (before or sheet.versions)[-1 if before else 0] if comparable else None
+
+
 def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
     """Let settings mean what they did in their configuration's version, and say which that is, and why.
 
@@ -119,7 +133,7 @@ def _find_version(settings: Settings, script: Path) -> None:
     files = dict.fromkeys((script, Path(settings.file)))
     hints = [hint for file in files for hint in _hints(sheet, file)]
     for hint in hints:
-        known = _known(sheet, hint.version) if hint.of == "version" else None
+        known = _nearest(sheet, hint.version) if hint.of == "version" else None
         if known is not None:
             settings.sheet = sheet.of(known)
             settings.version_reason = f'by "{hint.words}" ({hint.where})'
@@ -222,17 +236,29 @@ def _hints(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
                 given = ASSIGNED.search(text)
                 version = text.strip() if given is None else given[1]
                 yield _Hint(of="version", version=version, words=version, where=str(folder / name))
+        yield from _own_version(sheet, folder)
         for pattern in REQUIREMENTS:
             for file in sorted(folder.glob(pattern)):
                 yield from _matches(patterns, file)
 
 
+def _own_version(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
+    """Yield what a folder's setup.py or pyproject.toml says, where it is of the framework itself."""
+    for file in (folder / name for name in OWN_SOURCE if sheet.package):
+        if not file.is_file():
+            continue
+        found = re.search(
+            OWN_VERSION.format(re.escape(sheet.package)), script_text(file), re.MULTILINE
+        )
+        if found is not None:
+            yield _Hint(of="version", version=found[1], words=found[1], where=str(file))
+
+
 def _folders(path: Path) -> Iterator[Path]:
     """Yield a script's folder and those above it, up to its repository's root."""
-    for folder in path.resolve().parents[:MOST_FOLDERS]:
-        yield folder
-        if (folder / ".git").exists():
-            return
+    above = path.resolve().parents
+    roots = (place for place, folder in enumerate(above, 1) if (folder / ".git").exists())
+    yield from above[: next(roots, MOST_FOLDERS)]
 
 
 def _matches(

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 # Commands that change nothing of what is launched, and succeed.
+# Programs that print what they read, or all of it that a script means.
+HANDS_ON: Final = frozenset({("cat",), ("tr", "-d", "\\r")})
 SILENT: Final = frozenset(
     {"trap", "ulimit", "mkdir", "chmod", "sleep", "wait", "conda", "module", "shopt", "touch"}
     | {"pip", "pip3", "rm", "cp", "mv", "ln", "wget", "curl", "true", ":"}
@@ -230,7 +232,7 @@ class Commands:
             return False
         words, given = read
         gaps = (*(gap for word in words for gap in word.gaps), *given.gaps)
-        if gaps and len(words) == 1 and words[0].value == "cat":
+        if gaps and tuple(word.value for word in words) in HANDS_ON:
             self._print(given)
             return True
         if gaps:

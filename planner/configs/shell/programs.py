@@ -388,7 +388,9 @@ def _bc(words: list[str], given: str) -> str:
 
 def _expr(words: list[str], given: str) -> str:
     del given
-    return f"{computed(' '.join(words))}\n"
+    rest = iter(words)
+    numbers = (str(len(next(rest, ""))) if word == "length" else word for word in rest)
+    return f"{computed(' '.join(numbers))}\n"
 
 
 def _seq(words: list[str], given: str) -> str:

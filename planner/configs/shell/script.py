@@ -1,7 +1,7 @@
 """Evaluate a script statement by statement, as a shell would run it, without running anything."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,9 @@ MOST_CHARACTERS: Final = 2**16
 MOST_BYTES: Final = 2**20
 # Commands that read statements.
 READS_STATEMENTS: Final = frozenset({"bash", "sh", "ssh", "sbatch", "srun"})
+# Those that start a shell elsewhere where their last word is one: `kubectl exec -i POD -- /bin/bash`.
+STARTS_SHELLS: Final = frozenset({"kubectl", "docker", "podman", "ssh", "srun", "sudo"})
+SHELLS: Final = frozenset({"bash", "sh"})
 
 # A variable in the midst of a path, where the parser would end the word: `recipes/$MODEL/$TASK/config_$NAME.yaml`.
 _IN_A_PATH: Final = re.compile(r"(?<=[\w}/.:-])\$([A-Za-z_]\w*)(?=[/.-])")
@@ -176,7 +179,16 @@ def _is_script(path: Path) -> bool:
 def _is_shell(node: "Node") -> bool:
     """Return whether a command reads statements: `bash <<END`, `ssh node <<END`, `sbatch <<END`."""
     words = source(node).split()
-    return node.type == "command" and bool(words) and words[0] in READS_STATEMENTS
+    named = bool(words) and words[0] in READS_STATEMENTS
+    return node.type == "command" and (named or _is_bare_shell(words))
+
+
+def _is_bare_shell(words: Sequence[str]) -> bool:
+    """Return whether words start a shell that is given no script: what it reads are its statements."""
+    if not words or words[-1].rpartition("/")[2] not in {*SHELLS, "-s"}:
+        return False
+    first = words[0].rpartition("/")[2]
+    return first in STARTS_SHELLS or (first in SHELLS and len(words) <= 2)  # noqa: PLR2004 -- itself and -s
 
 
 def _at_line(command: Command, line: int) -> Command:
@@ -325,6 +337,8 @@ class _Script(Branches):
         try:
             for stage in stages:
                 if stage is stages[-1]:
+                    if self._input is not None and _is_bare_shell(source(stage).split()):
+                        return self._eval(self._input, stage)
                     return self.play(stage)
                 outer, self._printed = self._printed, []
                 truth = self.play(stage)

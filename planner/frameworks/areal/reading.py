@@ -50,7 +50,14 @@ PPO: Final = "ppo"
 COLOCATION: Final = "colocation"
 SGLANG: Final = "sglang"
 DISK: Final = "disk"
-LOGLINEAR: Final = "loglinear"
+# Hands weights over on shared GPUs, unless the newer service trains (trainer/rl_trainer.py, _is_v1_awex_colocate).
+AWEX: Final = "awex"
+FIRST_SERVICE: Final = "v1"
+# Ways to proximal log-probabilities that need no pass of their own.
+REUSED: Final = "reuse_train_logp"
+PASSLESS: Final = ("loglinear", REUSED)
+# The first version whose FSDP stores weights in a format of their own.
+STORING: Final = "2.0"
 OPTIMIZERS: Final = {"adam": "adam", "adam_bf16": "kahan-bf16"}
 # Whose section makes a model of its own, beside the actor's.
 SECTIONS: Final[Mapping[Role, str]] = {"reference": "ref.*", "critic": "critic.*"}
@@ -171,7 +178,11 @@ def role_allocation(settings: Settings, role: Role) -> Allocation:
 def shares_gpus(settings: Settings) -> bool:
     """Tell whether what generates is on the GPUs that train."""
     together = together_of(settings)
-    return together.shared if together is not None else settings.word("rollout_place") == COLOCATION
+    if together is not None:
+        return together.shared
+    if settings.word("update_mode") == AWEX and settings.word("actor_service") == FIRST_SERVICE:
+        return True
+    return COLOCATION in {settings.word("rollout_place"), settings.word("actor_place")}
 
 
 def of_role(settings: Settings, role: Role) -> RoleSettings:
@@ -268,6 +279,8 @@ def updates_of_step(settings: Settings, role: Role = "actor") -> int:
     """
     name = "critic_minibatches" if role == "critic" else "minibatches"
     parts, samples = settings.whole(name), _samples(settings)
+    if role != "critic" and settings.word("proximal") == REUSED:
+        parts = 1
     if parts < 1:
         raise settings.refused(name, "makes no update", "at least 1")
     if samples % parts:
@@ -334,10 +347,17 @@ def _options(settings: Settings, role: Role) -> TrainerOptions:
     )
     if own.trainer == MEGATRON:
         return options
-    options = replace(options, weights=cast(TrainingPrecision | None, own.value("dtype")))
+    options = replace(options, weights=cast(TrainingPrecision | None, own.value(_format(own))))
     kind = OPTIMIZERS.get(str(own.value("optimizer")), "adam")
     kahan = kind != "adam" and options.weights == "bf16" and role != "reference"
     return replace(options, optimizer="kahan-bf16") if kahan else options
+
+
+def _format(own: RoleSettings) -> str:
+    """Return the size that says in which format a trainer stores and steps weights: FSDP's own, since it has one."""
+    known, version = own.settings.sheet.versions, own.settings.sheet.version
+    earlier = version in known[: known.index(STORING)]
+    return "dtype" if own.trainer == ARCHON or earlier else "stored"
 
 
 def _work(settings: Settings) -> Work:
@@ -375,10 +395,14 @@ def _doubt(settings: Settings, algorithm: str) -> None:
         settings.leave_out("concurrent", "fewer samples under way than staleness allows")
     if settings.word("update_mode") == DISK:
         settings.leave_out("update_mode", "weights that go over a disk")
+    if settings.word("update_mode") == AWEX:
+        settings.leave_out("update_mode", "weights that a service of its own hands over")
     for role in roles_of(settings):
         own = of_role(settings, role)
         if str(own.value("optimizer")) not in OPTIMIZERS and role != "reference":
             settings.left_out[own.key_of("optimizer")] = "states and steps of another optimizer"
+        if own.value("dtype") is None:
+            settings.left_out[own.key_of("dtype")] = "passes in fp32"
 
 
 def _notes(settings: Settings, trainer: str) -> Iterator[str]:
@@ -440,7 +464,7 @@ def _loss(settings: Settings, algorithm: str) -> Hyperparameters:
 
 def _old_log_prob(settings: Settings) -> OldLogProb:
     """Return whose old log-probabilities are taken: the actor's own pass is left out unless something asks for it."""
-    skips = settings.word("proximal") == LOGLINEAR
+    skips = settings.word("proximal") in PASSLESS
     decoupled = settings.on("decoupled")
     passes = (decoupled and not skips) or (not decoupled and settings.on("recomputes"))
     return "trainer" if passes else "engine"

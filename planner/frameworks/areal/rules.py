@@ -7,6 +7,7 @@ from rlplan.planner.configs.broken import Broken, Rule, actor_of, divides, unles
 from rlplan.planner.configs.reading.settings import Settings, is_on
 from rlplan.planner.frameworks.areal.allocation import ARCHON, FSDP, MEGATRON
 from rlplan.planner.frameworks.areal.reading import (
+    AWEX,
     DISK,
     actor_allocation,
     of_role,
@@ -99,8 +100,8 @@ def chunks_want_stages(settings: Settings) -> Iterator[Broken]:
 
 
 def shared_gpus_take_weights_from_a_disk(settings: Settings) -> Iterator[Broken]:
-    """Hand weights on by a disk where generation is on the GPUs that train."""
-    holds = not shares_gpus(settings) or settings.word("update_mode") == DISK
+    """Hand weights on by a disk, or AWEX, where generation is on the GPUs that train."""
+    holds = not shares_gpus(settings) or settings.word("update_mode") in {DISK, AWEX}
     yield from unless(holds, "update_mode", "is not for shared GPUs", DISK)
 
 

@@ -11,7 +11,7 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
-from rlplan.planner.frameworks.areal.allocation import MEGATRON
+from rlplan.planner.frameworks.areal.allocation import ARCHON, FSDP
 from rlplan.planner.frameworks.areal.reading import (
     COLOCATION,
     DISK,
@@ -78,15 +78,15 @@ def text_of(export: Export, start: str) -> str:
 
 
 def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
-    """Return a job as it is run where it leaves that open: penalties in rewards, weights in bf16.
+    """Return a job as it is run where it leaves that open: penalties in rewards, Archon's weights in bf16.
 
-    Trainers but Megatron's load and step weights in one format, bf16 by default.
+    Archon loads and steps weights in one format, bf16 by default; FSDP and Megatron have copies in fp32.
     """
     del sheet, way
     losses = job.hyperparameters
     if losses.kl_in is None and load_algorithm(job.algorithm).uses_reference(losses):
         job = replace(job, hyperparameters=replace(losses, kl_in="reward"))
-    if trainer == MEGATRON:
+    if trainer != ARCHON:
         return job
     given = job.trainers or FrozenDict[Role, TrainerOptions]()
     own = {role: job.trainer(role) for role in job.models}
@@ -175,7 +175,9 @@ def _role(export: Export, role: Role) -> None:
         _place(export, role)
     export.put_size(role, "leaves", layout.offload and (export.apart or role == "reference"))
     export.put_size(role, "cpu_offload", options.host_states)
-    if export.trainer != MEGATRON:
+    if export.trainer == FSDP:
+        export.put_size(role, "stored", options.weights)
+    if export.trainer == ARCHON:
         export.put_size(role, "dtype", options.weights)
     _batches(export, role, trained or layout)
     if trained is None:

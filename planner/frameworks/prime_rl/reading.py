@@ -60,6 +60,9 @@ def run_of(settings: Settings) -> Run:
     _check_kind(settings)
     models, keys = models_of(settings, {"actor": "model"})
     train, rollout = train_gpus(settings), rollout_gpus(settings)
+    if rollout < 1:
+        what = "leaves no GPU to generation, as where another model's samples are learnt from"
+        raise settings.refused("rollout_gpus", what, "at least 1")
     pools = (
         RunPool(name=TRAIN_POOL, gpus=train, roles=("actor",)),
         RunPool(name=ROLLOUT_POOL, gpus=rollout, roles=("actor",)),

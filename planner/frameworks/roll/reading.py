@@ -14,6 +14,7 @@ from rlplan.planner.configs.sizes import (
     MOST_RUNNING,
     divided,
     eager_engine,
+    even_stages,
     models_of,
     nearest_divisor,
     role_sizes,
@@ -33,7 +34,6 @@ AGENTIC: Final = "agentic"
 OF_EPISODES: Final = "train_env_manager.*"
 GRADIENTS: Final = 2
 BY_LOAD: Final = "load_balance"
-UNLIKE: Final = "stages of unlike layers, forecast as even ones that are not interleaved"
 # How log-probabilities are made where entropies are learnt from beside.
 ENTROPY: Final = "entropy"
 USUAL_CLIP: Final = 0.2
@@ -181,7 +181,7 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
             pool=pool.name, engine=engine, dp=pool.gpus, micro_batch=batch, infer_micro_batch=batch,
             zero_stage=0, offload=True, infer_offload=True,
         )  # fmt: skip
-    sizes = _even_stages(own, role_sizes(own, pool.gpus, pool.name))
+    sizes = even_stages(own, role_sizes(own, pool.gpus, pool.name))
     is_read = role == "reference"
     train, passed = _budget(own, "train"), _budget(own, "infer")
     stage = _stage(own, trainer)
@@ -198,17 +198,6 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
         offload=not own.on("cpu_offload"),
         infer_offload=True if is_read else None,
     )
-
-
-def _even_stages(own: RoleSettings, sizes: TrainerSizes) -> TrainerSizes:
-    """Return sizes without interleaving where stages have unlike parts, the embedding or the head among them."""
-    words = own.value("stage_words") is not None
-    if not (own.on("embeds") or own.on("heads") or words):
-        return sizes
-    names = ("embeds", "heads", "stage_words", *(("chunks",) if sizes.chunks > 1 else ()))
-    for key in (own.key_of(name) for name in names if own.is_given(name)):
-        own.settings.left_out[key] = UNLIKE
-    return replace(sizes, chunks=1)
 
 
 def _budget(own: RoleSettings, kind: str) -> int | None:

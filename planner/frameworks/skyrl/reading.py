@@ -54,6 +54,9 @@ DEEPSPEED_ENGINE: Final = "deepspeed-zero3"
 DEEPSPEED_NOTE: Final = (
     "DeepSpeed's trainer, which SkyRL has no more, is forecast as ZeRO stage 3 with its own options"
 )
+# A start of examples whose engine has weights of eight bits, by a file of its environment.
+FLASH_RL: Final = "flashrl"
+FLASH_RL_NOTE: Final = "FlashRL's engine generates with weights of eight bits (its .env file says which), and is forecast with those of 16"
 TURNS_NOTE: Final = "multi-turn episodes are limited by all that a turn reads and writes: generator.max_input_length and one response"
 
 
@@ -329,6 +332,8 @@ def _leave_out(settings: Settings) -> None:
 
 
 def _notes(settings: Settings) -> Iterator[str]:
+    if FLASH_RL in settings.start.lower():
+        yield FLASH_RL_NOTE
     if settings.word("strategy") == DEEPSPEED:
         yield DEEPSPEED_NOTE
     if most_turns(settings) != 1:

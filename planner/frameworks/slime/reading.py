@@ -17,6 +17,8 @@ from rlplan.planner.configs.run import Run
 
 # The first version whose update takes its own log-probabilities for the old ones (slime@bf9b1a3bc, May 2026).
 REUSING: Final = "0.3"
+# Trained in up to 0.2 beside Megatron.
+FSDP: Final = "fsdp"
 # What is forecast: every weight, by CUDA IPC or NCCL.
 USUAL_SYNC: Final[Mapping[str, object]] = {"sync_mode": "full", "sync_transport": "nccl"}
 # Steps by which samples are taken to be ahead at most: a run whose steps are so small is a trial.
@@ -28,16 +30,28 @@ AHEAD_NOTE: Final = (
 
 def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
-    settings.word("backend")
+    trainer = settings.word("backend")
+    if trainer == FSDP and not _is_before(settings, REUSING):
+        raise settings.refused("backend", f"is of slime before {REUSING}", "megatron")
     for name, usual in USUAL_SYNC.items():
         if settings.value(name) != usual:
             settings.leave_out(name, "weights that go over a file system")
     if settings.on("releases_train"):
         settings.leave_out("releases_train", "trainers that end and start anew in every step")
     ways = Ways(
-        reuses_log_probs=reuses_log_probs(settings), critic_leaves=True, mode=_mode(settings)
+        trainer=trainer,
+        reuses_log_probs=trainer != FSDP and reuses_log_probs(settings),
+        critic_leaves=True,
+        one_pool=_is_before(settings, REUSING),
+        mode=_mode(settings),
     )
     return run_by(settings, ways)
+
+
+def _is_before(settings: Settings, version: str) -> bool:
+    """Tell whether a configuration is of an older version than one."""
+    known = settings.sheet.versions
+    return settings.sheet.version in known[: known.index(version)]
 
 
 def reuses_log_probs(settings: Settings) -> bool:
@@ -46,8 +60,7 @@ def reuses_log_probs(settings: Settings) -> bool:
     A penalty in rewards, metrics of mismatch, a critic, a copy of an older actor, distillation, routing that is played
     again from training, and GSPO need the pass.
     """
-    order, version = settings.sheet.versions.index, settings.sheet.version
-    if version in settings.sheet.versions and order(version) < order(REUSING):
+    if _is_before(settings, REUSING):
         return False
     replayed = settings.on("routing_replay") and not settings.on("rollout_routing_replay")
     needed = (

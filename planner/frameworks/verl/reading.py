@@ -40,6 +40,7 @@ from rlplan.planner.configs.sizes import (
     adapter_of,
     divided,
     eager_engine,
+    even_stages,
     models_of,
     most_turns,
     role_sizes,
@@ -328,6 +329,7 @@ def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> Trainer
     )
     if own.value("reshards") is False:
         sizes = replace(sizes, zero_stage=GRADIENTS)
+    sizes = even_stages(own, sizes)
     if role == "reference":
         return sizes
     if role == "critic":

@@ -137,14 +137,28 @@ def test_the_actors_own_pass_is_left_out_unless_something_asks_for_it():
         ("actor.recompute_logprob=true",): "trainer",
         ("actor.use_decoupled_loss=true",): "trainer",
         ("actor.use_decoupled_loss=true", "actor.prox_logp_method=loglinear"): "engine",
+        ("actor.use_decoupled_loss=true", "actor.prox_logp_method=reuse_train_logp"): "engine",
     }
     assert {more: areal("SGLang", *more).job.old_log_prob for more in ways} == ways
 
 
+def test_log_probabilities_of_the_update_itself_want_one_update():
+    assert areal("SGLang").job.workload.updates == 4
+    assert areal("SGLang", "actor.prox_logp_method=reuse_train_logp").job.workload.updates == 1
+
+
 def test_what_trains_keeps_weights_as_it_loads_them():
-    assert areal("SGLang").job.trainer("actor").weights == "bf16"
-    kahan = areal("SGLang", "actor.optimizer.type=adam_bf16")
+    older = replace(OPTIONS, version="1.0.4")
+    assert areal("SGLang", options=older).job.trainer("actor").weights == "bf16"
+    kahan = areal("SGLang", "actor.optimizer.type=adam_bf16", options=older)
     assert kahan.job.trainer("actor").optimizer == "kahan-bf16"
+    assert areal("SGLang").job.trainer("actor").weights is None
+    assert areal("Archon").job.trainer("actor").weights == "bf16"
+    pure = ("actor.optimizer_dtype=bfloat16", "actor.optimizer.type=adam_bf16")
+    stored = areal("SGLang", *pure).job.trainer("actor")
+    assert (stored.weights, stored.optimizer) == ("bf16", "kahan-bf16")
+    single = areal("SGLang", "actor.dtype=float32")
+    assert single.keys.not_modelled == {"actor.dtype": "passes in fp32"}
     megatron = areal("Megatron")
     assert megatron.job.trainer("actor").weights is None
     assert megatron.draft.tasks["actor.update"].engine == "megatron-core-2025"
@@ -174,6 +188,39 @@ def test_what_trains_otherwise_is_refused_for_what_it_is():
         imported("areal", ["actor.path=Qwen/Qwen3-8B", "actor.backend=fsdp:d4"], OPTIONS)
     with pytest.raises(FileError, match=r"actor\.backend: is not understood"):
         areal("SGLang", "actor.backend=fsdp:four")
+
+
+@pytest.mark.parametrize(
+    ("more", "pools"),
+    [
+        ("actor.scheduling_strategy.type=colocation", {"train": 4}),
+        ("rollout.scheduling_strategy.type=colocation", {"train": 4}),
+        ("actor.weight_update_mode=awex", {"train": 4}),
+        ("actor.weight_update_mode=awex actor._version=v2", {"train": 4, "rollout": 4}),
+    ],
+)
+def test_either_place_puts_both_on_the_same_gpus(more, pools):
+    found = areal("SGLang", *more.split())
+    assert {pool.name: pool.gpus for pool in found.draft.pools} == pools
+
+
+def test_a_file_is_inherited_from_at_the_top(tmp_path):
+    (tmp_path / "base.yaml").write_text(FILE, encoding="utf-8")
+    (tmp_path / "own.yaml").write_text(
+        "defaults: [base@_global_, _self_]\ngconfig: {n_samples: 8}\n"
+    )
+    found = imported("areal", [str(tmp_path / "own.yaml")], OPTIONS)
+    assert (found.job.workload.prompts, found.job.workload.samples_per_prompt) == (256, 8)
+    assert found.keys.unknown == ()
+
+
+def test_its_own_source_beside_a_file_says_the_version(tmp_path):
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "areal"\nversion = "1.0.2"\n')
+    (tmp_path / "examples" / "grpo.yaml").write_text(FILE, encoding="utf-8")
+    found = imported("areal", [str(tmp_path / "examples" / "grpo.yaml")], OPTIONS)
+    assert any("AReaL 1.0, by" in note for note in found.notes)
+    assert found.job.trainer("actor").weights == "bf16"
 
 
 def test_versions_have_their_defaults():

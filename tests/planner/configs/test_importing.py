@@ -452,3 +452,24 @@ def test_prompts_are_grouped_where_verl_does_so_and_else_it_is_said_why_not(vers
     assert shared == [why is None] * 2
     assert len(told) == (why is not None)
     assert all(why in each for each in told)
+
+
+def test_stages_with_the_embedding_or_the_head_are_even_ones_without_interleaving():
+    """94 layers, the embedding and the head are eight stages of twelve, each of two chunks of six."""
+    actor = "actor_rollout_ref.actor.megatron"
+    own = f"+{actor}.override_transformer_config.account_for"
+    words = [
+        *VERL, "model_engine=megatron", "actor_rollout_ref.model.path=Qwen/Qwen3-235B-A22B", "trainer.nnodes=16",
+        f"{actor}.pipeline_model_parallel_size=8", f"{actor}.virtual_pipeline_model_parallel_size=2",
+        f"{own}_embedding_in_pipeline_split=True", f"{own}_loss_in_pipeline_split=True",
+    ]  # fmt: skip
+    found = imported("verl", words, OPTIONS)
+    assert found.draft.tasks["actor.update"].chunks == 1
+    left = {
+        key.rpartition(".")[2] for key, why in found.keys.not_modelled.items() if "unlike" in why
+    }
+    assert left == {
+        "account_for_embedding_in_pipeline_split",
+        "account_for_loss_in_pipeline_split",
+        "virtual_pipeline_model_parallel_size",
+    }

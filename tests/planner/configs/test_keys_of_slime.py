@@ -142,7 +142,7 @@ def test_every_flag_of_its_parsers_is_named(framework):
 def test_a_fork_s_sheet_has_what_its_own_was_forked_from_but_for_what_it_says_itself():
     own, base = load_config_sheet("miles"), load_config_sheet("slime")
     assert own.settings["prompts"] == base.settings["prompts"]
-    assert own.settings["backend"] != base.settings["backend"]
+    assert own.settings["rollout_function"] != base.settings["rollout_function"]
     assert "sync_mode" in base.settings
     assert "sync_mode" not in own.settings
     assert (own.name, own.ranges, own.plain_starts) == ("miles", (), base.plain_starts)

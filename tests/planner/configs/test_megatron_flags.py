@@ -1,5 +1,6 @@
 """slime's and miles' command lines as jobs and plans: pools, batches, modes, and models that Megatron's flags write out."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -376,8 +377,49 @@ def test_what_miles_has_beside_slime_is_read():
     update = sharded.draft.tasks["actor.update"]
     assert (sharded.job.framework, update.engine) == ("miles-fsdp", "fsdp2-hf")
     assert (update.zero, update.dp, update.recompute, update.micro_batch) == (3, 8, "full", 2)
-    with pytest.raises(FileError, match="train-backend: is not known"):
-        read(f"{SHARED} --train-backend fsdp", "slime")
+
+
+def test_fsdp_trains_in_slime_up_to_its_0_2():
+    found = read(f"{SHARED} --train-backend fsdp --gradient-checkpointing --use-kl-loss", "slime")
+    update, reference = (
+        found.draft.tasks[f"{role}"] for role in ("actor.update", "reference.compute_log_prob")
+    )
+    assert (found.job.framework, found.job.old_log_prob) == ("slime-fsdp", "trainer")
+    assert (update.engine, update.zero, update.dp, update.recompute) == ("fsdp2-hf", 3, 8, "full")
+    assert (reference.zero, reference.offload) == (3, True)
+    assert any(note.startswith("slime 0.2, since train-backend=fsdp") for note in found.notes)
+    with pytest.raises(FileError, match=r"train-backend: is of slime before 0\.3"):
+        imported("slime", f"{SHARED} --train-backend fsdp".split(), replace(OPTIONS, version="0.3"))
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "passes"),
+    [
+        ("0.2.1", "0.2", "trainer"),
+        ("0.0.1", "0.1", "trainer"),
+        ("0.3.1", "main of August 2026", "engine"),
+    ],
+)
+def test_its_own_setup_py_says_the_version_and_with_it_whether_the_actor_passes_once_more(
+    tmp_path, version, name, passes
+):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "setup.py").write_text(
+        f'from setuptools import setup\nsetup(\n    author="it",\n    name="slime",\n    version="{version}",\n)\n'
+    )
+    script = tmp_path / "a" / "b" / "c" / "d" / "e" / "run.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(f"python3 {SHARED.strip()}\n")
+    found = imported("slime", [str(script)], OPTIONS)
+    assert found.job.old_log_prob == passes
+    assert any(note.startswith(f'slime {name}, by "{version}"') for note in found.notes)
+
+
+def test_engines_beside_shared_gpus_are_those_that_train_up_to_0_2():
+    words = f"{SHARED} --rollout-num-gpus 0".split()
+    older = imported("slime", words, replace(OPTIONS, version="0.2"))
+    assert "rollout-num-gpus" not in older.keys.changes_work
+    assert "rollout-num-gpus" in imported("slime", words, OPTIONS).keys.changes_work
 
 
 def test_training_without_generation_is_refused_for_what_it_is():

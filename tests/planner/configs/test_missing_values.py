@@ -128,18 +128,35 @@ run: |
 """
 
 
-@pytest.mark.parametrize("accelerators", ["H100:4", "{H100: 4}"])
+@pytest.mark.parametrize(
+    "accelerators",
+    [
+        "H100:4",
+        "{H100: 4}",
+        "[H100:4, H200:4]",
+        "null\n  any_of: [{accelerators: 'B200:4', cloud: lambda}, {accelerators: 'H200:4'}]",
+    ],
+)
 def test_a_task_of_skypilot_is_the_script_that_it_runs(tmp_path, accelerators):
     path = tmp_path / "task.yaml"
     path.write_text(TASK.format(accelerators=accelerators), encoding="utf-8")
     options = ImportOptions(gpu="h100-80gb-sxm", mean_response=128.0, environment={})
     found = imported("trl", [str(path)], options)
     assert (found.run.pools[0].gpus, found.run.models["actor"]) == (8, "Qwen/Qwen3-8B")
-    assert found.settings.flat["num_generations"].where == f"{path}:11"
+    line = 11 + accelerators.count("\n")
+    assert found.settings.flat["num_generations"].where == f"{path}:{line}"
     other = ImportOptions(
         gpu="h100-80gb-sxm", mean_response=128.0, environment={"MODEL": "Qwen/Qwen3-4B"}
     )
     assert imported("trl", [str(path)], other).run.models["actor"] == "Qwen/Qwen3-4B"
+
+
+def test_machines_of_unlike_sizes_leave_a_task_of_skypilots_gpus_open(tmp_path):
+    path = tmp_path / "task.yaml"
+    path.write_text(TASK.format(accelerators="[H100:4, H200:8]"), encoding="utf-8")
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=128.0, environment={})
+    with pytest.raises(FileError, match="num_processes: leaves no GPU to training"):
+        imported("trl", [str(path)], options)
 
 
 def test_a_setting_that_a_framework_has_no_key_for_is_not_given():

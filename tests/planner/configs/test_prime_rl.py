@@ -181,6 +181,11 @@ def test_what_another_model_writes_is_refused(key):
         prime("a node", f"--orchestrator.{key} sft")
 
 
+def test_a_run_without_engines_is_refused():
+    with pytest.raises(FileError, match=r"deployment\.num_infer_gpus: leaves no GPU to generation"):
+        prime(next(iter(BASES)), "--deployment.num-infer-gpus 0")
+
+
 def test_what_trains_otherwise_is_refused_for_what_it_is(tmp_path):
     sft = written(
         tmp_path, "sft.toml", '[data]\nname = "texts"\n[model]\nname = "Qwen/Qwen3-0.6B"\n'

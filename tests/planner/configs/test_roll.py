@@ -190,6 +190,25 @@ def test_deepspeed_is_of_earlier_versions():
     assert found.settings.sheet.version == "0.2.1"
 
 
+def test_a_strategy_that_refers_to_a_mapping_has_what_that_says(examples):
+    """Older examples of ROLL name DeepSpeed's stage by `strategy_config: ${deepspeed_zero2}`."""
+    (examples.parent / "config" / "zero2.yaml").write_text(
+        "deepspeed_zero2: {bf16: {enabled: true}, zero_optimization: {stage: 2, offload_optimizer: {device: cpu}}}\n"
+    )
+    text = FILE.replace("[../config", "[../config/zero2@_here_, ../config").replace(
+        "megatron_train", "deepspeed_train"
+    )
+    text = text.replace(
+        "{tensor_model_parallel_size: 1, use_distributed_optimizer: true, recompute_granularity: full}",
+        "${deepspeed_zero2}",
+    )
+    (examples / "lake.yaml").write_text(text, encoding="utf-8")
+    found = imported("roll", [str(examples / "lake.yaml")], OPTIONS)
+    assert found.draft.tasks["actor.update"].zero == 2
+    assert found.job.trainer("actor").host_optimizer == 1.0
+    assert found.keys.unknown == ()
+
+
 def test_its_log_has_a_json_object_a_step(tmp_path):
     row = {
         "time/step_total": 100.0, "time/step_generate": 60.0, "time/step_train": 30.0, "time/old_log_probs": 4.0,

@@ -55,6 +55,7 @@ SCRIPTS = {
     "commas read into an array": ("IFS=',' read -ra G <<< \"0,1,2\"; launch ${#G[@]} ${G[2]}", "3 2"),
     "words read": ("read -r A B <<< 'one two three'; IFS=: read C D < <(echo x:y:z); launch $A \"$B\" $C $D", "one|two three|x|y:z"),
     "an array cut at commas": ("D=0,1,2; A=(${D//,/ }); C=${D//[^,]/}; launch ${#A[@]} $((${#C} + 1)) ${D/,*/}", "3 3 0"),
+    "lengths": ("D=0,1,2,3; launch $(expr length \"$D\" / 2 + 1)", "4"),
     "programs": ("A=$(expr 1024 + 3 \\* 2); B=$(printf '%s-%02d' x 7); C=$(seq -s, 0 3); launch $A $B $C $(echo '7 / 2' | bc) $(seq 2)", "1030 x-07 0,1,2,3 3 1 2"),
     "filters": ("P=a-b_c.d; launch $(echo $P | cut -d_ -f1) $(echo $P | sed 's/-/+/g') $(echo $P | rev) $(echo 'z y' | awk '{print $2}') $(printf '2\\n1\\n' | sort | head -1)", "a-b a+b_c.d d.c_b-a y 1"),
     "lines of an array": ("mapfile -t A < <(printf 'a b\\nc\\n'); launch ${#A[@]} \"${A[0]}\"", "2|a b"),

@@ -49,6 +49,7 @@ FORKS = {
     "submitted": f'export COMMAND="python -m agents.run {KEYS} my_tool.agents=3"\nsbatch --nodes=1 ray.sub',
     "a heredoc": f"ssh node <<EOF\ncd /x\npython -m agents.run {KEYS} my_tool.agents=3\nEOF",
     "a text of statements": f"T=$(cat <<EOF\nset -x\npython -m agents.run {KEYS} my_tool.agents=3\nEOF\n)\nbash -c \"$T\"",
+    "read by a shell elsewhere": f"T=$(cat <<EOF\nset -x\necho $UNKNOWN\npython -m agents.run {KEYS} my_tool.agents=3\nEOF\n)\necho \"$T\" | tr -d '\\r' | kubectl exec -i $POD -c head -- /bin/bash",
 }  # fmt: skip
 
 

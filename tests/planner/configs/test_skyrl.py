@@ -101,6 +101,24 @@ def test_a_program_of_another_name_is_taken_for_its_start(tmp_path):
     )
 
 
+def test_turns_that_outgrow_the_model_are_refused_by_what_limits_them(tmp_path):
+    turns = "generator.max_turns=9 generator.max_input_length=60000 generator.sampling_params.max_generate_length=2048"
+    rope = "trainer.rope_scaling.factor=2.0 trainer.rope_scaling.original_max_position_embeddings=32768"
+    path = written(tmp_path, "run.sh", NEW)
+    with pytest.raises(FileError, match=r"generator\.max_input_length: .*62048 tokens together"):
+        imported("skyrl", [path, *turns.split()], OPTIONS)
+    scaled = imported("skyrl", [path, *turns.split(), *rope.split()], OPTIONS)
+    assert scaled.job.models["actor"].max_positions == 65536
+
+
+def test_flash_rls_formats_are_named(tmp_path):
+    start = NEW.replace(
+        "skyrl.train.entrypoints.main_base", "examples.train.flash_rl.main_dapo_flashrl"
+    )
+    found = imported("skyrl", [written(tmp_path, "run.sh", start)], OPTIONS)
+    assert any("weights of eight bits" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("base", "more", "mode", "staleness", "in_flight"),
     [

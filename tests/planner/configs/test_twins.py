@@ -206,6 +206,65 @@ def test_a_job_in_verls_words_is_what_it_is_in_others(framework, tmp_path):
 
 # Trainers of both: slime's images have FlashAttention 3, verl's 2 alone.
 KERNELS: Final = ("megatron-core-2025", "megatron-core-2025-flash")
+# The same job in the words of those whose trainers or engines are others: what each has of its own stands beside it.
+OTHERS: Final = {
+    "easyr1": (
+        """-m verl.trainer.main config=/nowhere/config.yaml data.rollout_batch_size=32 data.max_prompt_length=2048
+        data.max_response_length=8192 worker.actor.model.model_path=Qwen/Qwen3-4B worker.actor.global_batch_size=16
+        worker.actor.micro_batch_size_per_device_for_update=4 worker.actor.micro_batch_size_per_device_for_experience=4
+        worker.actor.dynamic_batching=false worker.actor.clip_ratio_low=0.2 worker.actor.clip_ratio_high=0.28
+        worker.actor.clip_ratio_dual=3.0 worker.actor.optim.lr=2e-6 worker.actor.optim.weight_decay=0.1
+        worker.actor.offload.offload_params=false worker.actor.offload.offload_optimizer=false worker.rollout.n=8
+        worker.rollout.temperature=0.8 worker.rollout.tensor_parallel_size=2 worker.rollout.gpu_memory_utilization=0.6
+        algorithm.adv_estimator=grpo algorithm.use_kl_loss=true algorithm.kl_coef=0.001 algorithm.kl_penalty=low_var_kl
+        algorithm.disable_kl=false trainer.n_gpus_per_node=8 trainer.nnodes=1 trainer.val_freq=-1""",
+        ("job.evaluation",),
+    ),
+    "ms-swift": (
+        """swift rlhf --rlhf_type grpo --model Qwen/Qwen3-4B --NPROC_PER_NODE 8 --tuner_type full --use_vllm true
+        --vllm_mode colocate --vllm_tensor_parallel_size 2 --vllm_gpu_memory_utilization 0.6 --num_generations 8
+        --per_device_train_batch_size 4 --gradient_accumulation_steps 4 --steps_per_generation 8 --max_length 2048
+        --max_completion_length 8192 --temperature 0.8 --beta 0.001 --epsilon 0.2 --epsilon_high 0.28
+        --learning_rate 2e-6 --weight_decay 0.1 --deepspeed zero3 --gradient_checkpointing true --sleep_level 1""",
+        ("job.hyperparameters.kl_estimator", "job.hyperparameters.clip_ratio_dual", "job.hyperparameters.loss_mean"),
+    ),
+    "open-instruct": (
+        """python open_instruct/grpo_fast.py --model_name_or_path Qwen/Qwen3-4B --num_learners_per_node 8
+        --num_unique_prompts_rollout 32 --num_samples_per_prompt_rollout 8 --num_mini_batches 2
+        --max_prompt_token_length 2048 --response_length 8192 --pack_length 10240 --temperature 0.8 --beta 0.001
+        --clip_lower 0.2 --clip_higher 0.28 --learning_rate 2e-6 --weight_decay 0.1 --vllm_num_engines 4
+        --vllm_tensor_parallel_size 2 --vllm_gpu_memory_utilization 0.6 --deepspeed_stage 3 --gradient_checkpointing""",
+        ("job.cluster", "job.specs.staleness", "job.hyperparameters.kl_estimator", "job.hyperparameters.clip_ratio_dual"),
+    ),
+    "areal": (
+        """actor.path=Qwen/Qwen3-4B train_dataset.batch_size=32 gconfig.n_samples=8 train_dataset.max_length=2048
+        gconfig.max_new_tokens=8192 gconfig.max_tokens=10240 actor.backend=fsdp:d8 rollout.backend=vllm:d4t2
+        rollout.scheduling_strategy.type=colocation actor.weight_update_mode=disk enable_offload=true
+        actor.ppo_n_minibatches=2 actor.eps_clip=0.2 actor.eps_clip_higher=0.28 actor.c_clip=3.0
+        actor.optimizer.lr=2e-6 actor.optimizer.weight_decay=0.1 actor.kl_ctl=0.001 actor.kl_estimator=k3
+        ref.path=Qwen/Qwen3-4B ref.scheduling_strategy.type=colocation actor.gradient_checkpointing=true
+        actor.use_decoupled_loss=true gconfig.temperature=0.8 vllm.gpu_memory_utilization=0.6""",
+        ("job.hyperparameters.kl_in", "job.hyperparameters.loss_mean"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("framework", OTHERS)
+def test_what_is_trained_and_how_much_is_the_same_in_the_words_of_others(framework):
+    text, own = OTHERS[framework]
+    short = {"A.": "actor_rollout_ref.actor.", "R.": "actor_rollout_ref.rollout."}
+    theirs = [short.get(word[:2], word[:2]) + word[2:] for word in VERL_FSDP.split()]
+    found = differences({"verl": theirs, framework: text.split()})
+    left = [
+        key for key in found if key.startswith("job.") and not key.startswith((*OWN_OF_FOUR, *own))
+    ]
+    assert left == []
+    sizes = {
+        f"draft.tasks.actor.{task}.{size}"
+        for task in ("generate", "update")
+        for size in ("tp", "pp", "dp", "cp")
+    }
+    assert not sizes & set(found)
 
 
 @pytest.mark.parametrize("name", RECIPES)
