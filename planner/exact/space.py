@@ -1,5 +1,6 @@
 """What a search looks through: a job's models, the shares that they can get, tables of costs."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ from rlplan.planner.requests.schedules import Schedule
 from rlplan.planner.requests.specs import usable_fraction
 from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences
+from rlplan.simulator.asynchronous.setting import least_prompts
 from rlplan.simulator.costs.taskcost import data_bytes, times_of, transfer_cost
 from rlplan.simulator.generation.over_provisioning import (
     PLAYED_SEQUENCES,
@@ -63,7 +65,7 @@ from rlplan.simulator.placed import Floats, PlacedTask, Site, host_site
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.workload import learnt_work, statistics_of
 from rlplan.transfers import TransitionName
-from rlplan.workload import Empirical, Workload, longest
+from rlplan.workload import Empirical, Workload, longest, mean_length
 
 
 class StreamTable(GenerationTable):
@@ -139,6 +141,14 @@ class StreamTable(GenerationTable):
         least = sum(float(tokens[:count].sum()) for tokens in self._tokens)
         return least / sum(float(tokens.sum()) for tokens in self._tokens)
 
+    def last_part_share(self, parts: int) -> float:
+        """Return the least share of a batch's tokens that the last of so many parts of it has, each learnt from at once."""
+        work = self.options.space.priced.workload
+        unit = work.samples_per_prompt if load_algorithm(self.job.algorithm).groups else 1
+        turns = sum(each.share * mean_length(each.turns) for each in work.environments) or 1.0
+        prompts = min(work.prompts, least_prompts(work, turns))
+        return self.last_share(pieces_within(parts, prompts * work.samples_per_prompt // unit))
+
     def least_bound(self, replicas: Replicas) -> float:
         """Return seconds that a layout cannot beat, however large its cache."""
         return self.bound_alone(replicas)
@@ -155,6 +165,21 @@ class StreamTable(GenerationTable):
         """Return nothing: nothing is played."""
         del replicas, cache_bytes
         return 0.0
+
+
+def pieces_within(parts: int, least: int) -> int:
+    """Return of how many equal pieces none is larger than the last of some parts of a batch, in units that are learnt from.
+
+    Of n units the last part has floor(n / parts) at the least, where pieces are single units and those left over are in
+    other parts (`rlplan.simulator.asynchronous.setting`). That is no less than n / parts - (parts - 1) / parts, so the
+    share falls with n towards its least where as few are played as may be. Fewer units than parts are a part each.
+
+    Args:
+        least: Units that are played at the least.
+    """
+    if least < parts:
+        return max(1, least)
+    return math.ceil(parts * least / (least - parts + 1))
 
 
 # Orders of a batch's responses: that of whole batches first. Streamed batches come in an order after another,
