@@ -460,13 +460,13 @@ class PlacementSearch:
 
     def _newly_simulated(self, choice: Choice) -> Simulated:
         space = self.space
-        plan = plan_of(choice, space.job, MADE_BY, space.pinned)
+        plan, facts = plan_of(choice, space.job, MADE_BY, space.pinned), space.asked_before
         layouts = space.options.space
-        plan = with_largest_share(plan, space.facts, layouts.usable_fraction, layouts.drafts)
+        plan = with_largest_share(plan, facts, layouts.usable_fraction, layouts.drafts)
         if space.job.has_spot and space.job.failures is None and stopping_parts(plan):
             space.tally.prune(STOPS_UNKNOWN)
             return Simulated()
-        forecast = simulate(plan, space.facts)
+        forecast = simulate(plan, facts)
         space.tally.consider("simulated plans")
         if space.tally.considered["simulated plans"] % COLLECTED_SIMULATIONS == 0:
             collect_young()

@@ -267,20 +267,62 @@ class BegunTable(GenerationTable):
         return cost_until_enough(cost, placed, cache_bytes).total.seconds
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownWays:
+    """Hold what searches with the same pins find out of ways to generate.
+
+    Attributes:
+        syncs: Seconds of bringing weights to copies, by sizes and site.
+        least_generations: The least seconds of generation, by where weights train and by schedule.
+        ways: Ways to generate on a share with the rest of a pool.
+        set_shares: The shares on which each role of a set may fit.
+    """
+
+    syncs: dict[tuple[int, int, int, int, int | None, Site], float] = field(default_factory=dict)
+    least_generations: dict[Hashable, float] = field(default_factory=dict)
+    ways: dict[Hashable, list[OptionRows]] = field(default_factory=dict)
+    set_shares: dict[ColocatedSet, tuple[Share, ...]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Hold what roles, sets and generations of a job cost; the facts are kept, so is their identity."""
+    """Hold what roles, sets and generations of a job cost; the facts are kept, so are identities in what they depend on.
+
+    Attributes:
+        known: What follows from these under each pins.
+    """
 
     facts: Facts
     options: OptionTable
     pools: PoolTable
     generations: GenerationTable
     transition: TransitionName | None
+    known: dict[Pinned, KnownWays] = field(default_factory=dict)
 
     @cached_property
     def streams(self) -> StreamTable:
         """Return what generations cost whose responses stream, which most searches do not ask for."""
         return StreamTable(self.options, self.transition)
+
+
+def costed_job(job: Job) -> Job:
+    """Return the job with the usual values of what changes nothing that a layout takes: seconds or bytes.
+
+    Names are for people; limits and prices say which plan is better; runs last as many iterations as are asked for. Prices
+    of nodes that come and go are theirs, and stay.
+    """
+    cluster = tuple(
+        group if group.spot is not None else replace(group, usd_per_gpu_hour=None)
+        for group in job.cluster
+    )
+    return replace(
+        job,
+        name="job",
+        objective="throughput",
+        specs=NO_SPECS,
+        iterations=None,
+        cluster=cluster,
+    )
 
 
 # Fronts over several objectives and limits search one job again and again, a framework's in each of its ways.
@@ -297,9 +339,6 @@ class Space:
         specs: Limits that plans must keep.
         transition: The only one where it serves, on one pool or between two, if the user pinned it.
         pinned: What else the user pinned: pools.
-        syncs: What is remembered of bringing weights to copies, by sizes and site.
-        least_generations: The least seconds of generation known, by where weights train and by schedule.
-        ways: What is remembered of ways to generate on a share with the rest of a pool.
         is_priced: Whether plans have seconds; else they are told apart by memory alone.
     """
 
@@ -310,12 +349,8 @@ class Space:
     specs: Specs
     transition: TransitionName | None = None
     pinned: Pinned = NOTHING_PINNED
-    syncs: dict[tuple[int, int, int, int, int | None, Site], float] = field(default_factory=dict)
-    least_generations: dict[Hashable, float] = field(default_factory=dict)
-    ways: dict[Hashable, list[OptionRows]] = field(default_factory=dict)
     is_priced: bool = True
     _sites: dict[Share, Site] = field(default_factory=dict)
-    _set_shares: dict[ColocatedSet, tuple[Share, ...]] = field(default_factory=dict)
     _fetches: dict[str, float] = field(default_factory=dict)
     _hosted: dict[int, dict[Task, float]] = field(default_factory=dict)
 
@@ -331,12 +366,12 @@ class Space:
 
     @cached_property
     def _tables(self) -> "Tables":
-        """Return the tables of costs, which searches of one job share whatever they minimise."""
+        """Return the tables of costs, which searches of one job share whatever they minimise and whatever GPUs cost."""
         usable = usable_fraction(self.specs)
-        job = replace(self.job, objective="throughput", specs=NO_SPECS)
+        job = costed_job(self.job)
         arranged = self.pinned.arranged
         asked = (FrozenDict(self.drafts), self.transition, self.pinned.pool_gpus, arranged)
-        key = (id(self.facts), job, usable, asked, self.is_priced)
+        key = (self.facts.content, job, usable, asked, self.is_priced)
         if key not in _remembered:
             algorithm = load_algorithm(job.algorithm)
             layouts = LayoutSpace(
@@ -359,7 +394,13 @@ class Space:
             _remembered[key] = Tables(self.facts, options, pools, generations, self.transition)
             if len(_remembered) > REMEMBERED_JOBS:
                 _remembered.popitem(last=False)
+        _remembered.move_to_end(key)
         return _remembered[key]
+
+    @cached_property
+    def known(self) -> KnownWays:
+        """Return what is known of ways to generate, which searches with the same tables and pins share."""
+        return self._tables.known.setdefault(self.pinned, KnownWays())
 
     def words(self, schedules: Iterable[Schedule]) -> str:
         """Return in words what is searched: every answer says of it that its plan is the best one.
@@ -402,6 +443,11 @@ class Space:
     def pools(self) -> PoolTable:
         """Return what sets can do."""
         return self._tables.pools
+
+    @property
+    def asked_before(self) -> Facts:
+        """Return facts that answer as the space's do, and know what earlier searches of the job asked."""
+        return self._tables.facts
 
     @property
     def generations(self) -> GenerationTable:
@@ -499,13 +545,14 @@ class Space:
 
     def set_shares(self, members: ColocatedSet) -> tuple[Share, ...]:
         """Return the shares on which each role of a set can be laid out and may fit."""
-        if members not in self._set_shares:
-            self._set_shares[members] = tuple(
+        known = self.known.set_shares
+        if members not in known:
+            known[members] = tuple(
                 share
                 for share in self.open_shares(members)
                 if self.pools.least(members, self.site(share)).fits
             )
-        return self._set_shares[members]
+        return known[members]
 
     def arrival_seconds(self, members: ColocatedSet) -> float:
         """Return the least seconds until a set beside the generating one has its first data.
