@@ -340,7 +340,9 @@ class PlacementBounds:
         """
         staleness, every = self.schedule.staleness, self.schedule.sync_every
         late, ahead = math.ceil(staleness), staleness + 1 - every
-        last = np.maximum(work * self._last_share, train * self._last_trained_share)
+        last = train * self._last_trained_share
+        if not self._prepares_ahead:
+            last = np.maximum(last, work * self._last_share)
         beside = np.maximum(0.0, last - ahead * (generate - sent.move)) if ahead else last
         first = 0.0 if ahead else sent.shortest
         trained = sent.move + work + first / every
@@ -361,12 +363,10 @@ class PlacementBounds:
     def _last_share(self) -> float:
         """Return the least share of an iteration's work that waits for its last responses.
 
-        None of what prepares responses as they end, since all but the last may be prepared before.
+        Unless responses are prepared as they end: then all but the last may be prepared before.
         """
         if self.is_serial:
             return 1.0
-        if self._prepares_ahead:
-            return 0.0
         updates = self.space.job.workload.updates
         pieces = updates if self.schedule.flow.is_endless else updates * MOST_PIECES
         return self.space.streams.last_share(pieces)

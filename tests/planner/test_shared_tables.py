@@ -1,7 +1,9 @@
 """What searches of one process share: a job that is searched after others has the answer that it has alone."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -40,7 +42,7 @@ def lengthened(job, tokens):
 
 
 # What is asked: a change of the job, and what is asked of the search beside it.
-ASKED = {
+ASKED: dict[str, tuple[Callable[[Job], Job], dict[str, Any]]] = {
     "as it is": (lambda job: job, {}),
     "another name": (lambda job: replace(job, name="other"), {}),
     "another price": (lambda job: priced(job, 1.0), {}),
