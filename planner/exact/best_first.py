@@ -163,9 +163,7 @@ class BestFirst:
             if leaf_bound >= min(cutoff, found.value):
                 break
             like = max((least for less, least in spoken if np.all(less <= work)), default=0.0)
-            if (
-                like > leaf_bound
-            ):  # a simulation of less work on every pool, which is no better than this
+            if like > leaf_bound:  # one with no more work on any pool says more than the bound
                 seen = min(seen, like)
                 continue
             if count >= most:
