@@ -3,7 +3,7 @@
 Both checkouts take turns, so that both see the same machine, each case in a process of its own, which remembers
 nothing. Seconds are CPU seconds of the user's side, the least of the repeats: what others on the machine do changes
 them least. Cases of commands run the command, `version` to `search`; those that begin with `search of` call the search in one
-process: first, then for what is said to be changed. What both checkouts answer is compared: the seconds of the best plan of
+process: first, then for what is said to be changed, each by facts of its own as the page and tools for agents ask. What both checkouts answer is compared: the seconds of the best plan of
 searches, what commands print.
 
 With `--out FOLDER` the table is written to `answers.md`.
@@ -56,10 +56,12 @@ COMMANDS = {
 # Model, GPUs, and how old weights may be: synchronous first, then within that limit.
 SEARCHES = {
     "search of 70B on 128": ("llama-2-70b", 128, 0),
+    "search of 7B on 16": ("llama-2-7b", 16, 0),
     "search of 7B on 256, staleness 1": ("llama-2-7b", 256, 1),
     "search of 70B on 256, staleness 1": ("llama-2-70b", 256, 1),
 }
 CHANGED_RESPONSE_TOKENS = 512
+CHANGED_USD_PER_GPU_HOUR = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,19 +118,21 @@ def searched(name: str) -> Answer:
     job = load_job(Path(JOB))
     group = job.cluster[0]
     models = FrozenDict(dict.fromkeys(job.models, load_model(model)))
-    nodes = (replace(group, nodes=gpus // group.gpus_per_node),)
-    job = replace(job, models=models, cluster=nodes)
+    group = replace(group, nodes=gpus // group.gpus_per_node)
+    job = replace(job, models=models, cluster=(group,))
+    priced = replace(job, cluster=(replace(group, usd_per_gpu_hour=CHANGED_USD_PER_GPU_HOUR),))
     longer = replace(job.workload, response_tokens=CHANGED_RESPONSE_TOKENS)
     asked = {name: (job, None, "throughput")}
     if staleness:
         asked[f"{name}: within it"] = (job, Specs(staleness=staleness), "throughput")
     else:
+        asked[f"{name}: then at another price"] = (priced, None, "throughput")
         asked[f"{name}: then for cost"] = (job, None, "cost")
         asked[f"{name}: then other responses"] = (replace(job, workload=longer), None, "throughput")
-    facts, seconds, said = load_facts(job), {}, {}
+    seconds, said = {}, {}
     for what, (each, specs, objective) in asked.items():
         start = time.process_time()
-        found = search(each, facts, specs=specs, objective=objective)
+        found = search(each, load_facts(each), specs=specs, objective=objective)
         seconds[what] = time.process_time() - start
         best = found.plans[0]
         figure = best.forecast.iteration_seconds

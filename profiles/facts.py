@@ -5,7 +5,7 @@ device's sheet. Every answer names its source; nothing that is unknown costs zer
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -71,9 +71,21 @@ class DeviceFacts:
         self.sheet = sheet
         self.profile = profile
         self._rule_seconds = rule_seconds
+        self._given_roofline = roofline
         self._roofline = roofline or Roofline(sheet)
         self._links = links
         self._points = Measurements(profile, self._roofline)
+
+    @property
+    def content(self) -> Hashable:
+        """Return what the answers depend on: facts of equal content answer alike.
+
+        Profiles and rooflines that were handed over count by identity, so whoever keeps this keeps the facts too.
+        """
+        if type(self) is not DeviceFacts:  # which may answer otherwise
+            return id(self)
+        given = id(self.profile), id(self._given_roofline)
+        return self.sheet, self._rule_seconds, self._links, given
 
     def with_memory(self, num_bytes: int) -> "DeviceFacts":
         """Return the facts of the same device with another memory."""
@@ -289,6 +301,14 @@ class Facts:
         self._devices = dict(devices)
         self.label = label
         self.calibration = calibration
+
+    @property
+    def content(self) -> Hashable:
+        """Return what the answers depend on, as `DeviceFacts.content` has it."""
+        if type(self) is not Facts:
+            return id(self)
+        devices = tuple((name, each.content) for name, each in self._devices.items())
+        return devices, self.label, self.calibration
 
     def device(self, name: str) -> DeviceFacts:
         """Return the facts of a device of the cluster.

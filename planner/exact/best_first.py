@@ -158,16 +158,21 @@ class BestFirst:
     ) -> tuple[float, int]:
         """Simulate a candidate's choices that may win, `most` of them; return what none beats, and how many."""
         found, seen, count = self.search.found, math.inf, 0
-        for leaf_bound, choice in self._leaves(place, parts):
+        spoken: list[tuple[Floats, float]] = []
+        for leaf_bound, work, choice in self._leaves(place, parts):
             if leaf_bound >= min(cutoff, found.value):
                 break
+            like = max((least for less, least in spoken if np.all(less <= work)), default=0.0)
+            if like > leaf_bound:  # one with no more work on any pool says more than the bound
+                seen = min(seen, like)
+                continue
             if count >= most:
                 return min(seen, leaf_bound), count
             count += 1
             like = self._evaluated(choice, leaf_bound, cutoff)
             seen = min(seen, like)
-            if like > leaf_bound and self._speaks_of_more_work and self._is_first_least:
-                break
+            if self._speaks_of_more_work:
+                spoken.append((work, like))
         return seen, count
 
     def try_some(self, parts: list[list[ShareRows]], plays: int) -> None:
@@ -187,7 +192,7 @@ class BestFirst:
             some = self.others[self._way(place).share]
             played.append((float(self._bounds(np.array([place]), some).min()), rank, place))
         for _, _, place in sorted(played):
-            for bound, choice in self._leaves(place, parts):
+            for bound, _, choice in self._leaves(place, parts):
                 if not math.isfinite(bound):
                     break
                 self._evaluated(choice, bound, math.inf, tries_orders=choice.schedule.flow.overlaps)
@@ -208,11 +213,6 @@ class BestFirst:
         space = self.search.space
         drops = space.job.workload.drops_responses
         return self._streams and space.score.minimises_seconds and not drops
-
-    @property
-    def _is_first_least(self) -> bool:
-        """Tell whether a candidate's first choice has the least work of all: one pool has all that work."""
-        return len(self.search.bounds.others) == 1
 
     def _rank(self, place: int, share: Share) -> float:
         """Return what says who of equal bounds is first: fewer GPUs; of streams the faster generation."""
@@ -282,23 +282,26 @@ class BestFirst:
             some,
         )
 
-    def _leaves(self, place: int, parts: list[list[ShareRows]]) -> Iterator[tuple[float, Choice]]:
-        """Yield the candidate's choices in the order of their bounds, of equal ones the smallest.
+    def _leaves(
+        self, place: int, parts: list[list[ShareRows]]
+    ) -> Iterator[tuple[float, Floats, Choice]]:
+        """Yield the candidate's choices in the order of their bounds, of equal ones the smallest; with bounds and work.
 
         Of streams those of the least work, which decides where bounds do not; and each of those that differ in which
-        of several pools has more of it.
+        of several pools has more of it, or in which stage. Work is in seconds, by stage and pool.
         """
         way = self._way(place)
         some = self.others[way.share]
         bounds = self._bounds(np.array([place]), some)[0]
         last, gpus = None, some.used.sum(axis=1)
         slowest = some.stages[:, :2].sum(axis=1) if self._streams else gpus
-        each_counts = self._speaks_of_more_work and not self._is_first_least
+        each_counts = self._speaks_of_more_work
+        work = np.concatenate([some.stages, some.own], axis=1)
         for row in np.lexsort((gpus, some.own.sum(axis=1), slowest, bounds)):
             if bounds[row] == last and not each_counts:
                 continue
             last = bounds[row]
-            yield float(last), self._choice(place, some.picks[row], parts)
+            yield float(last), work[row], self._choice(place, some.picks[row], parts)
 
     def _choice(self, place: int, picks: Ints, parts: list[list[ShareRows]]) -> Choice:
         search, way = self.search.bounds, self._way(place)
@@ -455,13 +458,13 @@ class PlacementSearch:
 
     def _newly_simulated(self, choice: Choice) -> Simulated:
         space = self.space
-        plan = plan_of(choice, space.job, MADE_BY, space.pinned)
+        plan, facts = plan_of(choice, space.job, MADE_BY, space.pinned), space.asked_before
         layouts = space.options.space
-        plan = with_largest_share(plan, space.facts, layouts.usable_fraction, layouts.drafts)
+        plan = with_largest_share(plan, facts, layouts.usable_fraction, layouts.drafts)
         if space.job.has_spot and space.job.failures is None and stopping_parts(plan):
             space.tally.prune(STOPS_UNKNOWN)
             return Simulated()
-        forecast = simulate(plan, space.facts)
+        forecast = simulate(plan, facts)
         space.tally.consider("simulated plans")
         if space.tally.considered["simulated plans"] % COLLECTED_SIMULATIONS == 0:
             collect_young()

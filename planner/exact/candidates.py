@@ -125,7 +125,7 @@ class CandidateTable:
 
     def least_seconds(self, site: Site) -> float:
         """Return what no way to generate on a site can beat, transition included."""
-        known, key = self.space.least_generations, (self._kind, site)
+        known, key = self.space.known.least_generations, (self._kind, site)
         if key not in known:
             known[key] = self._least_seconds(site)
         return known[key]
@@ -163,7 +163,7 @@ class CandidateTable:
         """Return the ways of one share, which placements that differ in their other sets ask for too."""
         if limit_seconds < np.inf:
             return list(self._ways(part, limit_seconds, most_ways))
-        known, key = self.space.ways, (self._kind, most_ways, part)
+        known, key = self.space.known.ways, (self._kind, most_ways, part)
         if key not in known:
             known[key] = list(self._ways(part, limit_seconds, most_ways))
         return known[key]
@@ -239,9 +239,10 @@ class CandidateTable:
             return 0.0
         layout = replicas.layout
         key = (layout.tp, layout.pp, layout.dp, layout.ep, layout.expert_tp, site)
-        if key not in self.space.syncs:
-            self.space.syncs[key] = self._least_sync(replicas, site)
-        return self.space.syncs[key] / self.sync_every
+        known = self.space.known.syncs
+        if key not in known:
+            known[key] = self._least_sync(replicas, site)
+        return known[key] / self.sync_every
 
     def _least_sync(self, replicas: Replicas, site: Site) -> float:
         device = self.space.facts.device(site.device)

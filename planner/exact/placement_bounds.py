@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import parts_of_updates
 from rlplan.planner.exact.candidates import BesideGeneration, CandidateTable
 from rlplan.planner.exact.generations import ACTOR
 from rlplan.planner.exact.score import Figure, Score
@@ -20,7 +22,7 @@ from rlplan.planner.placements.allocations import Share
 from rlplan.planner.placements.partitions import ColocatedSet, Placement, generating_set
 from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.planner.requests.specs import ROUNDING
-from rlplan.simulator.asynchronous.setting import MOST_PIECES
+from rlplan.simulator.asynchronous.setting import MOST_PIECES, OWN
 from rlplan.simulator.placed import Floats, Ints, Site
 
 # Level 2 of the search: how the pools beside the one that generates share the rest of the cluster.
@@ -35,8 +37,9 @@ class OtherPools:
 
     Attributes:
         used: GPUs by device; shape (rows, devices).
-        stages: Seconds until the slowest pool has prepared, has trained, and of both stages' work on the pool that
-            sends new weights to a copy, where iterations overlap, else zero; shape (rows, 4).
+        stages: Seconds until the slowest pool has prepared, has trained; and two more where iterations overlap, else
+            zero: of both stages' work on the pool that sends new weights to a copy, or where responses stream, whose
+            first two may be one, none and the slowest pool's training. Shape (rows, 4).
         own: Seconds of each set's work where responses stream, else zero: a pool that is not the slowest one may
             have others wait for it all the same; shape (rows, sets).
         work: Of the pools, by figure that counts it (`rlplan.planner.exact.score`); shape (rows, figures).
@@ -278,9 +281,11 @@ class PlacementBounds:
         given: tuple[Place, ...] | None = None,
     ) -> None:
         self.space, self.placement, self.schedule, self.given = space, placement, schedule, given
-        # Pieces of an iteration are prepared while those before are learnt from.
+        # Pieces of an iteration are prepared while those before are learnt from. Where an iteration is one piece, nothing is,
+        # unless responses are prepared as they end.
         flow = schedule.flow
-        self.is_serial = not flow.by_sample or (flow.is_endless and space.job.workload.updates == 1)
+        is_one_piece = flow.is_endless and space.job.workload.updates == 1
+        self.is_serial = not flow.by_sample or (is_one_piece and not self._prepares_ahead)
         self.least_factor = space.score.least_factor(schedule)
         self.generating = generating_set(placement)
         self.others = tuple(place for place in range(len(placement)) if place != self.generating)
@@ -313,28 +318,37 @@ class PlacementBounds:
             stages: Until the slowest pool has prepared, has trained.
             sent: Transition, part of `generate`, which holds two pools if it is between two; and the longest
                 response.
-            sender: Preparation and training of the pool that sends new weights to a copy.
+            sender: Preparation and training of the pool that sends new weights to a copy; where responses stream, none
+                and the slowest pool's training.
         """
         if not self.schedule.flow.overlaps:
             return generate + stages[0] + stages[1]
         if self.schedule.streams:
-            return self._streamed(generate, stages[0] + stages[1], sent)
+            return self._streamed(generate, stages[0] + stages[1], sender[1], sent)
         held = np.maximum(own[0], sender[0]) + np.maximum(own[1], sender[1])
         alone = np.maximum(generate + own[0] + own[1], stages[0] + stages[1])
         return np.asarray(np.maximum(alone, sent.move + held))
 
-    def _streamed(self, generate: Floats, work: Floats, sent: BesideGeneration) -> Floats:
+    def _streamed(
+        self, generate: Floats, work: Floats, train: Floats, sent: BesideGeneration
+    ) -> Floats:
         """Return bounds on mean iterations whose responses stream; decision 7 says why they hold.
 
         Args:
             work: Of the slowest pool beside the generating one.
+            train: Of the pool that trains for longest.
         """
         staleness, every = self.schedule.staleness, self.schedule.sync_every
         late, ahead = math.ceil(staleness), staleness + 1 - every
-        last = work * self._last_share
+        last = train * self._last_trained_share
+        if not self._prepares_ahead:
+            last = np.maximum(last, work * self._last_share)
         beside = np.maximum(0.0, last - ahead * (generate - sent.move)) if ahead else last
         first = 0.0 if ahead else sent.shortest
-        mean = np.maximum(generate + beside / every, sent.move + work + first / every)
+        trained = sent.move + work + first / every
+        if ahead and self._prepares_ahead:  # and while weights are on their way
+            trained = np.maximum(work, sent.move + train)
+        mean = np.maximum(generate + beside / every, trained)
         longest = sent.longest + sent.move * every * ((late + 1) // every) + last
         waiting = np.maximum(longest, (late + 1) * mean)
         apart = (
@@ -347,12 +361,35 @@ class PlacementBounds:
 
     @cached_property
     def _last_share(self) -> float:
-        """Return the least share of an iteration's work that waits for its last responses."""
+        """Return the least share of an iteration's work that waits for its last responses.
+
+        Unless responses are prepared as they end: then all but the last may be prepared before.
+        """
         if self.is_serial:
             return 1.0
         updates = self.space.job.workload.updates
         pieces = updates if self.schedule.flow.is_endless else updates * MOST_PIECES
         return self.space.streams.last_share(pieces)
+
+    @cached_property
+    def _last_trained_share(self) -> float:
+        """Return the least share of an iteration's training that waits for its last responses.
+
+        This project's executor learns from whole parts of a batch, from all of it at once where an update needs more
+        than its own rows. The last part has the last response, so none of its training is done before that ends.
+        """
+        job = self.space.job
+        if job.framework != OWN:
+            return self._last_share
+        parts = parts_of_updates(load_algorithm(job.algorithm), job)
+        return self.space.streams.last_part_share(parts)
+
+    @property
+    def _prepares_ahead(self) -> bool:
+        """Tell whether responses are prepared as they end, beside training (`StreamSetting.ahead`)."""
+        job = self.space.job
+        in_order = not (self.schedule.flow.is_endless or job.workload.drops_responses)
+        return job.framework == OWN and not in_order
 
     @cached_property
     def limits(self) -> SetLimits:
@@ -445,6 +482,8 @@ class PlacementBounds:
         arrival = np.where(prepares, self._arrival(self.space.arrival_seconds(members)), 0.0)
         score, device, sends = self.space.score, self.space.device(share), ACTOR in members
         sender = seconds if sends and self.schedule.flow.overlaps else np.zeros_like(seconds)
+        if self.schedule.streams:
+            sender = seconds * (0.0, 1.0)
         rates = score.computing[device] * share.gpus
         sending = np.repeat(score.moving[device][None] * (share.gpus * sends), count, axis=0)
         picks = np.stack([np.full(count, place), np.arange(count)], axis=1)[:, None]

@@ -1,5 +1,6 @@
 """What a search looks through: a job's models, the shares that they can get, tables of costs."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ from rlplan.planner.requests.schedules import Schedule
 from rlplan.planner.requests.specs import usable_fraction
 from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences
+from rlplan.simulator.asynchronous.setting import least_prompts
 from rlplan.simulator.costs.taskcost import data_bytes, times_of, transfer_cost
 from rlplan.simulator.generation.over_provisioning import (
     PLAYED_SEQUENCES,
@@ -63,7 +65,7 @@ from rlplan.simulator.placed import Floats, PlacedTask, Site, host_site
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.workload import learnt_work, statistics_of
 from rlplan.transfers import TransitionName
-from rlplan.workload import Empirical, Workload, longest
+from rlplan.workload import Empirical, Workload, longest, mean_length
 
 
 class StreamTable(GenerationTable):
@@ -139,6 +141,14 @@ class StreamTable(GenerationTable):
         least = sum(float(tokens[:count].sum()) for tokens in self._tokens)
         return least / sum(float(tokens.sum()) for tokens in self._tokens)
 
+    def last_part_share(self, parts: int) -> float:
+        """Return the least share of a batch's tokens that the last of so many parts of it has, each learnt from at once."""
+        work = self.options.space.priced.workload
+        unit = work.samples_per_prompt if load_algorithm(self.job.algorithm).groups else 1
+        turns = sum(each.share * mean_length(each.turns) for each in work.environments) or 1.0
+        prompts = min(work.prompts, least_prompts(work, turns))
+        return self.last_share(pieces_within(parts, prompts * work.samples_per_prompt // unit))
+
     def least_bound(self, replicas: Replicas) -> float:
         """Return seconds that a layout cannot beat, however large its cache."""
         return self.bound_alone(replicas)
@@ -155,6 +165,21 @@ class StreamTable(GenerationTable):
         """Return nothing: nothing is played."""
         del replicas, cache_bytes
         return 0.0
+
+
+def pieces_within(parts: int, least: int) -> int:
+    """Return of how many equal pieces none is larger than the last of some parts of a batch, in units that are learnt from.
+
+    Of n units the last part has floor(n / parts) at the least, where pieces are single units and those left over are in
+    other parts (`rlplan.simulator.asynchronous.setting`). That is no less than n / parts - (parts - 1) / parts, so the
+    share falls with n towards its least where as few are played as may be. Fewer units than parts are a part each.
+
+    Args:
+        least: Units that are played at the least.
+    """
+    if least < parts:
+        return max(1, least)
+    return math.ceil(parts * least / (least - parts + 1))
 
 
 # Orders of a batch's responses: that of whole batches first. Streamed batches come in an order after another,
@@ -242,20 +267,62 @@ class BegunTable(GenerationTable):
         return cost_until_enough(cost, placed, cache_bytes).total.seconds
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownWays:
+    """Hold what searches with the same pins find out of ways to generate.
+
+    Attributes:
+        syncs: Seconds of bringing weights to copies, by sizes and site.
+        least_generations: The least seconds of generation, by where weights train and by schedule.
+        ways: Ways to generate on a share with the rest of a pool.
+        set_shares: The shares on which each role of a set may fit.
+    """
+
+    syncs: dict[tuple[int, int, int, int, int | None, Site], float] = field(default_factory=dict)
+    least_generations: dict[Hashable, float] = field(default_factory=dict)
+    ways: dict[Hashable, list[OptionRows]] = field(default_factory=dict)
+    set_shares: dict[ColocatedSet, tuple[Share, ...]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """Hold what roles, sets and generations of a job cost; the facts are kept, so is their identity."""
+    """Hold what roles, sets and generations of a job cost; the facts are kept, so are identities in what they depend on.
+
+    Attributes:
+        known: What follows from these under each pins.
+    """
 
     facts: Facts
     options: OptionTable
     pools: PoolTable
     generations: GenerationTable
     transition: TransitionName | None
+    known: dict[Pinned, KnownWays] = field(default_factory=dict)
 
     @cached_property
     def streams(self) -> StreamTable:
         """Return what generations cost whose responses stream, which most searches do not ask for."""
         return StreamTable(self.options, self.transition)
+
+
+def costed_job(job: Job) -> Job:
+    """Return the job with the usual values of what changes nothing that a layout takes: seconds or bytes.
+
+    Names are for people; limits and prices say which plan is better; runs last as many iterations as are asked for. Prices
+    of nodes that come and go are theirs, and stay.
+    """
+    cluster = tuple(
+        group if group.spot is not None else replace(group, usd_per_gpu_hour=None)
+        for group in job.cluster
+    )
+    return replace(
+        job,
+        name="job",
+        objective="throughput",
+        specs=NO_SPECS,
+        iterations=None,
+        cluster=cluster,
+    )
 
 
 # Fronts over several objectives and limits search one job again and again, a framework's in each of its ways.
@@ -272,9 +339,6 @@ class Space:
         specs: Limits that plans must keep.
         transition: The only one where it serves, on one pool or between two, if the user pinned it.
         pinned: What else the user pinned: pools.
-        syncs: What is remembered of bringing weights to copies, by sizes and site.
-        least_generations: The least seconds of generation known, by where weights train and by schedule.
-        ways: What is remembered of ways to generate on a share with the rest of a pool.
         is_priced: Whether plans have seconds; else they are told apart by memory alone.
     """
 
@@ -285,12 +349,8 @@ class Space:
     specs: Specs
     transition: TransitionName | None = None
     pinned: Pinned = NOTHING_PINNED
-    syncs: dict[tuple[int, int, int, int, int | None, Site], float] = field(default_factory=dict)
-    least_generations: dict[Hashable, float] = field(default_factory=dict)
-    ways: dict[Hashable, list[OptionRows]] = field(default_factory=dict)
     is_priced: bool = True
     _sites: dict[Share, Site] = field(default_factory=dict)
-    _set_shares: dict[ColocatedSet, tuple[Share, ...]] = field(default_factory=dict)
     _fetches: dict[str, float] = field(default_factory=dict)
     _hosted: dict[int, dict[Task, float]] = field(default_factory=dict)
 
@@ -306,12 +366,12 @@ class Space:
 
     @cached_property
     def _tables(self) -> "Tables":
-        """Return the tables of costs, which searches of one job share whatever they minimise."""
+        """Return the tables of costs, which searches of one job share whatever they minimise and whatever GPUs cost."""
         usable = usable_fraction(self.specs)
-        job = replace(self.job, objective="throughput", specs=NO_SPECS)
+        job = costed_job(self.job)
         arranged = self.pinned.arranged
         asked = (FrozenDict(self.drafts), self.transition, self.pinned.pool_gpus, arranged)
-        key = (id(self.facts), job, usable, asked, self.is_priced)
+        key = (self.facts.content, job, usable, asked, self.is_priced)
         if key not in _remembered:
             algorithm = load_algorithm(job.algorithm)
             layouts = LayoutSpace(
@@ -334,7 +394,13 @@ class Space:
             _remembered[key] = Tables(self.facts, options, pools, generations, self.transition)
             if len(_remembered) > REMEMBERED_JOBS:
                 _remembered.popitem(last=False)
+        _remembered.move_to_end(key)
         return _remembered[key]
+
+    @cached_property
+    def known(self) -> KnownWays:
+        """Return what is known of ways to generate, which searches with the same tables and pins share."""
+        return self._tables.known.setdefault(self.pinned, KnownWays())
 
     def words(self, schedules: Iterable[Schedule]) -> str:
         """Return in words what is searched: every answer says of it that its plan is the best one.
@@ -377,6 +443,11 @@ class Space:
     def pools(self) -> PoolTable:
         """Return what sets can do."""
         return self._tables.pools
+
+    @property
+    def asked_before(self) -> Facts:
+        """Return facts that answer as the space's do, and know what earlier searches of the job asked."""
+        return self._tables.facts
 
     @property
     def generations(self) -> GenerationTable:
@@ -474,13 +545,14 @@ class Space:
 
     def set_shares(self, members: ColocatedSet) -> tuple[Share, ...]:
         """Return the shares on which each role of a set can be laid out and may fit."""
-        if members not in self._set_shares:
-            self._set_shares[members] = tuple(
+        known = self.known.set_shares
+        if members not in known:
+            known[members] = tuple(
                 share
                 for share in self.open_shares(members)
                 if self.pools.least(members, self.site(share)).fits
             )
-        return self._set_shares[members]
+        return known[members]
 
     def arrival_seconds(self, members: ColocatedSet) -> float:
         """Return the least seconds until a set beside the generating one has its first data.

@@ -124,6 +124,7 @@ class _Campaign:
 
     def __init__(self, space: Space, deadline: float, progress: Progress | None) -> None:
         self.space, self.deadline, self.progress = space, deadline, progress
+        self.played_before = space.generations.played  # by searches with the same tables
         self.placements = tuple(filter(space.pinned.allows, all_placements(space.job)))
         arranged = space.pinned.arranged
         self.schedules = tuple(
@@ -339,7 +340,7 @@ class _Campaign:
         for schedule in self.schedules if len(self.schedules) > 1 else ():
             number = sum(each.schedule == schedule for each in self.ranked)
             tally.consider(f"placements in {schedule.words}", number)
-        tally.consider("generations played", self.space.generations.played)
+        tally.consider("generations played", self.space.generations.played - self.played_before)
         return SearchResult(
             plans=tuple(_candidate(each, winner.forecast) for each in found),
             infeasible=infeasible,

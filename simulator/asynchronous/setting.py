@@ -8,7 +8,7 @@ from rlplan.dataflow import parts_of_updates
 from rlplan.plan import InFlight, Plan
 from rlplan.rules.layouts import divisors
 from rlplan.simulator.placed import PlacedTask
-from rlplan.workload import mean_length
+from rlplan.workload import Workload, mean_length
 
 # Sequences, or turns of episodes, of one playing, about half a second of it: where iterations have more, fewer
 # replicas stand for all, each with its share. `tests/simulator/test_asynchronous.py` says how little that changes.
@@ -205,10 +205,7 @@ def _played_replicas(
         played_turns: Of all replicas in all iterations.
         turns: Of a sequence: 1 where no environment steps between them.
     """
-    samples = plan.job.workload.samples_per_prompt
-    least = min(
-        prompts, max(plan.job.workload.updates, math.ceil(LEAST_SEQUENCES / (samples * turns)))
-    )
+    least = min(prompts, least_prompts(plan.job.workload, turns))
     able = [
         count
         for count in range(1, replicas + 1)
@@ -218,6 +215,16 @@ def _played_replicas(
     ]
     fitting = [count for count in able if played_turns * count / replicas <= PLAYED_SEQUENCES]
     return max(fitting, default=min(able, default=replicas))
+
+
+def least_prompts(work: Workload, turns: float = 1.0) -> int:
+    """Return how many prompts of a batch are played at the least, where it has as many.
+
+    Args:
+        turns: Of a sequence.
+    """
+    least = math.ceil(LEAST_SEQUENCES / (work.samples_per_prompt * turns))
+    return max(work.updates, least)
 
 
 def _pieces_of_update(plan: Plan) -> int:

@@ -191,12 +191,16 @@ def test_a_number_of_four_hundred_digits_in_a_config_is_a_message(tmp_path):
     assert answer == 2
 
 
-def test_bounds_are_numbers_where_a_plan_takes_for_ever(recwarn):
+@pytest.mark.parametrize("ahead", [False, True])
+def test_bounds_are_numbers_where_a_plan_takes_for_ever(ahead, recwarn):
     infinite = np.array([math.inf])
     bounds: Any = SimpleNamespace(
-        schedule=SimpleNamespace(staleness=2.0, sync_every=3), _last_share=1.0
+        schedule=SimpleNamespace(staleness=2.0, sync_every=3),
+        _last_share=1.0,
+        _last_trained_share=1.0,
+        _prepares_ahead=ahead,
     )
     sent: Any = SimpleNamespace(move=0.0, longest=1.0, shortest=0.0)
-    found = PlacementBounds._streamed(bounds, infinite, infinite, sent)
+    found = PlacementBounds._streamed(bounds, infinite, infinite, infinite, sent)
     assert found == math.inf
     assert not recwarn.list

@@ -1,0 +1,116 @@
+"""What searches of one process share: a job that is searched after others has the answer that it has alone."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rlplan.calibration import Calibration
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Engines, Job, NodeGroup, Rewards, Specs
+from rlplan.planner.exact import space as tables
+from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import load_device, load_model
+from rlplan.profiles.facts import DeviceFacts, Facts, load_facts
+from rlplan.workload import Workload
+from tests.cases import draws
+from tests.effort import calls_of
+
+A100 = "a100-80gb-sxm"
+CHANGES = draws(4, 24)
+JOB = Job(
+    algorithm="grpo",
+    models=FrozenDict(dict.fromkeys(("actor", "reference"), load_model("qwen2.5-1.5b"))),
+    workload=Workload(prompts=16, samples_per_prompt=4, prompt_tokens=256, response_tokens=400),
+    cluster=(NodeGroup(gpu=A100, gpus_per_node=4, cpu_cores=8, inter_node_gbps=200.0),),
+    engines=Engines(train="megatron-core", generate="vllm"),
+    precision="bf16",
+    rewards=Rewards(function="digits"),
+)
+
+
+def priced(job, usd):
+    return replace(job, cluster=tuple(replace(each, usd_per_gpu_hour=usd) for each in job.cluster))
+
+
+def lengthened(job, tokens):
+    return replace(job, workload=replace(job.workload, response_tokens=tokens))
+
+
+# What is asked: a change of the job, and what is asked of the search beside it.
+ASKED: dict[str, tuple[Callable[[Job], Job], dict[str, Any]]] = {
+    "as it is": (lambda job: job, {}),
+    "another name": (lambda job: replace(job, name="other"), {}),
+    "another price": (lambda job: priced(job, 1.0), {}),
+    "cost": (lambda job: priced(job, 3.0), {"objective": "cost"}),
+    "fewer GPUs": (lambda job: job, {"specs": Specs(gpus=2)}),
+    "more room": (lambda job: job, {"specs": Specs(memory_headroom_fraction=0.3)}),
+    "staleness": (lambda job: job, {"specs": Specs(staleness=1)}),
+    "longer": (lambda job: lengthened(job, 700), {}),
+    "one step off": (
+        lambda job: job,
+        {"pinned": Pinned(asked=AskedSchedules(modes=("one-step-off",)))},
+    ),
+}
+
+
+def answer(name):
+    """Return what a search in this process says, by facts of its own."""
+    change, asked = ASKED[name]
+    job = change(JOB)
+    found = search(job, load_facts(job), **asked)
+    return found.plans, found.gap, found.bound_seconds, found.infeasible
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Return answers that nothing was asked before."""
+    found = {}
+    for name in ASKED:
+        tables._remembered.clear()
+        found[name] = answer(name)
+    return found
+
+
+@pytest.mark.full
+def test_what_was_searched_before_changes_no_answer(alone):
+    generator = random.Random(8)
+    tables._remembered.clear()
+    for _ in range(CHANGES):
+        name = generator.choice(tuple(ASKED))
+        assert answer(name) == alone[name], name
+
+
+def test_what_a_price_does_not_change_is_kept():
+    tables._remembered.clear()
+    answer("longer")  # what every search of the process loads
+    first, kept = calls_of(lambda: answer("as it is")), calls_of(lambda: answer("another price"))
+    assert kept < 0.4 * first
+
+
+def test_a_search_counts_the_generations_that_it_plays_itself():
+    tables._remembered.clear()
+    first, second = (search(JOB, load_facts(JOB)).considered for _ in range(2))
+    assert first["generations played"] > 0
+    assert second["generations played"] == 0
+
+
+def test_facts_of_equal_content_are_those_that_answer_alike():
+    one, other = load_facts(JOB), load_facts(JOB)
+    assert one is not other
+    assert one.content == other.content
+    assert one.with_memory(2.0).content != one.content
+    assert one.with_calibration(Calibration(site="here", rests_on=one.label)).content != one.content
+
+
+def test_facts_that_answer_otherwise_are_like_no_others():
+    class Slow(DeviceFacts):
+        """Stands for what a test or a trial answers by itself."""
+
+    sheet = load_device(A100)
+    own, other = (Facts({A100: Slow(sheet)}, "datasheet") for _ in range(2))
+    assert own.content != other.content
