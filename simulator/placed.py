@@ -736,12 +736,16 @@ class PlacedTransition:
 class PlacedPlan:
     """Hold a plan whose pools stand on the cluster's GPUs.
 
+    Attributes:
+        mean_of: Iterations whose mean its spreads are of: chance in lengths averages out over many.
+
     Raises:
         PlanError: The pools want more GPUs than the cluster has.
     """
 
     plan: Plan
     facts: Facts
+    mean_of: int = 1
 
     @cached_property
     def sites(self) -> dict[str, Site]:
