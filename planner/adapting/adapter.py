@@ -418,8 +418,8 @@ class MoveAdapter:
             return measured, decided
         expected = measured * second / first
         (then,) = gains_of(ways[:1], with_forecasts(moved[:1], facts, left), measured, facts)
-        pair = (with_forecasts(each[1:], facts, measured_of) for each in (at_both, moved))
-        (since,) = gains_of(*pair, expected, facts)
+        old, new = (with_forecasts(each[1:], facts, measured_of) for each in (at_both, moved))
+        (since,) = gains_of(old, new, expected, facts)
         ends = (
             getattr(decided, name) + getattr(since, name) - getattr(then, name) for name in ENDS
         )
