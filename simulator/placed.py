@@ -734,10 +734,7 @@ class PlacedTransition:
 
 @dataclass(frozen=True, eq=False)
 class PlacedPlan:
-    """Hold a plan whose pools stand on the cluster's GPUs.
-
-    Attributes:
-        mean_of: Iterations whose mean its spreads are of: chance in lengths averages out over many.
+    """Hold a plan whose pools stand on the cluster's GPUs; its spreads are of a mean over `mean_of` iterations.
 
     Raises:
         PlanError: The pools want more GPUs than the cluster has.
