@@ -4,7 +4,7 @@
         [--out FOLDER] [--page FILE] [--awake]
 
 GRPO of a tiny model on two devices, a core each: long prompts, responses that are as long as they are drawn (`ignore_eos`), weights
-an update old at most. Generation of few sequences gains little from a second core, learning from them much: while responses
+an update old at most. Generation of few sequences gains little from a second core, learning from them much, and the longer prompts are, the less of it grows with responses: while responses
 are short, one pool of both cores is best; as they grow, a core that generates beside one that learns. First the machine is
 measured for the job, as `rlplan profile --job` does it (`--profile` names a folder that is kept, and used if it is there). Forecasts on
 this profile say where the two plans cross: the run begins at the last of some mean lengths (`GRID`) at which the one is still ahead of
@@ -117,7 +117,7 @@ def main() -> None:
 
 
 def job_of(case: str, seed: int, iterations: int, begins: int, folder: Path) -> Job:
-    """Return the job of a case, resolved: the demo's model with long prompts.
+    """Return the job of a case, resolved: a model of narrow layers with long prompts.
 
     Args:
         begins: Mean response tokens at its start.

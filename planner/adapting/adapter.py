@@ -284,12 +284,9 @@ class MoveAdapter:
         step, left, cost = iteration.span.iteration, iteration.left, self.move_seconds
         gain = None if best is None else best.gain
         answer, deadline = answer_of(None if best is None else best.gain_left, cost, step, left)
-        if gain is not None and gain.p50_seconds <= 0:
-            if answer == "change":
-                answer = "keep"
-                notes.append(LATER.format(show_seconds(-gain.p50_seconds)))
-            if best is not None and best.better_after is not None:
-                notes.append(PLANNED.format(best.plan.placement, best.plan.mode, best.better_after))
+        if best is not None and best.gain.p50_seconds <= 0:
+            notes += _later_notes(best, pays=answer == "change")
+            answer = "keep" if answer == "change" else answer
         request = found.request
         moves = answer == "change" and not self._options.dry_run
         decision = Decision(
@@ -447,6 +444,18 @@ class MoveAdapter:
         except UserError as error:
             self._said.append(f"not written to the ledger: {error}")
         self._said.append(self._words(line))
+
+
+def _later_notes(best: Proposal, *, pays: bool) -> list[str]:
+    """Return what is said of a plan by which iterations would be longer now.
+
+    Args:
+        pays: Whether it would repay a move over all iterations that are left.
+    """
+    notes = [LATER.format(show_seconds(-best.gain.p50_seconds))] if pays else []
+    if best.better_after is not None:
+        notes.append(PLANNED.format(best.plan.placement, best.plan.mode, best.better_after))
+    return notes
 
 
 def _is_dry(line: AdviceLine) -> bool:
