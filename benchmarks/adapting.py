@@ -4,7 +4,7 @@
         [--out FOLDER] [--page FILE] [--awake]
 
 GRPO of a tiny model on two devices, a core each: long prompts, responses that are as long as they are drawn (`ignore_eos`), weights
-an update old at most. Generation of few sequences gains little from a second core, learning from them much: while responses
+an update old at most. Generation of few sequences gains little from a second core, learning from them much, and the longer prompts are, the less of it grows with responses: while responses
 are short, one pool of both cores is best; as they grow, a core that generates beside one that learns. First the machine is
 measured for the job, as `rlplan profile --job` does it (`--profile` names a folder that is kept, and used if it is there). Forecasts on
 this profile say where the two plans cross: the run begins at the last of some mean lengths (`GRID`) at which the one is still ahead of
@@ -27,7 +27,7 @@ import argparse
 import json
 import statistics
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,22 @@ from rlplan.workload import Logged, Lognormal, mean_length, with_mean
 from rlplan_cli.adapting import refusal
 from rlplan_cli.measuring import measure_machine
 
-ITERATIONS = 400
-PROMPTS, SAMPLES, PROMPT_TOKENS, EPOCHS = 4, 2, 512, 1
+ITERATIONS = 450
+PROMPTS, SAMPLES, PROMPT_TOKENS, EPOCHS = 2, 2, 1024, 1
+# A token of generation costs a pass of all layers, however narrow they are; a token that is learnt from costs what its products
+# cost. Layers that are narrow and many make few long responses take as long as learning from long prompts, on a CPU.
+SHAPE: Mapping[str, int] = {
+    "num_layers": 6,
+    "hidden_size": 32,
+    "num_heads": 2,
+    "num_kv_heads": 1,
+    "head_dim": 16,
+    "ffn_size": 64,
+    "max_positions": 4096,
+}
 # Mean response tokens with which a run may begin; how often longer they are at its end; how often longer than the first mean the
 # longest response may be.
-GRID = (8, 12, 16, 24, 32, 40, 48, 56, 64)
+GRID = (16, 24, 32, 40, 48, 56, 64, 72, 80, 96)
 GROWTH, MOST = 3, 8
 # Iterations draw lengths by the sum of the job's seed and their number: those of runs with other seeds are others.
 SEEDS_APART = 1000
@@ -106,7 +117,7 @@ def main() -> None:
 
 
 def job_of(case: str, seed: int, iterations: int, begins: int, folder: Path) -> Job:
-    """Return the job of a case, resolved: the demo's model with long prompts.
+    """Return the job of a case, resolved: a model of narrow layers with long prompts.
 
     Args:
         begins: Mean response tokens at its start.
@@ -122,7 +133,7 @@ def job_of(case: str, seed: int, iterations: int, begins: int, folder: Path) -> 
         name=case,
         seed=seed * SEEDS_APART,
         algorithm="grpo",
-        models=FrozenDict(dict.fromkeys(ROLES, replace(tiny, max_positions=1024))),
+        models=FrozenDict(dict.fromkeys(ROLES, replace(tiny, name="narrow", **SHAPE))),
         workload=replace(
             demo.workload,
             prompts=PROMPTS,

@@ -734,7 +734,7 @@ class PlacedTransition:
 
 @dataclass(frozen=True, eq=False)
 class PlacedPlan:
-    """Hold a plan whose pools stand on the cluster's GPUs.
+    """Hold a plan whose pools stand on the cluster's GPUs; its spreads are of a mean over `mean_of` iterations.
 
     Raises:
         PlanError: The pools want more GPUs than the cluster has.
@@ -742,6 +742,7 @@ class PlacedPlan:
 
     plan: Plan
     facts: Facts
+    mean_of: int = 1
 
     @cached_property
     def sites(self) -> dict[str, Site]:

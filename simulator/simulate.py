@@ -45,7 +45,7 @@ EMPTYING_ITERATIONS = 2
 ROUNDING = 1e-9
 
 
-def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
+def simulate(plan: Plan, facts: Facts, *, iterations: int = 1, mean_of: int = 1) -> Forecast:
     """Return what a plan is expected to take, to need and to cost.
 
     Everything is an expectation, nothing is drawn: the same plan gives the same forecast. A plan
@@ -58,6 +58,8 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     Args:
         iterations: How many iterations the trace shows, beside those in which overlapping ones fill
             the pools; the figures are the last one's.
+        mean_of: Iterations whose mean the intervals are of. Chance in the lengths averages out over many; that operators are
+            not known better does not.
 
     Raises:
         FileError: The plan breaks a rule of `rlplan.rules`.
@@ -67,8 +69,9 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1) -> Forecast:
     """
     check_plan(plan, ENGINES)
     assert iterations >= 1
+    assert mean_of >= 1
     check_played(plan)
-    placed = PlacedPlan(plan, facts)
+    placed = PlacedPlan(plan, facts, mean_of)
     memory = [pool_memory(placed, pool) for pool in device_pools(plan)]
     if plan.flow.by_sample:
         from rlplan.simulator.asynchronous.forecasting import stream_forecast  # noqa: PLC0415 -- only there

@@ -56,6 +56,7 @@ LEDGER_FILE: Final = "adapting.jsonl"
 LOG, FRAMEWORK = "metrics.jsonl", "rlplan"
 DRY_RUN: Final = "dry run: nothing is moved"
 LATER: Final = "it pays once responses are longer: now an iteration would be {} longer"
+PLANNED: Final = "by {} in mode {}, iterations are forecast to be shorter once {:,} are done, by the lengths that the job plans"
 # Beside the ledger: the plans that a run does not try again, numbered from 1.
 BARRED_PLAN: Final = "plan-barred-{:06d}.yaml"
 
@@ -283,9 +284,9 @@ class MoveAdapter:
         step, left, cost = iteration.span.iteration, iteration.left, self.move_seconds
         gain = None if best is None else best.gain
         answer, deadline = answer_of(None if best is None else best.gain_left, cost, step, left)
-        if answer == "change" and gain is not None and gain.p50_seconds <= 0:
-            answer = "keep"
-            notes.append(LATER.format(show_seconds(-gain.p50_seconds)))
+        if best is not None and best.gain.p50_seconds <= 0:
+            notes += _later_notes(best, pays=answer == "change")
+            answer = "keep" if answer == "change" else answer
         request = found.request
         moves = answer == "change" and not self._options.dry_run
         decision = Decision(
@@ -396,24 +397,30 @@ class MoveAdapter:
         """Return what iterations of the plan before would take at the lengths since the move, and what it was to gain there.
 
         What was measured before, times the ratio of the forecasts of the plan before at both lengths; and what was decided on, with
-        what the forecast gains differ by at both.
+        what the forecast gains differ by at both. That was decided on as a mean over all iterations that were left; what is
+        measured is of few, in which there is chance in the lengths.
         """
         facts, before = self._facts.with_calibration(move.found.site), move.before
+        left = max(1, move.decision.steps_left)
+        measured_of = min(len(run.trace.iterations) for run in (before, after))
         at_both = [
             at_run_lengths(before.plan, replace(run, plan=before.plan)) for run in (before, after)
         ]
-        ways = with_forecasts(at_both, facts)
-        moved = with_forecasts((in_layout_of(way, move.plan) for way in at_both), facts)
+        moved = [in_layout_of(way, move.plan) for way in at_both]
+        ways = with_forecasts(at_both, facts, left)
         first, second = (forecast.iteration_seconds for _, forecast in ways)
         decided, measured = move.decision.gain, move.decision.measured_seconds
         assert decided is not None, "a move has a gain"
         if first == second:
             return measured, decided
-        then, since = gains_of(ways, moved, measured, facts)
+        expected = measured * second / first
+        (then,) = gains_of(ways[:1], with_forecasts(moved[:1], facts, left), measured, facts)
+        old, new = (with_forecasts(each[1:], facts, measured_of) for each in (at_both, moved))
+        (since,) = gains_of(old, new, expected, facts)
         ends = (
             getattr(decided, name) + getattr(since, name) - getattr(then, name) for name in ENDS
         )
-        return measured * second / first, Gain(**dict(zip(ENDS, ends, strict=True)))
+        return expected, Gain(**dict(zip(ENDS, ends, strict=True)))
 
     @staticmethod
     def _short_words(gained: float, left: int, cost: float, *, goes_back: bool) -> str:
@@ -437,6 +444,18 @@ class MoveAdapter:
         except UserError as error:
             self._said.append(f"not written to the ledger: {error}")
         self._said.append(self._words(line))
+
+
+def _later_notes(best: Proposal, *, pays: bool) -> list[str]:
+    """Return what is said of a plan by which iterations would be longer now.
+
+    Args:
+        pays: Whether it would repay a move over all iterations that are left.
+    """
+    notes = [LATER.format(show_seconds(-best.gain.p50_seconds))] if pays else []
+    if best.better_after is not None:
+        notes.append(PLANNED.format(best.plan.placement, best.plan.mode, best.better_after))
+    return notes
 
 
 def _is_dry(line: AdviceLine) -> bool:

@@ -7,6 +7,9 @@ A search answers by what was measured: lengths, and seconds of stages. So after 
 - as long as searches would have taken more than their share (`spent`): workers that wait for each other all wait for the one whose
   core a search takes, so that a second of it may be a second of the run.
 
+Where the job says how lengths grow, a plan that is best only for longer ones is known before it is: it is looked at again half-way to
+the iteration from which it is forecast to be better, and half-way again, and not before (`planned`).
+
 What a search has looked at is forecast again, which takes a fraction of it, until so much has changed that others may be best.
 """
 
@@ -71,6 +74,7 @@ class Pace:
         self._after, self._searched_after, self._most_share = 0, 0, 1.0
         self._known: tuple[Plan, ...] = ()
         self._hoped_seconds = 0.0  # of an iteration
+        self._better_after: int | None = None  # iterations of the run, as the last look planned it
         # On account of the run, and on account of what is to be gained; and which the look that is under way is on.
         self._spent_seconds, self._spent_on_gain_seconds, self._is_on_gain = 0.0, 0.0, False
         # By whether it searches.
@@ -86,7 +90,7 @@ class Pace:
         """Begin with another plan, or with new workers, after so many iterations."""
         self.levels, self._searched = None, {}
         self._after, self._searched_after, self._most_share = done, done, 1.0
-        self._known, self._hoped_seconds = (), 0.0
+        self._known, self._hoped_seconds, self._better_after = (), 0.0, None
 
     def skip(self, window: Window, done: int) -> None:
         """Take what is measured after so many iterations for looked at."""
@@ -111,8 +115,9 @@ class Pace:
             return
         if searched:
             self._known, self._most_share = found.known, found.most_share
-        best = found.plans[0].gain_left if found.plans else None
-        self._hoped_seconds = 0.0 if best is None else max(0.0, best.p50_seconds)
+        best = found.plans[0] if found.plans else None
+        self._hoped_seconds = 0.0 if best is None else max(0.0, best.gain_left.p50_seconds)
+        self._better_after = None if best is None else best.better_after
 
     def after(
         self, window: Window, done: DoneIteration, cost: Callable[[], float]
@@ -128,11 +133,8 @@ class Pace:
                 return None
         elif number - self._after < self._every:
             return None
-        elif not self._changed(self.levels, self._after, window, done):
-            return Wait(
-                held="steady",
-                words=f"lengths and seconds are those of the last search, within {self.least_change:.0%} and chance",
-            )
+        elif (wait := self._unlike(self.levels, window, done)) is not None:
+            return wait
         move_seconds = cost()
         changed = self._changed(self._searched, self._searched_after, window, done)
         longest = max(1.0, _planned_change(done, number, done.iterations))
@@ -144,10 +146,11 @@ class Pace:
             )
             return Wait(held="cannot pay", words=words)
         searches = not self._known or changed > ANEW_CHANGE
-        takes = self._takes_seconds[searches]
         of_run, of_gain = self._shares(window, done, move_seconds)
-        self._is_on_gain = self._spent_seconds + takes > of_run
-        if self._is_on_gain and self._spent_on_gain_seconds + takes > of_gain:
+        if searches and self._known and not self._affords(of_run, of_gain, searches=True):
+            searches = False  # what is known may be looked at even so
+        if not self._affords(of_run, of_gain, searches=searches):
+            takes = self._takes_seconds[searches]
             more = f", and {show_seconds(of_gain)} of what is to be gained" if of_gain else ""
             words = (
                 f"{self.spent_words}, the next would take {show_seconds(takes)}; theirs are "
@@ -160,6 +163,22 @@ class Pace:
         assert self.levels is not None, "they were taken"
         self._searched, self._searched_after = self.levels, number
         return Look()
+
+    def _unlike(self, before: Levels, window: Window, done: DoneIteration) -> Wait | None:
+        """Return why plans are not looked at as long as what is measured is as the last look had it, or planned it; None where it is not."""
+        number = done.span.iteration + 1
+        changed = self._changed(before, self._after, window, done)
+        if self._better_after is not None:
+            if number >= self._planned_look or changed > ANEW_CHANGE:
+                return None
+            words = f"another plan is forecast to be better once {self._better_after:,} iterations are done"
+            return Wait(held="planned", words=words)
+        if changed:
+            return None
+        return Wait(
+            held="steady",
+            words=f"lengths and seconds are those of the last search, within {self.least_change:.0%} and chance",
+        )
 
     def _changed(self, before: Levels, after: int, window: Window, done: DoneIteration) -> float:
         """Return by what share what is measured, or the mean length by plan, differs from when levels were taken; 0 where that does not count.
@@ -180,12 +199,28 @@ class Pace:
         """
         return 1 - (1 - self._most_share) / (1 + changed)
 
+    def _affords(self, of_run: float, of_gain: float, *, searches: bool) -> bool:
+        """Tell whether a search, or a look at what is known, is within what looks may take in all; note on which account it goes."""
+        takes = self._takes_seconds[searches]
+        self._is_on_gain = self._spent_seconds + takes > of_run
+        return not self._is_on_gain or self._spent_on_gain_seconds + takes <= of_gain
+
+    @property
+    def _planned_look(self) -> int:
+        """Return after how many iterations a plan is looked at again that is planned: half-way, for what is measured later says more."""
+        assert self._better_after is not None, "a plan is planned"
+        half = self._after + (self._better_after - self._after) // 2
+        return max(self._after + self._every, half)
+
     def _shares(
         self, window: Window, done: DoneIteration, move_seconds: float
     ) -> tuple[float, float]:
-        """Return what looks may take of a core in all, in seconds: of the run until now, the first one of the whole run; and of what is to be gained."""
+        """Return what looks may take of a core in all, in seconds: of the run until now, and of what is to be gained.
+
+        The first one, and those of a move that is planned, are counted on the whole run.
+        """
         seconds = done.span.end_seconds
-        if self.levels is None:
+        if self.levels is None or self._better_after is not None:
             seconds += window.step_seconds * done.left
         gain = max(0.0, self._hoped_seconds * done.left - move_seconds)
         return RUN_SHARE * seconds, GAIN_SHARE * gain

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from math import ceil
 from statistics import fmean
 from typing import Final
@@ -75,12 +75,15 @@ class Proposal:
         gain: Of an iteration at the present lengths.
         gain_left: Of an iteration that is left, their mean at the lengths that the job says they will have; the same where
             lengths stay.
+        better_after: Where iterations by it would be longer at first: of how many iterations of the run they are forecast to be
+            longer, by the growth that the job says; None where they are not, or to the end.
     """
 
     plan: Plan
     seconds: float
     gain: Gain
     gain_left: Gain
+    better_after: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +150,7 @@ def _found(request: Request, facts: Facts) -> Proposals:
         later, notes = _later(request, now), tuple[str, ...]()
     except PlanError as error:
         later, notes = (), (f"gains are of the present lengths alone: {error}",)
-    ways = with_forecasts((now, *later), facts)
+    ways = with_forecasts((now, *later), facts, _left(request))
     plans, most_share, begin = request.known, 1.0, time.process_time()
     if plans:
         notes += (AGAIN,)
@@ -193,6 +196,11 @@ def _most_share(found: SearchResult, ways: Sequence[tuple[Plan, Forecast]]) -> f
     middle = own[len(own) // 2]
     apart = max(max(each / middle, middle / each) for each in own)
     return max(0.0, 1 - found.bound_seconds / middle / apart)
+
+
+def _left(request: Request) -> int:
+    """Return how many iterations of a run are left; 1 where none is."""
+    return max(1, request.iterations - request.measured.trace.iterations[-1].iteration - 1)
 
 
 def _later(request: Request, now: Plan) -> tuple[Plan, ...]:
@@ -278,15 +286,45 @@ def _weighed(
             continue
         if not may_follow(plan, running, request.staleness):
             continue
-        then = with_forecasts((in_layout_of(way, plan) for way, _ in ways), facts)
+        then = with_forecasts((in_layout_of(way, plan) for way, _ in ways), facts, _left(request))
         gains = gains_of(ways, then, request.step_seconds, facts)
-        seconds = then[0][1].iteration_seconds
-        yield Proposal(plan=plan, seconds=seconds, gain=gains[0], gain_left=mean_gain(gains))
+        yield Proposal(
+            plan=plan,
+            seconds=then[0][1].iteration_seconds,
+            gain=gains[0],
+            gain_left=mean_gain(gains),
+            better_after=better_after(
+                gains, request.iterations - _left(request), request.iterations
+            ),
+        )
 
 
-def with_forecasts(plans: Iterable[Plan], facts: Facts) -> list[tuple[Plan, Forecast]]:
-    """Return plans, each with its forecast."""
-    return [(each, simulate(each, facts)) for each in plans]
+def better_after(gains: Sequence[Gain], done: int, iterations: int) -> int | None:
+    """Return how many iterations of a run are done when one by another plan begins to be shorter; None where it is now, or never is.
+
+    Args:
+        gains: Of an iteration now, in the middle of those that are left and of the last; between two of them they change evenly.
+        done: Iterations until now.
+    """
+    middles = [each.p50_seconds for each in gains]
+    if middles[0] > 0:
+        return None
+    apart = (iterations - done) / max(1, len(middles) - 1)
+    for place, (before, after) in enumerate(pairwise(middles)):
+        if before <= 0 < after:
+            return min(iterations, done + ceil(apart * (place - before / (after - before))))
+    return None
+
+
+def with_forecasts(
+    plans: Iterable[Plan], facts: Facts, mean_of: int = 1
+) -> list[tuple[Plan, Forecast]]:
+    """Return plans, each with its forecast.
+
+    Args:
+        mean_of: Iterations whose mean their intervals are of.
+    """
+    return [(each, simulate(each, facts, mean_of=mean_of)) for each in plans]
 
 
 def gains_of(

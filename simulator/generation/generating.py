@@ -219,7 +219,7 @@ def slowest_replica(placed: PlacedTask, kv_bytes: float | None = None) -> "Playe
 
 
 def with_length_spread(
-    cost: TaskCost, placed: PlacedTask, kv_bytes: float | None = None
+    cost: TaskCost, placed: PlacedTask, kv_bytes: float | None = None, batches: int = 1
 ) -> TaskCost:
     """Return a generate task's cost whose spread has chance in its lengths in it too.
 
@@ -227,6 +227,7 @@ def with_length_spread(
 
     Args:
         cost: What `rlplan.simulator.stages.task_cost` said of the task.
+        batches: Whose mean the spread is of.
     """
     steps, limits = replica_limits(placed, kv_bytes)
     share = length_spread(
@@ -236,9 +237,11 @@ def with_length_spread(
         _token_blocks(limits) * limits.block_tokens,
         placed.statistics,
         placed.layout.dp,
+        batches,
     )
     known = cost.total
-    lucky = math.hypot(share * known.seconds, _environment_luck(cost, placed))
+    waiting = _environment_luck(cost, placed) / math.sqrt(batches)
+    lucky = math.hypot(share * known.seconds, waiting)
     wider = math.hypot(known.spread_seconds, lucky) - known.spread_seconds
     return cost.each(
         lambda name, part: (

@@ -314,8 +314,9 @@ def length_spread(
     cache_tokens: int,
     statistics: LengthStatistics,
     replicas: int,
+    batches: int = 1,
 ) -> float:
-    """Return by what share of its time a generation differs between batches, one sigma.
+    """Return by what share of its time a generation differs between batches, or their mean from it, one sigma.
 
     Differences are from the batch that is forecast, so what is unusual in it counts too. Where the spread
     of the lengths is assumed, batches of the spreads of other runs differ beside that.
@@ -323,6 +324,8 @@ def length_spread(
     Args:
         slots: Most sequences that a replica decodes at a time.
         cache_tokens: Tokens that its KV cache holds; 0 if it has none.
+        batches: Whose mean it is of. How they are spread averages out; how far the batch that is forecast lies from their
+            mean does not, nor does what is assumed of lengths.
     """
     if statistics.std_tokens == 0:
         return 0.0
@@ -334,16 +337,22 @@ def length_spread(
     prices = _prices(clock, batching, width, amounts[0], len(played[0][0]))
     here = max(map(prices.seconds, amounts))
 
-    def differ(batches: Iterable[tuple[Share, ...]]) -> float:
-        """Return the mean square of the batches' differences, as shares of the time."""
+    def differ(drawn: Iterable[tuple[Share, ...]], of: int = 1) -> float:
+        """Return the mean square of the difference of a mean of so many batches, as shares of the time."""
         seconds = [
             max(prices.seconds(_amounts(share, batching, width)) for share in shares)
-            for shares in batches
+            for shares in drawn
         ]
-        return sum((each / here - 1) ** 2 for each in seconds) / max(1, len(seconds))
+        square = sum((each / here - 1) ** 2 for each in seconds) / max(1, len(seconds))
+        if of == 1:
+            return square
+        bias = (sum(each / here - 1 for each in seconds) / max(1, len(seconds))) ** 2
+        return bias + max(0.0, square - bias) / of
 
     numbers = range(OTHER_BATCHES)
-    luck = differ(other_shares(statistics, replicas, block, wave, number) for number in numbers)
+    luck = differ(
+        (other_shares(statistics, replicas, block, wave, number) for number in numbers), batches
+    )
     assumed = differ(
         longest_shares(other, replicas, block, wave) for other in statistics.other_spreads
     )

@@ -168,7 +168,7 @@ def _task_entry(task: PlacedTask, after: tuple[str, ...], placed: PlacedPlan) ->
     if task.task.kind == "generate":
         kv_bytes, early = max(0.0, kv_bytes_left(placed)), task.workload.drops_responses
         whole = begun(task) if early else task
-        cost = with_length_spread(task_cost(whole, kv_bytes), whole, kv_bytes)
+        cost = with_length_spread(task_cost(whole, kv_bytes), whole, kv_bytes, placed.mean_of)
         if early:  # once as many responses have ended as are learnt from
             cost = cost_until_enough(cost, task, kv_bytes)
     else:

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.planner.adapting.proposing import ENDS, Proposal, Request, _later, mean_gain, proposals
+from rlplan.planner.adapting.proposing import (
+    ENDS,
+    Proposal,
+    Request,
+    _later,
+    better_after,
+    mean_gain,
+    proposals,
+)
 from rlplan.planner.adapting.window import Window
 from rlplan.planner.measured.gains import gain_of
 from rlplan.planner.measured.measured_lengths import at_lengths, at_run_lengths
@@ -198,3 +206,86 @@ def test_a_move_is_judged_by_what_it_was_to_gain_at_the_lengths_since(
     shift = pace * ((after[0] - after[1]) - (before[0] - before[1]))
     assert shift != 0
     assert outcome.gain.p50_seconds == pytest.approx(decision.gain.p50_seconds + shift)
+
+
+def middles(*values):
+    """Return gains with these middles; where a plan begins to be better, their ends do not count."""
+    return [Gain(p10_seconds=each - 9, p50_seconds=each, p90_seconds=each + 9) for each in values]
+
+
+@pytest.mark.parametrize(
+    ("gains", "after"),
+    [
+        # Of 100 iterations 20 are done: between two of the three gains lie 40.
+        (middles(-1.0, 1.0, 3.0), 40),
+        (middles(-1.0, -1.0, 3.0), 70),
+        (middles(-1.0, 0.0, 2.0), 60),
+        (middles(-2.0, 1.0, -1.0), 47),  # 20 + 40 * 2 / 3, up to a whole one
+        (middles(0.5, 1.0, 2.0), None),
+        (middles(-3.0, -2.0, -1.0), None),
+        (middles(-1.0), None),
+    ],
+    ids=["early", "late", "from the middle on", "for a while", "now", "never", "lengths stay"],
+)
+def test_a_plan_that_is_better_later_is_known_to_be(gains, after):
+    assert better_after(gains, 20, 100) == after
+
+
+@given(
+    first=st.floats(-5, -0.01),
+    slope=st.floats(0.001, 1),
+    done_before=st.integers(0, 90),
+)
+def test_of_gains_that_grow_evenly_the_first_iteration_that_gains_is_found(
+    first, slope, done_before
+):
+    left = 100 - done_before
+    found = better_after(
+        middles(first, first + slope * left / 2, first + slope * left), done_before, 100
+    )
+    if first + slope * left <= 1e-6:
+        return
+    assert found is not None
+    assert first + slope * (found - done_before) >= -1e-6 or found == 100
+    assert first + slope * (found - 1 - done_before) <= 1e-6
+
+
+def test_the_ledger_says_from_when_on_another_plan_is_better(facts, together, apart, tmp_path):  # noqa: F811
+    later = replace(proposal(apart, gain(-1.5), gain(-1.5)), better_after=61)
+    adapter = adapter_of(facts, tmp_path, Found(later))
+    adapter.begun(together, 0, START)
+    assert follow(adapter, together, range(DECIDED + 1)) is None
+    (line,) = ledger_of(tmp_path)
+    assert line.answer == "keep"
+    assert (
+        f"by {apart.placement} in mode one-step-off, iterations are forecast to be shorter once 61 are done, by the lengths that "
+        "the job plans" in line.notes
+    )
+
+
+@pytest.mark.parametrize("mode", ["together", "apart"])
+def test_chance_in_lengths_averages_out_over_iterations(growing, apart, facts, mode):  # noqa: F811
+    plan = growing if mode == "together" else replace(apart, job=growing.job)
+    one, many = (simulate(plan, facts, mean_of=mean_of) for mean_of in (1, 10_000))
+    assert one == simulate(plan, facts)
+    assert many.iteration_seconds == one.iteration_seconds
+    widths = [
+        each.interval_seconds[1] - each.seconds
+        for forecast in (one, many)
+        for each in forecast.costs
+        if each.name == "actor.generate"
+    ]
+    assert widths[1] < widths[0]
+    # What is not chance stays: work without responses in it is as well known as before.
+    updates = [each for forecast in (one, many) for each in forecast.costs if "update" in each.name]
+    assert updates[: len(updates) // 2] == updates[len(updates) // 2 :]
+
+
+@pytest.mark.parametrize("mean_of", [1, 2, 7, 500])
+def test_a_mean_over_more_iterations_is_known_no_worse(growing, facts, mean_of):  # noqa: F811
+    fewer, more = (
+        simulate(growing, facts, mean_of=each).iteration_seconds_interval
+        for each in (mean_of, 2 * mean_of)
+    )
+    assert fewer[0] <= more[0] * (1 + 1e-9)
+    assert more[1] <= fewer[1] * (1 + 1e-9)

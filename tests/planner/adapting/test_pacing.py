@@ -306,3 +306,62 @@ def test_searches_never_take_more_than_their_share_and_one_of_them(
     assert spent <= cpu_seconds or spent <= RUN_SHARE * 120 * seconds * (1 + 1e-9)
     if spent:
         assert RUN_SHARE * 120 * seconds * (1 + 1e-9) >= FIRST_CPU_SECONDS
+
+
+def looks_of(pace, plan, answers, *, iterations=200, growth=1.004, seconds=2.0):
+    """Return after how many iterations plans are looked at, with those that are known, where looks answer one after another."""
+    window, looks = Window(20, 1), []
+    for number in range(iterations):
+        each = done_at(plan, number, seconds, iterations=iterations, tokens=50 * growth**number)
+        window.note(each)
+        look = pace.after(window, each, lambda: START) if window.is_enough else None
+        if not isinstance(look, Look):
+            continue
+        looks.append((number + 1, look.known))
+        request = Request(
+            measured=window.measured(),
+            step_seconds=seconds,
+            iterations=iterations,
+            staleness=1,
+            known=look.known,
+        )
+        pace.note(replace(answers(number), request=request), is_present=True)
+    return looks
+
+
+def test_a_plan_that_is_better_later_is_looked_at_half_way_and_not_before(together, apart):  # noqa: F811
+    """Better once 130 are done: the first look is after 7 iterations, then 7 + 123 // 2, half of the rest, and each tenth at least."""
+    planned = replace(proposal(apart, 0.0), better_after=130)
+    found = Proposals(request=None, plans=(planned,), known=(apart,), cpu_seconds=0.05)
+    looks = looks_of(Pace(10), together, lambda _: found, growth=1.002)
+    assert [at for at, _ in looks][:5] == [7, 68, 99, 114, 124]
+    assert {known for _, known in looks[1:]} == {(apart,)}
+
+
+def test_a_planned_look_is_on_account_of_the_whole_run(together, apart):  # noqa: F811
+    """A search of 3 s and a look of 0.9 s: by iteration 68 1 % of a run of 400 s pays for both, that of the 136 s until then for neither."""
+    planned = replace(
+        proposal(apart, 0.0),
+        gain_left=Gain(p10_seconds=-2.0, p50_seconds=0.0, p90_seconds=2.0),
+        better_after=130,
+    )
+    pace = Pace(10)
+    found = Proposals(
+        request=None, plans=(planned,), known=(apart,), cpu_seconds=3.0, search_cpu_seconds=2.1
+    )
+    looks = looks_of(pace, together, lambda at: found if at < 10 else replace(found, plans=()))
+    assert [at for at, _ in looks[:2]] == [7, 68]
+    assert looks[1][1] == (apart,)
+
+
+def test_known_plans_are_looked_at_where_a_search_would_take_more_than_its_share(together, apart):  # noqa: F811
+    """After lengths have changed by half: a second search of 5 s is more than 1 % of the whole run of 600 s pays for beside the first; a look takes 0.1 s."""
+    found = Proposals(request=None, known=(apart,), cpu_seconds=5.0, search_cpu_seconds=4.9)
+    look = Proposals(request=None, known=(apart,), cpu_seconds=0.1)
+    pace = Pace(10)
+    looks = looks_of(
+        pace, together, lambda at: found if at < 20 else look, iterations=300, growth=1.01
+    )
+    assert looks[0][1] == ()
+    assert all(known == (apart,) for _, known in looks[1:])
+    assert looks[-1][0] > 7 + 41  # by then responses are half as long again: 1.01 ** 41
