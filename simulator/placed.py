@@ -262,8 +262,12 @@ class PlacedTask:
 
     @cached_property
     def model(self) -> ModelArchitecture:
-        """Return the model of the task's role."""
-        return self.job.architecture(self.task.role)
+        """Return the model of the task's role, as the task's ranks share it out."""
+        model = self.job.architecture(self.task.role)
+        computed = self.options.linear_attention
+        if model.linear is None or self.task.kind == "generate" or computed == "heads":
+            return model
+        return replace(model, linear=replace(model.linear, computed=computed))
 
     @cached_property
     def expert_loop(self) -> ExpertLoop | None:
