@@ -31,6 +31,7 @@ from rlplan.models import (
     Shard,
 )
 from rlplan.parts import CachedSequence
+from rlplan.parts.linear_attention import sharing
 from rlplan.plan import HOST_DEVICE, LAYOUT_FIELDS, Plan, Recompute, ResourcePool, TaskPlan
 from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.profiles.tables.remembered import Recent
@@ -263,11 +264,8 @@ class PlacedTask:
     @cached_property
     def model(self) -> ModelArchitecture:
         """Return the model of the task's role, as the task's ranks share it out."""
-        model = self.job.architecture(self.task.role)
-        computed = self.options.linear_attention
-        if model.linear is None or self.task.kind == "generate" or computed == "heads":
-            return model
-        return replace(model, linear=replace(model.linear, computed=computed))
+        model, share = self.job.architecture(self.task.role), self.options.linear_attention
+        return model if self.task.kind == "generate" else sharing(model, share)
 
     @cached_property
     def expert_loop(self) -> ExpertLoop | None:

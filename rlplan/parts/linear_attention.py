@@ -10,6 +10,8 @@ tokens on every tensor- and context-parallel rank, compute all heads there, and 
 states on (miles@31f1ca961, miles_plugins/models/hf_attention.py and cp_utils.py).
 """
 
+from dataclasses import replace
+
 from rlplan.models import (
     FP32_BYTES,
     Batch,
@@ -18,6 +20,7 @@ from rlplan.models import (
     Gemm,
     KeptBatch,
     LinearAttention,
+    LinearShare,
     ModelArchitecture,
     Operators,
     Scan,
@@ -33,6 +36,13 @@ def sizes_of(model: ModelArchitecture) -> LinearAttention:
     """Return the sizes of its heads."""
     assert model.linear is not None, f"{model.name} names no sizes of linear attention"
     return model.linear
+
+
+def sharing(model: ModelArchitecture, computed: LinearShare) -> ModelArchitecture:
+    """Return a model whose ranks compute so much of its linear attention; without any it is as it was."""
+    if model.linear is None or model.linear.computed == computed:
+        return model
+    return replace(model, linear=replace(model.linear, computed=computed))
 
 
 def _widths(model: ModelArchitecture, tp: int) -> tuple[int, int, int]:
