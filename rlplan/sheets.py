@@ -583,9 +583,10 @@ class EngineSheet:
     forecast_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
 
-    def launch_seconds_on(self, sheet: DeviceSheet) -> float:
+    def launch_seconds_on(self, sheet: DeviceSheet, *, experts: bool = False) -> float:
         """Return the host's seconds to launch one layer's forward pass on a device; 0 counts its kernels."""
-        return 0.0 if sheet.kind == "cpu" else self.layer_launch_seconds
+        told = self.expert_layer_launch_seconds if experts else 0.0
+        return 0.0 if sheet.kind == "cpu" else told or self.layer_launch_seconds
 
     def kernels_of(self, device: DeviceSheet) -> KernelRates:
         """Return how its kernels differ from a device's facts."""
