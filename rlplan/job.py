@@ -21,6 +21,7 @@ from rlplan.files.limits import (
 from rlplan.models import (
     Adapter,
     LearningRateSchedule,
+    LinearShare,
     ModelArchitecture,
     OptimizerKind,
     Precision,
@@ -489,6 +490,8 @@ class TrainerOptions:
         shares_prompts: Whether a micro-batch computes a prompt's tokens once for its samples, as trees of prefixes do
             (`rlplan.simulator.workload`), where the engine's sheet does not say so anyway.
         fills_budgets: Whether micro-batches of token budgets are padded to them.
+        linear_attention: What of a gated delta network each rank of its layout computes: some heads, as Megatron's own layers;
+            all heads of its context-parallel rank's tokens; or all heads of all tokens.
     """
 
     weights: TrainingPrecision | None = None
@@ -509,6 +512,7 @@ class TrainerOptions:
     freezes_tower: bool = False
     shares_prompts: bool = False
     fills_budgets: bool = False
+    linear_attention: LinearShare = "heads"
 
 
 USUAL_TRAINER = TrainerOptions()

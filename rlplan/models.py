@@ -476,11 +476,17 @@ class BlockIndex:
     blocks: int
 
 
+# What of linear attention a rank computes: some heads of whole sequences; with each context-parallel rank's own tokens, all
+# heads on each tensor-parallel rank; or all heads of all tokens on every rank of both kinds.
+LinearShare = Literal["heads", "tokens", "all"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearAttention:
     """Hold the sizes of a gated delta network (Yang et al. 2024, arXiv:2412.06464): one state for each value head.
 
     Attributes:
+        computed: What of it each rank of a layout computes; a trainer's way, not the model's.
         kernel: Tokens of the causal convolution before it.
         full_gate: Whether one matrix makes the output's gate, not two through a head's width (Kimi delta attention).
         full_forget: Whether one matrix makes how much is forgotten, not two through a head's width.
@@ -493,6 +499,7 @@ class LinearAttention:
     kernel: int
     full_gate: bool = False
     full_forget: bool = False
+    computed: LinearShare = "heads"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -609,9 +609,10 @@ class EngineSheet:
     forecast_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
 
-    def launch_seconds_on(self, sheet: DeviceSheet) -> float:
+    def launch_seconds_on(self, sheet: DeviceSheet, *, experts: bool = False) -> float:
         """Return the host's seconds to launch one layer's forward pass on a device; 0 counts its kernels."""
-        return 0.0 if sheet.kind == "cpu" else self.layer_launch_seconds
+        told = self.expert_layer_launch_seconds if experts else 0.0
+        return 0.0 if sheet.kind == "cpu" else told or self.layer_launch_seconds
 
     def expert_launch_seconds_on(self, sheet: DeviceSheet, precision: Precision) -> float:
         """Return the seconds of a device's host to launch the forward pass of a layer of experts; 0 is that of any other."""

@@ -31,6 +31,7 @@ from rlplan.models import (
     Shard,
 )
 from rlplan.parts import CachedSequence
+from rlplan.parts.linear_attention import sharing
 from rlplan.plan import HOST_DEVICE, LAYOUT_FIELDS, Plan, Recompute, ResourcePool, TaskPlan
 from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.profiles.tables.remembered import LeastRecentlyUsed
@@ -262,8 +263,9 @@ class PlacedTask:
 
     @cached_property
     def model(self) -> ModelArchitecture:
-        """Return the model of the task's role."""
-        return self.job.architecture(self.task.role)
+        """Return the model of the task's role, as the task's ranks share it out."""
+        model, share = self.job.architecture(self.task.role), self.options.linear_attention
+        return model if self.task.kind == "generate" else sharing(model, share)
 
     @cached_property
     def expert_loop(self) -> ExpertLoop | None:

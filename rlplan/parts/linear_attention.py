@@ -1,9 +1,16 @@
 """A gated delta network: linear attention with one state for each value head (Yang et al. 2024, arXiv:2412.06464).
 
 As Qwen3-Next and Qwen3.5 have it: projections of queries, keys, values, an output gate and two numbers a head, a
-short causal convolution of the first three, the scan, a norm, the output matrix. Heads are split over tensor-parallel
-ranks. A sequence leaves its states, however long it is, and nothing for its tokens.
+short causal convolution of the first three, the scan, a norm, the output matrix. A sequence leaves its states, however
+long it is, and nothing for its tokens.
+
+Heads are split over tensor-parallel ranks, unless a trainer's layers do not know of them (`computed`): slime's gather all
+tokens on every tensor- and context-parallel rank, compute all heads there, and keep each rank's part of what comes out
+(slime@624b824a8, slime_plugins/models/hf_attention.py); in miles context-parallel ranks compute their own tokens and hand
+states on (miles@31f1ca961, miles_plugins/models/hf_attention.py and cp_utils.py).
 """
+
+from dataclasses import replace
 
 from rlplan.models import (
     FP32_BYTES,
@@ -13,6 +20,7 @@ from rlplan.models import (
     Gemm,
     KeptBatch,
     LinearAttention,
+    LinearShare,
     ModelArchitecture,
     Operators,
     Scan,
@@ -30,9 +38,17 @@ def sizes_of(model: ModelArchitecture) -> LinearAttention:
     return model.linear
 
 
+def sharing(model: ModelArchitecture, computed: LinearShare) -> ModelArchitecture:
+    """Return a model whose ranks compute so much of its linear attention; without any it is as it was."""
+    if model.linear is None or model.linear.computed == computed:
+        return model
+    return replace(model, linear=replace(model.linear, computed=computed))
+
+
 def widths(model: ModelArchitecture, tp: int) -> tuple[int, int, int]:
     """Return the widths of all keys and of all values, and the number of value heads, on one device."""
     sizes = sizes_of(model)
+    tp = tp if sizes.computed == "heads" else 1
     heads = -(-sizes.value_heads // tp)
     keys = -(-sizes.key_heads // tp) * sizes.key_dim
     return keys, heads * sizes.value_dim, heads
@@ -53,18 +69,27 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
 
     Context-parallel ranks exchange what was projected by all-to-all, take the states of some heads past whole sequences, and
     exchange what comes out (Megatron-Core, ssm/gated_delta_net: tensor_a2a_cp2hp and tensor_a2a_hp2cp).
+    Where ranks share no heads, what they exchange is hidden states: to the order in which states are handed on, and
+    back; or from each rank to all.
     """
+    computed = sizes_of(model).computed
     keys, values, heads = widths(model, shard.tp)
     convolved, value_bytes = 2 * keys + values, shard.value_bytes
     projected = convolved + values + GATES * heads
-    exchanged = tokens * (projected + values) * value_bytes if shard.cp > 1 else 0
+    if computed == "all":
+        tokens *= shard.cp
+    exchanged = {
+        "heads": tokens * (projected + values),
+        "tokens": 2 * tokens * model.hidden_size,
+        "all": tokens * model.hidden_size,
+    }[computed]
+    ranks = {"heads": shard.tp * shard.cp, "tokens": shard.cp, "all": 1}[computed]
+    exchange = _context_exchange(exchanged * value_bytes if shard.cp > 1 else 0)
+    projection = Gemm("linear attention in", tokens, model.hidden_size, projected, matrices=2)
     return (
-        Gemm("linear attention in", tokens, model.hidden_size, projected, matrices=2),
-        *_context_exchange(exchanged),
+        *((projection, *exchange) if computed == "heads" else (*exchange, projection)),
         Elementwise("convolution", 2 * tokens * convolved * value_bytes),
-        *core(
-            model, shard.tp * shard.cp, batch.sequences, batch.sequence_tokens, batch.cached_tokens
-        ),
+        *_scan(model, ranks, batch.sequences, batch.sequence_tokens),
         Elementwise("gated norm", 3 * tokens * values * value_bytes),
         Gemm("attention output", tokens, values, model.hidden_size),
     )
@@ -91,7 +116,13 @@ def core(
 ) -> Operators:
     """Return the scan of the states past new tokens; what is cached is in them."""
     del cached
-    sizes, heads = sizes_of(model), widths(model, tp)[2]
+    return _scan(model, tp if sizes_of(model).computed == "heads" else 1, sequences, query_tokens)
+
+
+def _scan(model: ModelArchitecture, ranks: int, sequences: int, query_tokens: int) -> Operators:
+    """Return the scan of the heads that one of so many ranks has; ranks that share tokens are taken to share heads."""
+    sizes = sizes_of(model)
+    heads = -(-sizes.value_heads // ranks)
     return (
         Scan("scan", sequences, query_tokens, heads, sizes.key_dim, sizes.value_dim, delta=True),
     )
@@ -103,7 +134,8 @@ def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bo
     convolved = 2 * keys + values
     width = convolved + values + GATES * heads + values  # projections and the scan's output
     kept = width + (convolved if keeps_products else 0)
-    return batch.tokens * kept * batch.shard.value_bytes
+    tokens = batch.tokens * (batch.shard.cp if sizes_of(model).computed == "all" else 1)
+    return tokens * kept * batch.shard.value_bytes
 
 
 def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:

@@ -675,7 +675,8 @@ class EngineSteps:
 
     def _layer_launch(self, kind: ModelArchitecture) -> float:
         sheet = self.setting.device.sheet
-        if told := self.engine.launch_seconds_on(sheet):
+        experts = kind.feed_forward_part == "experts"
+        if told := self.engine.launch_seconds_on(sheet, experts=experts):
             return told * sheet.host_times
         batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
         operators = layer_operators(kind, self.setting.shard, batch)

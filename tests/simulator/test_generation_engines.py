@@ -135,3 +135,12 @@ def test_launching_layer_by_layer_takes_as_many_times_as_long_on_grace_as_dispat
     )
     assert usual == pytest.approx(model.num_layers * engine.layer_launch_seconds)
     assert grace == pytest.approx(2.6 * usual)
+
+
+def test_launching_a_layer_of_experts_takes_the_six_operations_more_that_it_has():
+    engine = load_engine("vllm-0.11-eager")
+    dense, experts = (
+        steps_in(replica_setting(load_model(name), engine, "h200")).floor_seconds(16)
+        for name in ("qwen3-8b", "qwen3-30b-a3b")
+    )
+    assert experts / 48 - dense / 36 == pytest.approx(6 * 13.48e-6, rel=0.01)

@@ -252,3 +252,41 @@ def test_context_parallel_ranks_of_linear_attention_exchange_heads_for_whole_seq
     width = (2 * 16 * 128 + 3 * 32 * 128 + 2 * 32) / 2
     assert exchange.num_bytes == 16384 * width * 2
     assert not [each for each in alone if isinstance(each, Collective) and each.group == "cp"]
+
+
+def _linear_kind(computed):
+    model = load_model("qwen3.5-9b")
+    model = replace(model, linear=replace(model.linear, computed=computed))
+    return next(each for each in layer_kinds(model).models if each.attention == "linear-attention")
+
+
+@pytest.mark.parametrize(
+    ("computed", "projected", "heads", "exchanged"),
+    [
+        # Of 65,536 tokens a rank of TP 2 and CP 4 projects its quarter, by half of the heads; or by all; or all tokens.
+        ("heads", (16384, 6176), 4, 16384 * (2 * 2048 + 3 * 4096 + 64) // 2),
+        ("tokens", (16384, 12352), 8, 2 * 16384 * 4096),
+        ("all", (65536, 12352), 32, 65536 * 4096),
+    ],
+)  # fmt: skip
+def test_ranks_of_linear_attention_compute_what_their_trainer_shares_out(
+    computed, projected, heads, exchanged
+):
+    batch = Batch(sequences=1, tokens=65536, sequence_tokens=65536, head_tokens=65536)
+    found = layer_operators(_linear_kind(computed), Shard(tp=2, cp=4, value_bytes=2), batch)
+    into = next(each for each in found if getattr(each, "name", "") == "linear attention in")
+    assert (into.m, into.n) == projected
+    assert next(each for each in found if isinstance(each, Scan)).heads == heads
+    (exchange,) = (each for each in found if isinstance(each, Collective) and each.group == "cp")
+    assert exchange.num_bytes == 2 * exchanged
+
+
+@given(tp=st.sampled_from([1, 2, 4, 8]), cp=st.sampled_from([1, 2, 4]))
+def test_ranks_that_share_less_of_linear_attention_hold_and_keep_no_less(tp, cp):
+    kinds = [_linear_kind(computed) for computed in ("heads", "tokens", "all")]
+    weights = [attention_of(kind).parameters(kind, tp, 1) for kind in kinds]
+    assert weights[0] <= weights[1] == weights[2]
+    assert weights[1] == attention_of(kinds[0]).parameters(kinds[0], 1, 1)
+    batch = KeptBatch(Shard(tp=tp, cp=cp), 1, 4096, fused_attention=True)
+    kept = [attention_of(kind).kept_bytes(kind, batch, keeps_products=True) for kind in kinds]
+    assert kept[0] <= kept[1] == kept[2] / cp

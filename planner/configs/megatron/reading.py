@@ -17,7 +17,7 @@ from rlplan.job import (
     TrainerOptions,
     WeightSync,
 )
-from rlplan.models import Adapter, Precision, TrainingPrecision
+from rlplan.models import Adapter, LinearShare, Precision, TrainingPrecision
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.planner.configs.losses import (
     NO_LIMIT,
@@ -47,6 +47,9 @@ from rlplan.planner.configs.sizes import (
 from rlplan.planner.plans.trained import TrainerSizes
 
 ENGINE: Final = "sglang-0.5"
+# Specifications of slime and miles that put transformers' linear attention into Megatron's layers.
+OWN_LINEAR: Final = frozenset({"get_qwen3_5_spec", "get_qwen3_next_spec"})
+BRIDGE: Final = "bridge"
 MEGATRON: Final = "megatron"
 ASYNC: Final = "train_async.py"
 # Sequences that slime's client has under way at an engine at most (sglang_server_concurrency).
@@ -86,6 +89,7 @@ class Ways:
         adapter: That is trained.
         critic_leaves: Whether a trainer with a critic leaves the GPUs whatever the flags say.
         one_pool: Whether colocate lets no engine have other GPUs than those that train, whatever the flags say.
+        own_linear: What of linear attention each rank computes in the framework's own layers.
         mode: What a run's mode, staleness and responses under way are; nothing in synchronous training.
     """
 
@@ -95,6 +99,7 @@ class Ways:
     adapter: Adapter | None = None
     critic_leaves: bool = False
     one_pool: bool = False
+    own_linear: LinearShare = "all"
     mode: Mapping[str, Any] | None = None
 
 
@@ -380,7 +385,20 @@ def _leaves(settings: Settings, what: str) -> bool:
 def _options(settings: Settings, ways: Ways, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states: all of them leave where the trainer is off-loaded."""
     options = trainer_options(settings.of(ways.trainer, role))
+    options = replace(options, linear_attention=_linear_share(settings, ways))
     return replace(options, offloads=None) if _train_leaves(settings, ways) else options
+
+
+def _linear_share(settings: Settings, ways: Ways) -> LinearShare:
+    """Return what of linear attention ranks compute: those of a framework's own layers share no heads.
+
+    A model that Megatron-Bridge makes has Megatron's layers, whatever specification stands beside it (model_provider.py).
+    """
+    spec = settings.value("spec")
+    words = spec if isinstance(spec, list) else str(spec).split()
+    named = any(str(word).rpartition(".")[2] in OWN_LINEAR for word in words)
+    bridged = settings.value("bridge") == BRIDGE
+    return ways.own_linear if named and not bridged and ways.trainer == MEGATRON else "heads"
 
 
 def _generation(settings: Settings, pool: RunPool) -> TaskPlan:

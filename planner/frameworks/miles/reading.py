@@ -23,6 +23,7 @@ def run_of(settings: Settings) -> Run:
         weight_sync=_weight_sync(settings),
         adapter=adapter_of(settings),
         one_pool=True,
+        own_linear="tokens",
         mode=_mode(settings),
     )
     return run_by(settings, ways)

@@ -185,6 +185,25 @@ def test_a_model_of_layers_that_flags_do_not_write_out_and_no_sheet_is_of_is_ref
         read(f"{words} --vocab-size 100".replace("/models/Qwen3-4B", "/models/never-seen"))
 
 
+@pytest.mark.parametrize(
+    ("framework", "plugins", "more", "computed"),
+    [
+        ("slime", "slime_plugins", "", "all"),
+        ("miles", "miles_plugins", "", "tokens"),
+        ("miles", "miles_plugins", "--megatron-to-hf-mode bridge", "heads"),
+        ("slime", None, "", "heads"),
+    ],
+)  # fmt: skip
+def test_linear_attention_of_a_frameworks_own_layers_is_not_shared_by_heads(
+    framework, plugins, more, computed
+):
+    spec = f"--spec {plugins}.models.qwen3_5 get_qwen3_5_spec" if plugins else ""
+    found = read(f"{SHARED} {spec} {more}".replace("Qwen3-4B", "Qwen3.5-9B"), framework)
+    trainers = found.job.trainers or {}
+    usual = trainers["actor"].linear_attention if "actor" in trainers else "heads"
+    assert usual == computed
+
+
 def test_a_list_of_layers_with_experts_has_to_be_as_long_as_there_are_layers():
     words = f"{SHARED} --num-layers 4 --hidden-size 64 --num-attention-heads 2 --vocab-size 100 --num-experts 4"
     with pytest.raises(FileError, match=r"moe-layer-freq: is no list of 0 and 1 for 4 layers"):
