@@ -14,7 +14,7 @@ from typing import Final, Literal
 from rlplan.dispatchers import DEFAULT_DISPATCHER, DispatcherName
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Positive, Share
-from rlplan.models import ContextExchange, LayerKernels, Precision, TrainingPrecision, is_narrow
+from rlplan.models import ContextExchange, LayerKernels, Precision, TrainingPrecision
 from rlplan.units import gib_from_bytes
 
 # Who puts weights on the wire.
@@ -614,13 +614,20 @@ class EngineSheet:
         told = self.expert_layer_launch_seconds if experts else 0.0
         return 0.0 if sheet.kind == "cpu" else told or self.layer_launch_seconds
 
-    def expert_launch_seconds_on(self, sheet: DeviceSheet, precision: Precision) -> float:
-        """Return the seconds of a device's host to launch the forward pass of a layer of experts; 0 is that of any other."""
+    def expert_launch_seconds_on(
+        self, host_times: float, precision: Precision, *, narrow: bool
+    ) -> float:
+        """Return the seconds of a device's host to launch the forward pass of a layer of experts; 0 is that of any other.
+
+        Args:
+            host_times: `DeviceSheet.host_times` of the device.
+            narrow: Whether the precision is narrower than bf16.
+        """
         python, factor = self.expert_python_seconds, 1.0
-        if is_narrow(precision):
+        if narrow:
             factor = self.expert_narrow_factors.get(precision, self.narrow_launch_factor)
         launches = max(0.0, self.expert_layer_launch_seconds - python) * factor
-        return launches * sheet.host_times + python
+        return launches * host_times + python
 
     def kernels_of(self, device: DeviceSheet) -> KernelRates:
         """Return how its kernels differ from a device's facts."""

@@ -264,8 +264,9 @@ class PlacedTask:
     @cached_property
     def model(self) -> ModelArchitecture:
         """Return the model of the task's role, as the task's ranks share it out."""
-        model, share = self.job.architecture(self.task.role), self.options.linear_attention
-        return model if self.task.kind == "generate" else sharing(model, share)
+        model = self.job.architecture(self.task.role)
+        shares = model.linear is not None and self.task.kind != "generate"
+        return sharing(model, self.options.linear_attention) if shares else model
 
     @cached_property
     def expert_loop(self) -> ExpertLoop | None:
@@ -759,17 +760,13 @@ class PlacedPlan:
     @cached_property
     def tasks(self) -> dict[str, PlacedTask]:
         """Return the tasks that have a layout by their names, in the dataflow's order."""
-        plan = self.plan
+        job, tasks, sites = self.plan.job, self.plan.tasks, self.sites
         return {
             task.name: placed_task(
-                task,
-                self._packed(task),
-                self.sites[plan.tasks[task.name].pool],
-                plan.job,
-                self.facts,
+                task, self._packed(task), sites[tasks[task.name].pool], job, self.facts
             )
             for task in self.known_tasks
-            if task.name in plan.tasks
+            if task.name in tasks
         }
 
     def _packed(self, task: Task) -> TaskPlan:

@@ -85,9 +85,9 @@ def fused_attention_seconds(
     Half of the rate at h keys is h / 2 more keys for each query, which sees half of its sequence on average. Measured
     seconds are those of their lengths.
     """
-    measured = device.measures_attention(operator, precision, backward=backward)
-    if rates.attention_half_tokens and not measured:
-        more = round(rates.attention_half_tokens / 2)
+    half = rates.attention_half_tokens
+    if half and not device.measures_attention(operator, precision, backward=backward):
+        more = round(half / 2)
         operator = replace(operator, cached_tokens=operator.cached_tokens + more)
     seconds = device.attention(operator, precision, backward=backward)
     rate = rates.attention_backward_rate if backward else rates.attention_rate
@@ -359,9 +359,9 @@ def setting_on(
     per_node = site.gpus_per_node
     outermost = engine.stages_outermost and layout.pp > 1
     gpus = 2 * per_node if outermost and site.spans_nodes else per_node
-    slower = engine.narrow_launch_factor if is_narrow(precision) else 1.0
-    slower *= device.sheet.host_times
-    launches_experts = engine.expert_launch_seconds_on(device.sheet, precision)
+    narrow, host_times = is_narrow(precision), device.sheet.host_times
+    slower = engine.narrow_launch_factor * host_times if narrow else host_times
+    launches_experts = engine.expert_launch_seconds_on(host_times, precision, narrow=narrow)
     if engine.narrow_products:
         precision = WIDE[precision]  # its rates are those of products in fp8 already
     return Setting(
@@ -423,16 +423,17 @@ def pass_seconds(
     forward = _operators(setting, model, part, batch, head)
     if part == "embedding" and direction == "backward" and setting.adapter is not None:
         return NOTHING  # nothing below a frozen embedding has a gradient
+    is_backward = direction == "backward"
+    biases = () if setting.expert_biases is None else _biases(setting, model, forward, is_backward)
     if direction == "forward":
-        operators = forward + _biases(setting, model, forward)
+        operators = forward + biases
     elif direction == "backward":
         operators = backward_operators(forward) + _accumulated(setting, model, part, forward)
         operators += _slice_gradients(setting, model, forward)
-        operators += _biases(setting, model, forward, backward=True)
+        operators += biases
     else:
         fused = setting.fused_attention
-        whole = forward + _biases(setting, model, forward)
-        operators = recomputed_operators(whole, direction, fused_attention=fused)
+        operators = recomputed_operators(forward + biases, direction, fused_attention=fused)
     priced = price(setting, operators, backward=direction == "backward", part=part)
     if part != "layer":
         return priced
@@ -485,7 +486,7 @@ def _turn_seconds(setting: Setting, forward: Operators, operators: Operators) ->
 
 
 def _biases(
-    setting: Setting, model: ModelArchitecture, forward: Operators, *, backward: bool = False
+    setting: Setting, model: ModelArchitecture, forward: Operators, is_backward: bool
 ) -> Operators:
     """Return what moves for experts' biases beside products that do not add them."""
     own, details = setting.expert_biases, model.expert_details
@@ -493,7 +494,7 @@ def _biases(
         return ()
     each = (
         {"mlp up": own.up_backward_bytes, "mlp down": own.down_backward_bytes}
-        if backward
+        if is_backward
         else {"mlp up": own.up_bytes, "mlp down": own.down_bytes}
     )
     num_bytes = sum(
