@@ -149,11 +149,13 @@ def argument(settings: Settings, key: str, value: object) -> tuple[str, ...] | N
         return f"--{name}", str(value)
     adds = any(fnmatchcase(key, each) for each in sheet.added)
     adds = adds or (sheet.files_are_whole and given is None)
-    return (f"{'++' if adds else ''}{name}={'null' if value is None else typed_value(value)}",)
+    return (f"{'++' if adds else ''}{name}={typed_value(value)}",)
 
 
 def typed_value(value: object) -> str:
     """Return a key's value as words of a command line have it."""
+    if value is None:
+        return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -30,7 +30,8 @@ TAIL_TIMES = 3.0
 TOLD_FRACTION = 0.03
 # Of a step that one side stands still beside the other.
 IDLE_FRACTION = 0.1
-# What a stage takes if padding, or an eager engine, is all that explains it lies as near to what it took.
+# What a stage takes if padding, or an eager engine, is all that explains it lies as near to what it took; a longest response
+# as near to the forecast's is no cause.
 NEAR_FRACTION = 0.25
 # A change that gains less of a stage is not worth a try.
 LEAST_GAIN = 0.02
@@ -96,9 +97,11 @@ def tail(stage: StageCheck, subject: Subject) -> str | None:
     most, cut = log.longest_response, log.clip_ratio or 0.0
     if not most or most < TAIL_TIMES * log.response_tokens:
         return None
-    share = f", {cut:.0%} of responses are cut at the maximum" if cut >= TOLD_FRACTION else ""
     work = subject.plan.job.workload
     expected, _ = statistics_of(work).longest_of(work.sequences, "responses")
+    if most <= (1 + NEAR_FRACTION) * expected and cut < TOLD_FRACTION:
+        return None  # the forecast waits for about as long a response, and is exceeded all the same
+    share = f", {cut:.0%} of responses are cut at the maximum" if cut >= TOLD_FRACTION else ""
     return (
         f"tail: the longest response has {most:,.0f} tokens, {most / log.response_tokens:.1f} times the "
         f"mean (the forecast has {expected:,.0f}){share}; at the end few sequences run. More GPUs do not "

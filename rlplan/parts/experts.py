@@ -108,7 +108,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     # Ranks of a tensor-parallel group that cut no expert share out its tokens.
     own = -(-tokens * shard.expert_width // shard.tp)
     routed = own * shard.ep  # an expert's tokens come from all ranks of its group
-    told = shard.popularity_spread
+    told = 0.0 if shard.experts_in_turn else shard.popularity_spread
     spread = POPULARITY_SPREAD if told is None else told
     uneven = busiest_rank(experts, shard.ep, spread)
     most = most_reached(experts, top_k, routed, shard.ep, spread)

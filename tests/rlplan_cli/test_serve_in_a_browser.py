@@ -159,6 +159,35 @@ def test_a_proposal_is_taken_into_the_script_and_left_again(page, tmp_path):
     assert page.inner_text("#tiles") == before
 
 
+def test_a_proposal_that_is_taken_counts_more_than_a_control_that_was_moved_before(page, tmp_path):
+    """Its words are made to be those of a control's key, which placements of a search name."""
+    script, key = tmp_path / "run.sh", "actor_rollout_ref.rollout.n"
+    script.write_text(
+        SCRIPT.replace("tensor_model_parallel_size=1", "tensor_model_parallel_size=2")
+    )
+
+    def changed(route):
+        lines = [json.loads(line) for line in route.fetch().text().splitlines()]
+        for line in lines:
+            for each in ((line.get("answer") or {}).get("check") or {}).get("better", []):
+                each["arguments"] = [f"{key}=2"]
+        route.fulfill(body="".join(f"{json.dumps(line)}\n" for line in lines))
+
+    page.route("**/api/answer", changed)
+    page.set_input_files("#script-file", script)
+    until(page, "document.getElementById('script-framework').textContent.includes('verl')")
+    settle(page)
+    page.fill("#field-samples_per_prompt", "8")
+    settle(page)
+    assert page.inner_text("#script-words").split() == [f"{key}=8"]
+    page.locator("#notes .keys button").first.click()
+    until(page, f"document.getElementById('script-words').textContent.includes('{key}=2')")
+    settle(page)
+    assert page.inner_text("#script-words").split() == [f"{key}=2"]
+    assert page.input_value("#field-samples_per_prompt") == "2"
+    page.unroute("**/api/answer")
+
+
 def test_sliders_move_the_answer_and_a_link_holds_the_state(page):
     before = page.inner_text("#tiles")
     slider = page.locator("[data-name=gpus] input[type=range]")

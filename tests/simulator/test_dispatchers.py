@@ -122,6 +122,15 @@ def test_a_gate_that_deals_experts_out_in_turn_sends_fewer_copies():
     assert distinct(8, 8) == pytest.approx(5.25, abs=0.01)
 
 
+def test_experts_that_are_dealt_out_in_turn_are_balanced_whatever_traces_say():
+    """All-to-all sends every chosen expert its own copy, so that only the balance tells the two apart."""
+    turn, balanced, traces = (
+        layer(TrainerOptions(dispatcher="all-to-all", **each), ep=8, gpus=8).collectives.seconds
+        for each in ({"experts_in_turn": True}, {"popularity_spread": 0.0}, {})
+    )
+    assert turn == balanced < traces
+
+
 def oss_setting(engine="megatron-core-2026"):
     """Return a layer with a bias for each expert, and its setting where no host is waited for."""
     task = placed(ep=8, gpus=8, engine=engine, model="gpt-oss-20b")

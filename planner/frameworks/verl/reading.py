@@ -74,6 +74,8 @@ ASYNC_KEYS: Final = "async_training.*"
 IN_WHOLE_BATCHES: Final = ("dapo", "entropy")
 # Whether its reward model writes judgements is for the function to know that asks it (verl, experimental/reward_loop).
 JUDGES: Final = "a function asks the reward model, which may write judgements: say how long they are under rewards.judge of the job"
+# What Megatron's words `unfused` and `local` ask for.
+OTHER_ATTENTION: Final = "attention that is not fused"
 # Models that engines serve, and none trains.
 SERVED: Final = ("reward", "teacher")
 PPO, DISTILLATION = "ppo", "on-policy-distillation"
@@ -324,9 +326,7 @@ def _pools(
 
 def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> TrainerSizes:
     own = of_role(settings, trainer, role)
-    sizes = replace(
-        role_sizes(own, gpus, TRAIN_POOL), engine=_padded(settings, trainer, role) or ""
-    )
+    sizes = replace(role_sizes(own, gpus, TRAIN_POOL), engine=_trainer_engine(own))
     if own.value("reshards") is False:
         sizes = replace(sizes, zero_stage=GRADIENTS)
     sizes = even_stages(own, sizes)
@@ -443,10 +443,17 @@ def _logit_way(settings: Settings, trainer: str, role: Role) -> str | None:
     return None if compiled else "old-entropy-eager"
 
 
-def _padded(settings: Settings, trainer: str, role: Role) -> str | None:
-    """Return the engine sheet of a role's trainer where it pads sequences; None where it packs them."""
-    packs = settings.on("critic_packs" if role == "critic" else "packs")
-    return None if packs else settings.sheet.trainers[trainer].padded
+def _trainer_engine(own: RoleSettings) -> str:
+    """Return the engine sheet of a role's trainer, by its kernel of attention and whether it pads; empty where it is the usual one."""
+    settings = own.settings
+    packs = settings.on("critic_packs" if own.role == "critic" else "packs")
+    padded = None if packs else settings.sheet.trainers[own.trainer].padded
+    attention = own.value("attention")
+    if attention is None:
+        if "attention" in own.names and own.is_given("attention"):
+            settings.left_out[own.key_of("attention")] = OTHER_ATTENTION
+        return padded or ""
+    return f"{attention}-padded" if padded else str(attention)
 
 
 def _valued(own: RoleSettings, sizes: TrainerSizes) -> TrainerSizes:

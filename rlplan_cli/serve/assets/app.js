@@ -45,8 +45,10 @@ function taking() {
   return state.script ? take : null;
 }
 
+// Controls that were moved before go into the words as well: they count more than these where both name a key.
 function take(words) {
-  state = { ...state, taken: [...state.taken, ...words] };
+  const unanswered = Object.entries(state.changes).filter(([name, value]) => script.controls[name] !== value);
+  state = { ...state, taken: [...script.words, ...words], changes: Object.fromEntries(unanswered) };
   show();
   askAll(0);
 }

@@ -246,6 +246,39 @@ def test_padding_takes_seconds(number):
     assert after > 1.3 * before
 
 
+FLASH, CUDNN = "megatron-core-2025-flash", "megatron-core-2025"
+
+
+@pytest.mark.parametrize(
+    ("number", "word", "packs", "engine"),
+    [
+        ("0.9.1", None, True, FLASH),
+        ("0.9.1", "flash", True, FLASH),
+        ("0.9.1", "fused", True, CUDNN),
+        ("0.9.1", "auto", True, CUDNN),
+        ("0.9.1", None, False, f"{FLASH}-padded"),
+        ("0.9.1", "fused", False, f"{CUDNN}-padded"),
+        ("0.7.1", "fused", False, CUDNN),  # packs whatever is said
+        ("0.9.1", "unfused", True, FLASH),
+        ("0.6.1", None, True, FLASH),
+        ("0.5", None, True, CUDNN),
+        ("0.5", "flash", True, FLASH),
+    ],
+)
+def test_megatrons_attention_is_the_one_that_a_version_or_key_asks_for(number, word, packs, engine):
+    """A reference has the actor's; attention that is not fused is named as not counted."""
+    key = "actor_rollout_ref.actor.megatron.override_transformer_config.attention_backend"
+    asked = () if word is None else (f"{key}={word}",)
+    packing = f"{MODEL}.use_remove_padding={packs}"
+    more = (packing, *asked, "actor_rollout_ref.actor.use_kl_loss=True")
+    found = verl(*MEGATRON, *more, options=version(number))
+    trained = ("actor.update", "actor.compute_log_prob", "reference.compute_log_prob")
+    assert {found.draft.tasks[name].engine for name in trained} == {engine}
+    assert [each for each in found.keys.not_modelled if "attention" in each] == [key] * (
+        word == "unfused"
+    )
+
+
 @pytest.mark.parametrize(
     ("number", "more", "sleeps"),
     [

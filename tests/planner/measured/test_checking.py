@@ -306,6 +306,18 @@ def test_a_long_tail_is_a_likely_cause_of_slow_generation(ran, expected, tmp_pat
     assert "4% of responses are cut" in slow.causes[0]
 
 
+@pytest.mark.parametrize(("cut", "named"), [(0.0, False), (0.04, True)])
+def test_a_tail_that_the_forecast_has_too_is_no_cause_unless_responses_are_cut(
+    ran, expected, tmp_path, cut, named
+):
+    rows = steps_of(expected, "verl", ("generation",), 4)
+    for row in rows:
+        row |= {"response_length/max": 1810, "response_length/clip_ratio": cut}
+    slow = slow_stage(tmp_path, ran, rows, "generation")
+    assert slow.verdict == "slow"
+    assert any(each.startswith("tail: ") for each in slow.causes) is named
+
+
 @pytest.mark.parametrize(
     ("slowest", "mean", "cause"),
     [
@@ -410,7 +422,7 @@ def test_a_replica_on_more_gpus_than_pays_is_a_cause_before_the_tail(ran, expect
     wide = with_layouts(ran, actor_generate={"tp": 4, "dp": generate.tp * generate.dp // 4})
     rows = steps_of(expected, "verl", ("generation",), 15)
     for row in rows:
-        row |= {"response_length/max": 2400}
+        row |= {"response_length/max": 2400, "response_length/clip_ratio": 0.04}
     slow = slow_stage(tmp_path, wide, rows, "generation")
     assert [each.partition(":")[0] for each in slow.causes][:2] == ["engine size", "tail"]
     assert "a replica has 4 GPUs (TP); with 1 generation is forecast to take" in slow.causes[0]
