@@ -312,6 +312,9 @@ def test_a_script_tells_its_framework_and_a_name_before_it_has_to_be_one(project
         ("trl sft --model_name_or_path Qwen/Qwen2.5-0.5B", "trains on texts (SFT)"),
         ("python train_ppo.py --model Qwen/Qwen2.5-0.5B", "is of no framework that is known"),
         ("python train.py --model Qwen/Qwen2.5-0.5B", "is of no framework that is known"),
+        ("python my_rl.py --init sft --format pt", "is of no framework that is known"),
+        ("python prepare_sft_data.py\npython my_rl.py", "is of no framework that is known"),
+        ("bash train_rl.sh\npython tools/eval.py", "is of no framework that is known"),
     ],
 )
 def test_a_script_that_trains_otherwise_is_told_so_without_a_framework_s_name(

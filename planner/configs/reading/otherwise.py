@@ -1,24 +1,59 @@
 """What a script trains otherwise than with RL, where it starts none of the trainings that are read."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
-from rlplan.planner.configs.reading.configuration import PROGRAMS, plain_words, refusal_of
+from rlplan.planner.configs.reading.configuration import (
+    PROGRAMS,
+    plain_words,
+    programs_of,
+    refusal_of,
+)
+from rlplan.planner.configs.reading.launched import words_that_start
 from rlplan.planner.configs.reading.literals import refused_call
-from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.reading.scripts import SCRIPTS
+from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
+from rlplan.planner.configs.shell.text import Text
+
+# What reads another script into its own shell, which starts no training for that.
+READS: Final = frozenset({"source", "."})
 
 
 def trained_otherwise(framework: str, words: Sequence[str]) -> str | None:
     """Return what else than training with RL a script, a program or a command line starts of a framework's.
 
-    None where that is not known; what only this framework's own programs of such a name do counts where it is named.
+    None where that is not known, as of a script that also starts a program which may be one of RL; what only this
+    framework's own programs of such a name do counts where it is named.
     """
     sheet = load_config_sheet(framework)
     path = Path(words[0])
     if path.suffix in PROGRAMS and path.is_file():
         return refused_call(sheet.launch, path)
-    plain = [word.value for word in plain_words(words)]
-    named = any(framework in word.lower() for word in plain)
-    told = filter(None, map(partial(refusal_of, sheet), plain))
-    return next((what for what in told if named or sheet.title not in what), None)
+    plain = plain_words(words)
+    if any(refusal_of(sheet, name) is None for name in _started(plain)):
+        return None
+    named = any(framework in word.value.lower() for word in plain)
+    told = (_refusal_at(sheet, plain, place) for place in range(len(plain)))
+    known = (what for what in told if what is not None)
+    return next((what for what in known if named or sheet.title not in what), None)
+
+
+def _started(words: Sequence[Text]) -> Iterator[str]:
+    """Yield the Python programs, and the other scripts, that words start."""
+    yield from (name for name, _ in programs_of(words))
+    for before, word in zip(("", *(word.value for word in words)), words, strict=False):
+        if word.value.endswith(SCRIPTS) and before not in READS:
+            yield word.value
+
+
+def _refusal_at(sheet: ConfigSheet, words: Sequence[Text], place: int) -> str | None:
+    """Return what a word is refused for; a bare one, as `sft`, where it is the command of the framework's own program."""
+    word = words[place].value
+    what = refusal_of(sheet, word)
+    if what is None or not word.isidentifier():
+        return what
+    programs = {start.rpartition(" ")[0] for start in sheet.starts} - {""}
+    commands = (f"{program} {word}" for program in programs)
+    ends = (words_that_start([each], words, place - each.count(" ")) for each in commands)
+    return what if any(ends) else None

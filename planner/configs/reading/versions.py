@@ -1,7 +1,9 @@
 """Which version of its framework a configuration is of: as somebody says, as files say, or by its keys."""
 
+import ast
 import re
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,9 +23,6 @@ MOST_FOLDERS: Final = 4
 MINOR: Final = "_minor"
 OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
 ASSIGNED: Final = re.compile(r"""^__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
-# A framework's own source: its name and version, as `setup(name="slime", version="0.2.1")` and pyproject.toml give them.
-OWN_SOURCE: Final = ("setup.py", "pyproject.toml")
-OWN_VERSION: Final = r"""^\s*name\s*=\s*["']{}["'](?:.*\n)*?\s*version\s*=\s*["']([^"']+)["']"""
 NUMBER: Final = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.?(?:dev|post|rc)\d*)?$")
 
 
@@ -244,14 +243,37 @@ def _hints(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
 
 def _own_version(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
     """Yield what a folder's setup.py or pyproject.toml says, where it is of the framework itself."""
-    for file in (folder / name for name in OWN_SOURCE if sheet.package):
-        if not file.is_file():
+    for name, read in (("setup.py", _of_setup), ("pyproject.toml", _of_project)):
+        file = folder / name
+        if not sheet.package or not file.is_file():
             continue
-        found = re.search(
-            OWN_VERSION.format(re.escape(sheet.package)), script_text(file), re.MULTILINE
-        )
-        if found is not None:
-            yield _Hint(of="version", version=found[1], words=found[1], where=str(file))
+        said = read(script_text(file))
+        version = said.get("version")
+        if said.get("name") == sheet.package and isinstance(version, str):
+            yield _Hint(of="version", version=version, words=version, where=str(file))
+
+
+def _of_setup(text: str) -> Mapping[str, object]:
+    """Return what a setup.py gives literally: `setup(name="slime", version="0.2.1")`; nothing where it cannot be read."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    setups = (each for each in calls if ast.unparse(each.func).rpartition(".")[2] == "setup")
+    given = (word for call in setups for word in call.keywords if word.arg is not None)
+    return {
+        str(word.arg): word.value.value for word in given if isinstance(word.value, ast.Constant)
+    }
+
+
+def _of_project(text: str) -> Mapping[str, object]:
+    """Return the project of a pyproject.toml; nothing where it cannot be read."""
+    try:
+        project = tomllib.loads(text).get("project")
+    except tomllib.TOMLDecodeError:
+        return {}
+    return project if isinstance(project, dict) else {}
 
 
 def _folders(path: Path) -> Iterator[Path]:

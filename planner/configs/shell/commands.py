@@ -15,9 +15,9 @@ from rlplan.planner.configs.shell.words import UNKNOWN, RefusedError, Value, Wor
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-# Commands that change nothing of what is launched, and succeed.
 # Programs that print what they read, or all of it that a script means.
 HANDS_ON: Final = frozenset({("cat",), ("tr", "-d", "\\r")})
+# Commands that change nothing of what is launched, and succeed.
 SILENT: Final = frozenset(
     {"trap", "ulimit", "mkdir", "chmod", "sleep", "wait", "conda", "module", "shopt", "touch"}
     | {"pip", "pip3", "rm", "cp", "mv", "ln", "wget", "curl", "true", ":"}

@@ -1,5 +1,6 @@
 """AReaL's configurations: allocation strings of each engine and of all, modes, what trains, rules, and its log."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -37,6 +38,8 @@ actor:
 ref: {backend: "${actor.backend}", path: "${actor.path}", dtype: "${actor.dtype}"}
 train_dataset: {batch_size: 256, max_length: 1024}
 """
+# The same as before engines had to say their own: allocation_mode says all of them.
+EARLIER = re.sub(r'^  backend: .*\n|backend: "[^"]*", ', "", FILE, flags=re.MULTILINE)
 
 
 def areal(base, *more, options=OPTIONS):
@@ -221,6 +224,42 @@ def test_its_own_source_beside_a_file_says_the_version(tmp_path):
     found = imported("areal", [str(tmp_path / "examples" / "grpo.yaml")], OPTIONS)
     assert any("AReaL 1.0, by" in note for note in found.notes)
     assert found.job.trainer("actor").weights == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("pyproject.toml", '[project]\nversion = "1.0.2"\nname = "areal"\n[tool.x]\nversion = "0.3"\n', "1.0"),
+        ("pyproject.toml", '[project]\nname = "areal"\ndynamic = ["version"]\n[tool.x]\nversion = "0.3"\n', "2.0"),
+        ("pyproject.toml", '[project]\nname = "areal-tools"\nversion = "0.3"\n', "2.0"),
+        ("pyproject.toml", "[project\n", "2.0"),
+        ("setup.py", 'setup(name="areal", version="0.3.1")\n', "0.3"),
+        ("setup.py", 'setuptools.setup(\n    version="0.3.1",\n    name="areal",\n)\n', "0.3"),
+        ("setup.py", 'setup(name="areal", version=read())\nother(version="0.3.1")\n', "2.0"),
+    ],
+)  # fmt: skip
+def test_a_version_is_that_of_the_package_in_whichever_way_it_is_written(
+    tmp_path, file, text, told
+):
+    (tmp_path / file).write_text(text, encoding="utf-8")
+    (tmp_path / "grpo.yaml").write_text(FILE, encoding="utf-8")
+    found = imported("areal", [str(tmp_path / "grpo.yaml")], OPTIONS)
+    assert any(f"AReaL {told}, " in note for note in found.notes)
+
+
+def test_a_file_without_engines_of_their_own_is_of_before_they_had_to_be(tmp_path):
+    (tmp_path / "own.yaml").write_text(f"{EARLIER}allocation_mode: sglang:d4+fsdp:d4\n")
+    found = imported("areal", [str(tmp_path / "own.yaml")], OPTIONS)
+    assert any("AReaL 1.0, since allocation_mode is given without" in note for note in found.notes)
+    assert found.job.trainer("actor").weights == "bf16"
+
+
+def test_a_start_that_moved_says_the_version(tmp_path):
+    (tmp_path / "own.yaml").write_text(EARLIER, encoding="utf-8")
+    start = "python3 -m areal.launcher.local my_rl.py --config own.yaml allocation_mode=sglang:d4+fsdp:d4\n"
+    (tmp_path / "run.sh").write_text(start, encoding="utf-8")
+    found = imported("areal", [str(tmp_path / "run.sh")], OPTIONS)
+    assert any("AReaL 0.5.3, since areal.launcher.local" in note for note in found.notes)
 
 
 def test_versions_have_their_defaults():
