@@ -282,8 +282,10 @@ def _loads(
     for pool, each in rates.items():
         moving = stages[TRANSITION] if pool in {generating, trained} else 0.0
         seconds = busy.get(pool, 0.0)
+        if pool == generating:  # which counts as busy only while a response is under way
+            loads.append(PoolLoad(each, 0.0, moving + seconds))
+            continue
         if pool == trained:  # while it generates
             moving += lent_seconds
-        computing = 0.0 if pool == generating else seconds - moving
-        loads.append(PoolLoad(each, computing, seconds if pool == generating else moving))
+        loads.append(PoolLoad(each, seconds - moving, moving))
     return tuple(loads)
