@@ -612,15 +612,20 @@ def packed_sequences(token_budget: int, workload: Workload, samples: int = 1) ->
     return max(1, int(whole) * samples + min(samples - 1, more))
 
 
-def packed_waiting(statistics: LengthStatistics, token_budget: int, ranks: int) -> float:
+def packed_waiting(
+    statistics: LengthStatistics, token_budget: int, ranks: int, samples: int = 1
+) -> float:
     """Return how much more tokens than the mean the fullest of `ranks` packed micro-batches has, as a fraction.
 
     A budget that holds but one of most sequences leaves micro-batches as unlike as those are; of many,
     all get full.
+
+    Args:
+        samples: Of a prompt, whose tokens count once for them.
     """
     if ranks == 1:
         return 0.0
-    tokens = _packed_tokens(statistics, token_budget)
+    tokens = _packed_tokens(statistics, token_budget, samples)
     most, _ = longest_of(tokens, ranks)
     return most / float(tokens.mean()) - 1
 
@@ -695,22 +700,54 @@ def unbalanced_waiting(statistics: LengthStatistics, sequences: int, ranks: int)
 
 
 @lru_cache(maxsize=64)
-def _packed_tokens(statistics: LengthStatistics, token_budget: int) -> Floats:
+def _packed_tokens(statistics: LengthStatistics, token_budget: int, samples: int = 1) -> Floats:
     """Return the tokens of micro-batches, in order, that a usual batch is packed into. Shape (micro-batches,).
 
     By first fit, longest sequences first (Johnson 1973, "Near-Optimal Bin Packing Algorithms"), as
     frameworks' packers do. The one begun last is left out where there are others: it is not full only because
     nothing comes after it.
+
+    Args:
+        samples: Of a prompt, whose tokens count once for those in one micro-batch.
     """
-    ordered = statistics.ordered("whole")
-    places = (np.arange(PACKED_SEQUENCES) + 0.5) * len(ordered) / PACKED_SEQUENCES
-    held = np.zeros(PACKED_SEQUENCES)
-    for tokens in ordered[places.astype(np.int64)][::-1]:
-        fits = held + tokens <= token_budget
-        place = np.argmax(fits) if fits.any() else np.argmin(held)
-        held[place] += tokens
+    if samples > 1:
+        held = _held_with_prompts(statistics, token_budget, samples)
+    else:
+        ordered = statistics.ordered("whole")
+        places = (np.arange(PACKED_SEQUENCES) + 0.5) * len(ordered) / PACKED_SEQUENCES
+        held = np.zeros(PACKED_SEQUENCES)
+        for tokens in ordered[places.astype(np.int64)][::-1]:
+            fits = held + tokens <= token_budget
+            place = np.argmax(fits) if fits.any() else np.argmin(held)
+            held[place] += tokens
     begun = held[held > 0]
     return np.sort(begun[: max(1, len(begun) - 1)])
+
+
+def _held_with_prompts(statistics: LengthStatistics, token_budget: int, samples: int) -> Floats:
+    """Return the tokens of micro-batches, those not begun included, where a prompt counts once in each.
+
+    A sample goes to the first micro-batch that has room for what it adds, as frameworks' packers of trees do. Shape
+    (sequences,).
+    """
+    work = statistics.workload
+    trees = -(-PACKED_SEQUENCES // samples)
+    generator = np.random.default_rng(PAIR_SEED)
+    following = generator.permutation(evenly(work.response_tokens, trees * samples))
+    if work.environments:
+        following = following + generator.choice(_observed(work), size=len(following))
+    prompts = evenly(work.prompt_tokens, trees)
+    beyond = work.longest_sequence_tokens - np.repeat(prompts, samples)
+    rows = np.sort(np.minimum(following, beyond).reshape(trees, samples), axis=1)[:, ::-1]
+    held = np.zeros(trees * samples)
+    for tree in np.argsort(-(prompts + rows.sum(axis=1)), kind="stable"):
+        missing = np.full(len(held), prompts[tree])
+        for tokens in rows[tree]:
+            fits = held + missing + tokens <= token_budget
+            place = np.argmax(fits) if fits.any() else np.argmin(held)
+            held[place] += missing[place] + tokens
+            missing[place] = 0.0
+    return held
 
 
 def held_by(

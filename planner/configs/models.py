@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from rlplan.models import ModelArchitecture
 from rlplan.profiles.catalog import model_names
 from rlplan.profiles.jobs.config.hub import cached_config
 from rlplan.profiles.sheets import canonical_name
@@ -23,6 +24,31 @@ CHECKPOINT: Final = re.compile(
 CONVERTED: Final = re.compile(r"[_-](torch_dist|mcore|megatron|dcp)$", re.IGNORECASE)
 SIZES: Final = re.compile(r"(-\d+(\.\d+)?[bt])?-a\d+(\.\d+)?b$", re.IGNORECASE)
 CONFIG_JSON: Final = "config.json"
+# Families whose models call their tower of images `visual` in Transformers (`modeling_qwen2_vl.py`, `modeling_glm4v.py` and
+# so on); others call it `vision_tower`, `vision_model` or otherwise (Gemma, Llama 4, Mistral, InternVL).
+VISUAL: Final = frozenset(
+    {
+        "qwen2_vl",
+        "qwen2_5_vl",
+        "qwen2_5_omni_thinker",
+        "qwen3_vl",
+        "qwen3_vl_moe",
+        "qwen3_omni_moe_thinker",
+        "qwen3_5",
+        "qwen3_5_moe",
+        "glm4v",
+        "glm4v_moe",
+    }
+)
+
+
+def has_visual(model: ModelArchitecture) -> bool:
+    """Tell whether a model has a part `visual`, which is what verl and EasyR1 freeze as the tower of images.
+
+    verl 0.7 `verl/workers/fsdp_workers.py` (`get_vl_model_vision_tower`) and EasyR1 `verl/workers/fsdp_workers.py`: of
+    models that have none they freeze nothing, and print that no tower was found.
+    """
+    return bool(model.vision_parameters) and model.family in VISUAL
 
 
 def sheet_of_model(published: str) -> str | None:

@@ -42,6 +42,7 @@ from rlplan.simulator.workload import (
     computed_batch,
     held_by,
     packed_waiting,
+    samples_in_budget,
     unbalanced_waiting,
     waiting_fraction,
 )
@@ -518,7 +519,8 @@ def _waiting(placed: PlacedTask) -> tuple[float]:
         if placed.framework.pads_packs and layout.pp > 1:
             # Each is padded to the fullest of the batch: as if it waited for all of them.
             ranks *= -(-placed.local // layout.micro_batch)
-        each = packed_waiting(statistics, layout.token_budget, ranks)
+        samples = samples_in_budget(engine, placed.workload)
+        each = packed_waiting(statistics, layout.token_budget, ranks, samples)
         if placed.options.fills_budgets:
             each = 0.0
     else:

@@ -114,6 +114,26 @@ def test_check_names_the_line_of_a_broken_rule(project):
     assert "[replicas-divide-the-gpus]" in text
 
 
+def test_values_of_keys_stand_in_place_of_what_the_script_says(project):
+    Path("run.sh").write_text(SCRIPT)
+    known = {"file": "run.sh", "gpu": "h100", "mean_response_tokens": 32}
+    key = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+    rules = []
+    for values in ([], [f"{key}=2"]):
+        found, _ = answer("check", **known, values=values)
+        rules.append((found["will_run"], [each["rule"] for each in found["findings"]]))
+    assert not rules[0][0]
+    assert "replicas-divide-the-gpus" in rules[0][1]
+    assert rules[1][0]
+    assert "replicas-divide-the-gpus" not in rules[1][1]
+    assert answer("explain", **known, values=[f"{key}=2"])[0]["step"]["tasks"]
+    wrong = mistake("check", **known, values=[key])
+    assert (wrong["argument"], wrong["value"], wrong["allowed"]) == ("values", key, "KEY=VALUE")
+    of_plan = mistake("check", file="plan.yaml", values=[f"{key}=2"])
+    assert of_plan["argument"] == "values"
+    assert "is said of frameworks' configurations" in of_plan["problem"]
+
+
 def test_a_searched_plan_is_explained_and_exported_without_a_file(project):
     before = sorted(Path().rglob("*"))
     found, text = answer("search", job="job.yaml", limits={"gpus": 1})

@@ -25,9 +25,11 @@ from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.workload import (
     LengthStatistics,
+    _packed_tokens,
     computed_batch,
     least_shared_tokens,
     packed_sequences,
+    packed_waiting,
     sharing_prompts,
     straggler_fraction,
     waiting_fraction,
@@ -104,6 +106,38 @@ def test_a_budget_of_tokens_holds_more_samples_of_prompts_that_count_once(budget
     work = statistics().workload
     assert packed_sequences(budget, work, 4) == shared
     assert packed_sequences(budget, work) == repeated
+
+
+def test_packed_micro_batches_hold_a_prompt_once_for_its_samples():
+    """Trees of 300 tokens, two in each of 600; without sharing, each of 600 has four sequences of 150."""
+    alike = statistics()
+    assert packed_waiting(alike, 600, 8, 4) == packed_waiting(alike, 600, 8) == 0.0
+    assert set(_packed_tokens(alike, 600, 4)) == set(_packed_tokens(alike, 600)) == {600.0}
+    # A tree fits 300 whole; of 299 three samples do, and the fourth takes its prompt along.
+    assert set(_packed_tokens(alike, 300, 4)) == {300.0}
+    assert set(_packed_tokens(alike, 299, 4)) <= {250.0, 200.0, 150.0}
+
+
+def test_samples_that_a_budget_parts_are_computed_with_their_prompt_again():
+    """Prompts of 1,000 tokens and 8 samples of 100: of a budget of 1,500 micro-batches have 5 and 3 in turn, 1,500 and 1,300."""
+    long = statistics(samples=8, prompt_tokens=1000, response_tokens=100)
+    assert packed_waiting(long, 1500, 8) == 0.0
+    mean = (64 * 1500 + 63 * 1300) / 127  # 512 samples are 64 prompts; the last part is left out
+    assert packed_waiting(long, 1500, 64, 8) == pytest.approx(1500 / mean - 1, rel=1e-6)
+    assert packed_waiting(long, 1800, 64, 8) == 0.0
+
+
+def test_ranks_wait_for_micro_batches_packed_with_shared_prompts():
+    """All sequences are alike, and so are micro-batches of them; parts of prompts' samples are not."""
+    lengths = {"samples_per_prompt": 8, "prompt_tokens": 1000, "response_tokens": 100}
+    job = job_of("qwen2.5-7b", nodes=1, algorithm="grpo", **lengths)
+    layout = TaskPlan(pool="p0", engine="fsdp2-hf", dp=8, micro_batch=8, token_budget=1500)
+    waits = []
+    for each in (job, replace(job, trainers=FrozenDict({"actor": SHARED}))):
+        site = site_at(each, each.cluster[0].gpu, 0, 8)
+        parts = passes_cost(PlacedTask(GRPO["actor.update"], layout, site, each, facts_of(each)))
+        waits.append(sum(each.seconds for name, each in parts.parts if name == "uneven lengths"))
+    assert waits[0] == 0.0 < waits[1]
 
 
 @given(

@@ -16,6 +16,7 @@ from rlplan.planner.configs.losses import (
     sampled_in_batches,
     sampling_guess,
 )
+from rlplan.planner.configs.models import has_visual
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.run import TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
@@ -155,7 +156,7 @@ def _options(settings: Settings, role: Role) -> TrainerOptions:
     if role == "reference":
         return options
     model = actor_of(settings)
-    frozen = model is not None and model.tower is not None and own.on("freezes_tower")
+    frozen = model is not None and has_visual(model) and own.on("freezes_tower")
     optimizer = OPTIMIZERS.get(own.value("optimizer"), "adam")
     return replace(options, optimizer=optimizer, freezes_tower=frozen)
 
@@ -233,7 +234,12 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
 
 
 def _notes(settings: Settings, models: dict[Role, str]) -> Iterator[str]:
-    """Yield what was assumed where the critic is given no updates of its own."""
+    """Yield that no tower is frozen, and what was assumed where the critic is given no updates of its own."""
+    model, own = actor_of(settings), of_role(settings, "actor")
+    reads_images = model is not None and bool(model.vision_parameters)
+    if model is not None and reads_images and own.on("freezes_tower") and not has_visual(model):
+        why = f"it freezes what a model calls visual, and {model.name} has no such part"
+        yield f"{own.key_of('freezes_tower')} has no effect: {why}, and the tower learns"
     if "critic" not in models:
         return
     key = settings.key_of("critic_mini_prompts")

@@ -34,6 +34,7 @@ from rlplan.planner.configs.losses import (
     sampled_in_batches,
     sampling_guess,
 )
+from rlplan.planner.configs.models import has_visual
 from rlplan.planner.configs.reading.settings import OFF, RoleSettings, Settings
 from rlplan.planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
@@ -370,7 +371,7 @@ def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
 def _freezes_tower(settings: Settings, trainer: str) -> bool:
     """Tell whether the tower of an actor that reads images does not learn."""
     model = actor_of(settings)
-    asked = settings.on("freezes_tower") and model is not None and bool(model.vision_parameters)
+    asked = settings.on("freezes_tower") and model is not None and has_visual(model)
     reads = settings.on("reads_frozen_tower") and _has_older_workers(settings)
     return asked and reads and trainer.startswith("fsdp")
 
@@ -411,8 +412,10 @@ def _keys_without_effect(settings: Settings, trainer: str) -> Iterator[str]:
     model = actor_of(settings)
     reads_images = model is None or bool(model.vision_parameters)
     if settings.on("freezes_tower") and reads_images and not _freezes_tower(settings, trainer):
-        key = settings.key_of("freezes_tower")
-        yield f"{key} has no effect in {title}: no trainer of that reads it, and the tower learns"
+        key, why = settings.key_of("freezes_tower"), "no trainer of that reads it"
+        if settings.on("reads_frozen_tower") and model is not None and not has_visual(model):
+            why = f"it freezes what a model calls visual, and {model.name} has no such part"
+        yield f"{key} has no effect in {title}: {why}, and the tower learns"
     why = _repeats_prompts(settings, trainer, "actor")
     if settings.on("shares_prompts") and why is not None:
         key = settings.key_of("shares_prompts")

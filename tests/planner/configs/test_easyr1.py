@@ -333,6 +333,9 @@ def test_images_are_tokens_of_prompts_and_what_else_they_take_is_said():
         f"{A}.model.model_path=Qwen/Qwen2.5-VL-7B-Instruct", f"{A}.model.freeze_vision_tower=true"
     )
     assert frozen.job.trainer("actor").freezes_tower
+    other = easyr1(f"{A}.model.model_path=gemma-3-4b", f"{A}.model.freeze_vision_tower=true")
+    assert not other.job.trainer("actor").freezes_tower
+    assert any("gemma-3-4b has no such part" in each for each in other.notes)
     assert not easyr1(f"{A}.model.freeze_vision_tower=true").job.trainer("actor").freezes_tower
     larger = easyr1(f"{A}.model.model_path=Qwen/Qwen3-VL-8B-Instruct", "data.min_pixels=1048576",
                     "data.max_prompt_length=4096")  # fmt: skip

@@ -422,6 +422,16 @@ def test_images_are_never_left_out_in_silence():
     assert not any("images" in each for each in verl().guesses)
 
 
+@pytest.mark.parametrize("model", ["gemma-3n-e2b", "gemma-4-e4b", "internvl3-8b"])
+def test_a_tower_that_is_not_called_visual_is_not_frozen(model):
+    key = "actor_rollout_ref.actor.freeze_vision_tower"
+    words = [*VERL, f"actor_rollout_ref.model.path={model}", f"{key}=True"]
+    found = imported("verl", words, replace(OPTIONS, version="0.7.1"))
+    assert not found.job.trainer("actor").freezes_tower
+    (told,) = (each for each in found.notes if each.startswith(f"{key} has no effect"))
+    assert f"it freezes what a model calls visual, and {model} has no such part" in told
+
+
 GROUPED = (
     "actor_rollout_ref.actor.use_prefix_grouper=True",
     "actor_rollout_ref.model.use_remove_padding=False",
