@@ -37,8 +37,8 @@ def test_its_errors_are_those_of_the_accuracy_page():
 
 
 def test_its_verdicts_are_those_of_the_fit_page():
-    both = cells("fit.md", "| both |")
-    _, number, right, either, wrong, ran_out, seen = both[:7]
+    every = cells("fit.md", "| all |")
+    _, number, right, either, wrong, ran_out, seen = every[:7]
     share = re.compile(r"\((\d+)%\)")
     sure, kept = (int(share.search(each)[1]) for each in (right, either))
     said = row("| Does it fit")
