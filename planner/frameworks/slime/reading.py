@@ -32,7 +32,9 @@ def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
     trainer = settings.word("backend")
     if trainer == FSDP and not _is_before(settings, REUSING):
-        raise settings.refused("backend", f"is of slime before {REUSING}", "megatron")
+        raise settings.refused(
+            "backend", f"is of slime before {REUSING}", "megatron, or --framework-version 0.2"
+        )
     for name, usual in USUAL_SYNC.items():
         if settings.value(name) != usual:
             settings.leave_out(name, "weights that go over a file system")
