@@ -411,9 +411,7 @@ class MoveAdapter:
         first, second = (forecast.iteration_seconds for _, forecast in ways)
         decided, measured = move.decision.gain, move.decision.measured_seconds
         assert decided is not None, "a move has a gain"
-        if first == second:
-            return measured, decided
-        expected = measured * second / first
+        expected = measured if first == second else measured * second / first
         (then,) = gains_of(ways[:1], with_forecasts(moved[:1], facts, left), measured, facts)
         old, new = (with_forecasts(each[1:], facts, measured_of) for each in (at_both, moved))
         (since,) = gains_of(old, new, expected, facts)

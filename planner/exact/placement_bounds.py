@@ -339,7 +339,9 @@ class PlacementBounds:
             train: Of the pool that trains for longest.
         """
         staleness, every = self.schedule.staleness, self.schedule.sync_every
-        late, ahead = math.ceil(staleness), staleness + 1 - every
+        late = math.ceil(staleness)
+        # Part of a batch may have most of its tokens, so it counts as a whole one.
+        ahead = late + 1 - every if staleness + 1 > every else 0
         last = train * self._last_trained_share
         if not self._prepares_ahead:
             last = np.maximum(last, work * self._last_share)

@@ -289,7 +289,7 @@ class Tables:
     """Hold what roles, sets and generations of a job cost; the facts are kept, so are identities in what they depend on.
 
     Attributes:
-        known: What follows from these under each pins.
+        known: What follows from these under each of the latest pins, the last asked last.
     """
 
     facts: Facts
@@ -327,6 +327,8 @@ def costed_job(job: Job) -> Job:
 
 # Fronts over several objectives and limits search one job again and again, a framework's in each of its ways.
 REMEMBERED_JOBS = 8
+# Of one job a user pins this and that: what is known under the latest pins is kept, so that a server does not grow with questions.
+REMEMBERED_PINS = 8
 _remembered: OrderedDict[Hashable, Tables] = OrderedDict()
 
 
@@ -400,7 +402,11 @@ class Space:
     @cached_property
     def known(self) -> KnownWays:
         """Return what is known of ways to generate, which searches with the same tables and pins share."""
-        return self._tables.known.setdefault(self.pinned, KnownWays())
+        known = self._tables.known
+        found = known[self.pinned] = known.pop(self.pinned, KnownWays())
+        while len(known) > REMEMBERED_PINS:
+            known.pop(next(iter(known)), None)
+        return found
 
     def words(self, schedules: Iterable[Schedule]) -> str:
         """Return in words what is searched: every answer says of it that its plan is the best one.

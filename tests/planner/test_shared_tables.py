@@ -11,6 +11,7 @@ from rlplan.calibration import Calibration
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Specs
 from rlplan.planner.exact import space as tables
+from rlplan.planner.exact.space import Space
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.search import search
@@ -97,6 +98,18 @@ def test_a_search_counts_the_generations_that_it_plays_itself():
     first, second = (search(JOB, load_facts(JOB)).considered for _ in range(2))
     assert first["generations played"] > 0
     assert second["generations played"] == 0
+
+
+def test_what_is_known_does_not_grow_with_what_is_pinned():
+    tables._remembered.clear()
+    facts = load_facts(JOB)
+    pins = [Pinned(asked=AskedSchedules(staleness=1.0 + number)) for number in range(20)]
+    spaces = [Space(JOB, facts, {}, "throughput", JOB.specs, pinned=each) for each in pins]
+    first = [each.known for each in spaces]
+    (kept,) = tables._remembered.values()
+    assert list(kept.known) == pins[-tables.REMEMBERED_PINS :]
+    again = Space(JOB, facts, {}, "throughput", JOB.specs, pinned=pins[-1])
+    assert again.known is first[-1]
 
 
 def test_facts_of_equal_content_are_those_that_answer_alike():

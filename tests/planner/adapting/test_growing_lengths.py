@@ -208,6 +208,26 @@ def test_a_move_is_judged_by_what_it_was_to_gain_at_the_lengths_since(
     assert outcome.gain.p50_seconds == pytest.approx(decision.gain.p50_seconds + shift)
 
 
+def test_a_move_is_judged_with_the_chance_of_few_iterations_where_lengths_stay(
+    facts,  # noqa: F811
+    growing,
+    apart,  # noqa: F811
+    tmp_path,
+):
+    other = replace(apart, job=growing.job)
+    adapter = adapter_of(facts, tmp_path, Found(proposal(other, gain(5.0), gain(5.0))))
+    adapter.begun(growing, 0, START)
+    number, _ = follow(adapter, growing, range(9))
+    adapter.begun(other, number + 1, START)
+    for step in range(number + 1, number + 9):
+        adapter.after(done(other, step, 4.0, tokens=5.0))
+    decision, outcome = ledger_of(tmp_path)
+    assert outcome.before_seconds == decision.measured_seconds
+    assert outcome.gain.p50_seconds == pytest.approx(decision.gain.p50_seconds)
+    assert outcome.gain.p10_seconds < decision.gain.p10_seconds - 1e-6
+    assert outcome.gain.p90_seconds > decision.gain.p90_seconds + 1e-6
+
+
 def middles(*values):
     """Return gains with these middles; where a plan begins to be better, their ends do not count."""
     return [Gain(p10_seconds=each - 9, p50_seconds=each, p90_seconds=each + 9) for each in values]
