@@ -10,6 +10,7 @@ from rlplan.planner.layouts.pool_rows import roles_of
 from rlplan.planner.placements.allocations import Share, devices_of, gpus_of
 from rlplan.planner.placements.partitions import ColocatedSet, Placement
 from rlplan.simulator.placed import Site
+from rlplan.simulator.timeline.pool_memory import host_capacity_bytes
 from rlplan.units import show_bytes
 
 # Limits that are kept before any plan is looked at.
@@ -137,9 +138,29 @@ def _missing(members: ColocatedSet, site: Site, space: Space, resident_bytes: in
         rooms(each, np.array([float(resident_bytes)]), 0)[0] >= each.least_bytes
         for each in replicas
     ):
+        short = _host_cache_shortage(site, space)
+        if short:
+            return short
         kept = "keep what is pinned and " if is_pinned else ""
         return f"has no layouts of training and generation that {kept}go together"
     return "leaves no room for the KV cache of one sequence"
+
+
+def _host_cache_shortage(site: Site, space: Space) -> str:
+    """Say that hosts have less memory than `kv_offload.replica_bytes` takes in every layout; empty where they have it."""
+    said = space.job.kv_offload
+    if said is None or said.replica_bytes is None:
+        return ""
+    layouts = [each.layout for each in space.generations.replicas(site)]
+    needed = min(said.replica_bytes / (each.tp * each.pp) for each in layouts)
+    use = space.facts.framework(space.job.framework).host
+    held = host_capacity_bytes(space.job, site.device, use)
+    if not held or needed <= held:
+        return ""
+    return (
+        f"lacks host memory for kv_offload.replica_bytes: that is at least {show_bytes(round(needed))} a GPU, and a GPU's "
+        f"share of its node is {show_bytes(held)}"
+    )
 
 
 def _within_limits(space: Space) -> str:

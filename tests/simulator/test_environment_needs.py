@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from rlplan.errors import InfeasibleError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import CacheOffload, Engines, Job, NodeGroup
 from rlplan.plan import PlanDraft, PoolDraft, TaskDraft
@@ -37,8 +38,7 @@ def forecast_of(tmp_path, *environments, sizes=None, **changes):
             response_tokens=64,
             environments=environments,
         ),
-        cluster=(NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, cpu_cores=64),),
-        **changes,
+        **({"cluster": (NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, cpu_cores=64),)} | changes),
     )
     resolved = resolve_job(job, tmp_path)
     draft = PlanDraft(
@@ -88,3 +88,14 @@ def test_contexts_that_the_gpus_hold_are_not_read_from_host_memory(tmp_path):
     )
     assert found.environments[0].resident >= 16
     assert found.host_cache.generation_seconds == found.host_cache.without_seconds
+
+
+def test_a_host_that_cannot_hold_the_cache_is_named_with_the_key_and_both_sizes(tmp_path):
+    """1 TiB a replica of at most 2 GPUs is 512 GiB a GPU at least, whose share of its node is 64 GiB."""
+    group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, cpu_cores=64, host_memory_bytes=2**37)
+    told = {"engines": Engines(generate="vllm-0.15"), "cluster": (group,)}
+    lacks = r"lacks host memory for kv_offload\.replica_bytes: that is at least \S+ [TG]iB a GPU, and a GPU's share"
+    with pytest.raises(InfeasibleError, match=lacks):
+        forecast_of(tmp_path, SANDBOX, kv_offload=CacheOffload(replica_bytes=2.0**40), **told)
+    found = forecast_of(tmp_path, SANDBOX, kv_offload=CacheOffload(replica_bytes=2.0**30), **told)
+    assert found.feasible

@@ -412,10 +412,10 @@ def _keys_without_effect(settings: Settings, trainer: str) -> Iterator[str]:
     model = actor_of(settings)
     reads_images = model is None or bool(model.vision_parameters)
     if settings.on("freezes_tower") and reads_images and not _freezes_tower(settings, trainer):
-        key, why = settings.key_of("freezes_tower"), "no trainer of that reads it"
+        key, reason = settings.key_of("freezes_tower"), "no trainer of that reads it"
         if settings.on("reads_frozen_tower") and model is not None and not has_visual(model):
-            why = f"it freezes what a model calls visual, and {model.name} has no such part"
-        yield f"{key} has no effect in {title}: {why}, and the tower learns"
+            reason = f"it freezes what a model calls visual, and {model.name} has no such part"
+        yield f"{key} has no effect in {title}: {reason}, and the tower learns"
     why = _repeats_prompts(settings, trainer, "actor")
     if settings.on("shares_prompts") and why is not None:
         key = settings.key_of("shares_prompts")
