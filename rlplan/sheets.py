@@ -615,19 +615,19 @@ class EngineSheet:
         return 0.0 if sheet.kind == "cpu" else told or self.layer_launch_seconds
 
     def expert_launch_seconds_on(
-        self, host_times: float, precision: Precision, *, narrow: bool
+        self, host_factor: float, precision: Precision, *, narrow: bool
     ) -> float:
         """Return the seconds of a device's host to launch the forward pass of a layer of experts; 0 is that of any other.
 
         Args:
-            host_times: `DeviceSheet.host_times` of the device.
+            host_factor: `DeviceSheet.host_times` of the device.
             narrow: Whether the precision is narrower than bf16.
         """
         python, factor = self.expert_python_seconds, 1.0
         if narrow:
             factor = self.expert_narrow_factors.get(precision, self.narrow_launch_factor)
         launches = max(0.0, self.expert_layer_launch_seconds - python) * factor
-        return launches * host_times + python
+        return launches * host_factor + python
 
     def kernels_of(self, device: DeviceSheet) -> KernelRates:
         """Return how its kernels differ from a device's facts."""
