@@ -54,6 +54,9 @@ BASES = {
     "an adapter": f"{SHARED} --lora-rank 16",
     "never stopping": f"{APART} --fully-async".replace("train.py", "train_async.py"),
     "FSDP": f"{SHARED} --train-backend fsdp",
+    "a linear attention of its own": f"{PACKED} --spec plugins.models get_qwen3_5_spec".replace(
+        "/models/Qwen3-4B ", "/models/Qwen3.5-9B "
+    ),
 }
 
 
