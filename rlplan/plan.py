@@ -5,7 +5,7 @@ The simulator plays a plan in simulated time, the executor carries it out; both 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -306,6 +306,10 @@ class Plan:
     def pool_of(self, task: str) -> ResourcePool:
         """Return the pool on which a task runs."""
         return self.pool(self.tasks[task].pool)
+
+    def with_layout(self, task: str, layout: TaskPlan) -> "Plan":
+        """Return the plan with another layout of one task."""
+        return replace(self, tasks=self.tasks.with_item(task, layout))
 
     def shown_roles(self, pool: ResourcePool) -> tuple[str, ...]:
         """Return a pool's roles for people: an actor that only generates there is `generation`."""

@@ -195,7 +195,7 @@ def _single_changes(plan: Plan) -> Iterator[tuple[str, Plan]]:
         if plan.pool_of(name).is_host:
             continue
         for words, changed in _setting_changes(name, layout):
-            yield f"{name}: {words}", replace(plan, tasks=plan.tasks.with_item(name, changed))
+            yield f"{name}: {words}", plan.with_layout(name, changed)
     tasks = tasks_of(load_algorithm(plan.job.algorithm), plan.job)
     for role in dict.fromkeys(task.role for task in tasks):
         names = [task.name for task in tasks if task.role == role and not task.generates]

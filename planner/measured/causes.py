@@ -166,7 +166,7 @@ def _of_larger_batches(
     """Return how many sequences at a time would take much less of a stage by forecast, and what; None where none do."""
     for times in reversed(GROWTH):
         size = layout.micro_batch * times
-        plan = _with_layout(subject.plan, name, replace(layout, micro_batch=size))
+        plan = subject.plan.with_layout(name, replace(layout, micro_batch=size))
         seconds = _seconds_if(stage, subject, plan)
         if 0 < seconds <= (1 - WORTH_FRACTION) * stage.forecast_seconds:
             return f"{size} at a time are forecast to take {show_seconds(seconds)} in place of {show_seconds(stage.forecast_seconds)}"
@@ -183,7 +183,7 @@ def cut_sequences(stage: StageCheck, subject: Subject) -> str | None:
         plan = subject.plan
         for other, each in plan.tasks.items():
             if other.partition(".")[0] == name.partition(".")[0] and each.cp == layout.cp:
-                plan = _with_layout(plan, other, replace(each, cp=1, dp=each.dp * each.cp))
+                plan = plan.with_layout(other, replace(each, cp=1, dp=each.dp * each.cp))
         seconds = _seconds_if(stage, subject, plan, fits=True)
         if 0 < seconds <= (1 - WORTH_FRACTION) * stage.forecast_seconds:
             return (
@@ -213,7 +213,7 @@ def _replica(stage: StageCheck, subject: Subject, *, wide: bool) -> str | None:
         for other in _replicas(layout):
             if (other.tp < layout.tp) != wide:
                 continue
-            plan = _with_layout(subject.plan, name, other)
+            plan = subject.plan.with_layout(name, other)
             seconds = _seconds_if(stage, subject, plan, fits=True)
             if 0 < seconds <= (1 - WORTH_FRACTION) * stage.forecast_seconds:
                 found.append((seconds, other.tp, layout))
@@ -267,11 +267,7 @@ def few_running(stage: StageCheck, subject: Subject) -> str | None:
 
 
 def _running(plan: Plan, name: str, layout: TaskPlan, size: int) -> Plan:
-    return _with_layout(plan, name, replace(layout, max_running=size))
-
-
-def _with_layout(plan: Plan, name: str, layout: TaskPlan) -> Plan:
-    return replace(plan, tasks=plan.tasks.with_item(name, layout))
+    return plan.with_layout(name, replace(layout, max_running=size))
 
 
 def tools(stage: StageCheck, subject: Subject) -> str | None:
@@ -378,7 +374,9 @@ def slow_stages(stage: StageCheck, subject: Subject) -> str | None:
     """Name the stage that makes most of what a step takes more."""
     if stage.name != "step" or subject.log is None:
         return None
-    expected = {name: _forecast_seconds(name, subject) for name in subject.log.stage_seconds}
+    expected = {
+        name: _seconds_of(name, subject.forecast, subject) for name in subject.log.stage_seconds
+    }
     more = {
         name: seconds - expected[name]
         for name, seconds in subject.log.stage_seconds.items()
@@ -390,9 +388,10 @@ def slow_stages(stage: StageCheck, subject: Subject) -> str | None:
     return f"{name}: {show_seconds(more[name])} more than forecast"
 
 
-def _forecast_seconds(name: str, subject: Subject) -> float:
+def _seconds_of(name: str, forecast: Forecast, subject: Subject) -> float:
+    """Return what a forecast has of a stage's tasks."""
     names = _names(name, subject)
-    return sum(cost.seconds for cost in subject.forecast.costs if cost.name in names)
+    return sum(cost.seconds for cost in forecast.costs if cost.name in names)
 
 
 def waiting(stage: StageCheck, subject: Subject) -> str | None:
@@ -436,14 +435,13 @@ def expert_loop(stage: StageCheck, subject: Subject) -> str | None:
 def eager(stage: StageCheck, subject: Subject) -> str | None:
     """Name an engine that launches kernel by kernel where generation takes about what it would with one."""
     plan = subject.plan
-    tasks = plan.tasks
-    for name, layout in tasks.items():
+    for name, layout in plan.tasks.items():
         if name.endswith(".generate"):
             engine = eager_engine(layout.engine, eager=True)
-            tasks = tasks.with_item(name, replace(layout, engine=engine))
-    if stage.name not in GENERATION or tasks == plan.tasks:
+            plan = plan.with_layout(name, replace(layout, engine=engine))
+    if stage.name not in GENERATION or plan == subject.plan:
         return None
-    seconds = _seconds_if(stage, subject, replace(plan, tasks=tasks))
+    seconds = _seconds_if(stage, subject, plan)
     near = seconds > 0 and abs(stage.measured_seconds / seconds - 1) <= NEAR_FRACTION
     if not near or not _is_nearer(stage, seconds):
         return None
@@ -470,8 +468,7 @@ def _seconds_if(stage: StageCheck, subject: Subject, plan: Plan, *, fits: bool =
         forecast = simulate(plan, subject.facts)
         if fits and not forecast.feasible:
             return 0.0
-        names = _names(stage.name, subject)
-        return sum(cost.seconds for cost in forecast.costs if cost.name in names)
+        return _seconds_of(stage.name, forecast, subject)
     return 0.0
 
 
@@ -516,7 +513,7 @@ def tries_of(stage: StageCheck, subject: Subject, least_seconds: float = 0.0) ->
         if name not in subject.plan.tasks:
             continue
         for words, layout in _variants(name, subject.plan.tasks[name]):
-            plan = replace(subject.plan, tasks=subject.plan.tasks.with_item(name, layout))
+            plan = subject.plan.with_layout(name, layout)
             gained = 0.0
             with suppress(UserError):  # a batch that does not divide, an engine that refuses
                 gained = _gained_seconds(name, plan, subject)

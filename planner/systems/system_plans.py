@@ -277,8 +277,7 @@ class _Bench:
         task, site = self._tasks[name], sites[layout.pool]
         kv_bytes = None
         if task.kind == "generate":
-            plan = replace(plan, tasks=plan.tasks.with_item(name, layout))
-            plan = with_largest_share(plan, self._facts)
+            plan = with_largest_share(plan.with_layout(name, layout), self._facts)
             layout = plan.tasks[name]
             whole = PlacedPlan(plan, self._facts)
             if not pool_memory(whole, plan.pool(layout.pool)).fits:
