@@ -130,7 +130,8 @@ class MoveAdapter:
         self._staleness: float | None = None
         self._barred: list[Plan] | None = None  # not read yet
         self._decided: Move | None = None  # and not judged yet
-        self._is_asked = False
+        # Of the search that is under way: after which iteration it began, and when.
+        self._asked: DoneIteration | None = None
         self._begun_seconds, self._has_moved = 0.0, False
         self._checkpoint_seconds: float | None = None
         self._said: list[str] = []
@@ -172,9 +173,9 @@ class MoveAdapter:
         self._window.note(iteration)
         if iteration.checkpoint_seconds is not None:
             self._checkpoint_seconds = iteration.checkpoint_seconds
-        found = self._searching.answer() if self._is_asked else None
+        found = self._searching.answer() if self._asked is not None else None
         if found is not None:
-            self._is_asked = False
+            self._asked = None
             self._pace.note(found, is_present=found.request.measured.plan == iteration.plan)
         answer = AS_IT_IS
         if self._window.is_enough:
@@ -246,23 +247,23 @@ class MoveAdapter:
 
     def _ask(self, iteration: DoneIteration) -> None:
         """Let plans be looked at where that is worth what it takes, and write down why not, once."""
-        if self._is_asked:
+        if self._asked is not None:
+            self._say_unanswered(self._asked, iteration)
             return
         levels, number = self._pace.levels, iteration.span.iteration + 1
         if levels is None and self._has_moved:  # behind a move that was just judged
             self._pace.skip(self._window, number)
             return
         due = self._pace.after(self._window, iteration, lambda: self.move_seconds)
-        if isinstance(due, Wait) and due.held != self._held:
-            self._held = due.held
-            self._write(NoSearch(step=iteration.span.iteration, held=due.held, reason=due.words))
+        if isinstance(due, Wait):
+            self._hold(due, iteration)
         if not isinstance(due, Look):
             return
         self._held = None
         assert self._pace.levels is not None, "they were taken for this look"
         self._departures = departures_of(levels or {}, self._pace.levels, self._pace.least_change)
         assert self._staleness is not None
-        self._is_asked = True
+        self._asked = iteration
         self._searching.ask(
             Request(
                 measured=self._window.measured(),
@@ -274,6 +275,24 @@ class MoveAdapter:
                 search_seconds=self._options.search_seconds,
             )
         )
+
+    def _say_unanswered(self, asked: DoneIteration, iteration: DoneIteration) -> None:
+        """Write down, once, that a search has not answered for as many iterations as lie between two, or before the last one."""
+        since = iteration.span.iteration - asked.span.iteration
+        if since < self._options.every and iteration.left:
+            return
+        seconds = show_seconds(iteration.span.end_seconds - asked.span.end_seconds)
+        words = (
+            f"the search that began after step {asked.span.iteration:,} has not answered in {seconds}: it is a large one, or other "
+            "work keeps this machine's cores busy"
+        )
+        self._hold(Wait(held="no answer", words=words), iteration)
+
+    def _hold(self, wait: Wait, iteration: DoneIteration) -> None:
+        """Write down why no search is made, where that is another reason than the ledger has."""
+        if wait.held != self._held:
+            self._held = wait.held
+            self._write(NoSearch(step=iteration.span.iteration, held=wait.held, reason=wait.words))
 
     def _decide(self, found: Proposals, iteration: DoneIteration) -> Adaptation:
         """Return whether the run moves to what a search found, and write it down."""

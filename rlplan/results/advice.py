@@ -13,7 +13,8 @@ Answer = Literal["change", "keep", "too late", "restart unknown"]
 Beside = Literal["forecast", "steps before"]
 # Why a run makes no search. `steady`: nothing has changed since the last one. `cannot pay`: no plan could gain what a move
 # costs. `spent`: searches have taken their share of the run. `planned`: a plan is known that is better later, as lengths are to grow.
-Held = Literal["steady", "cannot pay", "spent", "planned"]
+# `no answer`: the one that was begun has not ended yet.
+Held = Literal["steady", "cannot pay", "spent", "planned", "no answer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -187,6 +187,48 @@ def test_a_run_too_short_for_a_search_has_none(facts, together, tmp_path):  # no
     assert ledger_of(tmp_path, held=True)[0].held == "spent"
 
 
+class Silent(Found):
+    """Answer nothing until a number of questions have been asked of it."""
+
+    def __init__(self, after):
+        super().__init__()
+        self._left = after
+
+    def answer(self):
+        self._left -= 1
+        return super().answer() if self._left < 0 else None
+
+
+@pytest.mark.parametrize("after", [5, 25, 1_000])
+def test_the_ledger_says_once_that_a_search_has_not_answered(facts, together, tmp_path, after):  # noqa: F811
+    """Asked for after iteration 3, it is silent for as long as lies between two searches: after iteration 13 the ledger says so."""
+    adapter = adapter_of(facts, tmp_path, Silent(after))
+    adapter.begun(together, 0, START)
+    for number in range(40):
+        adapter.after(done_at(together, number, SECONDS, iterations=40))
+    held = ledger_of(tmp_path, held=True)
+    silent = [each for each in held if each.held == "no answer"]
+    if after < 10:
+        assert not silent
+        assert held[0].held == "steady"
+        return
+    (line,) = silent
+    assert line.step == DECIDED - 1 + 10
+    assert line.reason.startswith(
+        f"the search that began after step {DECIDED - 1} has not answered in {10 * SECONDS:.2f} s"
+    )
+    assert len(ledger_of(tmp_path)) == (after < 1_000)
+
+
+def test_a_run_that_ends_before_a_search_answers_says_so(facts, together, tmp_path):  # noqa: F811
+    adapter = adapter_of(facts, tmp_path, Silent(1_000))
+    adapter.begun(together, 0, START)
+    for number in range(8):
+        adapter.after(done_at(together, number, SECONDS, iterations=8))
+    (line,) = ledger_of(tmp_path, held=True)
+    assert (line.step, line.held) == (7, "no answer")
+
+
 def test_what_may_be_gained_pays_for_more_looks(together):  # noqa: F811
     """A search of 2 s, then looks of 3 s each at lengths that grow: the run of 400 s pays for the one, and what is to be gained for the others."""
     pace, window, looks = Pace(10), Window(20, 1), 0
