@@ -93,6 +93,7 @@ def adapter_of(
     adapt: str | None,
     facts: Facts,
     profile: Path | None,
+    plan: Plan,
     out: Path,
     where: Where = HERE,
 ) -> Iterator[MoveAdapter | None]:
@@ -100,6 +101,7 @@ def adapter_of(
 
     Args:
         profile: Of which the facts are; None: of data sheets.
+        plan: With which the run begins.
         where: The run is.
     """
     if adapt is None:
@@ -109,7 +111,7 @@ def adapter_of(
     from rlplan.planner.adapting.background import Background
     from rlplan.reports.tables.advice import advice_lines
 
-    with Background(profile) as searching:
+    with Background(profile, plan) as searching:
         yield MoveAdapter(
             facts,
             out / LEDGER_FILE,

@@ -27,6 +27,7 @@ from rlplan.planner.adapting.proposing import (
     Proposal,
     Proposals,
     Request,
+    at_present_lengths,
     gains_of,
     with_forecasts,
 )
@@ -273,6 +274,7 @@ class MoveAdapter:
                 barred=tuple(self.barred),
                 known=due.known,
                 search_seconds=self._options.search_seconds,
+                has_planned_lengths=self._window.has_planned_lengths,
             )
         )
 
@@ -429,9 +431,15 @@ class MoveAdapter:
         ways = with_forecasts(at_both, facts, left)
         first, second = (forecast.iteration_seconds for _, forecast in ways)
         decided, measured = move.decision.gain, move.decision.measured_seconds
+        there, there_seconds = at_present_lengths(move.found.request, facts)
         assert decided is not None, "a move has a gain"
         expected = measured if first == second else measured * second / first
-        (then,) = gains_of(ways[:1], with_forecasts(moved[:1], facts, left), measured, facts)
+        (then,) = gains_of(
+            with_forecasts([there], facts, left),
+            with_forecasts([in_layout_of(there, move.plan)], facts, left),
+            there_seconds,
+            facts,
+        )
         old, new = (with_forecasts(each[1:], facts, measured_of) for each in (at_both, moved))
         (since,) = gains_of(old, new, expected, facts)
         ends = (

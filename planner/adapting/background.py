@@ -10,7 +10,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, Self
 
-from rlplan.planner.adapting.proposing import Proposals, Request, proposals
+from rlplan.plan import Plan
+from rlplan.planner.adapting.proposing import Proposals, Request, proposals, searched_before
 from rlplan.profiles.facts import Facts, load_facts
 
 # A search takes what is free first, and of a core whose worker never waits a quarter (setpriority(2)). How much it takes in all is limited by its
@@ -28,13 +29,14 @@ class Background:
 
     Args:
         profile: Measured costs on which forecasts rest; None: data sheets.
+        plan: With which the run begins: it is searched for others while the run's workers start.
     """
 
-    def __init__(self, profile: Path | None = None) -> None:
+    def __init__(self, profile: Path | None = None, plan: Plan | None = None) -> None:
         context = get_context("spawn")
         self._here, there = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(there, profile), name="rlplan-search", daemon=True
+            target=_serve, args=(there, profile, plan), name="rlplan-search", daemon=True
         )
         self._process.start()
         there.close()
@@ -89,7 +91,7 @@ class AtOnce:
         return found
 
 
-def _serve(there: Connection, profile: Path | None) -> None:
+def _serve(there: Connection, profile: Path | None, plan: Plan | None) -> None:
     """Answer requests until nobody asks any more."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
@@ -97,7 +99,11 @@ def _serve(there: Connection, profile: Path | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _yield_to_others()
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    facts: Facts | None = None
+    facts, before = None, None
+    if plan is not None:
+        with suppress(Exception):  # a request says what fails
+            facts = load_facts(plan.job, profile)
+            before = searched_before(plan, facts)
     while True:
         try:
             request = there.recv()
@@ -105,7 +111,8 @@ def _serve(there: Connection, profile: Path | None) -> None:
             return
         try:
             facts = facts or load_facts(request.measured.plan.job, profile)
-            found = proposals(request, facts)
+            found = proposals(request, facts, before)
+            before = None  # what changes behind the first look may make others better
         except Exception as error:  # noqa: BLE001 -- a run does not end for what a search beside it does
             found = Proposals(request=request, notes=(f"the search failed: {error!r}",))
         with suppress(OSError):  # who asked has ended: so does this, at the next look

@@ -19,12 +19,11 @@ from typing import Final
 
 from rlplan.plan import Plan
 from rlplan.planner.adapting.proposing import Proposals
-from rlplan.planner.adapting.window import Levels, Window, changes_of
+from rlplan.planner.adapting.window import Levels, Window, changes_of, planned_mean
 from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.results.adapting import DoneIteration
 from rlplan.results.advice import Held
 from rlplan.units import show_seconds
-from rlplan.workload import Lognormal, mean_at_step
 
 # Of a run's seconds, what searches beside it may take of a core's, in all.
 RUN_SHARE: Final = 0.01
@@ -110,7 +109,7 @@ class Pace:
         # Beside the search itself its plans are forecast, those that are known among them.
         self._takes_seconds[False] = found.cpu_seconds - found.search_cpu_seconds
         if searched:
-            self._takes_seconds[True] = found.cpu_seconds
+            self._takes_seconds[True] = found.cpu_seconds + found.before_cpu_seconds
         if not is_present:
             return
         if searched:
@@ -228,12 +227,7 @@ class Pace:
 
 def _planned_change(done: DoneIteration, first: int, last: int) -> float:
     """Return how many times longer responses are by a run's job in one iteration than in another, counted from 1; 1 where it says nothing."""
-    planned = done.plan.job.workload.response_tokens
-    if not isinstance(planned, Lognormal) or planned.training_means is None:
-        return 1.0
-    steps = done.plan.job.iterations or done.iterations
     before, after = (
-        mean_at_step(planned.training_means, step=max(1, each), steps=steps)
-        for each in (first, last)
+        planned_mean(done.plan, max(1, each), done.iterations) for each in (first, last)
     )
-    return after / before
+    return 1.0 if before is None or after is None else after / before

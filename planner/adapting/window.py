@@ -4,10 +4,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot, pi, sqrt
-from statistics import fmean, mean, median
+from statistics import fmean, mean, median, stdev
 from typing import Final
 
 from rlplan.files.frozen import FrozenDict
+from rlplan.plan import Plan
 from rlplan.planner.measured.following import (
     LEAST_STEPS,
     NEWEST,
@@ -17,6 +18,7 @@ from rlplan.results.adapting import DoneIteration
 from rlplan.results.advice import Departure
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.trace import Trace, sorted_spans
+from rlplan.workload import Lognormal, mean_at_step, mean_length
 
 # Metrics whose levels a plan is for, beside the seconds of stages: lengths, and a whole iteration.
 LENGTHS, SECONDS, STAGES = "response_tokens", "seconds", "stage_seconds/"
@@ -27,6 +29,8 @@ CHANCE_ERRORS: Final = 4.0
 # Standard error of a median of n normal values, in their standard deviations over sqrt(n): 1 / (2 f sqrt(n)), where f is their density in the
 # middle, 1 / sqrt(2 pi).
 MEDIAN_ERROR: Final = sqrt(pi / 2)
+# Standard errors within which lengths are taken for those that a job plans: of a single comparison, in which 19 of 20 that are as planned pass.
+PLANNED_ERRORS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +142,24 @@ class Window:
             response_lengths=ResponseLengths.of(rows),
         )
 
+    @property
+    def has_planned_lengths(self) -> bool:
+        """Tell whether responses are as long as the job says, or plans that they grow, within chance: over all iterations that are kept.
+
+        Those that are as long as the last few, which `measured` is of, say less: they are chosen by their lengths.
+        """
+        workload = self._kept[-1].plan.job.workload
+        if not self.is_enough or workload.drops_responses:
+            return False  # of dropped ones nothing is measured: those that are left are the shorter ones
+        always = mean_length(workload.response_tokens)
+        ratios = [
+            each.metrics[LENGTHS]
+            / (planned_mean(each.plan, each.span.iteration + 1, each.iterations) or always)
+            for each in self._kept
+        ]
+        error = stdev(ratios) / sqrt(len(ratios))
+        return abs(fmean(ratios) - 1) <= PLANNED_ERRORS * error
+
     def levels(self, newest: int) -> Levels:
         """Return the levels of lengths, of iterations and of their stages over so many newest iterations, or all that are kept.
 
@@ -150,6 +172,18 @@ class Window:
                 if name in {LENGTHS, SECONDS} or name.startswith(STAGES):
                     columns.setdefault(name, []).append(value)
         return {name: level_of(values) for name, values in columns.items()}
+
+
+def planned_mean(plan: Plan, step: int, iterations: int) -> float | None:
+    """Return the mean response tokens that a plan's job plans for a step of a run, counted from 1; None where it plans no growth.
+
+    Args:
+        iterations: Of the run, where its job says nothing of them.
+    """
+    planned = plan.job.workload.response_tokens
+    if not isinstance(planned, Lognormal) or planned.training_means is None:
+        return None
+    return mean_at_step(planned.training_means, step=step, steps=plan.job.iterations or iterations)
 
 
 def changes_of(before: Levels, now: Levels, least: float) -> dict[str, float]:

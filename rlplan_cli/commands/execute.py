@@ -207,7 +207,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     )
     forecast = _forecast(complete, facts, plan)
     where = adapting.Where(cluster is not None, simulate_nodes)
-    with adapting.adapter_of(adapt, facts, profile, out, where) as adapter:
+    with adapting.adapter_of(adapt, facts, profile, complete, out, where) as adapter:
         run = running.run_plan(
             located,
             out,
