@@ -82,6 +82,12 @@ ENDS = 5
 WAYS = ("start", "hindsight", "adapts")
 CASES = ("growing", "steady")
 ROLES = ("actor", "reference")
+# The most that a run that adapts is to take of a fixed plan's seconds, by case and the fixed plan's way.
+WANTED: Mapping[tuple[str, str], tuple[float, str]] = {
+    ("growing", "start"): (0.85, "15 % sooner than the plan that was best at the start"),
+    ("growing", "hindsight"): (1.05, "within 5 % of the best plan in hindsight"),
+    ("steady", "start"): (1.01, "at most 1 % more where nothing pays"),
+}
 
 
 def main() -> None:
@@ -337,7 +343,7 @@ def page(found: Sequence[dict[str, Any]], note: str) -> str:
         "# Runs that adapt, beside fixed plans\n\n`python benchmarks/adapting.py` wrote this page: two devices of a core each. Seconds are "
         "from the first iteration's start to the last one's end, moves included. Spread: the shortest and the longest.\n"
     )
-    parts = [words, f"\n{note}\n" if note else ""]
+    parts = [words, f"\n{note}\n" if note else "", "\n## What is wanted\n\n", *wanted(found)]
     for case in dict.fromkeys(each["case"] for each in found):
         of_case = [each for each in found if each["case"] == case]
         parts += [
@@ -350,22 +356,49 @@ def page(found: Sequence[dict[str, Any]], note: str) -> str:
     return "".join(parts)
 
 
+def wanted(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield what is wanted of runs that adapt, and what came of it: by medians over seeds."""
+    shares = shares_of(runs)
+    for (case, way), (most, words) in WANTED.items():
+        found = shares.get((case, way))
+        if found is None:
+            continue
+        middle = statistics.median(found)
+        answer = "met" if middle <= most else "**missed**"
+        yield (
+            f"- {case}: {words}: a run that adapts takes {middle:.3f} of its seconds, the median of {len(found)} seeds "
+            f"({min(found):.3f} to {max(found):.3f}; wanted {most}): {answer}.\n"
+        )
+    judged = [each["as_forecast"] for run in runs for each in run["outcomes"]]
+    moves = [
+        len(run["moves"]) for run in runs if run["way"] == "adapts" and run["case"] == "steady"
+    ]
+    if judged:
+        yield f"- {sum(judged)} of {len(judged)} moves gained what lies within their intervals (wanted: 8 of 10).\n"
+    if moves:
+        yield f"- steady: {sum(moves)} moves in {len(moves)} runs (wanted: none).\n"
+
+
+def shares_of(runs: Sequence[dict[str, Any]]) -> dict[tuple[str, str], list[float]]:
+    """Return what shares runs that adapt take of the seconds of fixed plans with their seeds, by case and way."""
+    seconds = {(each["case"], each["way"], each["seed"]): each["seconds"] for each in runs}
+    shares: dict[tuple[str, str], list[float]] = {}
+    for (case, way, seed), taken in seconds.items():
+        adapted = seconds.get((case, "adapts", seed))
+        if way != "adapts" and adapted is not None:
+            shares.setdefault((case, way), []).append(adapted / taken)
+    return shares
+
+
 def summary(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield medians by way, and the shares that a run that adapts takes of what fixed plans take with its seed."""
-    by_way = {
-        way: {each["seed"]: each["seconds"] for each in runs if each["way"] == way} for way in WAYS
-    }
+    by_way = {way: [each["seconds"] for each in runs if each["way"] == way] for way in WAYS}
+    beside = {way: spread(shares, 3) for (_, way), shares in shares_of(runs).items()}
     yield "| way | runs | s, median | spread | `adapts` takes, of its seconds with the same seed: median | spread |\n|---|---|---|---|---|---|\n"
     for way, seconds in by_way.items():
         if not seconds:
             continue
-        shares = [
-            by_way["adapts"][seed] / each
-            for seed, each in seconds.items()
-            if seed in by_way["adapts"]
-        ]
-        beside = "" if way == "adapts" else spread(shares, 3)
-        yield f"| {way} | {len(seconds)} | {spread(list(seconds.values()), 1)} | {beside or ' |'} |\n"
+        yield f"| {way} | {len(seconds)} | {spread(seconds, 1)} | {beside.get(way, ' |')} |\n"
 
 
 def spread(values: Sequence[float], digits: int) -> str:
