@@ -9,10 +9,12 @@ lengths, by the ratio of the old plan's forecasts at both.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
+from math import hypot
 from pathlib import Path
 from typing import Final, Protocol
 
 from rlplan.errors import UserError
+from rlplan.estimate import P90_DEVIATIONS
 from rlplan.files.decoding import read_yaml
 from rlplan.plan import Plan
 from rlplan.planner.adapting.layouts import (
@@ -31,7 +33,7 @@ from rlplan.planner.adapting.proposing import (
     gains_of,
     with_forecasts,
 )
-from rlplan.planner.adapting.window import Window, departures_of
+from rlplan.planner.adapting.window import Window, departures_of, median_error
 from rlplan.planner.answers.best_plans import SEARCH_SECONDS
 from rlplan.planner.measured.gains import answer_of
 from rlplan.planner.measured.ledger import read_ledger, write_line
@@ -419,7 +421,7 @@ class MoveAdapter:
 
         What was measured before, times the ratio of the forecasts of the plan before at both lengths; and what was decided on, with
         what the forecast gains differ by at both. That was decided on as a mean over all iterations that were left; what is
-        measured is of few, in which there is chance in the lengths.
+        measured is of few, before the move and behind it, in which there is chance: in their lengths, and in what a machine takes.
         """
         facts, before = self._facts.with_calibration(move.found.site), move.before
         left = max(1, move.decision.steps_left)
@@ -445,7 +447,9 @@ class MoveAdapter:
         ends = (
             getattr(decided, name) + getattr(since, name) - getattr(then, name) for name in ENDS
         )
-        return expected, Gain(**dict(zip(ENDS, ends, strict=True)))
+        gain = Gain(**dict(zip(ENDS, ends, strict=True)))
+        error = hypot(expected / measured * median_error(before), median_error(after))
+        return expected, _wider(gain, P90_DEVIATIONS * error)
 
     @staticmethod
     def _short_words(gained: float, left: int, cost: float, *, goes_back: bool) -> str:
@@ -469,6 +473,19 @@ class MoveAdapter:
         except UserError as error:
             self._said.append(f"not written to the ledger: {error}")
         self._said.append(self._words(line))
+
+
+def _wider(gain: Gain, width: float) -> Gain:
+    """Return a gain whose ends also hold an error of what it is laid beside, independent of its own.
+
+    Args:
+        width: From the middle to the 90th percentile of that error, in seconds.
+    """
+    low, high = (
+        hypot(gain.p50_seconds - gain.p10_seconds, width),
+        hypot(gain.p90_seconds - gain.p50_seconds, width),
+    )
+    return replace(gain, p10_seconds=gain.p50_seconds - low, p90_seconds=gain.p50_seconds + high)
 
 
 def _later_notes(best: Proposal, *, pays: bool) -> list[str]:

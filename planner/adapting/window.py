@@ -64,6 +64,11 @@ def level_of(values: Sequence[float]) -> Level:
     return Level(median=median(values), error=MEDIAN_ERROR * sqrt(variance / count))
 
 
+def median_error(run: MeasuredRun) -> float:
+    """Return the standard error of the median seconds of a run's iterations."""
+    return level_of([each.seconds for each in run.trace.iterations]).error
+
+
 class Window:
     """Keep the newest iterations of a plan.
 

@@ -309,3 +309,29 @@ def test_a_mean_over_more_iterations_is_known_no_worse(growing, facts, mean_of):
     )
     assert fewer[0] <= more[0] * (1 + 1e-9)
     assert more[1] <= fewer[1] * (1 + 1e-9)
+
+
+def test_a_move_is_judged_with_the_chance_of_what_was_measured(
+    facts,  # noqa: F811
+    growing,
+    apart,  # noqa: F811
+    tmp_path,
+):
+    """Iterations behind the move that take 3, 4 and 5 s by turns: the error of the median of three is 1.25 s / sqrt(3)."""
+    other, outcomes = replace(apart, job=growing.job), []
+    for name, behind in {"even": (4.0,) * 8, "uneven": (4.0, 3.0, 4.0, 5.0) * 2}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        adapter = adapter_of(facts, folder, Found(proposal(other, gain(5.0), gain(5.0))))
+        adapter.begun(growing, 0, START)
+        number, _ = follow(adapter, growing, range(9))
+        adapter.begun(other, number + 1, START)
+        for step, seconds in enumerate(behind, number + 1):
+            adapter.after(done(other, step, seconds, tokens=5.0))
+        outcomes.append(ledger_of(folder)[-1])
+    even, uneven = (each.gain for each in outcomes)
+    assert even.p50_seconds == uneven.p50_seconds
+    error = 1.2816 * 1.2533 / 3**0.5
+    for name in ("p10_seconds", "p90_seconds"):
+        widths = [abs(getattr(each, name) - each.p50_seconds) for each in (even, uneven)]
+        assert widths[1] ** 2 == pytest.approx(widths[0] ** 2 + error**2, rel=1e-3)
