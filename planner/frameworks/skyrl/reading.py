@@ -57,6 +57,7 @@ DEEPSPEED_NOTE: Final = (
 # A start of examples whose engine has weights of eight bits, by a file of its environment.
 FLASH_RL: Final = "flashrl"
 FLASH_RL_NOTE: Final = "FlashRL's engine generates with weights of eight bits (its .env file says which), and is forecast with those of 16"
+FORK_NOTE: Final = "keys of trainer.fully_async are given to a program of another name: it is taken to run without an end"
 TURNS_NOTE: Final = "multi-turn episodes are limited by all that a turn reads and writes: generator.max_input_length and one response"
 
 
@@ -164,7 +165,14 @@ def of_role(settings: Settings, role: Role) -> RoleSettings:
 
 def is_fully_async(settings: Settings) -> bool:
     """Tell whether generation never stops for training: by a key since 0.3, before by the start alone."""
-    return settings.on("fully_async") or FULLY_ASYNC in settings.start
+    return settings.on("fully_async") or FULLY_ASYNC in settings.start or _fork_is_async(settings)
+
+
+def _fork_is_async(settings: Settings) -> bool:
+    """Tell whether another program is given what only runs without an end read, and nothing that switches these on or off."""
+    if not settings.taken_as or settings.is_given("fully_async") or settings.on("colocated"):
+        return False
+    return any(settings.has("trainer.fully_async.*"))
 
 
 def _named_models(settings: Settings) -> dict[Role, str]:
@@ -332,6 +340,8 @@ def _leave_out(settings: Settings) -> None:
 
 
 def _notes(settings: Settings) -> Iterator[str]:
+    if _fork_is_async(settings) and FULLY_ASYNC not in settings.start:
+        yield FORK_NOTE
     if FLASH_RL in settings.start.lower():
         yield FLASH_RL_NOTE
     if settings.word("strategy") == DEEPSPEED:
