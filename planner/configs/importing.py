@@ -32,6 +32,7 @@ from rlplan.planner.configs.reading.launched import with_files, without_file
 from rlplan.planner.configs.reading.scripts import scripts_that_start
 from rlplan.planner.configs.reading.settings import (
     EXAMPLE_MODEL,
+    MODEL,
     Keys,
     Settings,
     fits_any,
@@ -440,7 +441,7 @@ def _check_fork(settings: Settings) -> None:
         allowed = "its folder by --config-path, or the composed YAML file in place of the script"
         raise settings.refused_key(CONFIG_NAME, problem, allowed)
     model, critic = sheet.settings.get("model"), sheet.settings.get("critic_model")
-    telling = ("model",) if model is not None and model.default is not None else ()
+    telling: tuple[str, ...] = ("model",) if model is not None and model.default is not None else ()
     # Where a critic has a model of its own by default, which algorithm it is decides whether there is one.
     if critic is not None and critic.default is not None:
         telling = ("model", "estimator")
@@ -544,7 +545,7 @@ def imported_run(
     job = replace(job, speculation=speculation_of(settings), kv_offload=offload)
     resolved = _resolved(job, settings, run)
     keys = with_turns_said(keys_of(settings)) if environments else keys_of(settings)
-    guesses = (*settings.guesses, *_guesses(run, options, resolved), *assumed)
+    guesses = (*settings.guesses, *_guesses(run, settings, options, resolved), *assumed)
     return Imported(
         job=job,
         resolved=resolved,
@@ -692,9 +693,12 @@ def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
     yield from _older_names(settings)
 
 
-def _guesses(run: Run, options: ImportOptions, resolved: Job) -> Iterator[str]:
+def _guesses(run: Run, settings: Settings, options: ImportOptions, resolved: Job) -> Iterator[str]:
     """Yield what was assumed of the amount of work, which no configuration says."""
     yield from run.guesses
+    model = settings.sheet.settings.get(MODEL)
+    if model is not None and model.default is not None and not settings.is_given(MODEL):
+        yield f"no key names the model: {model.default}, {settings.sheet.title}'s usual; say --model"
     if run.work.turns != 1 and options.environments == NOTHING_GIVEN:
         yield TURNS_NOTE
     if options.mean_prompt is None:

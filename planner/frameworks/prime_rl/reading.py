@@ -39,6 +39,8 @@ TAUGHT: Final = {
 OLDER: Final = {"self_distill": "opsd"}
 # Takes samples from another model, which it hosts nowhere.
 WRITTEN: Final = "sft"
+# Drop samples before they are counted of a batch (configs/orchestrator.py of 0.6 and 0.7).
+BEFORE_BATCHES: Final = "orchestrator.pre_batch_filters.*.enforce"
 OF_SOURCES: Final = "orchestrator.train.*.algo.type"
 AUTO: Final = "auto"
 # Experts are shared out to as many ranks at most where nobody says it (configs/trainer.py, ModelConfig.ep).
@@ -53,6 +55,8 @@ GPUS_NOTE: Final = (
 TRAIN_GPUS_NOTE: Final = (
     "no file says how many GPUs train: one, as `rl` has it; say --deployment.num_train_gpus"
 )
+SERVER: Final = "inference."
+SAMPLES_NOTE: Final = "no file is of the orchestrator: {batch} samples a step, {samples} of each prompt, as it has them by default"
 OF_TRAINERS: Final = ("deployment.*", "trainer_gpu_ids", "trainer_gpus")
 OF_ENGINES: Final = ("inference_gpu_ids", "inference_gpus", "inference.*parallel*")
 PACK_NOTE: Final = "no file says trainer.model.seq_len: samples are packed up to the {most:,} tokens that they may have"
@@ -173,6 +177,13 @@ def _check_kind(settings: Settings) -> None:
     parts = tuple(settings.sheet.parts)
     if not any(key.startswith(parts) for key in settings.flat):
         _refuse_without_parts(settings, allowed)
+    served = settings.flat and all(key.startswith(SERVER) for key in settings.flat)
+    if served:
+        found = next(settings.has("*"))
+        what = "is of the engines alone, of which no part trains"
+        raise settings.refused_key(
+            found, what, "the trainer's and the orchestrator's files beside it"
+        )
     kind = settings.unmapped("algorithm")
     if kind == WRITTEN:
         what = "learns what another model writes on servers of its own, whose time no key says"
@@ -333,17 +344,7 @@ def _most_turns(settings: Settings) -> int | None:
 
 def _doubt(settings: Settings) -> None:
     """Say which settings change the amount of work, or may take time, in ways that no job has."""
-    kinds = {settings.key_of("algorithm"): settings.unmapped("algorithm")}
-    for key, kind in (
-        kinds | {key: settings.given(key) for key in settings.has(OF_SOURCES)}
-    ).items():
-        what = TAUGHT.get(OLDER.get(str(kind), str(kind)))
-        if what is not None and key in settings.flat:
-            settings.doubts[key] = what
-    if settings.on("filters"):
-        settings.doubt(
-            "filters", "groups of equal rewards that are dropped, which others take the place of"
-        )
+    _doubt_samples(settings)
     if settings.word("optimizer") != ADAM:
         settings.leave_out("optimizer", "states and steps of another optimizer than AdamW")
     if settings.whole("recompute_every") != 1 and settings.word("recompute_mode") == "full":
@@ -358,6 +359,24 @@ def _doubt(settings: Settings) -> None:
         settings.leave_out("compiles", "layers that are not compiled")
 
 
+def _doubt_samples(settings: Settings) -> None:
+    """Say which settings change how many samples there are, or who scores them."""
+    kinds = {settings.key_of("algorithm"): settings.unmapped("algorithm")}
+    for key, kind in (
+        kinds | {key: settings.given(key) for key in settings.has(OF_SOURCES)}
+    ).items():
+        what = TAUGHT.get(OLDER.get(str(kind), str(kind)))
+        if what is not None and key in settings.flat:
+            settings.doubts[key] = what
+    for key in settings.has(BEFORE_BATCHES):
+        if is_on(settings.given(key)):
+            settings.doubts[key] = "samples that are dropped, which others take the place of"
+    if settings.on("filters"):
+        settings.doubt(
+            "filters", "groups of equal rewards that are dropped, which others take the place of"
+        )
+
+
 def _notes(settings: Settings) -> Iterator[str]:
     if _algorithm(settings) == ALONE:
         yield ALONE_NOTE
@@ -369,6 +388,8 @@ def _guesses(settings: Settings) -> Iterator[str]:
     if not any(next(settings.has(each), None) for each in OF_TRAINERS):
         engines = any(next(settings.has(each), None) for each in OF_ENGINES)
         yield TRAIN_GPUS_NOTE if engines else GPUS_NOTE
+    if not any(settings.has("orchestrator.*")):
+        yield SAMPLES_NOTE.format(batch=settings.whole("batch"), samples=settings.whole("samples"))
     most = settings.whole("max_total")
     if (
         not packs_itself(settings)

@@ -151,6 +151,27 @@ def test_samples_are_packed_whole_where_no_file_says_up_to_what(tmp_path):
     assert any("no file says how many GPUs train: one" in note for note in found.notes)
 
 
+def test_of_versions_that_lack_a_key_the_nearest_is_taken_and_doubts_are_of_its_filters(tmp_path):
+    text = """
+        max_async_level = 0
+        [orchestrator]
+        group_size = 8
+        training_mode = "rl"
+        [orchestrator.train.sampling]
+        temperature = 0.7
+        [orchestrator.renderer]
+        name = "auto"
+        [[orchestrator.pre_batch_filters]]
+        type = "zero_advantage"
+        enforce = true
+    """
+    found = imported("prime-rl", [written(tmp_path, "rl.toml", text)], OPTIONS)
+    assert (found.settings.sheet.version, found.draft.mode) == ("0.6", "sync")
+    assert found.draft.tasks["actor.update"].recompute == "none"
+    assert ["pre_batch_filters.0.enforce" in doubt for doubt in found.doubts()] == [True]
+    assert any("no key names the model: Qwen/Qwen3-0.6B" in note for note in found.notes)
+
+
 def test_experts_go_to_eight_ranks_where_nobody_says_it():
     assert prime("experts").draft.tasks["actor.update"].ep == 8
     assert prime("several nodes").draft.tasks["actor.update"].ep == 1
@@ -220,6 +241,10 @@ def test_what_trains_otherwise_is_refused_for_what_it_is(tmp_path):
     hosted = 'model = "Qwen/Qwen3-4B"\nbatch_size = 128\nrollouts_per_example = 8\n[[env]]\nid = "gsm8k"\n'
     with pytest.raises(FileError, match="is a run on Prime Intellect's own machines"):
         imported("prime-rl", [written(tmp_path, "hosted.toml", hosted)], OPTIONS)
+    with pytest.raises(FileError, match="is of the engines alone"):
+        imported("prime-rl", [written(tmp_path, "infer.toml", PARTS["infer.toml"])], OPTIONS)
+    alone = imported("prime-rl", [written(tmp_path, "train.toml", PARTS["train.toml"])], OPTIONS)
+    assert any("no file is of the orchestrator: 128 samples" in note for note in alone.notes)
     over = '[deployment]\nnum_train_gpus = 4\n[slurm]\njob_name = "rl"\n'
     with pytest.raises(FileError, match=r"is laid over another file.*BASE\.toml"):
         imported("prime-rl", [written(tmp_path, "over.toml", over)], OPTIONS)

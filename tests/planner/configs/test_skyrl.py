@@ -130,6 +130,21 @@ def test_a_program_of_another_name_runs_without_an_end_where_its_keys_say_so(tmp
     assert any("taken to run without an end" in note for note in found.notes) == (mode == "async")
 
 
+def test_episodes_of_a_harness_are_limited_by_what_engine_and_losses_take(tmp_path):
+    script = tmp_path / "run.sh"
+    sizes = "trainer.policy.model.path=Qwen/Qwen3-8B generator.inference_engine.num_engines=1 trainer.train_batch_size=64"
+    limit = "generator.inference_engine.engine_init_kwargs.max_model_len=32768 trainer.algorithm.max_seq_len=24000"
+    script.write_text(
+        f"uv run -m recipe.main_harbor {sizes} {limit} trainer.policy_mini_batch_size=64\n"
+    )
+    found = imported("skyrl", [str(script)], replace(OPTIONS, mean_response=20000))
+    assert found.job.workload.max_total_tokens == 24000
+    assert any("no key limits prompts and responses" in note for note in found.notes)
+    script.write_text(f"{script.read_text().strip()} trainer.max_prompt_length=1024\n")
+    with pytest.raises(FileError, match="--mean-response"):
+        imported("skyrl", [str(script)], replace(OPTIONS, mean_response=20000))
+
+
 def test_workers_that_hold_more_than_all_cores_run_as_many_as_fit():
     given = GivenEnvironments(turns=2.0, observation_tokens=50.0, tool_seconds=1.0)
     small = "trainer.placement.policy_num_gpus_per_node=1 generator.inference_engine.num_engines=1 generator.max_turns=4"
