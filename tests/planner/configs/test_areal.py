@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from warnings import catch_warnings, simplefilter
 
 import pytest
 from hypothesis import given
@@ -265,6 +266,15 @@ def test_names_of_engines_without_sizes_are_of_before_too(tmp_path):
     found = imported("areal", [str(path)], OPTIONS)
     assert any("AReaL 0." in note or "AReaL 1.0, " in note for note in found.notes)
     assert (found.job.trainer("actor").weights, found.keys.unknown) == ("bf16", ())
+
+
+def test_nothing_warns_of_a_variable_that_is_empty_by_default(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(f"{FILE}stats_logger: {{swanlab: {{api_key: '${{oc.env:NO_SUCH_KEY,}}'}}}}\n")
+    with catch_warnings(record=True) as warned:
+        simplefilter("always")
+        found = imported("areal", [str(path)], OPTIONS)
+    assert ([str(each.message) for each in warned], found.keys.unknown) == ([], ())
 
 
 def test_a_start_that_moved_says_the_version(tmp_path):
