@@ -76,9 +76,12 @@ NOTHING_GIVEN: Final = GivenEnvironments()
 
 
 def environments_of(
-    given: GivenEnvironments, settings: Settings, work: Work
+    given: GivenEnvironments, settings: Settings, work: Work, cores: float | None = None
 ) -> tuple[tuple[Environment, ...], tuple[str, ...]]:
     """Return a job's environments, and what was assumed of them; none where nothing is said of any.
+
+    Args:
+        cores: Those of all nodes together, where they are known: more workers than run on them wait for one another.
 
     Raises:
         FileError: What is given contradicts itself or the keys, or a part of it is missing.
@@ -105,7 +108,16 @@ def environments_of(
         for old, new in zip(found, limited, strict=True)
         if (words := list(_changes(old, new)))
     ]
-    return limited, (*notes, *told)
+    fitting = tuple(
+        new if old.workers is not None else _on_cores(new, cores)
+        for old, new in zip(found, limited, strict=True)
+    )
+    told += [
+        f"environment {new.name}: {new.workers} workers hold more than the nodes' {cores:g} cores: as many run as fit"
+        for new, fit in zip(limited, fitting, strict=True)
+        if new != fit
+    ]
+    return fitting, (*notes, *told)
 
 
 def _of_means(
@@ -178,6 +190,12 @@ def _within(environment: Environment, settings: Settings, work: Work) -> Environ
     if isinstance(most, int) and most > 0 and limited.observation_tokens is not None:
         limited = replace(limited, observation_tokens=cut_lengths(limited.observation_tokens, most))
     return limited
+
+
+def _on_cores(environment: Environment, cores: float | None) -> Environment:
+    """Return an environment whose workers, which keys limit, are as many as cores where they would hold more."""
+    held = (environment.workers or 0) * environment.cpu_cores
+    return environment if cores is None or held <= cores else replace(environment, workers=None)
 
 
 def _changes(old: Environment, new: Environment) -> Iterator[str]:

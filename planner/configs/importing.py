@@ -32,6 +32,7 @@ from rlplan.planner.configs.reading.launched import with_files, without_file
 from rlplan.planner.configs.reading.scripts import scripts_that_start
 from rlplan.planner.configs.reading.settings import (
     EXAMPLE_MODEL,
+    MODEL,
     Keys,
     Settings,
     fits_any,
@@ -439,15 +440,20 @@ def _check_fork(settings: Settings) -> None:
         )
         allowed = "its folder by --config-path, or the composed YAML file in place of the script"
         raise settings.refused_key(CONFIG_NAME, problem, allowed)
+    model, critic = sheet.settings.get("model"), sheet.settings.get("critic_model")
+    telling: tuple[str, ...] = ("model",) if model is not None and model.default is not None else ()
     # Where a critic has a model of its own by default, which algorithm it is decides whether there is one.
-    critic = sheet.settings.get("critic_model")
-    if critic is None or critic.default is None:
-        return
-    for name in ("model", "estimator"):
+    if critic is not None and critic.default is not None:
+        telling = ("model", "estimator")
+    for name in telling:
         key = settings.key_of(name)
         by_critic = name == "estimator" and settings.is_given("critic_model")
         if key not in flat and not by_critic:
             problem = f"is not given, and what {settings.start} takes then is not known"
+            if name == "model":
+                raise settings.missing(
+                    sheet.settings[name], key, problem, "the model that it trains"
+                )
             allowed = f"a value: {key}=... in the script"
             raise settings.refused_key(key, problem, allowed)
 
@@ -528,18 +534,18 @@ def imported_run(
         known[role] = replace(whole, max_positions=max(whole.max_positions, least_positions))
     beside = beside_of(settings, run.work.updates * run.work.epochs)
     job = beside.in_job(replace(job, models=FrozenDict(known), trainers=_of_experts(job, known)))
-    environments, assumed = environments_of(options.environments, settings, run.work)
+    cores = None
+    if options.environments != NOTHING_GIVEN:
+        cores = _resolved(job, settings, run).host_cores
+    environments, assumed = environments_of(options.environments, settings, run.work, cores)
     if environments:
         job = replace(job, workload=played(job.workload, environments, run.work))
     ranks = run.generate.tp * run.generate.pp
     offload = offload_of(settings, ranks, plays=bool(job.workload.environments))
     job = replace(job, speculation=speculation_of(settings), kv_offload=offload)
-    try:
-        resolved = resolve_job(job, Path(), file=settings.file)
-    except FileError as error:
-        raise in_keys(error, settings, run) from None
+    resolved = _resolved(job, settings, run)
     keys = with_turns_said(keys_of(settings)) if environments else keys_of(settings)
-    guesses = (*settings.guesses, *_guesses(run, options, resolved), *assumed)
+    guesses = (*settings.guesses, *_guesses(run, settings, options, resolved), *assumed)
     return Imported(
         job=job,
         resolved=resolved,
@@ -550,6 +556,18 @@ def imported_run(
         notes=(*_notes(run, settings, keys), *_expert_notes(resolved), *beside.notes, *guesses),
         guesses=guesses,
     )
+
+
+def _resolved(job: Job, settings: Settings, run: Run) -> Job:
+    """Return an imported job whose names are looked up.
+
+    Raises:
+        FileError: It cannot be, in the words of the configuration's keys.
+    """
+    try:
+        return resolve_job(job, Path(), file=settings.file)
+    except FileError as error:
+        raise in_keys(error, settings, run) from None
 
 
 def _of_experts(
@@ -675,9 +693,12 @@ def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
     yield from _older_names(settings)
 
 
-def _guesses(run: Run, options: ImportOptions, resolved: Job) -> Iterator[str]:
+def _guesses(run: Run, settings: Settings, options: ImportOptions, resolved: Job) -> Iterator[str]:
     """Yield what was assumed of the amount of work, which no configuration says."""
     yield from run.guesses
+    model = settings.sheet.settings.get(MODEL)
+    if model is not None and model.default is not None and not settings.is_given(MODEL):
+        yield f"no key names the model: {model.default}, {settings.sheet.title}'s usual; say --model"
     if run.work.turns != 1 and options.environments == NOTHING_GIVEN:
         yield TURNS_NOTE
     if options.mean_prompt is None:

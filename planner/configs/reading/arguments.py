@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from rlplan.planner.configs.reading.composed import CONFIG_FLAGS
 from rlplan.planner.configs.reading.given import (
@@ -18,6 +19,9 @@ from rlplan.planner.configs.reading.scripts import OVERRIDE
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.reading.toml_files import toml_keys
 from rlplan.planner.configs.shell.text import Text
+
+# What a launcher starts with the overrides behind it.
+PROGRAM: Final = ".py"
 
 
 def arguments_of(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
@@ -46,7 +50,7 @@ def overrides_of(words: Sequence[Text], file: str) -> Flat:
         elif found is None:
             if word.value.startswith("~"):
                 flat.pop(word.value[1:], None)
-            elif word.value.strip():
+            elif word.value.strip() and not word.value.endswith(PROGRAM):
                 flat[word.value] = _given(word, "", file)
         elif found[1] == "~":
             flat.pop(found[2], None)

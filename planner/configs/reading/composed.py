@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, cast
+from warnings import catch_warnings, simplefilter
 
 import yaml
 
@@ -605,7 +606,9 @@ def resolved(
         gaps = tuple[Gap, ...]()
         if "${" in str(value):
             try:
-                value = _followed(tree, path)
+                with catch_warnings():  # of what resolvers take as empty: `${oc.env:NAME,}`
+                    simplefilter("ignore")
+                    value = _followed(tree, path)
             except OmegaConfBaseException:
                 line = where.rpartition(":")[2]
                 gap = Gap(

@@ -114,7 +114,8 @@ def _end_above(lines: Sequence[str], first: int) -> str:
 def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
     """Return the script that a command of another one starts, where it is at hand, and its arguments.
 
-    Beside the one that starts it is looked for what stands in a folder that is not known.
+    Beside the one that starts it is looked for what stands in a folder that is not known, and above it for what is named
+    from the root of its repository.
     """
     for place, word in enumerate(words):
         if not word.value.endswith(SCRIPTS):
@@ -123,6 +124,7 @@ def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, li
         if place and Path(before).name not in STARTERS and not re.match(r"-|\w+=", before):
             return None, []
         named = Path(word.value)
-        at_hand = (each for each in (named, folder / named, folder / named.name) if each.is_file())
-        return next(at_hand, None), list(words[place + 1 :])
+        above = (each / named for each in folder.resolve().parents) if len(named.parts) > 1 else ()
+        places = (named, folder / named, *above, folder / named.name)
+        return next((each for each in places if each.is_file()), None), list(words[place + 1 :])
     return None, []

@@ -135,6 +135,7 @@ class VersionRange:
         values: The values that are meant; none means any.
         lacks: Keys that whole configurations of later versions give beside these: in a file without any of them, these
             say something.
+        beside: Values of those keys, and of `lacks`, that say nothing.
         usual: Whether later versions take it all the same, and what it was replaced by is usual there.
         starts: Modules and scripts, as patterns, that only these versions start by.
     """
@@ -144,6 +145,7 @@ class VersionRange:
     until: str | None = None
     values: tuple[Scalar, ...] = ()
     lacks: tuple[str, ...] = ()
+    beside: tuple[Scalar, ...] = ()
     usual: bool = False
     starts: tuple[str, ...] = ()
 

@@ -22,7 +22,7 @@ REQUIREMENTS: Final = ("requirements*.txt", "setup.py", "pyproject.toml", "Docke
 MOST_FOLDERS: Final = 4
 MINOR: Final = "_minor"
 OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
-ASSIGNED: Final = re.compile(r"""^__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
+ASSIGNED: Final = re.compile(r"""^\s*(?:self\.)?__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
 NUMBER: Final = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.?(?:dev|post|rc)\d*)?$")
 
 
@@ -202,7 +202,8 @@ def _keys_of(settings: Settings, versions: VersionRange) -> Iterator[str]:
     """Yield the given keys of which a range speaks."""
     patterns = [name for each in versions.keys for name in spelled(each, settings.sheet.roles)]
     lacking = (name for each in versions.lacks for name in spelled(each, settings.sheet.roles))
-    if any(name in settings.flat for name in lacking):
+    said = (settings.flat[name].value for name in lacking if name in settings.flat)
+    if any(value not in versions.beside for value in said):
         return
     for key, given in settings.flat.items():
         if given.where.endswith(NOT_THERE):
@@ -210,6 +211,8 @@ def _keys_of(settings: Settings, versions: VersionRange) -> Iterator[str]:
         if versions.lacks and not OF_FILE.search(given.where):
             continue
         if given.added or (versions.values and given.value not in versions.values):
+            continue
+        if given.value in versions.beside:
             continue
         if any(fnmatchcase(given.older or key, pattern) for pattern in patterns):
             yield key

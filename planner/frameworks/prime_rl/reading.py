@@ -16,13 +16,15 @@ from rlplan.models import Adapter
 from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.broken import actor_of
 from rlplan.planner.configs.losses import given_losses, gradient_norm, kl_place
-from rlplan.planner.configs.reading.settings import RoleSettings, Settings, is_on
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings, fits_any, is_on
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import MOST_RUNNING, SERVICE, divided, eager_engine, models_of
 from rlplan.planner.configs.verl_family import GRADIENTS
 from rlplan.planner.plans.trained import TrainerSizes
 
 TRAINER: Final = "fsdp"
+# The version of what was before its tags.
+FIRST: Final = "0.1"
 # Sections of the environments that are trained on, up to 0.5 without `train`.
 ENVIRONMENT: Final = re.compile(r"orchestrator\.(?:train\.)?(?:source\.)?env\.\d+")
 # What compares the samples of a prompt, and what has the same passes where there is one.
@@ -37,6 +39,8 @@ TAUGHT: Final = {
 OLDER: Final = {"self_distill": "opsd"}
 # Takes samples from another model, which it hosts nowhere.
 WRITTEN: Final = "sft"
+# Drop samples before they are counted of a batch (configs/orchestrator.py of 0.6 and 0.7).
+BEFORE_BATCHES: Final = "orchestrator.pre_batch_filters.*.enforce"
 OF_SOURCES: Final = "orchestrator.train.*.algo.type"
 AUTO: Final = "auto"
 # Experts are shared out to as many ranks at most where nobody says it (configs/trainer.py, ModelConfig.ep).
@@ -48,7 +52,28 @@ GPUS_NOTE: Final = (
     "no file says how many GPUs train and generate: one each, as `rl` has them; say --deployment.num_train_gpus and "
     "--deployment.num_infer_gpus"
 )
-OF_SIZES: Final = ("deployment.*", "trainer_gpu_ids", "inference_gpu_ids", "inference.*parallel*")
+TRAIN_GPUS_NOTE: Final = (
+    "no file says how many GPUs train: one, as `rl` has it; say --deployment.num_train_gpus"
+)
+SERVER: Final = "inference."
+SAMPLES_NOTE: Final = "no file is of the orchestrator: {batch} samples a step, {samples} of each prompt, as it has them by default"
+OF_TRAINERS: Final = ("deployment.*", "trainer_gpu_ids", "trainer_gpus")
+OF_ENGINES: Final = ("inference_gpu_ids", "inference_gpus", "inference.*parallel*")
+PACK_NOTE: Final = "no file says trainer.model.seq_len: samples are packed up to the {most:,} tokens that they may have"
+# What Prime Intellect's own machines train (`prime train`): no GPUs, and no parts.
+HOSTED: Final = ("rollouts_per_example", "group_size", "batch_size")
+HOSTED_ENVIRONMENT: Final = "env.*"
+HOSTED_WORDS: Final = (
+    "is a run on Prime Intellect's own machines, of whose GPUs and layouts no key says anything"
+)
+OVERLAY_WORDS: Final = (
+    "is laid over another file: it says nothing of what trains, of samples or of engines"
+)
+# Sections that `rl` shares out to its parts, or that say where these run (configs/rl.py).
+SHARED: Final = (
+    "model*", "deployment*", "slurm*", "wandb*", "monitors*", "ckpt*", "weight_broadcast*", "experimental*", "log*", "env_vars*",
+    "tokenizer*", "seq_len", "max_*", "output_dir", "clean*", "bench", "resume*", "run*", "prime_monitor*", "file_monitor*",
+)  # fmt: skip
 
 
 def run_of(settings: Settings) -> Run:
@@ -151,9 +176,14 @@ def _check_kind(settings: Settings) -> None:
         raise settings.refused_key(made_up, "trains on data that are made up", allowed)
     parts = tuple(settings.sheet.parts)
     if not any(key.startswith(parts) for key in settings.flat):
-        found = next(settings.has("data.*"), None) or next(settings.has("*"), "orchestrator")
-        what = "is of no part that trains with RL (texts, evaluation or a server alone)"
-        raise settings.refused_key(found, what, allowed)
+        _refuse_without_parts(settings, allowed)
+    served = settings.flat and all(key.startswith(SERVER) for key in settings.flat)
+    if served:
+        found = next(settings.has("*"))
+        what = "is of the engines alone, of which no part trains"
+        raise settings.refused_key(
+            found, what, "the trainer's and the orchestrator's files beside it"
+        )
     kind = settings.unmapped("algorithm")
     if kind == WRITTEN:
         what = "learns what another model writes on servers of its own, whose time no key says"
@@ -163,6 +193,23 @@ def _check_kind(settings: Settings) -> None:
     if settings.is_given("token_batch"):
         what = "counts a step's tokens, and how many samples these are nothing says"
         raise settings.refused("token_batch", what, "orchestrator.batch_size in its place")
+
+
+def _refuse_without_parts(settings: Settings, allowed: str) -> None:
+    """Refuse a file that names no part of `rl`, by what it is.
+
+    Raises:
+        FileError: Always.
+    """
+    found = next(settings.has("data.*"), None) or next(settings.has("*"), "orchestrator")
+    hosted = next((name for name in HOSTED if name in settings.flat), None)
+    if hosted is not None and any(settings.has(HOSTED_ENVIRONMENT)):
+        raise settings.refused_key(hosted, HOSTED_WORDS, allowed)
+    if settings.flat and all(fits_any(key, SHARED) for key in settings.flat):
+        files = f"{allowed}; or both: rlplan import prime-rl BASE.toml {settings.file}"
+        raise settings.refused_key(found, OVERLAY_WORDS, files)
+    what = "is of no part that trains with RL (texts, evaluation or a server alone)"
+    raise settings.refused_key(found, what, allowed)
 
 
 def _nodes_of_engines(settings: Settings) -> int:
@@ -187,7 +234,7 @@ def _sizes(settings: Settings, gpus: int) -> TrainerSizes:
     key = own.key_of("tp" if tp > 1 else "cp")
     dp = divided(settings, key, gpus, tp * cp)
     group = _group_gpus(settings, gpus)
-    pack = settings.whole("pack")
+    pack = pack_tokens(settings)
     return TrainerSizes(
         pool=TRAIN_POOL,
         tp=tp,
@@ -202,6 +249,19 @@ def _sizes(settings: Settings, gpus: int) -> TrainerSizes:
         recompute=_recompute(settings),
         offload=own.on("optimizer_offload") and not _steps_on_host(settings),
     )
+
+
+def packs_itself(settings: Settings) -> bool:
+    """Tell whether the orchestrator packs rows by a size of its own, as before 0.2 (orchestrator/batch.py, prepare_batch)."""
+    return settings.sheet.version == FIRST
+
+
+def pack_tokens(settings: Settings) -> int:
+    """Return the tokens that samples are packed up to: where no file says them, as many as a sample may have."""
+    if packs_itself(settings) and not settings.is_given("pack"):
+        return settings.whole("packed_rows") * settings.whole("max_total")
+    pack = settings.whole("pack")
+    return pack if settings.is_given("pack") else max(pack, settings.whole("max_total"))
 
 
 def _group_gpus(settings: Settings, gpus: int) -> int:
@@ -284,17 +344,7 @@ def _most_turns(settings: Settings) -> int | None:
 
 def _doubt(settings: Settings) -> None:
     """Say which settings change the amount of work, or may take time, in ways that no job has."""
-    kinds = {settings.key_of("algorithm"): settings.unmapped("algorithm")}
-    for key, kind in (
-        kinds | {key: settings.given(key) for key in settings.has(OF_SOURCES)}
-    ).items():
-        what = TAUGHT.get(OLDER.get(str(kind), str(kind)))
-        if what is not None and key in settings.flat:
-            settings.doubts[key] = what
-    if settings.on("filters"):
-        settings.doubt(
-            "filters", "groups of equal rewards that are dropped, which others take the place of"
-        )
+    _doubt_samples(settings)
     if settings.word("optimizer") != ADAM:
         settings.leave_out("optimizer", "states and steps of another optimizer than AdamW")
     if settings.whole("recompute_every") != 1 and settings.word("recompute_mode") == "full":
@@ -309,6 +359,24 @@ def _doubt(settings: Settings) -> None:
         settings.leave_out("compiles", "layers that are not compiled")
 
 
+def _doubt_samples(settings: Settings) -> None:
+    """Say which settings change how many samples there are, or who scores them."""
+    kinds = {settings.key_of("algorithm"): settings.unmapped("algorithm")}
+    for key, kind in (
+        kinds | {key: settings.given(key) for key in settings.has(OF_SOURCES)}
+    ).items():
+        what = TAUGHT.get(OLDER.get(str(kind), str(kind)))
+        if what is not None and key in settings.flat:
+            settings.doubts[key] = what
+    for key in settings.has(BEFORE_BATCHES):
+        if is_on(settings.given(key)):
+            settings.doubts[key] = "samples that are dropped, which others take the place of"
+    if settings.on("filters"):
+        settings.doubt(
+            "filters", "groups of equal rewards that are dropped, which others take the place of"
+        )
+
+
 def _notes(settings: Settings) -> Iterator[str]:
     if _algorithm(settings) == ALONE:
         yield ALONE_NOTE
@@ -317,8 +385,18 @@ def _notes(settings: Settings) -> Iterator[str]:
 
 
 def _guesses(settings: Settings) -> Iterator[str]:
-    if not any(next(settings.has(each), None) for each in OF_SIZES):
-        yield GPUS_NOTE
+    if not any(next(settings.has(each), None) for each in OF_TRAINERS):
+        engines = any(next(settings.has(each), None) for each in OF_ENGINES)
+        yield TRAIN_GPUS_NOTE if engines else GPUS_NOTE
+    if not any(settings.has("orchestrator.*")):
+        yield SAMPLES_NOTE.format(batch=settings.whole("batch"), samples=settings.whole("samples"))
+    most = settings.whole("max_total")
+    if (
+        not packs_itself(settings)
+        and not settings.is_given("pack")
+        and settings.whole("pack") < most
+    ):
+        yield PACK_NOTE.format(most=most)
 
 
 def _engine(settings: Settings) -> str:

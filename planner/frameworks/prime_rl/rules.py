@@ -17,6 +17,7 @@ from rlplan.planner.frameworks.prime_rl.reading import (
     SEVERAL,
     has_adapter,
     of_actor,
+    packs_itself,
     rollout_gpus,
     section_is_on,
     train_gpus,
@@ -133,6 +134,8 @@ def batches_are_of_samples_or_tokens(settings: Settings) -> Iterator[Broken]:
 def parts_train_one_model(settings: Settings) -> Iterator[Broken]:
     """Give the trainer sequences that are as long as the orchestrator cuts them."""
     pack, most = settings.whole("pack"), settings.whole("max_total")
+    if packs_itself(settings):
+        return
     problem = f"is less than the {most} tokens that orchestrator.seq_len allows"
     yield from unless(pack >= most, "pack", problem, f"{most} and more")
 

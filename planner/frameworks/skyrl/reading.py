@@ -57,6 +57,8 @@ DEEPSPEED_NOTE: Final = (
 # A start of examples whose engine has weights of eight bits, by a file of its environment.
 FLASH_RL: Final = "flashrl"
 FLASH_RL_NOTE: Final = "FlashRL's engine generates with weights of eight bits (its .env file says which), and is forecast with those of 16"
+FORK_NOTE: Final = "keys of trainer.fully_async are given to a program of another name: it is taken to run without an end"
+HARNESS_NOTE: Final = "no key limits prompts and responses: an episode of the program's own harness is limited by the engine's max_model_len"
 TURNS_NOTE: Final = "multi-turn episodes are limited by all that a turn reads and writes: generator.max_input_length and one response"
 
 
@@ -164,7 +166,14 @@ def of_role(settings: Settings, role: Role) -> RoleSettings:
 
 def is_fully_async(settings: Settings) -> bool:
     """Tell whether generation never stops for training: by a key since 0.3, before by the start alone."""
-    return settings.on("fully_async") or FULLY_ASYNC in settings.start
+    return settings.on("fully_async") or FULLY_ASYNC in settings.start or _fork_is_async(settings)
+
+
+def _fork_is_async(settings: Settings) -> bool:
+    """Tell whether another program is given what only runs without an end read, and nothing that switches these on or off."""
+    if not settings.taken_as or settings.is_given("fully_async") or settings.on("colocated"):
+        return False
+    return any(settings.has("trainer.fully_async.*"))
 
 
 def _named_models(settings: Settings) -> dict[Role, str]:
@@ -266,6 +275,8 @@ def _work(settings: Settings) -> Work:
     Every turn of an episode may write `max_generate_length` tokens as long as what it reads is at most
     `max_input_length` (skyrl/train/generators/skyrl_gym_generator.py); a single turn reads its prompt alone.
     """
+    if _limited_by_engine(settings):
+        return _work_of_harness(settings)
     prompts, samples = settings.whole("prompts"), settings.whole("samples")
     turns, most = most_turns(settings), settings.whole("max_response")
     total = settings.whole("max_input") + most if turns != 1 else None
@@ -282,6 +293,28 @@ def _work(settings: Settings) -> Work:
         max_response=most if turns == 1 else None,
         max_total=total,
         turns=turns,
+    )
+
+
+def _limited_by_engine(settings: Settings) -> bool:
+    """Tell whether another program leaves lengths to its harness: only the engine's limit is given, as in Harbor's examples."""
+    if not settings.taken_as or settings.optional_whole("max_model_len") is None:
+        return False
+    return not any(settings.is_given(name) for name in ("max_prompt", "max_input", "max_response"))
+
+
+def _work_of_harness(settings: Settings) -> Work:
+    """Return the work of a step whose episodes a harness plays until they are as long as what engine and losses take."""
+    prompts, samples = settings.whole("prompts"), settings.whole("samples")
+    most, norm = settings.optional_whole("max_model_len"), settings.optional_whole("max_norm_len")
+    assert most is not None, "that is why it is a harness's"
+    return Work(
+        prompts=prompts,
+        samples=samples,
+        updates=updates_of_rows(settings, prompts, samples),
+        epochs=settings.whole("epochs"),
+        max_total=most if norm is None else min(most, norm),
+        turns=most_turns(settings) if settings.is_given("turns") else None,
     )
 
 
@@ -332,11 +365,15 @@ def _leave_out(settings: Settings) -> None:
 
 
 def _notes(settings: Settings) -> Iterator[str]:
+    if _fork_is_async(settings) and FULLY_ASYNC not in settings.start:
+        yield FORK_NOTE
     if FLASH_RL in settings.start.lower():
         yield FLASH_RL_NOTE
     if settings.word("strategy") == DEEPSPEED:
         yield DEEPSPEED_NOTE
-    if most_turns(settings) != 1:
+    if _limited_by_engine(settings):
+        yield HARNESS_NOTE
+    elif most_turns(settings) != 1:
         yield TURNS_NOTE
     critic = settings.whole("critic_mini_prompts")
     if settings.word("estimator") == "ppo" and not settings.is_given("critic_mini_prompts"):

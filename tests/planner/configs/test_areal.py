@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from warnings import catch_warnings, simplefilter
 
 import pytest
 from hypothesis import given
@@ -233,6 +234,9 @@ def test_its_own_source_beside_a_file_says_the_version(tmp_path):
         ("pyproject.toml", '[project]\nname = "areal"\ndynamic = ["version"]\n[tool.x]\nversion = "0.3"\n', "2.0"),
         ("pyproject.toml", '[project]\nname = "areal-tools"\nversion = "0.3"\n', "2.0"),
         ("pyproject.toml", "[project\n", "2.0"),
+        ("areal/version.py", 'class VersionInfo:\n    def __init__(self):\n        self.__version__ = "0.4.1"\n', "0.4"),
+        ("areal/__init__.py", '__version__ = "0.3.0"\n', "0.3"),
+        ("areal/__init__.py", "from .version import __version__\n", "2.0"),
         ("setup.py", 'setup(name="areal", version="0.3.1")\n', "0.3"),
         ("setup.py", 'setuptools.setup(\n    version="0.3.1",\n    name="areal",\n)\n', "0.3"),
         ("setup.py", 'setup(name="areal", version=read())\nother(version="0.3.1")\n', "2.0"),
@@ -241,6 +245,7 @@ def test_its_own_source_beside_a_file_says_the_version(tmp_path):
 def test_a_version_is_that_of_the_package_in_whichever_way_it_is_written(
     tmp_path, file, text, told
 ):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(text, encoding="utf-8")
     (tmp_path / "grpo.yaml").write_text(FILE, encoding="utf-8")
     found = imported("areal", [str(tmp_path / "grpo.yaml")], OPTIONS)
@@ -254,12 +259,31 @@ def test_a_file_without_engines_of_their_own_is_of_before_they_had_to_be(tmp_pat
     assert found.job.trainer("actor").weights == "bf16"
 
 
+def test_names_of_engines_without_sizes_are_of_before_too(tmp_path):
+    path = tmp_path / "own.yaml"
+    named = EARLIER.replace("actor:", "actor:\n  backend: fsdp\n  group_adv_norm: false", 1)
+    path.write_text(f"{named}ref: {{backend: fsdp}}\nallocation_mode: sglang:d4+d4\n")
+    found = imported("areal", [str(path)], OPTIONS)
+    assert any("AReaL 0." in note or "AReaL 1.0, " in note for note in found.notes)
+    assert (found.job.trainer("actor").weights, found.keys.unknown) == ("bf16", ())
+
+
+def test_nothing_warns_of_a_variable_that_is_empty_by_default(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text(f"{FILE}stats_logger: {{swanlab: {{api_key: '${{oc.env:NO_SUCH_KEY,}}'}}}}\n")
+    with catch_warnings(record=True) as warned:
+        simplefilter("always")
+        found = imported("areal", [str(path)], OPTIONS)
+    assert ([str(each.message) for each in warned], found.keys.unknown) == ([], ())
+
+
 def test_a_start_that_moved_says_the_version(tmp_path):
     (tmp_path / "own.yaml").write_text(EARLIER, encoding="utf-8")
     start = "python3 -m areal.launcher.local my_rl.py --config own.yaml allocation_mode=sglang:d4+fsdp:d4\n"
     (tmp_path / "run.sh").write_text(start, encoding="utf-8")
     found = imported("areal", [str(tmp_path / "run.sh")], OPTIONS)
     assert any("AReaL 0.5.3, since areal.launcher.local" in note for note in found.notes)
+    assert found.keys.unknown == (), "the program that a launcher starts is no key"
 
 
 def test_versions_have_their_defaults():

@@ -126,6 +126,52 @@ def test_versions_are_told_by_keys_and_have_their_defaults(tmp_path):
     assert not found.draft.tasks["actor.update"].offload
 
 
+def test_files_of_before_its_tags_have_their_gpus_and_rows(tmp_path):
+    files = {
+        "rl.toml": "trainer_gpus = 2\ninference_gpus = 4\n",
+        "train.toml": '[model]\nname = "Qwen/Qwen3-4B"\n[monitor.wandb]\nproject = "math"\n',
+        "orch.toml": (
+            "batch_size = 512\nrollouts_per_prompt = 16\nmicro_batch_size = 2\nseq_len = 3072\nasync_level = 3\n"
+            '[model]\nname = "Qwen/Qwen3-4B"\n[environment]\nid = "math"\n'
+        ),
+        "infer.toml": '[model]\nname = "Qwen/Qwen3-4B"\n[parallel]\ntp = 2\ndp = 2\n',
+    }
+    found = imported("prime-rl", [written(tmp_path, *each) for each in files.items()], OPTIONS)
+    assert (found.settings.sheet.version, found.keys.unknown) == ("0.1", ())
+    assert {pool.name: pool.gpus for pool in found.draft.pools} == {"train": 2, "rollout": 4}
+    assert (found.job.workload.prompts, found.job.workload.samples_per_prompt) == (32, 16)
+    assert (found.draft.tasks["actor.update"].token_budget, found.draft.staleness) == (6144, 3.0)
+
+
+def test_samples_are_packed_whole_where_no_file_says_up_to_what(tmp_path):
+    files = {name: PARTS[name] for name in ("orch.toml", "infer.toml")}
+    found = imported("prime-rl", [written(tmp_path, *each) for each in files.items()], OPTIONS)
+    assert found.draft.tasks["actor.update"].token_budget == 4096
+    assert any("no file says trainer.model.seq_len" in note for note in found.notes)
+    assert any("no file says how many GPUs train: one" in note for note in found.notes)
+
+
+def test_of_versions_that_lack_a_key_the_nearest_is_taken_and_doubts_are_of_its_filters(tmp_path):
+    text = """
+        max_async_level = 0
+        [orchestrator]
+        group_size = 8
+        training_mode = "rl"
+        [orchestrator.train.sampling]
+        temperature = 0.7
+        [orchestrator.renderer]
+        name = "auto"
+        [[orchestrator.pre_batch_filters]]
+        type = "zero_advantage"
+        enforce = true
+    """
+    found = imported("prime-rl", [written(tmp_path, "rl.toml", text)], OPTIONS)
+    assert (found.settings.sheet.version, found.draft.mode) == ("0.6", "sync")
+    assert found.draft.tasks["actor.update"].recompute == "none"
+    assert ["pre_batch_filters.0.enforce" in doubt for doubt in found.doubts()] == [True]
+    assert any("no key names the model: Qwen/Qwen3-0.6B" in note for note in found.notes)
+
+
 def test_experts_go_to_eight_ranks_where_nobody_says_it():
     assert prime("experts").draft.tasks["actor.update"].ep == 8
     assert prime("several nodes").draft.tasks["actor.update"].ep == 1
@@ -192,6 +238,16 @@ def test_what_trains_otherwise_is_refused_for_what_it_is(tmp_path):
     )
     with pytest.raises(FileError, match="is of no part that trains with RL"):
         imported("prime-rl", [sft], OPTIONS)
+    hosted = 'model = "Qwen/Qwen3-4B"\nbatch_size = 128\nrollouts_per_example = 8\n[[env]]\nid = "gsm8k"\n'
+    with pytest.raises(FileError, match="is a run on Prime Intellect's own machines"):
+        imported("prime-rl", [written(tmp_path, "hosted.toml", hosted)], OPTIONS)
+    with pytest.raises(FileError, match="is of the engines alone"):
+        imported("prime-rl", [written(tmp_path, "infer.toml", PARTS["infer.toml"])], OPTIONS)
+    alone = imported("prime-rl", [written(tmp_path, "train.toml", PARTS["train.toml"])], OPTIONS)
+    assert any("no file is of the orchestrator: 128 samples" in note for note in alone.notes)
+    over = '[deployment]\nnum_train_gpus = 4\n[slurm]\njob_name = "rl"\n'
+    with pytest.raises(FileError, match=r"is laid over another file.*BASE\.toml"):
+        imported("prime-rl", [written(tmp_path, "over.toml", over)], OPTIONS)
     with pytest.raises(FileError, match="counts a step's tokens"):
         prime("a node", "--orchestrator.token_batch_size 100000")
     broken = written(tmp_path, "broken.toml", "[model\n")

@@ -8,6 +8,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.job import TrainerOptions
 from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.environments import GivenEnvironments
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported, settings_of
 from rlplan.planner.measured.logs import read_log
@@ -99,6 +100,70 @@ def test_a_program_of_another_name_is_taken_for_its_start(tmp_path):
     assert any(
         note.startswith("examples/train/mine/entry.py is taken as SkyRL's") for note in found.notes
     )
+
+
+def test_a_program_of_another_name_has_to_name_the_model(tmp_path):
+    script = tmp_path / "run.sh"
+    words = "trainer.placement.policy_num_gpus_per_node=8 generator.num_inference_engines=8 trainer.train_batch_size=64"
+    script.write_text(
+        f"python3 -m hpc.launch --model_path Qwen/Qwen3-8B -S {words.replace(' ', ' -S ')}\n"
+    )
+    with pytest.raises(FileError, match=r"trainer\.policy\.model\.path: is not given.*--model"):
+        imported("skyrl", [str(script)], OPTIONS)
+    found = imported("skyrl", [str(script)], replace(OPTIONS, model="Qwen/Qwen3-8B"))
+    assert found.job.models["actor"] == "qwen3-8b"
+
+
+@pytest.mark.parametrize(
+    ("more", "mode"),
+    [("", "sync"), ("trainer.fully_async.max_staleness_steps=2", "async")],
+)
+def test_a_program_of_another_name_runs_without_an_end_where_its_keys_say_so(tmp_path, more, mode):
+    script = tmp_path / "run.sh"
+    placed = "trainer.placement.policy_num_gpus_per_node=4 trainer.placement.colocate_all=false trainer.strategy=fsdp2"
+    sizes = "trainer.policy.model.path=Qwen/Qwen3-8B generator.num_inference_engines=4 trainer.train_batch_size=64"
+    script.write_text(
+        f"uv run -m src.train {placed} {sizes} trainer.policy_mini_batch_size=64 {more}\n"
+    )
+    found = imported("skyrl", [str(script)], OPTIONS)
+    assert found.draft.mode == mode
+    assert any("taken to run without an end" in note for note in found.notes) == (mode == "async")
+
+
+def test_episodes_of_a_harness_are_limited_by_what_engine_and_losses_take(tmp_path):
+    script = tmp_path / "run.sh"
+    sizes = "trainer.policy.model.path=Qwen/Qwen3-8B generator.inference_engine.num_engines=1 trainer.train_batch_size=64"
+    limit = "generator.inference_engine.engine_init_kwargs.max_model_len=32768 trainer.algorithm.max_seq_len=24000"
+    script.write_text(
+        f"uv run -m recipe.main_harbor {sizes} {limit} trainer.policy_mini_batch_size=64\n"
+    )
+    found = imported("skyrl", [str(script)], replace(OPTIONS, mean_response=20000))
+    assert found.job.workload.max_total_tokens == 24000
+    assert any("no key limits prompts and responses" in note for note in found.notes)
+    script.write_text(f"{script.read_text().strip()} trainer.max_prompt_length=1024\n")
+    with pytest.raises(FileError, match="--mean-response"):
+        imported("skyrl", [str(script)], replace(OPTIONS, mean_response=20000))
+
+
+def test_workers_that_hold_more_than_all_cores_run_as_many_as_fit():
+    given = GivenEnvironments(turns=2.0, observation_tokens=50.0, tool_seconds=1.0)
+    small = "trainer.placement.policy_num_gpus_per_node=1 generator.inference_engine.num_engines=1 generator.max_turns=4"
+    words = ["-m", "skyrl.train.entrypoints.main_base", *small.split()]
+    found = imported("skyrl", words, replace(OPTIONS, environments=given))
+    assert found.job.environments[0].workers is None
+    assert any("32 workers hold more than the nodes'" in note for note in found.notes)
+
+
+def test_a_script_is_found_from_the_root_of_its_repository(tmp_path):
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "scripts").mkdir()
+    task = tmp_path / "tasks" / "grpo.yaml"
+    task.write_text("resources: {accelerators: H100:8}\nrun: |\n  bash scripts/run.sh\n")
+    start = "python -m skyrl.train.entrypoints.main_base trainer.placement.policy_num_gpus_per_node=$SKYPILOT_NUM_GPUS_PER_NODE"
+    more = "generator.inference_engine.num_engines=8 trainer.train_batch_size=512"
+    (tmp_path / "scripts" / "run.sh").write_text(f"{start} {more}\n")
+    found = imported("skyrl", [str(task)], OPTIONS)
+    assert ([pool.gpus for pool in found.draft.pools], found.job.workload.prompts) == ([8], 512)
 
 
 def test_turns_that_outgrow_the_model_are_refused_by_what_limits_them(tmp_path):
