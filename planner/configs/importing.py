@@ -219,7 +219,7 @@ class Imported:
                 "not_understood": {key: flat[key].where for key in self.keys.unknown},
                 "not_evaluated": self.keys.unevaluated,
             },
-            "not_evaluated": list(map(str, settings.gaps)),
+            "not_evaluated": list(dict.fromkeys(map(str, settings.gaps))),
             "assumptions": list(self.notes),
             "guesses": list(self.guesses),
         }

@@ -37,6 +37,7 @@ from rlplan.planner.configs.reading.literals import (
     python_keys,
     refused_call,
 )
+from rlplan.planner.configs.reading.python_launcher import is_launcher, launched_by
 from rlplan.planner.configs.reading.python_syntax import NOTEBOOK, commands_of_notebook
 from rlplan.planner.configs.reading.python_values import Unknown
 from rlplan.planner.configs.reading.scripts import (
@@ -208,6 +209,9 @@ PYTHON = ".py"
 PROGRAMS: Final = (PYTHON, NOTEBOOK)
 # Why a word of a command line is not known to the program that it starts.
 UNREAD: Final = "is given by what is known where it runs"
+# The module of a framework's own by which its launchers are told (slime/utils/external_utils/command_utils.py).
+UTILITIES: Final = "external_utils"
+OWN_DEFAULTS: Final = "options that {} is not given are as it has them: {}"
 # What stands before a mapping of arguments in a call of Python's.
 SPREAD = "**"
 # How many scripts start one another at most.
@@ -255,7 +259,7 @@ def read_configuration(
         is_program = not script_text(path).strip()  # its commands of a shell are a script
     if is_program and sheet.launch.starts and path.is_file():
         return _of_program(sheet, path, [Text(word) for word in given[1:]], environment)
-    if path.is_file() and not is_program:
+    if path.is_file() and (not is_program or is_launcher(path)):
         script = _Script(sheet, taken_as, environment)
         return script.settings(path, given[1:], evaluated)
     if path.suffix == ".sh":
@@ -323,7 +327,8 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     sheet, given = load_config_sheet(framework), list(words)
     path = Path(given[0])
     if path.suffix in PROGRAMS and path.is_file():
-        return has_start(sheet.launch, path)
+        launches = is_launcher(path) and f"{framework}.utils.{UTILITIES}" in script_text(path)
+        return launches or has_start(sheet.launch, path)
     if is_toml(path) and path.is_file():
         of_toml = toml_of(path) if sheet.arguments == "toml" else {}
         return any(fits_any(key, sheet.start_keys) for key in of_toml)
@@ -438,7 +443,11 @@ class _Script:
                 line = commands[place].line
                 note = f"the script starts {many} trainings; this is the last, of line {line}"
                 settings.notes += (note,)
-            settings.lost = lost_below(commands, place, path, script_text(path))
+            is_shell = path.suffix != PYTHON
+            settings.lost = (
+                lost_below(commands, place, path, script_text(path)) if is_shell else None
+            )
+            settings.notes += found.notes
             settings.notes += tuple(
                 f"{gap.source} (line {gap.line}) {NOT_AT_HAND}: what it sets is not known"
                 for gap in found.gaps
@@ -450,6 +459,8 @@ class _Script:
             raise FileError(f"{path}:{line}", f"the script stops here: {message}")
         for command in reversed(commands if scripts < MOST_SCRIPTS else ()):
             other, arguments = started_script(command.words, path.parent)
+            if other is None:
+                other, arguments = _started_launcher(command.words, path.parent)
             if other is None:
                 continue
             own = {name: text for word in command.words for name, text in _assigned(word)}
@@ -499,8 +510,23 @@ class _Script:
                 start_of(self.sheet, each.words, self.taken_as, path.parent) for each in commands
             ):
                 return True
-            return started_script(command.words, path.parent)[0] is not None
+            others = (started_script, _started_launcher)
+            return any(each(command.words, path.parent)[0] is not None for each in others)
 
+        if path.suffix == PYTHON:
+            given = {name: str(each) for name, each in environment.items() if isinstance(each, str)}
+            given |= {
+                name: each.value
+                for name, each in environment.items()
+                if isinstance(each, Text) and not each.gaps
+            }
+            launched = launched_by(path, [each.value for each in arguments], given)
+            variables = {**environment, **launched.variables}
+            found = evaluate(launched.text, (), variables, self.sheet.probes, starts, path)
+            found.gaps += launched.gaps
+            if launched.options:
+                found.notes = (OWN_DEFAULTS.format(path.name, launched.options),)
+            return found
         text = script_text(path)
         return evaluate(text, arguments, environment, self.sheet.probes, starts, path)
 
@@ -536,6 +562,15 @@ class _Script:
         usual = ", ".join((*self.sheet.plain_starts, *self.sheet.starts)[:MOST_NAMED])
         allowed = f"a script that starts {usual}, or --as MODULE for a start of another name"
         return FileError(str(path), problem, allowed=allowed)
+
+
+def _started_launcher(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
+    """Return the Python program that a command starts which hands a training to a shell itself, and its arguments."""
+    for name, arguments in programs_of(words):
+        program = _file_of(name, folder)
+        if program is not None and is_launcher(program):
+            return program, list(arguments)
+    return None, []
 
 
 def _assigned(word: Text) -> Iterator[tuple[str, Text]]:

@@ -68,6 +68,7 @@ class Evaluated:
         refusal: Why the script stops before its end, with its line.
         exported: Variables that other scripts get which it starts.
         unread: Arguments that it is given and looks at nowhere.
+        notes: What is to be said of it.
     """
 
     commands: list[Command] = field(default_factory=list)
@@ -75,6 +76,7 @@ class Evaluated:
     refusal: tuple[int, str] | None = None
     exported: dict[str, Text] = field(default_factory=dict)
     unread: tuple[Text, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -537,3 +537,21 @@ def test_published_scripts_are_read_whole(tmp_path):
     ]
     assert endless.draft.mode == "async"
     assert endless.resolved.architecture("actor").name in model_names()
+
+
+def test_distillation_of_slime_0_2_is_told_by_its_estimator_and_its_teacher_is_not_counted():
+    found = read(f"{SHARED} --advantage-estimator on_policy_distillation --rm-url http://teacher")
+    assert found.settings.sheet.version in {"0.1", "0.2"}
+    assert found.job.algorithm == "grpo"
+    assert any("passes of a teacher on servers" in each for each in found.doubts())
+
+
+def test_an_estimator_of_a_copy_has_the_passes_of_grpo_which_is_said():
+    found = read(f"{SHARED} --advantage-estimator entropic")
+    assert found.job.algorithm == "grpo"
+    assert any("advantage-estimator=entropic is not of slime" in each for each in found.notes)
+
+
+def test_flags_whose_value_is_a_mapping_are_known():
+    kwargs = '--apply-chat-template-kwargs {"enable_thinking":false} --train-env-vars {"A":"1"}'
+    assert not list(read(f"{SHARED} {kwargs}").unknown())

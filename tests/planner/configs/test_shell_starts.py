@@ -303,3 +303,12 @@ def test_a_part_that_is_no_shells_is_named(tmp_path):
     text = f"if true; then\necho ${{A:-$(\nfi\npython3 -m verl.trainer.main_ppo {KEYS}\n"
     with pytest.raises(FileError, match=r"line 1: .*is not understood"):
         read(tmp_path, text)
+
+
+def test_a_training_that_two_branches_start_alike_is_read(tmp_path):
+    start = f"python3 -m verl.trainer.main_ppo {KEYS}"
+    text = "if command -v stdbuf >/dev/null; then\n  stdbuf -oL {} | tee log\nelse\n  {} | tee log\nfi\n"
+    found = read(tmp_path, text.format(start, start))
+    assert value(found, "data.train_batch_size") == 64
+    with pytest.raises(FileError, match="starts no RL training"):
+        read(tmp_path, text.format(start, f"{start} data.train_batch_size=8"))
