@@ -43,7 +43,6 @@ from rlplan.planner.configs.reading.python_values import Unknown
 from rlplan.planner.configs.reading.scripts import (
     OVERRIDE,
     SCRIPTS,
-    ends_near,
     is_quoted,
     lost_below,
     started_script,
@@ -58,7 +57,7 @@ from rlplan.planner.configs.reading.sheet import (
 )
 from rlplan.planner.configs.reading.skypilot import script_of_task
 from rlplan.planner.configs.reading.toml_files import is_toml, toml_keys, toml_of
-from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated
+from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated, ends_near
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Gap, Text
 

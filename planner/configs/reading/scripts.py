@@ -1,13 +1,13 @@
 """Commands of scripts: which stand in quotes, which words are lost below one, which other script one starts."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from rlplan.planner.configs.reading.python_syntax import FOLDERS, MOST_BYTES
+from rlplan.planner.configs.reading.python_syntax import MOST_BYTES
 from rlplan.planner.configs.reading.settings import Lost
-from rlplan.planner.configs.shell.commands import Command
+from rlplan.planner.configs.shell.commands import Command, ends_near
 from rlplan.planner.configs.shell.text import Text
 
 # `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
@@ -36,13 +36,6 @@ def is_quoted(word: str) -> bool:
     if gives or text.startswith(("{", "[")):
         return False
     return any(sign in text for sign in " \n\t") and _QUOTED.search(text) is not None
-
-
-def ends_near(path: Path, folder: Path) -> Iterator[Path]:
-    """Yield where a path of another machine may be: its ends, below a folder or one close above, the longest first."""
-    near = (folder, *list(folder.resolve().parents)[:FOLDERS])
-    for at in range(1, len(path.parts)):
-        yield from (base / Path(*path.parts[at:]) for base in near)
 
 
 def scripts_that_start(program: Path) -> tuple[str, ...]:
@@ -114,7 +107,8 @@ def _end_above(lines: Sequence[str], first: int) -> str:
 def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
     """Return the script that a command of another one starts, where it is at hand, and its arguments.
 
-    Beside the one that starts it is looked for what stands in a folder that is not known.
+    Beside the one that starts it is looked for what stands in a folder that is not known, and near it what stands in one
+    of another machine.
     """
     for place, word in enumerate(words):
         if not word.value.endswith(SCRIPTS):
@@ -123,6 +117,8 @@ def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, li
         if place and Path(before).name not in STARTERS and not re.match(r"-|\w+=", before):
             return None, []
         named = Path(word.value)
-        at_hand = (each for each in (named, folder / named, folder / named.name) if each.is_file())
+        far = ends_near(named, folder) if named.is_absolute() else ()
+        places = (named, folder / named, folder / named.name, *far)
+        at_hand = (each for each in places if each.is_file())
         return next(at_hand, None), list(words[place + 1 :])
     return None, []
