@@ -127,6 +127,8 @@ def written_out(settings: Settings, named: str) -> ModelArchitecture | None:
     hidden, layers = settings.optional_whole("hidden_size"), settings.optional_whole("num_layers")
     vocab = settings.optional_whole("vocab_size")
     elsewhere = [settings.value(name) is not None for name in ("spec", "window")]
+    # Layers without positions are no transformer's alone: a bridge makes hybrid ones of the checkpoint's config.json.
+    elsewhere.append(settings.given("position-embedding-type") == "none")
     if hidden is None or layers is None or vocab is None or any(elsewhere):
         return None
     heads = settings.whole("num_heads")

@@ -37,14 +37,18 @@ from rlplan.planner.configs.reading.literals import (
     python_keys,
     refused_call,
 )
-from rlplan.planner.configs.reading.python_launcher import is_launcher, launched_by
+from rlplan.planner.configs.reading.python_launcher import is_launcher
 from rlplan.planner.configs.reading.python_syntax import NOTEBOOK, commands_of_notebook
 from rlplan.planner.configs.reading.python_values import Unknown
 from rlplan.planner.configs.reading.scripts import (
     OVERRIDE,
     SCRIPTS,
+    file_of,
     is_quoted,
+    launched_as_script,
     lost_below,
+    programs_of,
+    started_launcher,
     started_script,
 )
 from rlplan.planner.configs.reading.settings import Settings, fits_any, is_on
@@ -65,10 +69,6 @@ from rlplan.planner.configs.shell.text import Gap, Text
 FLAGGED: Final = ("flags", "toml")
 # How many keys that no other program has tell a start whose name says nothing.
 TELLING: Final = 2
-# What runs the Python program that is named behind it, with options of its own between.
-_PYTHON: Final = re.compile(
-    r"(.*/)?(python[\d.]*|torchrun|deepspeed|accelerate|uv|poetry|pdm|hatch)|\$\{?\w*PYTHON\w*\}?"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ def start_of(
             return Start(name=name, arguments=behind, is_own=True, before=before)
     for name, arguments in programs_of(words):
         before = tuple(words[: len(words) - len(arguments) - 1])
-        if folder is not None and refused_call(sheet.launch, _file_of(name, folder)) is not None:
+        if folder is not None and refused_call(sheet.launch, file_of(name, folder)) is not None:
             continue
         if refusal_of(sheet, name) is None and folder is not None:
             program = _program(sheet, name, folder)
@@ -133,16 +133,8 @@ def start_of(
 
 def _program(sheet: ConfigSheet, name: str, folder: Path) -> Path | None:
     """Return the file of a Python program that calls what starts a training; None where none is at hand."""
-    found = _file_of(name, folder) if sheet.launch.starts else None
+    found = file_of(name, folder) if sheet.launch.starts else None
     return found if found is not None and has_start(sheet.launch, found) else None
-
-
-def _file_of(name: str, folder: Path) -> Path | None:
-    """Return the file of a Python module or script; None where it is not at hand."""
-    path = Path(name if name.endswith(".py") else f"{name.replace('.', '/')}.py")
-    bases = (Path(), folder, *folder.resolve().parents)
-    places = (*(base / path for base in bases), *ends_near(path, folder), folder / path.name)
-    return next((each for each in places if each.is_file()), None)
 
 
 def _is_of_fork(sheet: ConfigSheet, name: str, arguments: tuple[Text, ...]) -> bool:
@@ -160,18 +152,6 @@ def refusal_of(sheet: ConfigSheet, name: str) -> str | None:
     return next(
         (what for each, what in sheet.refused_starts.items() if fnmatchcase(name, each)), None
     )
-
-
-def programs_of(words: Sequence[Text]) -> Iterator[tuple[str, tuple[Text, ...]]]:
-    """Yield the Python modules and scripts that a command starts, each with what stands behind it."""
-    has_python = False
-    for place, word in enumerate(words):
-        has_python = has_python or _PYTHON.fullmatch(word.value) is not None
-        before = words[place - 1].value if place else ""
-        is_module = before == "-m" and re.fullmatch(r"[\w.\-]+", word.value) is not None
-        is_script = word.value.endswith(".py") and "=" not in word.value and before != "-c"
-        if is_module or (is_script and (has_python or place == 0 or before == "run")):
-            yield word.value, tuple(words[place + 1 :])
 
 
 def telling_keys(sheet: ConfigSheet, arguments: Iterable[Text]) -> set[str]:
@@ -210,7 +190,6 @@ PROGRAMS: Final = (PYTHON, NOTEBOOK)
 UNREAD: Final = "is given by what is known where it runs"
 # The module of a framework's own by which its launchers are told (slime/utils/external_utils/command_utils.py).
 UTILITIES: Final = "external_utils"
-OWN_DEFAULTS: Final = "options that {} is not given are as it has them: {}"
 # What stands before a mapping of arguments in a call of Python's.
 SPREAD = "**"
 # How many scripts start one another at most.
@@ -459,7 +438,7 @@ class _Script:
         for command in reversed(commands if scripts < MOST_SCRIPTS else ()):
             other, arguments = started_script(command.words, path.parent)
             if other is None:
-                other, arguments = _started_launcher(command.words, path.parent)
+                other, arguments = started_launcher(command.words, path.parent)
             if other is None:
                 continue
             own = {name: text for word in command.words for name, text in _assigned(word)}
@@ -509,23 +488,11 @@ class _Script:
                 start_of(self.sheet, each.words, self.taken_as, path.parent) for each in commands
             ):
                 return True
-            others = (started_script, _started_launcher)
+            others = (started_script, started_launcher)
             return any(each(command.words, path.parent)[0] is not None for each in others)
 
         if path.suffix == PYTHON:
-            given = {name: str(each) for name, each in environment.items() if isinstance(each, str)}
-            given |= {
-                name: each.value
-                for name, each in environment.items()
-                if isinstance(each, Text) and not each.gaps
-            }
-            launched = launched_by(path, [each.value for each in arguments], given)
-            variables = {**environment, **launched.variables}
-            found = evaluate(launched.text, (), variables, self.sheet.probes, starts, path)
-            found.gaps += launched.gaps
-            if launched.options:
-                found.notes = (OWN_DEFAULTS.format(path.name, launched.options),)
-            return found
+            return launched_as_script(path, arguments, environment, self.sheet.probes, starts)
         text = script_text(path)
         return evaluate(text, arguments, environment, self.sheet.probes, starts, path)
 
@@ -563,15 +530,6 @@ class _Script:
         return FileError(str(path), problem, allowed=allowed)
 
 
-def _started_launcher(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
-    """Return the Python program that a command starts which hands a training to a shell itself, and its arguments."""
-    for name, arguments in programs_of(words):
-        program = _file_of(name, folder)
-        if program is not None and is_launcher(program):
-            return program, list(arguments)
-    return None, []
-
-
 def _assigned(word: Text) -> Iterator[tuple[str, Text]]:
     """Yield a variable that a word sets, as those of `env` do."""
     name, equals, value = word.value.partition("=")
@@ -596,7 +554,7 @@ def _refuse(sheet: ConfigSheet, commands: Sequence[Command], file: str) -> None:
                     allowed=", ".join((*sheet.plain_starts, *sheet.starts)[:MOST_NAMED]),
                 )
         for name, _ in programs_of(command.words):
-            program = _file_of(name, Path(file).parent)
+            program = file_of(name, Path(file).parent)
             what = refused_call(sheet.launch, program)
             if what is not None:
                 calls = ", ".join(sheet.launch.starts[:MOST_NAMED])
@@ -680,7 +638,7 @@ def _with_launch(
 
 def _look_at(settings: Settings, start: Start, folder: Path) -> None:
     """Look into a program that is known by its name for a trainer of its project's own."""
-    program = _file_of(start.name, folder)
+    program = file_of(start.name, folder)
     launch = settings.sheet.launch
     if program is not None and launch.starts and has_start(launch, program):
         own = own_trainer_of(program, launch, settings.flat)

@@ -174,7 +174,7 @@ class LauncherValues(Expressions, ABC):
         line = getattr(node, "lineno", self.line)
         gap = Gap(line=line, source=source, reason=reason)
         name = f"_OF_PROGRAM_{len(self.gaps)}"
-        self.gaps[name] = Text(f"${{{source}}}", line, (gap,))
+        self.gaps[name] = Text(f"${{{''.join(source.split())}}}", line, (gap,))
         return f"${{{name}}}"
 
     def of_binop(self, node: ast.BinOp, depth: int) -> Any:  # noqa: ANN401
@@ -309,6 +309,14 @@ class LauncherValues(Expressions, ABC):
         if name in SEARCHES and dotted(node.func).startswith("re."):
             return SEARCHES[name](str(given[0]), str(given[1]))
         return self._of_holder(node, name, given, depth)
+
+    def _call_map(self, node: ast.Call, depth: int) -> list[Any]:
+        """Return a list's values as texts or numbers."""
+        held = self.value(node.args[1], depth)
+        kind = dotted(node.args[0])
+        if kind not in CONVERSIONS or not isinstance(held, list):
+            raise UnknownValueError(NO_CONSTANT)
+        return [self.converted(CONVERSIONS[kind], [known(each)]) for each in held]
 
     def _of_numbers(self, name: str, given: list[Any]) -> Any:  # noqa: ANN401
         functions = {

@@ -59,7 +59,7 @@ RUNS: Final = ("exec_command*", "system", "Popen", "run", "call", "check_call", 
 MODELS: Final = "scripts/models"
 CONFIG: Final = "ExecuteTrainConfig"
 OF_CONFIG: Final[Mapping[str, Any]] = {
-    "cuda_core_dump": False, "num_nodes": 1, "extra_env_vars": "", "output_dir": "/root/shared_data",
+    "cuda_core_dump": False, "num_nodes": 1, "extra_env_vars": "", "output_dir": "shared_data",
 }  # fmt: skip
 NODES_VARIABLE: Final = "SLURM_JOB_NUM_NODES"
 # What stands before a field's name in a variable that gives it a value.

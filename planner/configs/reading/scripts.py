@@ -1,13 +1,15 @@
 """Commands of scripts: which stand in quotes, which words are lost below one, which other script one starts."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from rlplan.planner.configs.reading.python_launcher import is_launcher, launched_by
 from rlplan.planner.configs.reading.python_syntax import MOST_BYTES
 from rlplan.planner.configs.reading.settings import Lost
-from rlplan.planner.configs.shell.commands import Command, ends_near
+from rlplan.planner.configs.shell.commands import Command, Evaluated, ends_near
+from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Text
 
 # `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
@@ -20,6 +22,11 @@ _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*=\S*\s")
 _ARGUMENT: Final = re.compile(
     r"[+~]*[\w@/\-]+(\.[\w@/\-\[\]]+)+=.*|--[a-z][\w.\-]*(=.*)?", re.DOTALL
 )
+# What runs the Python program that is named behind it, with options of its own between.
+_PYTHON: Final = re.compile(
+    r"(.*/)?(python[\d.]*|torchrun|deepspeed|accelerate|uv|poetry|pdm|hatch)|\$\{?\w*PYTHON\w*\}?"
+)
+OWN_DEFAULTS: Final = "options that {} is not given are as it has them: {}"
 # What starts another script, and how such a script's file ends.
 STARTERS: Final = frozenset(
     {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}
@@ -122,3 +129,63 @@ def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, li
         at_hand = (each for each in places if each.is_file())
         return next(at_hand, None), list(words[place + 1 :])
     return None, []
+
+
+def file_of(name: str, folder: Path) -> Path | None:
+    """Return the file of a Python module or script; None where it is not at hand."""
+    path = Path(name if name.endswith(".py") else f"{name.replace('.', '/')}.py")
+    bases = (Path(), folder, *folder.resolve().parents)
+    places = (*(base / path for base in bases), *ends_near(path, folder), folder / path.name)
+    return next((each for each in places if each.is_file()), None)
+
+
+def programs_of(words: Sequence[Text]) -> Iterator[tuple[str, tuple[Text, ...]]]:
+    """Yield the Python modules and scripts that a command starts, each with what stands behind it."""
+    has_python = False
+    for place, word in enumerate(words):
+        has_python = has_python or _PYTHON.fullmatch(word.value) is not None
+        before = words[place - 1].value if place else ""
+        is_module = before == "-m" and re.fullmatch(r"[\w.\-]+", word.value) is not None
+        is_script = word.value.endswith(".py") and "=" not in word.value and before != "-c"
+        if is_module or (is_script and (has_python or place == 0 or before == "run")):
+            yield word.value, tuple(words[place + 1 :])
+
+
+def started_launcher(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
+    """Return the Python program that a command starts which hands a training to a shell itself, and its arguments."""
+    for name, arguments in programs_of(words):
+        program = file_of(name, folder)
+        if program is not None and is_launcher(program):
+            return program, list(arguments)
+    return None, []
+
+
+def launched_as_script(
+    path: Path,
+    arguments: Sequence[Text],
+    environment: Mapping[str, str | Text],
+    probes: Mapping[str, bool],
+    wanted: Callable[[Command], bool],
+) -> Evaluated:
+    """Return what a Python program would do that hands a training to a shell, as of a script.
+
+    Args:
+        arguments: Its options.
+        environment: Variables that are set before it starts.
+        probes: Whether a command succeeds that has such words in it.
+        wanted: Whether a command is what the program is read for.
+
+    Raises:
+        FileError: It cannot be followed, or hands on nothing that starts a training.
+    """
+    texts = {
+        name: each if isinstance(each, Text) else Text(each) for name, each in environment.items()
+    }
+    given = {name: text.value for name, text in texts.items() if not text.gaps}
+    launched = launched_by(path, [each.value for each in arguments], given)
+    variables = {**environment, **launched.variables}
+    found = evaluate(launched.text, (), variables, probes, wanted, path)
+    found.gaps += launched.gaps
+    if launched.options:
+        found.notes = (OWN_DEFAULTS.format(path.name, launched.options),)
+    return found

@@ -555,3 +555,24 @@ def test_an_estimator_of_a_copy_has_the_passes_of_grpo_which_is_said():
 def test_flags_whose_value_is_a_mapping_are_known():
     kwargs = '--apply-chat-template-kwargs {"enable_thinking":false} --train-env-vars {"A":"1"}'
     assert not list(read(f"{SHARED} {kwargs}").unknown())
+
+
+def test_adapters_of_copies_of_slime_are_those_of_miles_and_that_is_said():
+    found = read(f"{SHARED} --lora-rank 32 --lora-alpha 64 --target-modules all-linear")
+    adapter = found.job.adapter("actor")
+    assert (adapter.rank, adapter.alpha) == (32, 64)
+    assert any("lora-rank is of a copy of slime" in each for each in found.notes)
+    assert read(f"{SHARED} --lora-rank 0").job.adapter("actor") is None
+
+
+def test_images_among_keys_are_doubtful_however_they_are_given():
+    found = read(f'{SHARED} --multimodal-keys {{"image":"images"}}')
+    assert any("multimodal-keys" in each for each in found.doubts())
+
+
+def test_flags_without_positions_write_no_model_of_an_unknown_name():
+    sizes = "--num-layers 42 --hidden-size 3136 --ffn-hidden-size 12544 --num-attention-heads 40 --vocab-size 131072"
+    words = SHARED.replace("/models/Qwen3-4B ", "/models/some-hybrid ")
+    assert read(f"{words} {sizes}").job.models["actor"].num_layers == 42
+    with pytest.raises(FileError, match="no sheet is of"):
+        read(f"{words} {sizes} --position-embedding-type none", "miles")

@@ -50,6 +50,8 @@ def execute(args: ScriptArgs):
         perf_args += "--rollout-num-gpus 4 "
     else:
         perf_args += "--colocate "
+    perf_args += f"--sglang-cuda-graph-bs {' '.join(map(str, [1, 2] + list(range(8, 17, 8))))} "
+    perf_args += f"--update-weight-buffer-size {2 * 1024 ** 2} "
     for name in ("attention", "hidden"):
         perf_args += f"--{name}-dropout 0.0 "
     misc_args = f"--actor-num-nodes {args.num_nodes} --actor-num-gpus-per-node {args.num_gpus_per_node} "
@@ -95,6 +97,8 @@ def test_a_launcher_is_read_with_the_defaults_of_its_options(tmp_path):
     assert value(found, "actor-num-gpus-per-node") == 8
     assert value(found, "rollout-max-response-len") == 8192
     assert value(found, "hidden-dropout") == 0.0
+    assert value(found, "sglang-cuda-graph-bs") == [1, 2, 8, 16]
+    assert value(found, "update-weight-buffer-size") == 2**21
     assert any("hardware=H100" in each and "num_nodes=1" in each for each in found.notes)
 
 

@@ -321,7 +321,7 @@ def test_files_of_another_machine_are_looked_for_by_the_ends_of_their_paths(tmp_
     (tmp_path / "project" / "models" / "sizes.sh").write_text("BATCH=32\n")
     inner = folder.parent / "start.sh"
     inner.write_text(
-        "source /root/project/models/sizes.sh\n"
+        "source /mnt/project/models/sizes.sh\n"
         f"python3 -m verl.trainer.main_ppo {KEYS} data.train_batch_size=$BATCH\n"
     )
     script = folder / "run.sh"
