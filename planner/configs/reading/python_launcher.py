@@ -746,7 +746,7 @@ class _Launcher(LauncherValues):
                 found[turned_off] = scalar(value)
             elif turned_off != name:
                 found[turned_off] = False
-            elif words and not words[0].startswith("--"):
+            elif words and (" " in words[0] or not words[0].startswith("--")):
                 found[turned_off] = scalar(words.pop(0))
             else:
                 found[turned_off] = True

@@ -108,6 +108,8 @@ def test_options_behind_a_launcher_are_its_own(tmp_path):
     assert value(found, "actor-num-gpus-per-node") == 4
     assert value(found, "global-batch-size") == 512
     assert "colocate" not in found.settings.flat
+    more = read(tmp_path, LAUNCHER, "--extra-args", "--update-weights-interval 2")
+    assert value(more, "update-weights-interval") == 2
 
 
 def test_variables_give_options_values_and_nodes(tmp_path):
