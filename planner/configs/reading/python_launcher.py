@@ -178,8 +178,6 @@ class _Launcher(LauncherValues):
         self.looked_at = self.statements = 0
         self.line = 1
 
-    # Statements.
-
     def play(self) -> None:
         """Follow the whole program."""
         self._block(self.tree.body)
@@ -632,6 +630,8 @@ class _Launcher(LauncherValues):
     def _hand_on(self, node: ast.Call, depth: int) -> None:
         """Note a command that a shell is given, where it starts a training; what it prints is not known."""
         held = self.entry(node.args[0], depth)
+        if isinstance(held, list) and held[1:2] in (["-c"], ["-lc"]):
+            held = held[2] if len(held) > 2 else ""  # noqa: PLR2004 -- a shell, -c and its command
         if isinstance(held, list):
             held = " ".join(
                 self.gap(node.args[0], each.reason) if isinstance(each, Unknown)

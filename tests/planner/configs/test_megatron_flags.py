@@ -8,7 +8,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.parts import num_parameters
 from rlplan.planner.configs.importing import ImportOptions, imported
-from rlplan.planner.configs.megatron.model import written_model
+from rlplan.planner.configs.megatron.model import layers_with_experts, written_model
 from rlplan.planner.configs.reading.configuration import most_named, starts_of
 from rlplan.profiles.catalog import load_model, model_names
 from rlplan_cli.config_options import framework_of
@@ -585,3 +585,10 @@ def test_a_critic_on_gpus_of_its_own_is_doubtful_where_a_version_has_it():
     assert not list(new.doubts())
     forked = read(f"{SHARED} --advantage-estimator ppo --critic-num-nodes 1", "miles")
     assert any("critic-num-nodes=1" in each for each in forked.doubts())
+
+
+@pytest.mark.parametrize("written", ["([1]*4)", "[1,1]*2", "([1]+[1]*3)", "[1,1,1,1]"])
+def test_lists_of_layers_are_what_python_makes_of_them(written):
+    words = f"{SHARED} --num-experts 8 --moe-router-topk 2"
+    settings = read(f"{words} --moe-layer-freq {written}").settings
+    assert layers_with_experts(settings, 4) == (True,) * 4

@@ -237,3 +237,10 @@ def test_a_framework_is_told_by_the_module_that_its_launcher_imports(tmp_path):
     assert not is_launcher(path)
     with pytest.raises(FileError, match="is a Python program, of which nothing is run"):
         imported("miles", [str(path)], OPTIONS)
+
+
+def test_a_command_of_a_shell_that_is_started_is_read(tmp_path):
+    command = "export A=1 && ray job submit -- python3 train.py --rollout-batch-size 4"
+    path = tmp_path / "run.py"
+    path.write_text(f"import subprocess\nsubprocess.run(['bash', '-c', {command!r}], check=True)\n")
+    assert launched_by(path, [], {}).text.strip() == command
