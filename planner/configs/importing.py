@@ -109,7 +109,7 @@ TEXT_NOTE = (
 JOB_IMAGES = "workload.images of an imported job counts them"
 NO_SIZES = "the sizes of this one are not known"
 IMAGES_NOTE = (
-    "prompts hold an image of {tokens:,} tokens each, the fewest, whose tokens and passes of the tower are counted; what workers "
+    "prompts hold an image of {tokens:,} tokens each, as of 512 x 512 pixels where limits allow it, whose tokens and passes of the tower are counted; what workers "
     "take to open and resize images in every stage is not"
 )
 
@@ -220,7 +220,7 @@ class Imported:
                 "not_understood": {key: flat[key].where for key in self.keys.unknown},
                 "not_evaluated": self.keys.unevaluated,
             },
-            "not_evaluated": list(map(str, settings.gaps)),
+            "not_evaluated": list(dict.fromkeys(map(str, settings.gaps))),
             "assumptions": list(self.notes),
             "guesses": list(self.guesses),
         }
@@ -704,7 +704,7 @@ def _guesses(run: Run, settings: Settings, options: ImportOptions, resolved: Job
     if options.mean_prompt is None:
         image = run.work.image_tokens
         mean = usual_prompt_tokens(run.work.max_prompt or run.work.max_total or 1, image)
-        held = f", with an image of the smallest size ({image} tokens)" if 0 < image <= mean else ""
+        held = f", with an image of {image} tokens" if 0 < image <= mean else ""
         yield f"prompts of {mean} tokens on average, as in mathematics{held}; say --mean-prompt"
     yield from _image_guesses(resolved)
 

@@ -151,7 +151,7 @@ def _print(found: Imported) -> None:
         say(f"not counted: {key}: {what}")
     for unknown in found.unknown():
         say(f"not understood: {unknown}")
-    for gap in found.settings.gaps:
+    for gap in dict.fromkeys(map(str, found.settings.gaps)):
         say(f"not evaluated: {gap}")
     for note in found.notes:
         say(f"assumed: {note}")

@@ -36,7 +36,9 @@ LEAST_POSITIONS: Final = 4096
 # Where prompts have no limit: that of verl's recipe for DAPO-Math-17k, on which most of slime's own scripts train.
 USUAL_LONGEST_PROMPT: Final = 2048
 # `[0]*3+[1]*58`: dense layers and those with experts, as a list, or as a number of layers to one with experts.
-_REPEATED: Final = re.compile(r"\[([01])\]\*(\d+)")
+_REPEATED: Final = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d+))?")
+# Layers of a list that are read; no model has so many.
+MOST_LAYERS: Final = 10_000
 # A file of a model's flags, as slime's scripts read them in.
 _MODEL_FILE: Final = re.compile(r"models/([\w.\-]+?)\.sh\b")
 # Families, by their sheets' traits, whose layers such flags describe.
@@ -127,6 +129,8 @@ def written_out(settings: Settings, named: str) -> ModelArchitecture | None:
     hidden, layers = settings.optional_whole("hidden_size"), settings.optional_whole("num_layers")
     vocab = settings.optional_whole("vocab_size")
     elsewhere = [settings.value(name) is not None for name in ("spec", "window")]
+    # Layers without positions are no transformer's alone: a bridge makes hybrid ones of the checkpoint's config.json.
+    elsewhere.append(settings.given("position-embedding-type") == "none")
     if hidden is None or layers is None or vocab is None or any(elsewhere):
         return None
     heads = settings.whole("num_heads")
@@ -243,10 +247,14 @@ def layers_with_experts(settings: Settings, layers: int) -> tuple[bool, ...]:
 def _listed(given: object) -> tuple[bool, ...] | None:
     """Return a list of 0 and 1 as it is, or as Python would compute it of repeated ones."""
     if isinstance(given, str):
-        terms = [_REPEATED.fullmatch(term) for term in given.replace(" ", "").split("+")]
+        plain = given.replace(" ", "").removeprefix("(").removesuffix(")")
+        terms = [_REPEATED.fullmatch(term) for term in plain.split("+")]
         if all(terms):
             return tuple(
-                term[1] == "1" for term in terms if term is not None for _ in range(int(term[2]))
+                each == "1"
+                for term in terms
+                if term is not None
+                for each in term[1].split(",") * min(int(term[2] or 1), MOST_LAYERS)
             )
         try:
             given = ast.literal_eval(given)

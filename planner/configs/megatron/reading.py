@@ -59,6 +59,8 @@ DAPO, GRPO, PPO = "dapo", "grpo", "ppo"
 # What slime's own rollouts are called: the usual one, and the same with each response streamed.
 USUAL_ROLLOUTS: Final = ("sglang_rollout.generate_rollout", "sglang_streaming_rollout")
 FULLY_ASYNC: Final = "fully_async"
+# An estimator of slime 0.2 whose teacher gives its log-probabilities with the reward (on_policy_distillation.py).
+SERVED_TEACHER: Final = "on_policy_distillation"
 # Models whose checkpoints are of FP8 where they were published (config.json, quantization_config).
 PUBLISHED_FP8: Final = frozenset(
     {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
@@ -336,6 +338,8 @@ def say_doubts(settings: Settings) -> None:
         settings.doubt("filters", "groups that a filter drops and that are sampled again")
     if settings.on("distils") and settings.value("teacher_kind") != "megatron":
         settings.doubt("distils", f"passes of a teacher on servers of its own; {SERVICE}")
+    if settings.given(settings.key_of("estimator")) == SERVED_TEACHER:
+        settings.doubt("estimator", f"passes of a teacher on servers of its own; {SERVICE}")
     for name, what in (
         ("partial_rollout", "responses that are cut off and go on in a later step"),
         ("reward_server", f"rewards that a server gives; {SERVICE}"),

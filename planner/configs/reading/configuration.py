@@ -37,14 +37,18 @@ from rlplan.planner.configs.reading.literals import (
     python_keys,
     refused_call,
 )
+from rlplan.planner.configs.reading.python_launcher import is_launcher
 from rlplan.planner.configs.reading.python_syntax import NOTEBOOK, commands_of_notebook
 from rlplan.planner.configs.reading.python_values import Unknown
 from rlplan.planner.configs.reading.scripts import (
     OVERRIDE,
     SCRIPTS,
-    ends_near,
+    file_of,
     is_quoted,
+    launched_as_script,
     lost_below,
+    programs_of,
+    started_launcher,
     started_script,
 )
 from rlplan.planner.configs.reading.settings import Settings, fits_any, is_on
@@ -57,7 +61,7 @@ from rlplan.planner.configs.reading.sheet import (
 )
 from rlplan.planner.configs.reading.skypilot import script_of_task
 from rlplan.planner.configs.reading.toml_files import is_toml, toml_keys, toml_of
-from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated
+from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated, ends_near
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Gap, Text
 
@@ -65,10 +69,6 @@ from rlplan.planner.configs.shell.text import Gap, Text
 FLAGGED: Final = ("flags", "toml")
 # How many keys that no other program has tell a start whose name says nothing.
 TELLING: Final = 2
-# What runs the Python program that is named behind it, with options of its own between.
-_PYTHON: Final = re.compile(
-    r"(.*/)?(python[\d.]*|torchrun|deepspeed|accelerate|uv|poetry|pdm|hatch)|\$\{?\w*PYTHON\w*\}?"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ def start_of(
             return Start(name=name, arguments=behind, is_own=True, before=before)
     for name, arguments in programs_of(words):
         before = tuple(words[: len(words) - len(arguments) - 1])
-        if folder is not None and refused_call(sheet.launch, _file_of(name, folder)) is not None:
+        if folder is not None and refused_call(sheet.launch, file_of(name, folder)) is not None:
             continue
         if refusal_of(sheet, name) is None and folder is not None:
             program = _program(sheet, name, folder)
@@ -133,16 +133,8 @@ def start_of(
 
 def _program(sheet: ConfigSheet, name: str, folder: Path) -> Path | None:
     """Return the file of a Python program that calls what starts a training; None where none is at hand."""
-    found = _file_of(name, folder) if sheet.launch.starts else None
+    found = file_of(name, folder) if sheet.launch.starts else None
     return found if found is not None and has_start(sheet.launch, found) else None
-
-
-def _file_of(name: str, folder: Path) -> Path | None:
-    """Return the file of a Python module or script; None where it is not at hand."""
-    path = Path(name if name.endswith(".py") else f"{name.replace('.', '/')}.py")
-    bases = (Path(), folder, *folder.resolve().parents)
-    places = (*(base / path for base in bases), *ends_near(path, folder), folder / path.name)
-    return next((each for each in places if each.is_file()), None)
 
 
 def _is_of_fork(sheet: ConfigSheet, name: str, arguments: tuple[Text, ...]) -> bool:
@@ -160,18 +152,6 @@ def refusal_of(sheet: ConfigSheet, name: str) -> str | None:
     return next(
         (what for each, what in sheet.refused_starts.items() if fnmatchcase(name, each)), None
     )
-
-
-def programs_of(words: Sequence[Text]) -> Iterator[tuple[str, tuple[Text, ...]]]:
-    """Yield the Python modules and scripts that a command starts, each with what stands behind it."""
-    has_python = False
-    for place, word in enumerate(words):
-        has_python = has_python or _PYTHON.fullmatch(word.value) is not None
-        before = words[place - 1].value if place else ""
-        is_module = before == "-m" and re.fullmatch(r"[\w.\-]+", word.value) is not None
-        is_script = word.value.endswith(".py") and "=" not in word.value and before != "-c"
-        if is_module or (is_script and (has_python or place == 0 or before == "run")):
-            yield word.value, tuple(words[place + 1 :])
 
 
 def telling_keys(sheet: ConfigSheet, arguments: Iterable[Text]) -> set[str]:
@@ -208,6 +188,8 @@ PYTHON = ".py"
 PROGRAMS: Final = (PYTHON, NOTEBOOK)
 # Why a word of a command line is not known to the program that it starts.
 UNREAD: Final = "is given by what is known where it runs"
+# The module of a framework's own by which its launchers are told (slime/utils/external_utils/command_utils.py).
+UTILITIES: Final = "external_utils"
 # What stands before a mapping of arguments in a call of Python's.
 SPREAD = "**"
 # How many scripts start one another at most.
@@ -255,7 +237,7 @@ def read_configuration(
         is_program = not script_text(path).strip()  # its commands of a shell are a script
     if is_program and sheet.launch.starts and path.is_file():
         return _of_program(sheet, path, [Text(word) for word in given[1:]], environment)
-    if path.is_file() and not is_program:
+    if path.is_file() and (not is_program or is_launcher(path)):
         script = _Script(sheet, taken_as, environment)
         return script.settings(path, given[1:], evaluated)
     if path.suffix == ".sh":
@@ -323,7 +305,8 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     sheet, given = load_config_sheet(framework), list(words)
     path = Path(given[0])
     if path.suffix in PROGRAMS and path.is_file():
-        return has_start(sheet.launch, path)
+        launches = is_launcher(path) and f"{framework}.utils.{UTILITIES}" in script_text(path)
+        return launches or has_start(sheet.launch, path)
     if is_toml(path) and path.is_file():
         of_toml = toml_of(path) if sheet.arguments == "toml" else {}
         return any(fits_any(key, sheet.start_keys) for key in of_toml)
@@ -438,7 +421,11 @@ class _Script:
                 line = commands[place].line
                 note = f"the script starts {many} trainings; this is the last, of line {line}"
                 settings.notes += (note,)
-            settings.lost = lost_below(commands, place, path, script_text(path))
+            is_shell = path.suffix != PYTHON
+            settings.lost = (
+                lost_below(commands, place, path, script_text(path)) if is_shell else None
+            )
+            settings.notes += found.notes
             settings.notes += tuple(
                 f"{gap.source} (line {gap.line}) {NOT_AT_HAND}: what it sets is not known"
                 for gap in found.gaps
@@ -450,6 +437,8 @@ class _Script:
             raise FileError(f"{path}:{line}", f"the script stops here: {message}")
         for command in reversed(commands if scripts < MOST_SCRIPTS else ()):
             other, arguments = started_script(command.words, path.parent)
+            if other is None:
+                other, arguments = started_launcher(command.words, path.parent)
             if other is None:
                 continue
             own = {name: text for word in command.words for name, text in _assigned(word)}
@@ -499,8 +488,11 @@ class _Script:
                 start_of(self.sheet, each.words, self.taken_as, path.parent) for each in commands
             ):
                 return True
-            return started_script(command.words, path.parent)[0] is not None
+            others = (started_script, started_launcher)
+            return any(each(command.words, path.parent)[0] is not None for each in others)
 
+        if path.suffix == PYTHON:
+            return launched_as_script(path, arguments, environment, self.sheet.probes, starts)
         text = script_text(path)
         return evaluate(text, arguments, environment, self.sheet.probes, starts, path)
 
@@ -562,7 +554,7 @@ def _refuse(sheet: ConfigSheet, commands: Sequence[Command], file: str) -> None:
                     allowed=", ".join((*sheet.plain_starts, *sheet.starts)[:MOST_NAMED]),
                 )
         for name, _ in programs_of(command.words):
-            program = _file_of(name, Path(file).parent)
+            program = file_of(name, Path(file).parent)
             what = refused_call(sheet.launch, program)
             if what is not None:
                 calls = ", ".join(sheet.launch.starts[:MOST_NAMED])
@@ -646,7 +638,7 @@ def _with_launch(
 
 def _look_at(settings: Settings, start: Start, folder: Path) -> None:
     """Look into a program that is known by its name for a trainer of its project's own."""
-    program = _file_of(start.name, folder)
+    program = file_of(start.name, folder)
     launch = settings.sheet.launch
     if program is not None and launch.starts and has_start(launch, program):
         own = own_trainer_of(program, launch, settings.flat)

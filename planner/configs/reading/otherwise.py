@@ -7,12 +7,11 @@ from typing import Final
 from rlplan.planner.configs.reading.configuration import (
     PROGRAMS,
     plain_words,
-    programs_of,
     refusal_of,
 )
 from rlplan.planner.configs.reading.launched import words_that_start
 from rlplan.planner.configs.reading.literals import refused_call
-from rlplan.planner.configs.reading.scripts import SCRIPTS
+from rlplan.planner.configs.reading.scripts import SCRIPTS, programs_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from rlplan.planner.configs.shell.text import Text
 

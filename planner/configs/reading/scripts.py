@@ -1,13 +1,15 @@
 """Commands of scripts: which stand in quotes, which words are lost below one, which other script one starts."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from rlplan.planner.configs.reading.python_syntax import FOLDERS, MOST_BYTES
+from rlplan.planner.configs.reading.python_launcher import is_launcher, launched_by
+from rlplan.planner.configs.reading.python_syntax import MOST_BYTES
 from rlplan.planner.configs.reading.settings import Lost
-from rlplan.planner.configs.shell.commands import Command
+from rlplan.planner.configs.shell.commands import Command, Evaluated, ends_near
+from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Text
 
 # `key=value`, with what hydra puts before a key that is new, or `group@package=choice`.
@@ -20,6 +22,11 @@ _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*=\S*\s")
 _ARGUMENT: Final = re.compile(
     r"[+~]*[\w@/\-]+(\.[\w@/\-\[\]]+)+=.*|--[a-z][\w.\-]*(=.*)?", re.DOTALL
 )
+# What runs the Python program that is named behind it, with options of its own between.
+_PYTHON: Final = re.compile(
+    r"(.*/)?(python[\d.]*|torchrun|deepspeed|accelerate|uv|poetry|pdm|hatch)|\$\{?\w*PYTHON\w*\}?"
+)
+OWN_DEFAULTS: Final = "options that {} is not given are as it has them: {}"
 # What starts another script, and how such a script's file ends.
 STARTERS: Final = frozenset(
     {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}
@@ -36,13 +43,6 @@ def is_quoted(word: str) -> bool:
     if gives or text.startswith(("{", "[")):
         return False
     return any(sign in text for sign in " \n\t") and _QUOTED.search(text) is not None
-
-
-def ends_near(path: Path, folder: Path) -> Iterator[Path]:
-    """Yield where a path of another machine may be: its ends, below a folder or one close above, the longest first."""
-    near = (folder, *list(folder.resolve().parents)[:FOLDERS])
-    for at in range(1, len(path.parts)):
-        yield from (base / Path(*path.parts[at:]) for base in near)
 
 
 def scripts_that_start(program: Path) -> tuple[str, ...]:
@@ -114,8 +114,8 @@ def _end_above(lines: Sequence[str], first: int) -> str:
 def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
     """Return the script that a command of another one starts, where it is at hand, and its arguments.
 
-    Beside the one that starts it is looked for what stands in a folder that is not known, and above it for what is named
-    from the root of its repository.
+    Beside the one that starts it is looked for what stands in a folder that is not known, above it for what is named
+    from the root of its repository, and near it for what stands in a folder of another machine.
     """
     for place, word in enumerate(words):
         if not word.value.endswith(SCRIPTS):
@@ -125,6 +125,68 @@ def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, li
             return None, []
         named = Path(word.value)
         above = (each / named for each in folder.resolve().parents) if len(named.parts) > 1 else ()
-        places = (named, folder / named, *above, folder / named.name)
-        return next((each for each in places if each.is_file()), None), list(words[place + 1 :])
+        far = ends_near(named, folder) if named.is_absolute() else ()
+        places = (named, folder / named, *above, folder / named.name, *far)
+        at_hand = (each for each in places if each.is_file())
+        return next(at_hand, None), list(words[place + 1 :])
     return None, []
+
+
+def file_of(name: str, folder: Path) -> Path | None:
+    """Return the file of a Python module or script; None where it is not at hand."""
+    path = Path(name if name.endswith(".py") else f"{name.replace('.', '/')}.py")
+    bases = (Path(), folder, *folder.resolve().parents)
+    places = (*(base / path for base in bases), *ends_near(path, folder), folder / path.name)
+    return next((each for each in places if each.is_file()), None)
+
+
+def programs_of(words: Sequence[Text]) -> Iterator[tuple[str, tuple[Text, ...]]]:
+    """Yield the Python modules and scripts that a command starts, each with what stands behind it."""
+    has_python = False
+    for place, word in enumerate(words):
+        has_python = has_python or _PYTHON.fullmatch(word.value) is not None
+        before = words[place - 1].value if place else ""
+        is_module = before == "-m" and re.fullmatch(r"[\w.\-]+", word.value) is not None
+        is_script = word.value.endswith(".py") and "=" not in word.value and before != "-c"
+        if is_module or (is_script and (has_python or place == 0 or before == "run")):
+            yield word.value, tuple(words[place + 1 :])
+
+
+def started_launcher(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
+    """Return the Python program that a command starts which hands a training to a shell itself, and its arguments."""
+    for name, arguments in programs_of(words):
+        program = file_of(name, folder)
+        if program is not None and is_launcher(program):
+            return program, list(arguments)
+    return None, []
+
+
+def launched_as_script(
+    path: Path,
+    arguments: Sequence[Text],
+    environment: Mapping[str, str | Text],
+    probes: Mapping[str, bool],
+    wanted: Callable[[Command], bool],
+) -> Evaluated:
+    """Return what a Python program would do that hands a training to a shell, as of a script.
+
+    Args:
+        arguments: Its options.
+        environment: Variables that are set before it starts.
+        probes: Whether a command succeeds that has such words in it.
+        wanted: Whether a command is what the program is read for.
+
+    Raises:
+        FileError: It cannot be followed, or hands on nothing that starts a training.
+    """
+    texts = {
+        name: each if isinstance(each, Text) else Text(each) for name, each in environment.items()
+    }
+    given = {name: text.value for name, text in texts.items() if not text.gaps}
+    launched = launched_by(path, [each.value for each in arguments], given)
+    variables = {**environment, **launched.variables}
+    found = evaluate(launched.text, (), variables, probes, wanted, path)
+    found.gaps += launched.gaps
+    if launched.options:
+        found.notes = (OWN_DEFAULTS.format(path.name, launched.options),)
+    return found

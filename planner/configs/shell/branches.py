@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rlplan.planner.configs.shell.commands import (
+    Command,
     Commands,
     ExitError,
     ReturnError,
@@ -48,14 +49,19 @@ class Ending:
 
     Attributes:
         left: How it leaves the script, a function or a loop; None where it goes on behind it.
-        starts: Whether it starts what is looked for.
+        started: What it starts of what is looked for.
         state: What the script has come to by then.
     """
 
     truth: Truth
     left: Exception | None
-    starts: bool
+    started: tuple[Command, ...]
     state: State
+
+    @property
+    def starts(self) -> bool:
+        """Return whether it starts what is looked for."""
+        return bool(self.started)
 
 
 class Branches(Commands, ABC):
@@ -132,7 +138,7 @@ class Branches(Commands, ABC):
     ) -> Truth:
         """Play a branch though its condition is not known, or what is played where it is false.
 
-        That is the one which starts what is looked for; else the one that a shell takes which sets nothing more,
+        That is the one which starts what is looked for, or whichever where both start it alike; else the one that a shell takes which sets nothing more,
         unless the script ends there; else none.
         """
         taken = self._tried(lambda: self.block(branch))
@@ -140,6 +146,8 @@ class Branches(Commands, ABC):
         if taken.starts != passed.starts:
             return self._kept(taken if taken.starts else passed)
         usual = self._if_unset(tests)
+        if taken.starts and _are_one(taken.started, passed.started):
+            return self._kept(passed if usual is False else taken)
         ending = taken if usual else passed
         if usual is not None and ending.left is None:
             return self._kept(ending)
@@ -172,8 +180,8 @@ class Branches(Commands, ABC):
             left = error
         after = self._state()
         self._put(before)
-        starts = any(map(self._wanted, after.commands[len(before.commands) :]))
-        return Ending(truth=truth, left=left, starts=starts, state=after)
+        started = tuple(filter(self._wanted, after.commands[len(before.commands) :]))
+        return Ending(truth=truth, left=left, started=started, state=after)
 
     def _kept(self, ending: "Ending") -> Truth:
         """Do what was tried."""
@@ -327,3 +335,15 @@ def _assigned(node: "Node") -> set[str]:
     for part in node.children:
         found |= _assigned(part)
     return found
+
+
+def _are_one(some: Sequence[Command], others: Sequence[Command]) -> bool:
+    """Tell whether commands are alike but for what stands in front of them, as `stdbuf -oL` does."""
+    if len(some) != len(others):
+        return False
+    for one, other in zip(some, others, strict=True):
+        words = [[word.value for word in each.words] for each in (one, other)]
+        least = min(map(len, words))
+        if words[0][-least:] != words[1][-least:]:
+            return False
+    return True

@@ -2,7 +2,7 @@
 
 import os.path
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -36,11 +36,24 @@ NOT_AT_HAND: Final = "is not at hand"
 # What searches, and says by its success whether it finds something.
 SEARCHES: Final = frozenset({"grep", "egrep"})
 _QUIET: Final = re.compile("-[a-zA-Z]*q[a-zA-Z]*")
+# Folders above a script's in which files of another machine's paths are looked for.
+FOLDERS: Final = 3
 # Characters of a file that a small program is given.
 MOST_READ: Final = 2**20
 ASSIGNING: Final = frozenset(("export", "declare", "local", "readonly", "typeset"))
 # What an `exit` may be: success, failure, or what the last command said.
 SUCCESS: Final = ("0", "")
+
+
+def ends_near(path: Path, folder: Path, least: int = 1) -> Iterator[Path]:
+    """Yield where a path of another machine may be: its ends, below a folder or one close above, the longest first.
+
+    Args:
+        least: Parts of the shortest end.
+    """
+    near = (folder, *list(folder.resolve().parents)[:FOLDERS])
+    for at in range(1, len(path.parts) - least + 1):
+        yield from (base / Path(*path.parts[at:]) for base in near)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +81,7 @@ class Evaluated:
         refusal: Why the script stops before its end, with its line.
         exported: Variables that other scripts get which it starts.
         unread: Arguments that it is given and looks at nowhere.
+        notes: What is to be said of it.
     """
 
     commands: list[Command] = field(default_factory=list)
@@ -75,6 +89,7 @@ class Evaluated:
     refusal: tuple[int, str] | None = None
     exported: dict[str, Text] = field(default_factory=dict)
     unread: tuple[Text, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from rlplan.planner.configs.shell.commands import (
     Evaluated,
     ExitError,
     ReturnError,
+    ends_near,
     short,
 )
 from rlplan.planner.configs.shell.conditions import (
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 # What launch scripts stay far below: statements in all, calls inside calls, and characters of a variable.
 MOST_STATEMENTS: Final = 20_000
 MOST_CALLS: Final = 20
+# Parts of a path of another machine that have to be those of a file near a script: `models/qwen3-4B.sh`.
+LEAST_END: Final = 2
 MOST_CHARACTERS: Final = 2**16
 MOST_BYTES: Final = 2**20
 # Commands that read statements.
@@ -514,7 +517,7 @@ class _Script(Branches):
             self.found.commands[before:] = [_at_line(each, line_of(node)) for each in started]
 
     def _at_hand(self, word: Text) -> Path | None:
-        """Return a file that is there: as it is named, or beside the script that names it."""
+        """Return a file that is there: as it is named, beside the script that names it, or by its path's end near it."""
         script = self.words.variables.get("0")
         places = [Path(self._at(word).value)]
         if isinstance(script, Text):
@@ -522,6 +525,8 @@ class _Script(Branches):
                 Path(script.value).parent / word.value,
                 Path(script.value).parent / Path(word.value).name,
             ]
+            if word.value.startswith(("/", UNKNOWN)):
+                places += ends_near(places[0], Path(script.value).parent, LEAST_END)
         return next((each for each in places if _is_script(each)), None)
 
     def _eval(self, text: Text, node: "Node") -> Truth:

@@ -40,6 +40,8 @@ from rlplan.planner.plans.trained import TrainerSizes
 TRAINER: Final = "fsdp"
 REMAX: Final = "remax"
 OPTIMIZERS: Final[dict[object, OptimizerKind]] = {"adamw": "adam", "adamw_bf16": "kahan-bf16"}
+# Those of an image where its limits allow it: EasyR1's own fewest, 512 x 512 (verl/trainer/config.py, min_pixels).
+USUAL_PIXELS: Final = 262_144
 # Pixels on a side of what becomes one token, by family: a patch times how many are merged on a side
 # (preprocessor_config.json of each on Hugging Face: patch_size and merge_size).
 TOKEN_SIDES: Final = {
@@ -180,15 +182,17 @@ def _work(settings: Settings) -> Work:
 
 
 def _image_tokens(settings: Settings) -> int:
-    """Return the tokens of an image that is enlarged to the fewest pixels; 0 for a model of text alone.
+    """Return the tokens of an image of the usual size, or of the limits where they exclude it; 0 for a model of text alone.
 
-    verl/utils/dataset.py, process_image: smaller images are enlarged to `data.min_pixels`.
+    verl/utils/dataset.py, process_image: images are made `data.min_pixels` large at least and `data.max_pixels` at most.
     """
-    model, pixels = actor_of(settings), settings.unmapped("min_pixels")
+    model, least = actor_of(settings), settings.unmapped("min_pixels")
     side = None if model is None or not model.vision_parameters else TOKEN_SIDES.get(model.family)
-    if side is None or not isinstance(pixels, int):
+    if side is None or not isinstance(least, int):
         return 0
-    return round(pixels / side**2)
+    most = settings.given("data.max_pixels")
+    pixels = max(least, USUAL_PIXELS)
+    return round((min(pixels, most) if isinstance(most, int) else pixels) / side**2)
 
 
 def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
@@ -212,6 +216,9 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
 
 def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
     """Say which settings change the amount of work in ways that no job has."""
+    engine = settings.given(settings.key_of("rollout_engine"))
+    if engine is not None and engine not in settings.sheet.settings["rollout_engine"].values:
+        settings.doubt("rollout_engine", "turns, tools and observations of a copy's own rollout")
     resamples = load_algorithm(algorithm).resamples
     if settings.on("filters") and not resamples:
         what = "prompts that are sampled again where the mean reward of a group is out of bounds"

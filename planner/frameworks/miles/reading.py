@@ -11,12 +11,18 @@ from rlplan.planner.configs.sizes import adapter_of
 
 P2P: Final = "miles-p2p"
 BROADCAST: Final = "broadcast"
+# Flags that say where a critic is: its own GPUs until miles@dec268f70 (30 July 2026), and nothing since.
+OF_CRITICS: Final = ("critic-num-nodes", "critic-num-gpus-per-node")
+CRITIC_APART: Final = "a critic on GPUs of its own, as miles places it before August 2026: it is forecast on the actor's"
 
 
 def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
     if settings.value("replicas") is not None and settings.word("backend") == "fsdp":
         settings.leave_out("replicas", "copies of the weights that groups of ranks hold")
+    for key in OF_CRITICS if settings.word("estimator") == "ppo" else ():
+        if settings.given(key) is not None:
+            settings.doubts[key] = CRITIC_APART
     ways = Ways(
         trainer=settings.word("backend"),
         reuses_log_probs=settings.on("skips_pass"),

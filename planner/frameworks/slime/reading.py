@@ -14,6 +14,7 @@ from rlplan.planner.configs.megatron.reading import (
 )
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import Run
+from rlplan.planner.configs.sizes import adapter_of
 
 # The first version whose update takes its own log-probabilities for the old ones (slime@bf9b1a3bc, May 2026).
 REUSING: Final = "0.3"
@@ -23,6 +24,12 @@ FSDP: Final = "fsdp"
 USUAL_SYNC: Final[Mapping[str, object]] = {"sync_mode": "full", "sync_transport": "nccl"}
 # Steps by which samples are taken to be ahead at most: a run whose steps are so small is a trial.
 MOST_AHEAD: Final = 8
+# ray/placement_group.py of v0.2.4: critic-num-nodes x critic-num-gpus-per-node, as many as the actor's where nothing says it.
+CRITIC_APART: Final = (
+    "a critic on GPUs of its own beside the actor's, as slime up to 0.2 places it, on which colocated engines stand too: "
+    "it is forecast on the actor's GPUs"
+)
+ADAPTER_NOTE: Final = "{} is of a copy of slime, which trains no adapters itself: they are taken to be merged for generation, as in miles"
 AHEAD_NOTE: Final = (
     f"samples of at most {MOST_AHEAD} steps are taken to be under way, and more may be"
 )
@@ -40,8 +47,14 @@ def run_of(settings: Settings) -> Run:
             settings.leave_out(name, "weights that go over a file system")
     if settings.on("releases_train"):
         settings.leave_out("releases_train", "trainers that end and start anew in every step")
+    if settings.word("estimator") == "ppo" and _is_before(settings, REUSING):
+        settings.doubt("estimator", CRITIC_APART)
+    adapter = adapter_of(settings)
+    if adapter is not None:
+        settings.notes = (*settings.notes, ADAPTER_NOTE.format(settings.key_of("lora_rank")))
     ways = Ways(
         trainer=trainer,
+        adapter=adapter,
         reuses_log_probs=trainer != FSDP and reuses_log_probs(settings),
         critic_leaves=True,
         one_pool=_is_before(settings, REUSING),

@@ -319,7 +319,7 @@ def test_images_are_tokens_of_prompts_and_what_else_they_take_is_said():
     )
     # 256 tokens of text, and 512 x 512 pixels in squares of 28 x 28.
     assert vision.job.workload.prompt_tokens.mean == 256 + 334
-    assert any("with an image of the smallest size (334 tokens)" in each for each in vision.guesses)
+    assert any("with an image of 334 tokens" in each for each in vision.guesses)
     assert any("passes of the tower are counted" in each for each in vision.guesses)
     assert vision.job.workload.images == PromptImages(tokens=334)
     assert not vision.job.trainer("actor").freezes_tower
@@ -328,7 +328,7 @@ def test_images_are_tokens_of_prompts_and_what_else_they_take_is_said():
     )
     assert blind.job.workload.images is None  # 300 tokens have no room for 334
     assert any(each.startswith("prompts of text alone, though") for each in blind.guesses)
-    assert not any("image of the smallest size" in each for each in blind.guesses)
+    assert not any("with an image of" in each for each in blind.guesses)
     frozen = easyr1(
         f"{A}.model.model_path=Qwen/Qwen2.5-VL-7B-Instruct", f"{A}.model.freeze_vision_tower=true"
     )
@@ -433,3 +433,24 @@ def test_published_configurations_are_read_whole():
     for path in files:
         found = imported("easyr1", [str(path)], OPTIONS)
         assert (found.keys.unknown, found.keys.changes_work) == ((), {})
+
+
+def test_an_image_is_of_a_usual_size_where_limits_allow_it():
+    words = (f"{A}.model.model_path=Qwen/Qwen2.5-VL-7B-Instruct", "data.max_prompt_length=4096")
+    for limits, tokens in (
+        (("data.min_pixels=3136",), 334),
+        (("data.min_pixels=3136", "data.max_pixels=100352"), 128),
+        (("data.min_pixels=1003520",), 1280),
+    ):
+        assert easyr1(*words, *limits).job.workload.images == PromptImages(tokens=tokens)
+
+
+def test_adapters_of_copies_are_told_by_their_names_in_verl():
+    found = easyr1(f"{A}.model.lora_rank=64", f"{A}.model.lora_alpha=128")
+    adapter = found.job.adapter("actor")
+    assert (adapter.rank, adapter.alpha) == (64, 128)
+
+
+def test_a_rollout_of_a_copy_is_doubtful():
+    found = easyr1("worker.rollout.name=vllm_agent")
+    assert any("worker.rollout.name=vllm_agent" in each for each in found.doubts())

@@ -8,7 +8,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.parts import num_parameters
 from rlplan.planner.configs.importing import ImportOptions, imported
-from rlplan.planner.configs.megatron.model import written_model
+from rlplan.planner.configs.megatron.model import layers_with_experts, written_model
 from rlplan.planner.configs.reading.configuration import most_named, starts_of
 from rlplan.profiles.catalog import load_model, model_names
 from rlplan_cli.config_options import framework_of
@@ -537,3 +537,58 @@ def test_published_scripts_are_read_whole(tmp_path):
     ]
     assert endless.draft.mode == "async"
     assert endless.resolved.architecture("actor").name in model_names()
+
+
+def test_distillation_of_slime_0_2_is_told_by_its_estimator_and_its_teacher_is_not_counted():
+    found = read(f"{SHARED} --advantage-estimator on_policy_distillation --rm-url http://teacher")
+    assert found.settings.sheet.version in {"0.1", "0.2"}
+    assert found.job.algorithm == "grpo"
+    assert any("passes of a teacher on servers" in each for each in found.doubts())
+
+
+def test_an_estimator_of_a_copy_has_the_passes_of_grpo_which_is_said():
+    found = read(f"{SHARED} --advantage-estimator entropic")
+    assert found.job.algorithm == "grpo"
+    assert any("advantage-estimator=entropic is not of slime" in each for each in found.notes)
+
+
+def test_flags_whose_value_is_a_mapping_are_known():
+    kwargs = '--apply-chat-template-kwargs {"enable_thinking":false} --train-env-vars {"A":"1"}'
+    assert not list(read(f"{SHARED} {kwargs}").unknown())
+
+
+def test_adapters_of_copies_of_slime_are_those_of_miles_and_that_is_said():
+    found = read(f"{SHARED} --lora-rank 32 --lora-alpha 64 --target-modules all-linear")
+    adapter = found.job.adapter("actor")
+    assert (adapter.rank, adapter.alpha) == (32, 64)
+    assert any("lora-rank is of a copy of slime" in each for each in found.notes)
+    assert read(f"{SHARED} --lora-rank 0").job.adapter("actor") is None
+
+
+def test_images_among_keys_are_doubtful_however_they_are_given():
+    found = read(f'{SHARED} --multimodal-keys {{"image":"images"}}')
+    assert any("multimodal-keys" in each for each in found.doubts())
+
+
+def test_flags_without_positions_write_no_model_of_an_unknown_name():
+    sizes = "--num-layers 42 --hidden-size 3136 --ffn-hidden-size 12544 --num-attention-heads 40 --vocab-size 131072"
+    words = SHARED.replace("/models/Qwen3-4B ", "/models/some-hybrid ")
+    assert read(f"{words} {sizes}").job.models["actor"].num_layers == 42
+    with pytest.raises(FileError, match="no sheet is of"):
+        read(f"{words} {sizes} --position-embedding-type none", "miles")
+
+
+def test_a_critic_on_gpus_of_its_own_is_doubtful_where_a_version_has_it():
+    old = read(f"{SHARED} --advantage-estimator ppo", version="0.2")
+    assert any("a critic on GPUs of its own" in each for each in old.doubts())
+    new = read(f"{SHARED} --advantage-estimator ppo --kl-loss-coef 0", version="0.3")
+    assert not list(new.doubts())
+    forked = read(f"{SHARED} --advantage-estimator ppo --critic-num-nodes 1", "miles")
+    assert any("critic-num-nodes=1" in each for each in forked.doubts())
+
+
+@pytest.mark.parametrize("written", ["([1]*4)", "[1,1]*2", "([1]+[1]*3)", "[1,1,1,1]"])
+def test_lists_of_layers_are_what_python_makes_of_them(written):
+    words = f"{SHARED} --num-experts 8 --moe-router-topk 2"
+    settings = read(f"{words} --moe-layer-freq {written}").settings
+    assert layers_with_experts(settings, 4) == (True,) * 4

@@ -303,3 +303,31 @@ def test_a_part_that_is_no_shells_is_named(tmp_path):
     text = f"if true; then\necho ${{A:-$(\nfi\npython3 -m verl.trainer.main_ppo {KEYS}\n"
     with pytest.raises(FileError, match=r"line 1: .*is not understood"):
         read(tmp_path, text)
+
+
+def test_a_training_that_two_branches_start_alike_is_read(tmp_path):
+    start = f"python3 -m verl.trainer.main_ppo {KEYS}"
+    text = "if command -v stdbuf >/dev/null; then\n  stdbuf -oL {} | tee log\nelse\n  {} | tee log\nfi\n"
+    found = read(tmp_path, text.format(start, start))
+    assert value(found, "data.train_batch_size") == 64
+    with pytest.raises(FileError, match="starts no RL training"):
+        read(tmp_path, text.format(start, f"{start} data.train_batch_size=8"))
+
+
+def test_files_of_another_machine_are_looked_for_by_the_ends_of_their_paths(tmp_path):
+    folder = tmp_path / "project" / "examples" / "one"
+    folder.mkdir(parents=True)
+    (tmp_path / "project" / "models").mkdir()
+    (tmp_path / "project" / "models" / "sizes.sh").write_text("BATCH=32\n")
+    inner = folder.parent / "start.sh"
+    inner.write_text(
+        "source /mnt/project/models/sizes.sh\n"
+        f"python3 -m verl.trainer.main_ppo {KEYS} data.train_batch_size=$BATCH\n"
+    )
+    script = folder / "run.sh"
+    script.write_text("bash /mnt/other/project/examples/start.sh\n")
+    found = imported("verl", [str(script)], OPTIONS)
+    assert value(found, "data.train_batch_size") == 32
+    inner.write_text(inner.read_text().replace("/models/", "/other/"))
+    with pytest.raises(FileError, match=r"data\.train_batch_size"):
+        imported("verl", [str(script)], OPTIONS)

@@ -1,0 +1,360 @@
+"""Values of a Python program that is followed statement by statement: its own functions, classes and what they make.
+
+What is not known stands in texts as a variable of the shell that is not set.
+"""
+
+import ast
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rlplan.planner.configs.reading.python_syntax import Function, dotted, written
+from rlplan.planner.configs.reading.python_values import (
+    CONVERSIONS,
+    NO_CONSTANT,
+    Expressions,
+    Unknown,
+    UnknownValueError,
+    known,
+)
+from rlplan.planner.configs.shell.text import Gap, Text
+
+# What stands in the modules of both frameworks that launchers import, as far as it says what is started.
+OF_MODULES: Final[Mapping[str, Any]] = {
+    "NUM_GPUS_OF_HARDWARE": {
+        "H100": 8, "H200": 8, "B200": 8, "B300": 8, "GB200": 4, "GB300": 4, "MI350X": 8, "MI355X": 8,
+    },
+    "GENERATION_HARDWARE": {"H100": "Hopper", "GB200": "Blackwell", "GB300": "Blackwell"},
+    "get_default_wandb_args": "", "get_mooncake_object_store_args": "",
+    "get_env_enable_infinite_run": False, "is_npu": False,
+}  # fmt: skip
+PATHS: Final = ("Path", "abspath", "realpath", "expanduser", "resolve", "as_posix", "quote", "dedent")  # fmt: skip
+TRUTHS: Final = ("true", "1")
+ENVIRONMENT: Final = ("environ.get", "getenv")
+# Functions of lists of numbers or truths, and of regular expressions.
+NUMBERS: Final = ("any", "all", "sum", "sorted", "reversed", "range")
+SEARCHES: Final = {"search": re.search, "match": re.match, "fullmatch": re.fullmatch}
+# Rounds of a loop, characters of a text, powers, and characters of an expression that a message shows.
+MOST_ROUNDS, MOST_TEXT, MOST_POWER, MOST_SHOWN = 500, 2**16, 64, 60
+
+
+@dataclass(slots=True)
+class Made:
+    """Hold an object that the program makes of a class of its own, or of its options."""
+
+    kind: "OwnClass | None"
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Hold a function of the program's own or of a module beside it, and what it is bound to."""
+
+    home: Any
+    node: Function | ast.Lambda
+    bound: Made | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnClass:
+    """Hold a class, and the program in which it stands."""
+
+    home: Any
+    node: ast.ClassDef
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """Stand for what makes a command line of functions (`typer.Typer()`), or of options that are added one by one."""
+
+    options: dict[str, ast.Call]
+
+
+class LauncherValues(Expressions, ABC):
+    """Compute expressions of a program whose names are set by statements.
+
+    Attributes:
+        names: What it sets outside of functions.
+        frames: What functions that are followed have set, the innermost last.
+        environment: Variables that are set before it starts.
+        gaps: Variables of the shell that stand for what is not known.
+        line: Of the statement that is followed.
+    """
+
+    names: dict[str, Any]
+    frames: list[dict[str, Any]]
+    environment: Mapping[str, str]
+    gaps: dict[str, Text]
+    line: int
+
+    @abstractmethod
+    def set_target(self, target: ast.expr, value: Any) -> None:  # noqa: ANN401 -- whatever Python has
+        """Set a name, an attribute or an item."""
+
+    @abstractmethod
+    def attribute_of(self, made: "Made", name: str) -> Any:  # noqa: ANN401
+        """Return an attribute of an object."""
+
+    def named_of(self, node: ast.Call, depth: int) -> dict[str, Any]:
+        """Return what a call gives by name."""
+        given = dict[str, Any]()
+        for word in node.keywords:
+            held = self.entry(word.value, depth)
+            if word.arg is not None:
+                given[word.arg] = held
+            elif isinstance(held, dict):
+                given |= held
+        return given
+
+    def whole(self, node: ast.expr) -> Any:  # noqa: ANN401
+        """Return what an expression is, known or not."""
+        return self.entry(node, 0)
+
+    def truth(self, node: ast.expr) -> bool:
+        """Return whether an expression is true."""
+        return bool(known(self.value(node)))
+
+    def of_name(self, node: ast.Name, _depth: int) -> Any:  # noqa: ANN401
+        """Return what a name is set to, in the function that is followed or outside."""
+        for held in (*reversed(self.frames), self.names):
+            if node.id in held:
+                return known(held[node.id])
+        if node.id in OF_MODULES:
+            return OF_MODULES[node.id]
+        raise UnknownValueError("is known where it runs")
+
+    def of_namedexpr(self, node: ast.NamedExpr, depth: int) -> Any:  # noqa: ANN401
+        """Return a value that is given a name."""
+        value = self.value(node.value, depth)
+        self.set_target(node.target, value)
+        return value
+
+    def of_attribute(self, node: ast.Attribute, depth: int) -> Any:  # noqa: ANN401
+        """Return an attribute of an object, of a path or of a framework's module."""
+        if node.attr in OF_MODULES:
+            return OF_MODULES[node.attr]
+        held = self.value(node.value, depth)
+        if isinstance(held, Made):
+            return self.attribute_of(held, node.attr)
+        if isinstance(held, LauncherValues) and node.attr in held.names:
+            return known(held.names[node.attr])
+        if isinstance(held, str) and node.attr in {"parent", "stem", "name"}:
+            return str(getattr(Path(held), node.attr))
+        raise UnknownValueError("is known where it runs")
+
+    def of_lambda(self, node: ast.Lambda, _depth: int) -> Code:
+        """Return a function that is written as a value."""
+        return Code(self, node)
+
+    def of_joinedstr(self, node: ast.JoinedStr, depth: int) -> str:
+        """Return a text with values in it; for one that is not known stands a variable of the shell."""
+        parts = list[str]()
+        for each in node.values:
+            if not isinstance(each, ast.FormattedValue):
+                parts.append(str(self.value(each, depth)))
+                continue
+            value = self.entry(each.value, depth)
+            spec = "" if each.format_spec is None else str(self.value(each.format_spec, depth))
+            if isinstance(value, Unknown | Made | Code | OwnClass):
+                parts.append(self.gap(each.value, getattr(value, "reason", NO_CONSTANT)))
+                continue
+            try:
+                parts.append(format(value, spec) if spec else str(value))
+            except (TypeError, ValueError):
+                parts.append(self.gap(each.value, NO_CONSTANT))
+        return "".join(parts)
+
+    def gap(self, node: ast.expr, reason: str) -> str:
+        """Return a variable of the shell that stands for what is not known."""
+        source = written(node)
+        line = getattr(node, "lineno", self.line)
+        gap = Gap(line=line, source=source, reason=reason)
+        name = f"_OF_PROGRAM_{len(self.gaps)}"
+        self.gaps[name] = Text(f"${{{''.join(source.split())}}}", line, (gap,))
+        return f"${{{name}}}"
+
+    def of_binop(self, node: ast.BinOp, depth: int) -> Any:  # noqa: ANN401
+        """Return what arithmetic comes to; texts of flags are longer than other texts."""
+        if isinstance(node.op, ast.Add):
+            left, right = self.entry(node.left, depth), self.entry(node.right, depth)
+            if isinstance(left, list) and isinstance(right, list):
+                return left + right
+            if isinstance(left, str) or isinstance(right, str):
+                texts = [
+                    each
+                    if isinstance(each, str)
+                    else self.gap(part, getattr(each, "reason", NO_CONSTANT))
+                    for each, part in ((left, node.left), (right, node.right))
+                ]
+                if sum(map(len, texts)) > MOST_TEXT:
+                    raise UnknownValueError("is too long to be followed")
+                return "".join(texts)
+        if isinstance(node.op, ast.Pow):
+            base, power = self.value(node.left, depth), self.value(node.right, depth)
+            if isinstance(base, int) and isinstance(power, int) and 0 <= power <= MOST_POWER:
+                return base**power
+        return super().of_binop(node, depth)
+
+    def of_set(self, node: ast.Set, depth: int) -> list[Any]:
+        """Return what a set holds."""
+        return [self.entry(each, depth) for each in node.elts]
+
+    def of_listcomp(self, node: ast.ListComp | ast.GeneratorExp, depth: int) -> list[Any]:
+        """Return what a list is made of, one value after another."""
+        return [self.entry(node.elt, depth) for _ in self._rounds(node.generators, depth)]
+
+    of_generatorexp = of_listcomp
+
+    def of_dictcomp(self, node: ast.DictComp, depth: int) -> dict[str, Any]:
+        """Return what a mapping is made of."""
+        return {
+            str(self.value(node.key, depth)): self.entry(node.value, depth)
+            for _ in self._rounds(node.generators, depth)
+        }
+
+    def _rounds(self, generators: Sequence[ast.comprehension], depth: int) -> Iterator[None]:
+        if len(generators) != 1:
+            raise UnknownValueError(NO_CONSTANT)
+        values = self.value(generators[0].iter, depth)
+        if not isinstance(values, list | dict) or len(values) > MOST_ROUNDS:
+            raise UnknownValueError(NO_CONSTANT)
+        for each in list(values):
+            self.set_target(generators[0].target, each)
+            if all(self.value(test, depth) for test in generators[0].ifs):
+                yield
+
+    def of_subscript(self, node: ast.Subscript, depth: int) -> Any:  # noqa: ANN401
+        """Return an element, or a variable of the environment."""
+        if dotted(node.value).endswith("environ"):
+            return self._variable(str(self.value(node.slice, depth)))
+        return super().of_subscript(node, depth)
+
+    def of_compare(self, node: ast.Compare, depth: int) -> bool:
+        """Return whether values are alike or in order, and whether a variable of the environment is set."""
+        if isinstance(node.ops[0], ast.In | ast.NotIn) and dotted(node.comparators[0]).endswith(
+            "environ"
+        ):
+            return (self.value(node.left, depth) in self.environment) == isinstance(
+                node.ops[0], ast.In
+            )
+        return super().of_compare(node, depth)
+
+    def _variable(self, name: str) -> str:
+        if name not in self.environment:
+            raise UnknownValueError(f"is the variable {name}, which is not set")
+        return self.environment[name]
+
+    # What functions of Python's own make of values.
+
+    def _call_get_bool_env_var(self, node: ast.Call, depth: int) -> bool:
+        name = str(self.value(node.args[0], depth))
+        default = str(self.value(node.args[1], depth)) if len(node.args) > 1 else "false"
+        return self.environment.get(name, default).lower() in TRUTHS
+
+    def _call_replace(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
+        made = self.entry(node.args[0], depth) if node.args else None
+        if isinstance(made, Made):
+            return Made(made.kind, made.fields | self.named_of(node, depth))
+        return self.of_known(node, "replace", depth)
+
+    def _call_getattr(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
+        made, name = self.value(node.args[0], depth), str(self.value(node.args[1], depth))
+        try:
+            if isinstance(made, Made):
+                return self.attribute_of(made, name)
+        except UnknownValueError:
+            pass
+        if len(node.args) > 2:  # noqa: PLR2004 -- with a default
+            return self.value(node.args[2], depth)
+        raise UnknownValueError("is known where it runs")
+
+    def _call_setattr(self, node: ast.Call, depth: int) -> None:
+        made, name = self.value(node.args[0], depth), self.value(node.args[1], depth)
+        if isinstance(made, Made):
+            made.fields[str(name)] = self.entry(node.args[2], depth)
+
+    def of_known(self, node: ast.Call, name: str, depth: int) -> Any:  # noqa: ANN401
+        """Return what a function of Python's own, or a method of a value, makes of values."""
+        given = [self.value(each, depth) for each in node.args]
+        if name in NUMBERS and given:
+            return self._of_numbers(name, given)
+        if name in PATHS and given and isinstance(given[0], str):
+            return given[0]
+        if name == "join" and given:
+            return self._joined(node, given, depth)
+        if name == "dict":
+            held = dict(given[0]) if given and isinstance(given[0], dict) else {}
+            return held | self.named_of(node, depth)
+        if name in CONVERSIONS and given and not node.keywords:
+            return self.converted(CONVERSIONS[name], given)
+        return self._of_module(node, name, given, depth)
+
+    def _joined(self, node: ast.Call, given: list[Any], depth: int) -> str:
+        """Return texts with another one between them, or a path of its parts."""
+        held = self.entry(node.func.value, depth) if isinstance(node.func, ast.Attribute) else None
+        if isinstance(held, str) and isinstance(given[0], list):
+            return held.join(str(known(each)) for each in given[0])
+        return str(Path(*map(str, given)))
+
+    def _of_module(self, node: ast.Call, name: str, given: list[Any], depth: int) -> Any:  # noqa: ANN401
+        """Return what functions of the modules `json` and `re` make of values; else what a method does."""
+        if name == "print":
+            return None
+        if name == "dumps" and given and isinstance(given[0], dict | list):
+            return _json_of(given[0])
+        if name in SEARCHES and dotted(node.func).startswith("re."):
+            return SEARCHES[name](str(given[0]), str(given[1]))
+        return self._of_holder(node, name, given, depth)
+
+    def _call_map(self, node: ast.Call, depth: int) -> list[Any]:
+        """Return a list's values as texts or numbers."""
+        held = self.value(node.args[1], depth)
+        kind = dotted(node.args[0])
+        if kind not in CONVERSIONS or not isinstance(held, list):
+            raise UnknownValueError(NO_CONSTANT)
+        return [self.converted(CONVERSIONS[kind], [known(each)]) for each in held]
+
+    def _of_numbers(self, name: str, given: list[Any]) -> Any:  # noqa: ANN401
+        functions = {
+            "any": any, "all": all, "sum": sum, "sorted": sorted, "range": lambda *ends: list(range(*ends)),
+            "reversed": lambda held: list(reversed(held)),
+        }  # fmt: skip
+        if name == "range" and any(
+            isinstance(each, int) and abs(each) > MOST_ROUNDS for each in given
+        ):
+            raise UnknownValueError("is too long to be followed")
+        for each in given[0] if isinstance(given[0], list) else ():
+            known(each)
+        return self.converted(functions[name], given)  # type: ignore[arg-type]
+
+    def _of_holder(self, node: ast.Call, name: str, given: list[Any], depth: int) -> Any:  # noqa: ANN401
+        """Return what a method of a list, a mapping or a text returns, and do what it does."""
+        held = self.value(node.func.value, depth) if isinstance(node.func, ast.Attribute) else None
+        if isinstance(held, list) and name in {"append", "extend"} and given:
+            held += given if name == "append" else list(given[0])
+            return None
+        if isinstance(held, dict) and name == "update":
+            held |= (given[0] if given and isinstance(given[0], dict) else {}) | self.named_of(
+                node, depth
+            )
+            return None
+        if isinstance(held, dict) and name in {"items", "keys", "values"}:
+            return [list(each) if name == "items" else each for each in getattr(held, name)()]
+        if isinstance(held, re.Match) and name == "group":
+            return held.group(*given)
+        if isinstance(held, str) and len(held) > 0 and name == "format" and not node.keywords:
+            return self.converted(held.format, given)
+        if isinstance(held, str) and name in {"strip", "replace", "rstrip", "lstrip", "split"}:
+            return getattr(held, name)(*given)
+        return self.of_method(node, given, depth)
+
+
+def _json_of(value: Any) -> str:  # noqa: ANN401
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        raise UnknownValueError(NO_CONSTANT) from None

@@ -1,0 +1,800 @@
+"""What a Python program gives to a shell that starts a training by texts of flags, as launchers of slime and miles do.
+
+Its statements are followed one after another from its first line, with the options that stand behind it; nothing is run.
+What is not known stands in the text as a variable of the shell that is not set, and is named where a key depends on it.
+"""
+
+import ast
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rlplan.errors import FileError
+from rlplan.planner.configs.reading.given import scalar
+from rlplan.planner.configs.reading.launcher_values import (
+    ENVIRONMENT,
+    MOST_ROUNDS,
+    MOST_SHOWN,
+    OF_MODULES,
+    Code,
+    CommandLine,
+    LauncherValues,
+    Made,
+    OwnClass,
+)
+from rlplan.planner.configs.reading.python_syntax import (
+    FOLDERS,
+    MOST_BYTES,
+    Function,
+    decorators_of,
+    defaults_of,
+    dotted,
+    fits,
+    module_beside,
+    option_names,
+    reset_names,
+    tree_of,
+    written,
+)
+from rlplan.planner.configs.reading.python_values import (
+    NO_CONSTANT,
+    Unknown,
+    UnknownValueError,
+    known,
+)
+from rlplan.planner.configs.shell.text import Gap, Text
+
+# The call that starts a training in both frameworks (utils/external_utils/command_utils.py), with its first parameters.
+STARTS: Final = "execute_train"
+PARAMETERS: Final = ("train_args", "num_gpus_per_node", "megatron_model_type", "train_script")
+# A word that is one value that is not known, and names of flags that say nothing of a step's work.
+_UNKNOWN: Final = re.compile(r"\$\{(_OF_PROGRAM_\d+)\}")
+_BESIDE: Final = re.compile("wandb|mlflow|eval|debug|log|env|dump|prometheus|track")
+_LAUNCHES: Final = re.compile(rf"\b{STARTS}\(|\btrain(_async)?\.py\b")
+# Calls that hand a command to a shell, by the last word of their names.
+RUNS: Final = ("exec_command*", "system", "Popen", "run", "call", "check_call", "check_output")
+MODELS: Final = "scripts/models"
+CONFIG: Final = "ExecuteTrainConfig"
+OF_CONFIG: Final[Mapping[str, Any]] = {
+    "cuda_core_dump": False, "num_nodes": 1, "extra_env_vars": "", "output_dir": "shared_data",
+}  # fmt: skip
+NODES_VARIABLE: Final = "SLURM_JOB_NUM_NODES"
+# What stands before a field's name in a variable that gives it a value.
+PREFIXES: Final = ("MILES_SCRIPT_", "SLIME_SCRIPT_")
+ENTRIES: Final = ("typer.run", "fire.Fire", "Fire", "asyncio.run")
+# Statements that are followed, and calls inside calls.
+MOST_STATEMENTS, MOST_CALLS = 20_000, 30
+# How many options that are not given are named.
+MOST_OPTIONS: Final = 8
+
+
+def is_launcher(path: Path) -> bool:
+    """Tell whether a Python program hands a training to a shell: by what it calls, or by the program that it names."""
+    try:
+        if path.suffix != ".py" or not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return False
+        return _LAUNCHES.search(path.read_text(encoding="utf-8", errors="replace")) is not None
+    except (OSError, ValueError):
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """Hold what a program hands to a shell.
+
+    Attributes:
+        text: The commands that start a training, on the lines on which the program hands them on.
+        variables: What the text's own variables stand for: what is not known.
+        gaps: What of the program was left out since only a run would decide.
+        options: What is said of its options that are not given; empty where it has none.
+    """
+
+    text: str
+    variables: Mapping[str, Text]
+    gaps: tuple[Gap, ...] = ()
+    options: str = ""
+
+
+def launched_by(path: Path, words: Iterable[str], environment: Mapping[str, str]) -> Launched:
+    """Return what a program hands to a shell to start a training.
+
+    Args:
+        words: Its options.
+        environment: Variables that are set before it starts.
+
+    Raises:
+        FileError: It is no Python, has no such option, stops before, or hands on nothing that starts a training.
+    """
+    program = _Launcher(path, tree_of(path), dict(environment), list(words))
+    try:
+        program.play()
+    except _StopError as stop:
+        if not program.commands:
+            problem = f"the program stops here: {stop.reason}"
+            raise FileError(f"{path}:{stop.line}", problem) from None
+    except RecursionError:
+        raise FileError(str(path), "is nested too deeply") from None
+    if not program.commands:
+        problem = "is a Python program, of which nothing is run: it is not seen to start a training"
+        allowed = "a script, or behind -- the command that it prints"
+        raise FileError(str(path), problem, allowed=allowed)
+    return Launched(
+        text=_at_their_lines(program.commands),
+        variables=program.gaps,
+        gaps=tuple(dict.fromkeys(program.left)),
+        options=program.taken(),
+    )
+
+
+def _at_their_lines(commands: Sequence[tuple[int, str]]) -> str:
+    """Return commands as a script in which they stand on their lines, as far as these follow each other."""
+    text = ""
+    for line, command in commands:
+        missing = line - 1 - text.count("\n")
+        text += ("\n" * missing if missing > 0 or not text else "; ") + command
+    return text
+
+
+class _StopError(Exception):
+    """Leave the program: it raises an error itself, or ends."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__()
+        self.line, self.reason = line, reason
+
+
+class _ReturnError(Exception):
+    """Leave a function with a value."""
+
+    def __init__(self, value: Any) -> None:  # noqa: ANN401 -- whatever Python has
+        super().__init__()
+        self.value = value
+
+
+class _Launcher(LauncherValues):
+    """Follow a program's statements.
+
+    Attributes:
+        commands: What it hands to a shell, each with the line on which it does.
+        gaps: Variables of the shell that stand for what is not known.
+        left: What was left out since only a run would decide.
+        defaults: Options that are not given, with what they are taken to be.
+    """
+
+    def __init__(
+        self, path: Path, tree: ast.Module, environment: Mapping[str, str], words: list[str]
+    ) -> None:
+        self.path, self.tree, self.environment, self.words = path, tree, environment, words
+        self.names: dict[str, Any] = {"__name__": "__main__", "__file__": str(path)}
+        self.frames: list[dict[str, Any]] = []
+        self.commands: list[tuple[int, str]] = []
+        self.gaps: dict[str, Text] = {}
+        self.left: list[Gap] = []
+        self.beside: dict[Path, _Launcher | None] = {}
+        self.defaults: dict[str, Any] = {}
+        self.looked_at = self.statements = 0
+        self.line = 1
+
+    def play(self) -> None:
+        """Follow the whole program."""
+        self._block(self.tree.body)
+
+    def _block(self, body: Sequence[ast.stmt]) -> None:
+        for each in body:
+            self._statement(each)
+
+    def _statement(self, node: ast.stmt) -> None:
+        self.statements += 1
+        self.looked_at = 0
+        if self.statements > MOST_STATEMENTS:
+            raise _StopError(node.lineno, "it is too long to be followed")
+        self.line = node.lineno
+        method = getattr(self, f"_play_{type(node).__name__.lower()}", None)
+        if method is not None:
+            method(node)
+        elif not isinstance(node, ast.Pass | ast.Global | ast.Nonlocal):
+            self._forget([node])
+
+    def _play_functiondef(self, node: Function) -> None:
+        self._name(node.name, Code(self, node))
+
+    _play_asyncfunctiondef = _play_functiondef
+
+    def _play_classdef(self, node: ast.ClassDef) -> None:
+        self._name(node.name, OwnClass(self, node))
+
+    def _play_import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Take what modules beside the program set; those of the frameworks are known by what they are called."""
+        above = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+        for each in node.names:
+            name = each.asname or each.name
+            whole = self._beside(".".join(filter(None, (above, each.name))))
+            if whole is not None:
+                self._name(name, whole)
+                continue
+            home = self._beside(above) if above and each.name not in OF_MODULES else None
+            if home is not None and each.name in home.names:
+                self._name(name, home.names[each.name])
+
+    _play_importfrom = _play_import
+
+    def _beside(self, name: str) -> "_Launcher | None":
+        path = module_beside(self.path, name)
+        if path is None or path == self.path or "external_utils" in path.parts:
+            return None
+        if path in self.beside:
+            return self.beside[path]
+        self.beside[path] = None
+        try:
+            home = _Launcher(path, tree_of(path), self.environment, [])
+        except FileError:
+            return None
+        home.names["__name__"] = name
+        home.gaps, home.commands, home.left = self.gaps, self.commands, self.left
+        home.beside = self.beside
+        try:
+            home.play()
+        except (_StopError, RecursionError):
+            return None
+        self.beside[path] = home
+        return home
+
+    def _play_assign(self, node: ast.Assign | ast.AnnAssign) -> None:
+        if node.value is None:
+            return
+        value = self.whole(node.value)
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            self.set_target(target, value)
+
+    _play_annassign = _play_assign
+
+    def _play_augassign(self, node: ast.AugAssign) -> None:
+        held = ast.copy_location(
+            ast.BinOp(left=_read(node.target), op=node.op, right=node.value), node
+        )
+        self.set_target(node.target, self.whole(ast.fix_missing_locations(held)))
+
+    def set_target(self, target: ast.expr, value: Any) -> None:  # noqa: ANN401
+        if isinstance(target, ast.Name):
+            self._name(target.id, value)
+        elif isinstance(target, ast.Tuple | ast.List):
+            parts = value if isinstance(value, list) and len(value) == len(target.elts) else None
+            for place, each in enumerate(target.elts):
+                gap = Unknown(NO_CONSTANT, written(each))
+                self.set_target(each, gap if parts is None else parts[place])
+        elif isinstance(target, ast.Attribute):
+            held = self.whole(target.value)
+            if isinstance(held, Made):
+                held.fields[target.attr] = value
+        elif isinstance(target, ast.Subscript):
+            held, key = self.whole(target.value), self.whole(target.slice)
+            if isinstance(held, dict) and not isinstance(key, Unknown):
+                held[str(key)] = value
+
+    def _name(self, name: str, value: Any) -> None:  # noqa: ANN401
+        (self.frames[-1] if self.frames else self.names)[name] = value
+
+    def _play_if(self, node: ast.If) -> None:
+        try:
+            chosen = node.body if self.truth(node.test) else node.orelse
+        except UnknownValueError as error:
+            self._undecided(node, [node.body, node.orelse], str(error))
+            return
+        self._block(chosen)
+
+    def _undecided(
+        self, node: ast.If | ast.Match, bodies: Sequence[Sequence[ast.stmt]], reason: str
+    ) -> None:
+        """Follow the first of some blocks that hands something to a shell; else nobody knows what they set.
+
+        What they only add to a text is left out of it.
+        """
+        test = node.test if isinstance(node, ast.If) else node.subject
+        self.left.append(Gap(line=node.lineno, source=written(test)[:MOST_SHOWN], reason=reason))
+        starting = [each for each in bodies if self._starts(each)]
+        if starting:
+            self._block(starting[0])
+            return
+        parts = (part for each in bodies for part in each)
+        self._forget([each for each in parts if not isinstance(each, ast.AugAssign | ast.Expr)])
+
+    def _starts(self, body: Sequence[ast.stmt]) -> bool:
+        calls = (each for part in body for each in ast.walk(part) if isinstance(each, ast.Call))
+        return any(dotted(each.func).rpartition(".")[2] == STARTS for each in calls)
+
+    def _play_match(self, node: ast.Match) -> None:
+        try:
+            subject = known(self.value(node.subject))
+            for case in node.cases:
+                fits_case = self._fits(case.pattern, subject)
+                if fits_case and (case.guard is None or self.truth(case.guard)):
+                    self._block(case.body)
+                    return
+        except UnknownValueError as error:
+            self._undecided(node, [case.body for case in node.cases], str(error))
+
+    def _fits(self, pattern: ast.pattern, value: Any) -> bool:  # noqa: ANN401
+        if isinstance(pattern, ast.MatchValue):
+            return bool(self.value(pattern.value) == known(value))
+        if isinstance(pattern, ast.MatchSingleton):
+            return pattern.value is known(value)
+        if isinstance(pattern, ast.MatchOr):
+            return any(self._fits(each, value) for each in pattern.patterns)
+        if isinstance(pattern, ast.MatchSequence):
+            alike = isinstance(value, list) and len(value) == len(pattern.patterns)
+            return alike and all(map(self._fits, pattern.patterns, value))
+        if isinstance(pattern, ast.MatchAs):
+            if pattern.pattern is not None and not self._fits(pattern.pattern, value):
+                return False
+            if pattern.name is not None:
+                self._name(pattern.name, value)
+            return True
+        raise UnknownValueError(NO_CONSTANT)
+
+    def _play_for(self, node: ast.For) -> None:
+        values = self.whole(node.iter)
+        rounds = list(values) if isinstance(values, list | dict | str) else None
+        if rounds is None or len(rounds) > MOST_ROUNDS:
+            self._forget([node])
+            return
+        for each in rounds:
+            self.set_target(node.target, each)
+            try:
+                self._block(node.body)
+            except _RoundError as left:
+                if left.last:
+                    return
+
+    def _play_break(self, node: ast.Break | ast.Continue) -> None:
+        raise _RoundError(last=isinstance(node, ast.Break))
+
+    _play_continue = _play_break
+
+    def _play_with(self, node: ast.With) -> None:
+        for each in node.items:
+            if each.optional_vars is not None:
+                self.set_target(each.optional_vars, self.whole(each.context_expr))
+        self._block(node.body)
+
+    def _play_try(self, node: ast.Try) -> None:
+        self._block([*node.body, *node.orelse, *node.finalbody])
+
+    def _play_expr(self, node: ast.Expr) -> None:
+        self.whole(node.value)
+
+    def _play_return(self, node: ast.Return) -> None:
+        raise _ReturnError(None if node.value is None else self.whole(node.value))
+
+    def _play_raise(self, node: ast.Raise) -> None:
+        raise _StopError(node.lineno, written(node))
+
+    def _play_assert(self, node: ast.Assert) -> None:
+        try:
+            holds = self.truth(node.test)
+        except UnknownValueError:
+            return
+        if not holds and not self._asks_for_what_is_not_set(node.test):
+            raise _StopError(node.lineno, written(node))
+
+    def _asks_for_what_is_not_set(self, test: ast.expr) -> bool:
+        """Tell whether a test only asks for a value that is there where it runs: a name that is None or empty here."""
+        named = test.left if isinstance(test, ast.Compare) else test
+        held = self.whole(named) if isinstance(named, ast.Name) else ()
+        return held is None or held == ""
+
+    def _forget(self, nodes: Iterable[ast.AST]) -> None:
+        for each in nodes:
+            for name in reset_names(each):
+                self._name(name, Unknown("is set where only a run would decide", name))
+
+    # Calls.
+
+    def of_call(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
+        """Return what a call returns, and follow what it does."""
+        name = dotted(node.func)
+        last = name.rpartition(".")[2]
+        if last == STARTS:
+            return self._start(node, depth)
+        if last in {"exit", "_exit"}:
+            raise _StopError(node.lineno, written(node))
+        if fits(name, ENTRIES) and node.args:
+            return self._enter(node.args[0], depth)
+        special = getattr(self, f"_call_{last.lower()}", None)
+        if special is not None:
+            return special(node, depth)
+        own = self._own(node.func, depth)
+        if own is not None:
+            return self._called(own, node, depth)
+        return self._of_others(node, name, depth)
+
+    def _of_others(self, node: ast.Call, name: str, depth: int) -> Any:  # noqa: ANN401
+        """Return what a call returns of a function that is not the program's own."""
+        last = name.rpartition(".")[2]
+        if last in OF_MODULES and not isinstance(OF_MODULES[last], dict):
+            return OF_MODULES[last]
+        if fits(name, ENVIRONMENT) and node.args:
+            found = self.environment.get(str(self.value(node.args[0], depth)))
+            default = node.args[1] if len(node.args) > 1 else ast.Constant(value=None)
+            return found if found is not None else self.value(default, depth)
+        if last == CONFIG:
+            return Made(None, self._config() | self.named_of(node, depth))
+        if fits(last, RUNS) and node.args:
+            return self._hand_on(node, depth)
+        return self.of_known(node, last, depth)
+
+    def _own(self, function: ast.expr, depth: int) -> Any:  # noqa: ANN401
+        if isinstance(function, ast.Name | ast.Attribute):
+            held = self.entry(function, depth)
+            return held if isinstance(held, Code | OwnClass | CommandLine) else None
+        return None
+
+    def _called(self, own: Any, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
+        if isinstance(own, CommandLine):
+            return self._enter_commands(node)
+        placed = [
+            self.entry(each, depth) for each in node.args if not isinstance(each, ast.Starred)
+        ]
+        given = self.named_of(node, depth)
+        if isinstance(own, OwnClass):
+            return self._made(own, placed, given)
+        return self._call(own, placed, given)
+
+    def _call(self, code: Code, placed: list[Any], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
+        home, node = code.home, code.node
+        if isinstance(node, ast.Lambda):
+            return self.value(node.body)
+        if len(self.frames) > MOST_CALLS:
+            raise UnknownValueError("goes around in circles")
+        names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+        if code.bound is not None:
+            placed = [code.bound, *placed]
+        frame: dict[str, Any] = dict(zip(names, placed, strict=False))
+        for name, default in defaults_of(node).items():
+            if name in given:
+                frame[name] = given[name]
+            elif name not in frame:
+                frame[name] = (
+                    Unknown("is known where it runs", name)
+                    if default is None
+                    else home.whole(default)
+                )
+        home.frames.append(frame)
+        line, self.line = self.line, node.lineno
+        try:
+            home._block(node.body)  # noqa: SLF001 -- of its own kind
+        except _ReturnError as left:
+            return known(left.value)
+        finally:
+            home.frames.pop()
+            self.line = line
+        return None
+
+    def _kinds(self, kind: OwnClass | None) -> Iterator[OwnClass]:
+        """Yield a class and those that it is made of, as far as they are the program's own, the nearest first."""
+        while kind is not None:
+            yield kind
+            above = (self._own(each, 0) for each in kind.node.bases)
+            kind = next(
+                (each for each in above if isinstance(each, OwnClass) and each != kind), None
+            )
+
+    def _made(self, kind: OwnClass, placed: list[Any], given: Mapping[str, Any]) -> Made:
+        """Return what a class makes: its fields by their defaults and what is given, and what it does when it is made."""
+        made = Made(kind)
+        kinds = list(self._kinds(kind))
+        if any(dotted(base).endswith(CONFIG) for each in kinds for base in each.node.bases):
+            made.fields |= self._config()
+        for each in reversed(kinds):
+            for part in each.node.body:
+                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                    made.fields[part.target.id] = each.home._default(part)  # noqa: SLF001
+        made.fields |= dict(zip(made.fields, placed, strict=False)) | dict(given)
+        for name in ("__init__", "__post_init__"):
+            code = self._method(made, name)
+            if code is not None:
+                self._call(code, placed if name == "__init__" else [], given)
+        return made
+
+    def attribute_of(self, made: Made, name: str) -> Any:  # noqa: ANN401
+        """Return an attribute of an object: a field, or a method, property or constant of its class."""
+        if name in made.fields:
+            return known(made.fields[name])
+        for kind in self._kinds(made.kind):
+            for part in kind.node.body:
+                if isinstance(part, Function) and part.name == name:
+                    code = Code(kind.home, part, made)
+                    is_value = any(each.endswith("property") for each, _ in decorators_of(part))
+                    return self._call(code, [], {}) if is_value else code
+                if isinstance(part, ast.Assign) and name in map(dotted, part.targets):
+                    return kind.home.value(part.value)
+        raise UnknownValueError("is known where it runs")
+
+    def _method(self, made: Made, name: str) -> Code | None:
+        try:
+            held = self.attribute_of(made, name)
+        except UnknownValueError:
+            return None
+        return held if isinstance(held, Code) else None
+
+    def _default(self, part: ast.AnnAssign) -> Any:  # noqa: ANN401
+        value = part.value
+        if isinstance(value, ast.Call) and dotted(value.func).rpartition(".")[2] == "field":
+            named = {word.arg: word.value for word in value.keywords}
+            factory = named.get("default_factory")
+            if factory is not None:
+                call = ast.Call(func=factory, args=[], keywords=[])
+                made = factory.body if isinstance(factory, ast.Lambda) else call
+                return self.whole(ast.fix_missing_locations(ast.copy_location(made, factory)))
+            value = named.get("default")
+        if value is None:
+            return Unknown("is known where it runs", written(part.target))
+        return self.whole(value)
+
+    def _config(self) -> dict[str, Any]:
+        nodes = self.environment.get(NODES_VARIABLE, "1")
+        return dict(OF_CONFIG) | {"num_nodes": int(nodes) if nodes.isdecimal() else 1}
+
+    # What is handed to a shell.
+
+    def _start(self, node: ast.Call, depth: int) -> None:
+        given = dict(zip(PARAMETERS, [self.entry(each, depth) for each in node.args], strict=False))
+        given |= self.named_of(node, depth)
+        arguments = given.get("train_args")
+        if not isinstance(arguments, str):
+            reason = getattr(arguments, "reason", NO_CONSTANT)
+            raise _StopError(node.lineno, f"the flags of {written(node)[:MOST_SHOWN]} {reason}")
+        self._check_flags(arguments, node.lineno)
+        script = given.get("train_script", "train.py")
+        script = script if isinstance(script, str) else "train.py"
+        before, flags = self._model_flags(given.get("megatron_model_type"))
+        self.commands.append((node.lineno, f"{before}python3 {script} {flags} {arguments}"))
+
+    def _check_flags(self, text: str, line: int) -> None:
+        """Stop where flags are not known that may say how much work there is; name others.
+
+        Raises:
+            _StopError: They are named.
+        """
+        before = ""
+        for word in text.split():
+            found = _UNKNOWN.search(word)
+            is_flags = found is not None and (
+                (found[0] == word and not before.startswith("--"))
+                or word.startswith(f"{found[0]}--")
+                or (word.startswith("--") and "=" not in word)
+            )
+            if found is not None and is_flags:
+                gap = self.gaps[found[1]].gaps[0]
+                if _BESIDE.search(gap.source.lower()) is None:
+                    reason = f"the flags {gap.source} (line {gap.line}) are not known: {gap.reason}"
+                    raise _StopError(line, reason)
+                self.left.append(gap)
+            before = word
+
+    def _model_flags(self, model: Any) -> tuple[str, str]:  # noqa: ANN401
+        """Return what is to be read in before a start for the flags of a model's file, and what stands for them."""
+        if model is None:
+            return "", ""
+        if not isinstance(model, str):
+            return f'source "{MODELS}/$_OF_PROGRAM.sh"; ', '"${MODEL_ARGS[@]}"'
+        folders = list(self.path.resolve().parents)[: FOLDERS + 1]
+        files = [folder / MODELS / f"{model}.sh" for folder in folders]
+        found = next((each for each in files if each.is_file()), None)
+        written_in = [each.with_suffix("").with_name(f"{model}.py") for each in files]
+        program = next((each for each in written_in if each.is_file()), None)
+        if found is None and program is not None:
+            flags = self._flags_of_program(program)
+            if flags is not None:
+                return "", flags
+        file = f"{MODELS}/{model}.sh" if found is None else str(found)
+        return f'source "{file}"; ', '"${MODEL_ARGS[@]}"'
+
+    def _flags_of_program(self, path: Path) -> str | None:
+        """Return the flags of a model that a program of miles' returns (scripts/models/*.py: model_args); None if not known."""
+        try:
+            home = _Launcher(path, tree_of(path), self.environment, [])
+            home.names["__name__"] = path.stem
+            home.play()
+            code = home.names.get("model_args")
+            found = self._call(code, [], {}) if isinstance(code, Code) else None
+        except (FileError, _StopError, UnknownValueError):
+            return None
+        words = found.split() if isinstance(found, str) and "${" not in found else []
+        return shlex.join(words) or None
+
+    def _call_moe_layer_freq(self, node: ast.Call, depth: int) -> str:
+        given = self.named_of(node, depth)
+        layers, dense = (known(given.get(each)) for each in ("nlayers", "first_k_dense_replace"))
+        if not (isinstance(layers, int) and isinstance(dense, int)):
+            raise UnknownValueError(NO_CONSTANT)
+        dense = min(dense, layers)
+        return "[" + ",".join(["0"] * dense + ["1"] * (layers - dense)) + "]"
+
+    def _call_load_sibling_model_args(self, node: ast.Call, depth: int) -> str:
+        model = self.value(node.args[1], depth)
+        path = self.path.with_name(f"{model}.py")
+        try:
+            home = _Launcher(path, tree_of(path), self.environment, [])
+            home.names["__name__"] = path.stem
+            home.play()
+        except (FileError, _StopError):
+            raise UnknownValueError("is in a file that is not at hand") from None
+        code = home.names.get("model_args")
+        if not isinstance(code, Code):
+            raise UnknownValueError(NO_CONSTANT)
+        return str(self._call(code, [], self.named_of(node, depth)))
+
+    def _hand_on(self, node: ast.Call, depth: int) -> None:
+        """Note a command that a shell is given, where it starts a training; what it prints is not known."""
+        held = self.entry(node.args[0], depth)
+        if isinstance(held, list) and held[1:2] in (["-c"], ["-lc"]):
+            held = held[2] if len(held) > 2 else ""  # noqa: PLR2004 -- a shell, -c and its command
+        if isinstance(held, list):
+            held = " ".join(
+                self.gap(node.args[0], each.reason) if isinstance(each, Unknown)
+                else str(each) if "${_OF_PROGRAM_" in str(each) else shlex.quote(str(each))
+                for each in held
+            )  # fmt: skip
+        if isinstance(held, str) and _LAUNCHES.search(held):
+            self.commands.append((node.lineno, held))
+        raise UnknownValueError("is what a command prints")
+
+    # Command lines.
+
+    def _enter(self, node: ast.expr, depth: int) -> Any:  # noqa: ANN401
+        """Follow a function that is given the program's options; one of another's, as `asyncio.run` is given it."""
+        if isinstance(node, ast.Call):
+            return self.value(node, depth)
+        own = self._own(node, depth)
+        return self._started(own) if isinstance(own, Code) else None
+
+    def _enter_commands(self, node: ast.Call) -> Any:  # noqa: ANN401
+        """Follow the command that the program's first word names; without one, the last that starts a training."""
+        name = dotted(node.func)
+        codes = [each for each in self.names.values() if isinstance(each, Code)]
+        own = {
+            each.node.name: each
+            for each in codes
+            if isinstance(each.node, Function)
+            and any(put.rpartition(".")[0] == name for put, _ in decorators_of(each.node))
+        }
+        first = self.words[0].replace("-", "_") if self.words else ""
+        if first in own:
+            del self.words[0]
+            return self._started(own[first])
+        for code in reversed(own.values()):
+            self._started(code)
+            if self.commands:
+                break
+        return None
+
+    def _started(self, code: Code) -> Any:  # noqa: ANN401
+        """Follow a function whose parameters are options, or fields of a class that is its only one."""
+        assert not isinstance(code.node, ast.Lambda)
+        parameters = [*code.node.args.args, *code.node.args.kwonlyargs]
+        kind = None
+        if len(parameters) == 1 and parameters[0].annotation is not None:
+            kind = code.home._own(parameters[0].annotation, 0)  # noqa: SLF001 -- of its own kind
+        if isinstance(kind, OwnClass):
+            given = self._options(self._fields_of(kind))
+            made = self._made(kind, [], given)
+            self._take(made.fields, given)
+            return self._call(code, [made], {})
+        given = self._options({each.arg: None for each in parameters})
+        self._take(
+            {
+                name: self.whole(default)
+                for name, default in defaults_of(code.node).items()
+                if default is not None
+            },
+            given,
+        )
+        return self._call(code, [], given)
+
+    def _take(self, options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+        """Note options that are not given and may say what is started: words, numbers and switches, no paths."""
+        for name, value in options.items():
+            plain = isinstance(value, int | float) or (
+                isinstance(value, str) and value.isprintable()
+            )
+            if (
+                plain
+                and name not in given
+                and (name == "num_nodes" or name not in OF_CONFIG)
+                and "/" not in str(value)
+                and value != ""
+            ):
+                self.defaults[name] = value
+
+    def taken(self) -> str:
+        """Return what is to be said of options that are not given; empty where there are none."""
+        named = [f"{name}={value}" for name, value in self.defaults.items()]
+        more = ", ..." if len(named) > MOST_OPTIONS else ""
+        return ", ".join(named[:MOST_OPTIONS]) + more
+
+    def _fields_of(self, kind: OwnClass) -> dict[str, object]:
+        fields = dict.fromkeys(OF_CONFIG)
+        for each in self._kinds(kind):
+            for part in each.node.body:
+                if isinstance(part, ast.AnnAssign):
+                    fields[dotted(part.target)] = None
+        return fields
+
+    def _options(self, names: Mapping[str, object]) -> dict[str, Any]:
+        """Return the options that are given, by the names of what they set.
+
+        Raises:
+            FileError: There is no such option.
+        """
+        found = {
+            name: scalar(self.environment[f"{prefix}{name.upper()}"])
+            for name in names
+            for prefix in PREFIXES
+            if f"{prefix}{name.upper()}" in self.environment
+        }
+        words = list(self.words)
+        while words:
+            word, equals, value = words.pop(0).partition("=")
+            name = word.removeprefix("--").replace("-", "_")
+            turned_off = name.removeprefix("no_") if name not in names else name
+            if not word.startswith("--") or turned_off not in names:
+                raise FileError(str(self.path), f"has no option {word}", allowed=", ".join(names))
+            if equals:
+                found[turned_off] = scalar(value)
+            elif turned_off != name:
+                found[turned_off] = False
+            elif words and (" " in words[0] or not words[0].startswith("--")):
+                found[turned_off] = scalar(words.pop(0))
+            else:
+                found[turned_off] = True
+        return found
+
+    def _call_typer(self, _node: ast.Call, _depth: int) -> CommandLine:
+        return CommandLine({})
+
+    _call_argumentparser = _call_typer
+
+    def _call_add_argument(self, node: ast.Call, depth: int) -> None:
+        held = self.entry(node.func.value, depth) if isinstance(node.func, ast.Attribute) else None
+        names = option_names(node)
+        if isinstance(held, CommandLine) and names:
+            held.options[names[-1]] = node
+
+    def _call_parse_args(self, node: ast.Call, depth: int) -> Made:
+        held = self.value(node.func.value, depth) if isinstance(node.func, ast.Attribute) else None
+        if not isinstance(held, CommandLine):
+            raise UnknownValueError(NO_CONSTANT)
+        fields = dict[str, Any]()
+        for name, call in held.options.items():
+            named = {word.arg: word.value for word in call.keywords}
+            switch = named.get("action")
+            is_switch = isinstance(switch, ast.Constant) and str(switch.value).startswith("store_")
+            default = named.get("default")
+            fields[name] = is_switch and switch.value == "store_false"  # type: ignore[union-attr]
+            if default is not None or not is_switch:
+                fields[name] = None if default is None else self.whole(default)
+        given = self._options(fields)
+        self._take(fields, given)
+        return Made(None, fields | given)
+
+
+class _RoundError(Exception):
+    """Leave a round of a loop.
+
+    Attributes:
+        last: Whether it is the last one.
+    """
+
+    def __init__(self, *, last: bool) -> None:
+        super().__init__()
+        self.last = last
+
+
+def _read(target: ast.expr) -> ast.expr:
+    """Return what a statement sets as it is read."""
+    if isinstance(target, ast.Name):
+        return ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target)
+    return target
