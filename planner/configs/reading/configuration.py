@@ -631,6 +631,7 @@ def _with_launch(
         starts = [each for each in found.callees if fits_any(each, sheet.launch.starts)]
         settings.start = next(iter(starts), start.name)
         settings.notes += found.notes
+        settings.elsewhere = found.elsewhere
         if found.own is not None:
             _take_own(settings, found.own)
         settings.guesses += tuple(_of_defaults(sheet, starts, flat))
