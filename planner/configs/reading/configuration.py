@@ -168,7 +168,8 @@ def programs_of(words: Sequence[Text]) -> Iterator[tuple[str, tuple[Text, ...]]]
     for place, word in enumerate(words):
         has_python = has_python or _PYTHON.fullmatch(word.value) is not None
         before = words[place - 1].value if place else ""
-        is_module = before == "-m" and re.fullmatch(r"[\w.\-]+", word.value) is not None
+        named = re.fullmatch(r"[\w.\-]+", word.value) is not None
+        is_module = named and before in {"-m", "--module"}
         is_script = word.value.endswith(".py") and "=" not in word.value and before != "-c"
         if is_module or (is_script and (has_python or place == 0 or before == "run")):
             yield word.value, tuple(words[place + 1 :])
@@ -630,8 +631,7 @@ def _with_launch(
         flat = {**found.defaults, **flat, **found.flat}
         starts = [each for each in found.callees if fits_any(each, sheet.launch.starts)]
         settings.start = next(iter(starts), start.name)
-        settings.notes += found.notes
-        settings.elsewhere = found.elsewhere
+        settings.notes, settings.elsewhere = settings.notes + found.notes, found.elsewhere
         if found.own is not None:
             _take_own(settings, found.own)
         settings.guesses += tuple(_of_defaults(sheet, starts, flat))
@@ -647,8 +647,7 @@ def _with_launch(
 
 def _look_at(settings: Settings, start: Start, folder: Path) -> None:
     """Look into a program that is known by its name for a trainer of its project's own."""
-    program = _file_of(start.name, folder)
-    launch = settings.sheet.launch
+    program, launch = _file_of(start.name, folder), settings.sheet.launch
     if program is not None and launch.starts and has_start(launch, program):
         own = own_trainer_of(program, launch, settings.flat)
         if own is not None:
@@ -662,7 +661,7 @@ def _take_own(settings: Settings, own: OwnTrainer) -> None:
     settings.notes += (
         f"{own.name} ({own.path.name}) {kind} {title}'s trainer: what it does otherwise is not known",
     )
-    if launch.copied and not own.extends and not re.search(launch.repeats, script_text(own.path)):
+    if launch.copied and own.copies and not re.search(launch.repeats, script_text(own.path)):
         reason = f"since {own.path.name} repeats no prompts: a batch counts them, each with all its completions"
         settings.copied = (launch.copied, reason)
 

@@ -43,13 +43,19 @@ class OwnTrainer:
 
     Attributes:
         name: Of its class.
-        path: The file in which it is written.
-        extends: Whether it is made of the framework's own; else it is a copy, or something else of that name.
+        path: The file in which it is written; where it is not at hand, that of the program.
+        extends: Whether it is made of the framework's own; else it is a copy, or something else of that name. None where it
+            is not at hand.
     """
 
     name: str
     path: Path
-    extends: bool
+    extends: bool | None
+
+    @property
+    def copies(self) -> bool:
+        """Tell whether its code is at hand, and is made of nothing of the framework's."""
+        return self.extends is False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,20 +275,26 @@ class _Calls(Program):
             yield f"the settings are those of {name} ({place}): what `{source}` changes of them is not known"
 
     def own_trainer(self, starts: Sequence[str]) -> OwnTrainer | None:
-        """Return the class of the last trainer that is made, where a file at hand has it; None for the framework's."""
+        """Return the class of the last trainer that is made, be it at hand or not; None for the framework's."""
         for call, _ in reversed(self.found):
             name = dotted(call.func)
             held = [each for each in self.constants.get(name, []) if isinstance(each, ast.expr)]
             names = [each for value in held for each in self.called_as(value)] or [name]
             known = (*starts, *_made_of(self.tree, starts))
-            found = [
-                self.class_named(each)
-                for each in names
-                if fits(each, known) and not fnmatchcase(each, CONFIGS)
-            ]
+            found = [each for each in names if fits(each, known) and not fnmatchcase(each, CONFIGS)]
             if found:
-                return _own(found[0], starts)
+                return self._own(found[0], starts)
         return None
+
+    def _own(self, name: str, starts: Sequence[str]) -> OwnTrainer | None:
+        """Return a trainer of a project's own by its name; None where it is the framework's."""
+        found, called = self.class_named(name), name.rpartition(".")[2]
+        if found is not None:
+            home, kind = found
+            return OwnTrainer(name=kind.name, path=home.path, extends=home.extends(kind, starts))
+        named = [each for each in starts if "*" not in each]
+        others = not fits(name, named) and not fits(name, _made_of(self.tree, named))
+        return OwnTrainer(name=called, path=self.path, extends=None) if others else None
 
     def meant_elsewhere(self) -> Iterator[tuple[str, str, str]]:
         """Yield the calls in modules beside the program that would mean something in it, as `PythonKeys` holds them."""
@@ -447,13 +459,6 @@ class _Calls(Program):
         """Return which of the calls a name is the result of; None where it is of none."""
         made = self._maker_of(ast.Name(id=name))
         return None if made is None else made[1]
-
-
-def _own(found: tuple[Program, ast.ClassDef] | None, starts: Sequence[str]) -> OwnTrainer | None:
-    if found is None:
-        return None
-    home, kind = found
-    return OwnTrainer(name=kind.name, path=home.path, extends=home.extends(kind, starts))
 
 
 def own_trainer_of(path: Path, launch: LaunchSheet, arguments: Flat) -> OwnTrainer | None:

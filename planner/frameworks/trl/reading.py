@@ -554,6 +554,10 @@ def _notes(settings: Settings) -> Iterator[str]:
 def _guesses(settings: Settings, processes: Processes, batches: Batches) -> Iterator[str]:
     """Yield what was assumed of the amount of work, of adapters, and of the GPUs."""
     yield from processes_guesses(settings, processes)
+    if trainer_of(settings) == "deepspeed" and not settings.of("deepspeed", "actor").is_given(
+        "zero"
+    ):
+        yield "ZeRO stage 2, since nothing at hand says which: --set zero_stage=3 says another"
     given = settings.flat.get(PEFT)
     if given is not None and given.gaps and any(settings.has("peft.*")):
         gap = given.gaps[0]

@@ -182,3 +182,34 @@ def test_a_teacher_that_is_not_known_is_named_as_the_refusal_says(program):
     name = "Qwen/Qwen3-1.7B"  # of the student's vocabulary
     found = imported("trl", [str(program)], replace(OPTIONS, models=FrozenDict({role: name})))
     assert found.run.models["teacher"] == name
+
+
+def test_a_trainer_that_is_not_at_hand_is_said_to_stand_in_place_of_trls(program):
+    text = "from kept_away import ToolGRPOTrainer\n" + TRAINED.replace("GRPOT", "ToolGRPOT")
+    program.write_text(text, encoding="utf-8")
+    assert any("ToolGRPOTrainer (own.py) stands in place of" in each for each in said_of(program))
+    program.write_text(f"ToolGRPOTrainer = GRPOTrainer\n{TRAINED}", encoding="utf-8")
+    assert not any("in place of" in each for each in said_of(program))
+
+
+def said_of(program):
+    """Return what is said of how a program was read."""
+    found = imported("trl", [str(program)], OPTIONS)
+    return (*found.notes, *found.run.notes, *found.run.guesses)
+
+
+def test_a_zero_stage_that_nothing_says_is_said_to_be_assumed(program):
+    files = {"my.json": True, "ds_stage3.json": False, "zero2.json": False}
+    for file, assumed in files.items():
+        program.write_text(TRAINED.replace("'o'", f"'o', deepspeed='{file}'"), encoding="utf-8")
+        assert any("ZeRO stage 2, since" in each for each in said_of(program)) == assumed, file
+    said = replace(OPTIONS, values=FrozenDict({"zero_stage": "3"}))
+    program.write_text(TRAINED.replace("'o'", "'o', deepspeed='my.json'"), encoding="utf-8")
+    assert imported("trl", [str(program)], said).run.trainers["actor"].zero_stage == 3
+
+
+def test_accelerate_starts_a_module_by_a_flag_of_its_own(program):
+    program.write_text(TRAINED, encoding="utf-8")
+    script = program.parent / "run.sh"
+    script.write_text("accelerate launch --num_processes 4 --module own\n", encoding="utf-8")
+    assert imported("trl", [str(script)], OPTIONS).run.pools[0].gpus == 4
