@@ -76,7 +76,7 @@ MOST_NAMED = 8
 FIELD_SETTINGS = {
     "workload.response_tokens": ("max_response", "max_response_apart", "max_total"),
     "workload.prompt_tokens": ("max_prompt", "max_total"),
-    "teacher.top_tokens": ("teacher",),
+    "teacher.top_tokens": ("teacher", "teacher_model"),
     "workload.max_total_tokens": ("max_total", "max_response", "max_response_apart"),
     "workload.prompts": ("prompts",),
     "workload.samples_per_prompt": ("samples",),

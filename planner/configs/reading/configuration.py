@@ -622,7 +622,7 @@ def _with_launch(
         flat = {**found.defaults, **flat, **found.flat}
         starts = [each for each in found.callees if fits_any(each, sheet.launch.starts)]
         settings.start = next(iter(starts), start.name)
-        settings.notes += found.notes
+        settings.notes, settings.elsewhere = settings.notes + found.notes, found.elsewhere
         if found.own is not None:
             _take_own(settings, found.own)
         settings.guesses += tuple(_of_defaults(sheet, starts, flat))
@@ -653,7 +653,7 @@ def _take_own(settings: Settings, own: OwnTrainer) -> None:
     settings.notes += (
         f"{own.name} ({own.path.name}) {kind} {title}'s trainer: what it does otherwise is not known",
     )
-    if launch.copied and not own.extends and not re.search(launch.repeats, script_text(own.path)):
+    if launch.copied and own.copies and not re.search(launch.repeats, script_text(own.path)):
         reason = f"since {own.path.name} repeats no prompts: a batch counts them, each with all its completions"
         settings.copied = (launch.copied, reason)
 

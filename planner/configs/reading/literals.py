@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
@@ -32,6 +32,7 @@ LONGEST: Final = 64
 MOST_CALLS: Final = 3
 # How calls are called that hold a training's settings.
 CONFIGS: Final = "*Config"
+UNSURE: Final = "is set on a condition that is not known"
 # Variables that launchers set, of which a program may ask.
 NO_VARIABLES: Final[Mapping[str, str]] = {}
 
@@ -42,13 +43,19 @@ class OwnTrainer:
 
     Attributes:
         name: Of its class.
-        path: The file in which it is written.
-        extends: Whether it is made of the framework's own; else it is a copy, or something else of that name.
+        path: The file in which it is written; where it is not at hand, that of the program.
+        extends: Whether it is made of the framework's own; else it is a copy, or something else of that name. None where it
+            is not at hand.
     """
 
     name: str
     path: Path
-    extends: bool
+    extends: bool | None
+
+    @property
+    def copies(self) -> bool:
+        """Tell whether its code is at hand, and is made of nothing of the framework's."""
+        return self.extends is False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +69,8 @@ class PythonKeys:
         defaults: What classes that are made of such a call's have as defaults of their fields, by key.
         notes: What else is to be said of how it was read.
         own: The trainer, where it is of the project's own; else None.
+        elsewhere: Calls that mean something in modules beside the program: before which keys they stand, what is
+            called, and where.
     """
 
     flat: Flat
@@ -70,6 +79,7 @@ class PythonKeys:
     options: frozenset[str]
     notes: tuple[str, ...]
     own: OwnTrainer | None
+    elsewhere: tuple[tuple[str, str, str], ...]
 
 
 def python_keys(
@@ -110,32 +120,54 @@ def python_keys(
         options=frozenset(program.options),
         notes=notes,
         own=program.own_trainer(starts),
+        elsewhere=tuple(program.meant_elsewhere()),
     )
 
 
-def has_call(path: Path, patterns: Sequence[str], library: str = "") -> bool:
+def has_call(
+    path: Path, patterns: Sequence[str], library: str = "", others: Sequence[str] = ()
+) -> bool:
     """Tell whether a file is Python that calls one of some names, or of a class of its own that is made of one.
 
     What stands in a class that is called as they are is part of a trainer, and starts none.
 
     Args:
-        library: Whose they are: those of a module beside the file that never names it are others, called alike.
+        library: Whose they are: those of a module beside the file that never names it are others, called alike,
+            and so are classes of its own that are made of nothing, where it imports nothing of it.
+        others: Patterns of names that are not meant, though they fit.
     """
     try:
         tree = tree_of(path)
     except FileError:
         return False
-    others = _imported_beside(path, tree, library) if library else frozenset()
+    own = _imported_beside(path, tree, library) if library else frozenset()
+    if library and not _imports(tree, library):
+        own |= {each.name for each in tree.body if _is_made_of_nothing(each)}
     wanted = (*patterns, *_made_of(tree, patterns))
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
         name = dotted(node.func) if isinstance(node, ast.Call) else ""
-        if name not in others and fits(name, wanted):
+        if name not in own and fits(name, wanted) and not fits(name, others):
             return True
-        own = isinstance(node, ast.ClassDef) and fits(node.name, wanted)
-        waiting += [] if own else ast.iter_child_nodes(node)
+        part = isinstance(node, ast.ClassDef) and fits(node.name, wanted)
+        waiting += [] if part else ast.iter_child_nodes(node)
     return False
+
+
+def _imports(tree: ast.Module, library: str) -> bool:
+    """Tell whether a program imports anything of a library."""
+    for node in ast.walk(tree):
+        named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        named += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        if any(library in each.split(".") for each in named):
+            return True
+    return False
+
+
+def _is_made_of_nothing(node: ast.stmt) -> TypeGuard[ast.ClassDef]:
+    """Tell whether a class is the program's own from the first line on."""
+    return isinstance(node, ast.ClassDef) and not node.bases
 
 
 def _made_of(tree: ast.Module, patterns: Sequence[str]) -> list[str]:
@@ -171,7 +203,7 @@ def _names(module: Path, word: str) -> bool:
 
 def has_start(launch: LaunchSheet, path: Path) -> bool:
     """Tell whether a program calls what starts a framework's training."""
-    return has_call(path, launch.starts, launch.library)
+    return has_call(path, launch.starts, launch.library, tuple(launch.refused))
 
 
 def refused_call(launch: LaunchSheet, path: Path | None) -> str | None:
@@ -243,20 +275,34 @@ class _Calls(Program):
             yield f"the settings are those of {name} ({place}): what `{source}` changes of them is not known"
 
     def own_trainer(self, starts: Sequence[str]) -> OwnTrainer | None:
-        """Return the class of the last trainer that is made, where a file at hand has it; None for the framework's."""
+        """Return the class of the last trainer that is made, be it at hand or not; None for the framework's."""
         for call, _ in reversed(self.found):
             name = dotted(call.func)
             held = [each for each in self.constants.get(name, []) if isinstance(each, ast.expr)]
             names = [each for value in held for each in self.called_as(value)] or [name]
             known = (*starts, *_made_of(self.tree, starts))
-            found = [
-                self.class_named(each)
-                for each in names
-                if fits(each, known) and not fnmatchcase(each, CONFIGS)
-            ]
+            found = [each for each in names if fits(each, known) and not fnmatchcase(each, CONFIGS)]
             if found:
-                return _own(found[0], starts)
+                return self._own(found[0], starts)
         return None
+
+    def _own(self, name: str, starts: Sequence[str]) -> OwnTrainer | None:
+        """Return a trainer of a project's own by its name; None where it is the framework's."""
+        found, called = self.class_named(name), name.rpartition(".")[2]
+        if found is not None:
+            home, kind = found
+            return OwnTrainer(name=kind.name, path=home.path, extends=home.extends(kind, starts))
+        named = [each for each in starts if "*" not in each]
+        others = not fits(name, named) and not fits(name, _made_of(self.tree, named))
+        return OwnTrainer(name=called, path=self.path, extends=None) if others else None
+
+    def meant_elsewhere(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the calls in modules beside the program that would mean something in it, as `PythonKeys` holds them."""
+        for module in filter(None, self.known.values()):
+            for name, sites in module.sites.items():
+                meant = self.meant_by(name)
+                if meant is not None and name not in module.functions:
+                    yield meant.prefix, name, place_in(module.path, sites[0].lineno)[0]
 
     def keys(self) -> Flat:
         """Return what the calls are given, and what is set of their results afterwards."""
@@ -291,7 +337,7 @@ class _Calls(Program):
         return {
             name: given
             if name in before and before[name].value == given.value
-            else self._unknown(value, written(value), "is set on a condition that is not known")
+            else self._unknown(value, written(value), UNSURE)
             for name, given in found.items()
         }
 
@@ -338,6 +384,8 @@ class _Calls(Program):
     def _given(self, key: str, value: ast.expr) -> Flat:
         """Return a key's value, or keys where it is a mapping; where it is what another such call returns, that call's first."""
         made = self._maker_of(value)
+        if made is not None and self._may_be_none(value, made[0]):
+            return {key: self._unknown(value, written(value), UNSURE)}
         if made is not None:
             first = self._first_of(*made)
             outside, self.parameters = self.parameters, self.scopes.get(id(made[0]), {})
@@ -394,6 +442,12 @@ class _Calls(Program):
             found = next(filter(None, (self._maker_of(each, inside + 1) for each in others)), None)
         return found
 
+    def _may_be_none(self, value: ast.expr, made: ast.Call) -> bool:
+        """Tell whether a name is none unless a call is made, and it is not known whether it is."""
+        held = self.set_near(value) if isinstance(value, ast.Name) else []
+        none = any(isinstance(each, ast.Constant) and each.value is None for each in held)
+        return none and self.runs(made) is None
+
     def _first_of(self, call: ast.Call, meant: PythonCall) -> ast.expr | None:
         """Return what a call is given first, by its place or name; None where that means nothing."""
         named = (word.value for word in call.keywords if word.arg == meant.first)
@@ -405,13 +459,6 @@ class _Calls(Program):
         """Return which of the calls a name is the result of; None where it is of none."""
         made = self._maker_of(ast.Name(id=name))
         return None if made is None else made[1]
-
-
-def _own(found: tuple[Program, ast.ClassDef] | None, starts: Sequence[str]) -> OwnTrainer | None:
-    if found is None:
-        return None
-    home, kind = found
-    return OwnTrainer(name=kind.name, path=home.path, extends=home.extends(kind, starts))
 
 
 def own_trainer_of(path: Path, launch: LaunchSheet, arguments: Flat) -> OwnTrainer | None:

@@ -3,6 +3,7 @@
 import ast
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rlplan.planner.configs.reading.python_functions import Scoped
@@ -111,10 +112,14 @@ class Changing(Scoped):
         for holder, attribute, value in self.attributes:
             sets.setdefault(self.home_at(holder, value), []).append((attribute, value))
         self._note_elsewhere(sets)
-        edges = [*self._second_names(), *self._given_away()]
+        edges = [Edge(*each) for each in (*self._second_names(), *self._given_away())]
+        noted = Noted(
+            {home: {*map(id, each)} for home, each in self.changes.items()},
+            {home: {id(value) for _, value in each} for home, each in sets.items()},
+        )
         for _ in range(MOST_STEPS):
-            for source, target, link in edges:
-                self._pass_on(sets, source, target, link)
+            for edge in edges:
+                self._pass_on(sets, edge, noted)
         self._take_views(sets)
         known = {(name, attribute, id(value)) for name, attribute, value in self.attributes}
         for (_, name), found in sets.items():
@@ -122,18 +127,19 @@ class Changing(Scoped):
             self.attributes.extend(more)
         self.attributes.sort(key=lambda each: getattr(each[2], "lineno", 0))
 
-    def _pass_on(self, sets: Sets, source: Home, target: Home, link: "Link") -> None:
-        """Note under one name what is changed under another."""
-        for change in tuple(self.changes.get(source, ())):
-            new = link.change(change)
-            there = self.changes.get(target, [])
-            if new is not None and not any(each is new for each in there):
-                self.changes[target] = [*there, new]
-        for attribute, value in tuple(sets.get(source, ())):
-            set_to = link.value(value)
-            held = sets.get(target, [])
-            if set_to is not None and not any(each is set_to for _, each in held):
-                sets[target] = [*held, (attribute, set_to)]
+    def _pass_on(self, sets: Sets, edge: "Edge", noted: "Noted") -> None:
+        """Note under one name what is changed under another, as far as it is new since the last time."""
+        changes, values = self.changes.get(edge.source, ()), sets.get(edge.source, ())
+        new_changes, new_values = changes[edge.changes :], values[edge.values :]
+        edge.changes, edge.values = len(changes), len(values)
+        for change in new_changes:
+            new = edge.link.change(change)
+            if new is not None and noted.is_new(noted.changes, edge.target, new):
+                self.changes.setdefault(edge.target, []).append(new)
+        for attribute, value in new_values:
+            set_to = edge.link.value(value)
+            if set_to is not None and noted.is_new(noted.values, edge.target, set_to):
+                sets.setdefault(edge.target, []).append((attribute, set_to))
 
     def _note_elsewhere(self, sets: Sets) -> None:
         """Note what functions of other modules change of what they are given."""
@@ -147,6 +153,7 @@ class Changing(Scoped):
 
     def _second_names(self) -> Iterator[tuple[Home, Home, "Link"]]:
         """Yield by what changes pass between a name and another one that is set to it, or to a part of it."""
+        made = dict[int, ast.AST]()
         for name, values in self.constants.items():
             for value in values:
                 root = root_of(value)
@@ -157,8 +164,8 @@ class Changing(Scoped):
                     yield own, other, Link()
                     yield other, own, Link()
                 else:
-                    yield own, other, PartOf(is_whole=False)
-                    yield other, own, PartOf(is_whole=True)
+                    yield own, other, PartOf(made, is_whole=False)
+                    yield other, own, PartOf(made, is_whole=True)
 
     def _given_away(self) -> Iterator[tuple[Home, Home, "Link"]]:
         """Yield by what changes pass from a function's parameter to what a call gives for it."""
@@ -252,15 +259,57 @@ class Link:
         return value
 
 
+@dataclass(slots=True)
+class Edge:
+    """Hold by what changes pass from one name to another, and how many of them have.
+
+    Attributes:
+        changes: Of mappings.
+        values: Of what attributes are set to.
+    """
+
+    source: Home
+    target: Home
+    link: Link
+    changes: int = 0
+    values: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Hold which changes are noted under which name, by their identity.
+
+    Attributes:
+        changes: Of mappings.
+        values: What attributes are set to.
+    """
+
+    changes: dict[Home, set[int]]
+    values: dict[Home, set[int]]
+
+    @staticmethod
+    def is_new(held: dict[Home, set[int]], home: Home, node: ast.AST) -> bool:
+        """Tell whether something is not noted yet, and note it."""
+        there = held.setdefault(home, set())
+        before = len(there)
+        there.add(id(node))
+        return len(there) > before
+
+
 class PartOf(Link):
     """Take a change of a part as one of its whole that is not followed, or one inside a whole as one of a part of it."""
 
-    def __init__(self, *, is_whole: bool) -> None:
-        self.is_whole, self.made = is_whole, dict[int, ast.AST]()
+    def __init__(self, made: dict[int, ast.AST], *, is_whole: bool) -> None:
+        self.is_whole, self.made = is_whole, made
 
     def change(self, change: ast.AST) -> ast.AST | None:
-        """Return a change of which only is known that there is one; a whole's entry leaves its parts as they are."""
-        if self.is_whole and not isinstance(change, _Unfollowed) and not _is_deep(change):
+        """Return a change of which only is known that there is one; a whole's entry leaves its parts as they are.
+
+        It is one for all names, or every name that leads back to the first would add others without end.
+        """
+        if isinstance(change, _Unfollowed):
+            return change
+        if self.is_whole and not _is_deep(change):
             return None
         unfollowed = ast.copy_location(_Unfollowed(value=ast.Constant(value=None)), change)
         return self.made.setdefault(id(change), unfollowed)

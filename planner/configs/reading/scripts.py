@@ -146,7 +146,8 @@ def programs_of(words: Sequence[Text]) -> Iterator[tuple[str, tuple[Text, ...]]]
     for place, word in enumerate(words):
         has_python = has_python or _PYTHON.fullmatch(word.value) is not None
         before = words[place - 1].value if place else ""
-        is_module = before == "-m" and re.fullmatch(r"[\w.\-]+", word.value) is not None
+        named = re.fullmatch(r"[\w.\-]+", word.value) is not None
+        is_module = named and before in {"-m", "--module"}
         is_script = word.value.endswith(".py") and "=" not in word.value and before != "-c"
         if is_module or (is_script and (has_python or place == 0 or before == "run")):
             yield word.value, tuple(words[place + 1 :])

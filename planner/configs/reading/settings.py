@@ -61,6 +61,7 @@ class Settings:
         doubts: Keys that change how much is done in a step, in a way that job and plan do not hold: what of it.
         version_reason: Why the sheet is of its version.
         copied: The version as which a copy of the framework's trainer counts, and why; empty for none.
+        elsewhere: Calls that mean something in modules beside the program, as `PythonKeys` holds them.
     """
 
     sheet: ConfigSheet
@@ -79,6 +80,7 @@ class Settings:
     doubts: dict[str, str] = field(default_factory=dict)
     version_reason: str = ""
     copied: tuple[str, ...] = ()
+    elsewhere: tuple[tuple[str, str, str], ...] = ()
 
     def value(self, name: str) -> object:
         """Return a setting's value; the framework's default where none is given."""

@@ -41,7 +41,7 @@ FUSED, MIXED, FORWARD, REVERSE = (
 )
 # Settings that GKD's trainer has and GRPO's has not, and the other way around.
 OWN: Final = (
-    "student_share", "student_tokens", "longest_text", "teacher_writes", "teacher", "packs_texts", "unpadded_texts",
+    "student_share", "student_tokens", "longest_text", "teacher_writes", "teacher_model", "packs_texts", "unpadded_texts",
 )  # fmt: skip
 OTHERS: Final = (
     "samples", "max_prompt", "max_response", "generation_steps", "generation_batch", "epochs", "server_mode",

@@ -17,6 +17,7 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.given import GivenValue
+from rlplan.planner.configs.reading.python_values import NOT_GIVEN
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
@@ -57,6 +58,13 @@ USUAL_PROMPT: Final = 1024
 AT_ONCE: Final = WeightSync(shared_pool="trl-colocate-at-once", between_pools="trl-server-at-once")
 # What a program gives its trainer of adapters; None where there are none.
 PEFT: Final = "trainer.peft_config"
+# TRL's own function (trainer/utils.py), which returns adapters where `use_peft` is on, and none else.
+OF_USE_PEFT: Final = "get_peft_config("
+# What a program makes adapters of.
+MADE_OF: Final = "peft."
+LORA: Final = "lora_"
+# The model that a program gives its trainer.
+MODEL: Final = "trainer.model"
 # What a program gives its trainer of settings, and what tells that they are at hand where it makes none itself.
 ARGUMENTS: Final = "trainer.args"
 # What stands before a mapping of settings that a program gives, whose entries are not known.
@@ -154,9 +162,10 @@ def _ask_for_unknown(settings: Settings) -> None:
     gap = next((gap for each in unknown for gap in each.gaps), None)
     if gap is None:
         return
-    others = "max_response" if distilling.distils(settings) else "student_tokens"
+    distils = distilling.distils(settings)
+    others = ("max_response", "samples") if distils else ("student_tokens",)
     for name in OF_STEPS:
-        if name != others and not settings.is_given(name):
+        if name not in others and not settings.is_given(name):
             setting, key = settings.sheet.settings[name], settings.key_of(name)
             problem = f"may be what `{gap.source}` (line {gap.line}) says, which {gap.reason}"
             raise settings.missing(setting, key, problem, "its value")
@@ -164,6 +173,8 @@ def _ask_for_unknown(settings: Settings) -> None:
 
 def _take_model_of_call(settings: Settings) -> None:
     """Let a model that a function of the program's own loads be the one that it is given by its name."""
+    if not _is_loaded_elsewhere(settings):
+        settings.elsewhere = ()
     key = settings.key_of("model")
     given = settings.flat.get(key)
     if settings.model is not None or given is None or not given.gaps:
@@ -208,7 +219,10 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     models: dict[Role, str] = {"actor": settings.path("model")}
     keys: dict[Role, str] = {"actor": settings.key_of("model")}
     if distilling.distils(settings):
-        models["teacher"], keys["teacher"] = settings.path("teacher"), settings.key_of("teacher")
+        models["teacher"], keys["teacher"] = (
+            settings.path("teacher_model"),
+            settings.key_of("teacher_model"),
+        )
         return models, keys
     if compares(settings) and adapter_of(settings) is None:
         models["reference"], keys["reference"] = models["actor"], keys["actor"]
@@ -251,12 +265,14 @@ def adapter_of(settings: Settings) -> Adapter | None:
     given = settings.flat.get(PEFT)
     without = given is not None and not given.gaps and given.value is None
     loads = settings.on("loads_adapter")
-    wraps = settings.on("peft") or loads or (any(settings.has("peft.*")) and not without)
-    if loads and not settings.is_given("lora_rank"):
-        problem = "of adapters that are loaded is in their own file"
-        raise settings.missing(
-            settings.sheet.settings["lora_rank"], settings.key_of("lora_rank"), problem, "a rank"
-        )
+    made = any(settings.has("peft.*")) and not without
+    unknown = _unknown_adapter(settings)
+    wraps = settings.on("peft") or loads or made or unknown is not None
+    problem = "of adapters that are loaded is in their own file" if loads else unknown
+    if problem is not None and not settings.is_given("lora_rank"):
+        allowed = "a rank" if loads else "a rank, or 0 where no adapters are trained"
+        key = settings.key_of("lora_rank")
+        raise settings.missing(settings.sheet.settings["lora_rank"], key, problem, allowed)
     if not wraps or settings.whole("lora_rank") < 1:
         return None
     rank, alpha = settings.whole("lora_rank"), settings.number("lora_alpha")
@@ -264,6 +280,36 @@ def adapter_of(settings: Settings) -> Adapter | None:
         rank = rank if settings.is_given("lora_rank") else OF_PEFT
         alpha = alpha if settings.is_given("lora_alpha") else OF_PEFT
     return Adapter(rank=rank, alpha=alpha, sync="merged")
+
+
+def _unknown_adapter(settings: Settings) -> str | None:
+    """Return why it is not known which adapters a program trains; None where it trains none, or they are known.
+
+    `use_peft` decides where its trainer is given what TRL's own function makes of its flags, and where it is given.
+    """
+    if settings.is_given("peft"):
+        return None
+    spread = f"{MADE_OF}{SPREAD}"
+    given = settings.flat.get(PEFT)
+    gaps = [
+        gap
+        for key, each in settings.flat.items()
+        if key.startswith(spread) or (each is given and not any(settings.has("peft.*")))
+        for gap in each.gaps
+    ]
+    gap = next((each for each in gaps if OF_USE_PEFT not in each.source), None)
+    if gap is None:
+        made = next((each for each in settings.elsewhere if each[0] == MADE_OF), None)
+        if made is None or any(settings.has("peft.*")):
+            return None
+        return f"of adapters may be what {made[1]} is given ({made[2]}), beside a model that is loaded there"
+    return f"of adapters may be what `{gap.source}` (line {gap.line}) says, which {gap.reason}"
+
+
+def _is_loaded_elsewhere(settings: Settings) -> bool:
+    """Tell whether the model that a trainer is given is what a function returns, whatever it is called."""
+    given = settings.flat.get(MODEL)
+    return given is not None and any(not gap.reason.endswith(NOT_GIVEN) for gap in given.gaps)
 
 
 def _generation(settings: Settings, pool: RunPool, batches: Batches, trainer: str) -> TaskPlan:
@@ -473,6 +519,12 @@ def _say_unknown(settings: Settings) -> None:
         settings.doubts[ARGUMENTS] = (
             "what it holds is not known: TRL's defaults are taken for all of it"
         )
+    speaks = next((key for key in settings.flat if LORA in key.lower()), None)
+    if settings.taken_as and speaks and not settings.is_given("peft") and not adapter_of(settings):
+        settings.doubts[speaks] = (
+            "whether the program trains adapters is not known: all weights are counted as trained; --set use_peft=True or "
+            "False says it"
+        )
     loaded = next(settings.has("adapter.base"), None)
     if loaded and not settings.is_given("loads_adapter") and adapter_of(settings) is None:
         settings.doubts[loaded] = (
@@ -500,8 +552,16 @@ def _notes(settings: Settings) -> Iterator[str]:
 
 
 def _guesses(settings: Settings, processes: Processes, batches: Batches) -> Iterator[str]:
-    """Yield what was assumed of the amount of work, and of the GPUs."""
+    """Yield what was assumed of the amount of work, of adapters, and of the GPUs."""
     yield from processes_guesses(settings, processes)
+    if trainer_of(settings) == "deepspeed" and not settings.of("deepspeed", "actor").is_given(
+        "zero"
+    ):
+        yield "ZeRO stage 2, since nothing at hand says which: --set zero_stage=3 says another"
+    given = settings.flat.get(PEFT)
+    if given is not None and given.gaps and any(settings.has("peft.*")):
+        gap = given.gaps[0]
+        yield f"adapters are trained, since `{gap.source}` (line {gap.line}) {gap.reason}: say lora_r=0 where they are not"
     if distilling.distils(settings):
         sharded = _stage(settings, trainer_of(settings)) == FULLY_SHARDED
         yield from distilling.guesses_of(settings, batches, sharded=sharded)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.literals import has_call, python_keys
-from rlplan.planner.configs.reading.python_syntax import commands_of_notebook
+from rlplan.planner.configs.reading.python_program import Program
+from rlplan.planner.configs.reading.python_syntax import commands_of_notebook, tree_of
 from rlplan.planner.configs.reading.python_values import Unknown
 from rlplan.planner.configs.reading.sheet import PythonCall
 
@@ -524,6 +525,19 @@ CHANGED_BY_ANOTHER_NAME = {
 def test_what_is_changed_by_another_name_is_followed_or_not_known(tmp_path, text):
     options = "parser.add_argument('--n', default=4)\nargs = parser.parse_args()\n"
     assert values(tmp_path, options + text).get("x") == CHANGED_BY_ANOTHER_NAME[text]
+
+
+def test_names_that_lead_back_to_each_other_pass_on_each_change_once(tmp_path):
+    path = tmp_path / "train.py"
+    loops = "".join(f"a = b.x{number}\nb = a.y{number}\n" for number in range(6))
+    path.write_text(f"{loops}a['k']['m'] = 1\nb['k']['m'] = 2\n", encoding="utf-8")
+    program = Program(path=path, calls={}, arguments={}, tree=tree_of(path))
+    program.collect()
+    # two changes, and the two that stand for them in the whole and in the part
+    assert {name: len(changes) for (_, name), changes in program.changes.items()} == {
+        "a": 3,
+        "b": 3,
+    }
 
 
 def test_a_module_beside_a_program_that_changes_what_it_is_given_leaves_it_unknown(tmp_path):
