@@ -67,8 +67,8 @@ class GroupedKernels:
         memory_rate: Rate of memory over that of a single product.
         fixed_seconds: Time of a grouped product with next to no work, its share of sorting tokens by
             expert among it.
-        few_rows: Rows of all products up to which a kernel takes small tiles, of 16 rows and 64 columns; 0 for
-            kernels that do not, or of which it is not known.
+        few_rows: Rows of all products up to which a kernel takes small tiles, of 16 rows and 64 columns, where that is
+            all rows that one product has on average; 0 for kernels that do not, or of which it is not known.
         tile_seconds: Time of a multiprocessor for a small tile, whatever its depth.
         depth_seconds: The same for each 64 of its depth.
         spread: Relative, one sigma, on shapes held back from the fit.
@@ -341,7 +341,7 @@ class GemmTime:
             epilogue = kernels.epilogue_seconds * area / EPILOGUE_VALUES
             compute = self._waves_seconds(tiles / self._units, depth * seconds_per_depth + epilogue)
             best = min(best, overlapped(compute, memory, kernels.overlap_exponent))
-        if m * products <= grouped.few_rows:
+        if m <= SMALL_TILE[0] and m * products <= grouped.few_rows:
             best = max(best, self._small_tiles_seconds(shape, grouped))
         return best + grouped.fixed_seconds
 

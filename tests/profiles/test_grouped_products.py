@@ -65,6 +65,24 @@ def test_narrow_experts_take_what_their_many_small_tiles_do(tokens, milliseconds
     assert layer_seconds(without, tokens, model) < 0.85 * milliseconds / 1000
 
 
+def takes_small_tiles(line, m, count):
+    """Tell whether a grouped product has so few rows that its kernel takes small tiles."""
+    return m <= 16 and m * count <= line.kernels.grouped.few_rows
+
+
+def test_a_few_large_experts_take_no_small_tiles_for_their_many_rows():
+    # Mixtral's second product at TP 8: 44 rows of each of its eight experts, and 16 of them.
+    line = Roofline(load_device("h100-80gb-sxm"))
+    without = Roofline(
+        line.sheet,
+        kernels=replace(line.kernels, grouped=replace(line.kernels.grouped, few_rows=0)),
+    )
+    for rows in (16, 44):
+        assert line.grouped_gemm(rows, 1792, 4096, 8, "bf16") == without.grouped_gemm(
+            rows, 1792, 4096, 8, "bf16"
+        )
+
+
 def test_small_tiles_are_counted_one_by_one():
     # 2 products of 3 x 64 by 64 x 256: one tile of 16 rows by four of 64 columns each, over 132 multiprocessors.
     line = Roofline(load_device("h100-80gb-sxm"))
@@ -89,10 +107,9 @@ def test_more_products_or_tokens_take_no_less_and_never_less_than_the_device_s_r
     sheet = load_device(device)
     line = Roofline(sheet)
     seconds = line.grouped_gemm(m, k, n, count, "bf16").seconds
-    few = line.kernels.grouped.few_rows
     for rows, products in ((m, count + 1), (2 * m, count)):
         # Of more rows kernels take larger tiles, with which narrow experts are faster.
-        if (m * count <= few) == (rows * products <= few):
+        if takes_small_tiles(line, m, count) == takes_small_tiles(line, rows, products):
             assert line.grouped_gemm(rows, k, n, products, "bf16").seconds >= seconds
     assert seconds > 2 * m * k * n * count / sheet.peak_flops_per_second["bf16"] * 0.95
     # A table of A100 has its memory 4 % faster than the datasheet.
