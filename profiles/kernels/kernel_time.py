@@ -253,8 +253,9 @@ MOST_SPLIT_WAVES: Final = 2
 PARTIAL_SUM_BYTES: Final = 8
 
 
-# Rows and columns of a small tile, and the depth that it takes at a time: what vLLM's kernel takes for few tokens where no
-# configuration was tuned (layers/fused_moe/fused_moe.py, get_default_config).
+# Rows and columns of a small tile, and the depth that it takes at a time: engineering assumptions, the unit in which times of
+# tiles are fitted. That kernels take other tiles from some number of tokens on shows in vLLM's tables, where narrow experts
+# are a fifth faster with 80 tokens than with 64.
 SMALL_TILE: Final = (16, 64)
 SMALL_TILE_DEPTH: Final = 64
 
