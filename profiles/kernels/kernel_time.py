@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import AtLeastOne, NonNegative, Positive
+from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive
 from rlplan.models import Attention
 
 # What kernels take on one architecture: constants fitted to operator tables, with their spread.
@@ -67,12 +67,19 @@ class GroupedKernels:
         memory_rate: Rate of memory over that of a single product.
         fixed_seconds: Time of a grouped product with next to no work, its share of sorting tokens by
             expert among it.
+        few_rows: Rows of all products up to which a kernel takes small tiles, of 16 rows and 64 columns, where that is
+            all rows that one product has on average; 0 for kernels that do not, or of which it is not known.
+        tile_seconds: Time of a multiprocessor for a small tile, whatever its depth.
+        depth_seconds: The same for each 64 of its depth.
         spread: Relative, one sigma, on shapes held back from the fit.
     """
 
     rate: Positive
     memory_rate: Positive
     fixed_seconds: NonNegative
+    few_rows: NonNegativeInt = 0
+    tile_seconds: NonNegative = 0.0
+    depth_seconds: NonNegative = 0.0
     spread: NonNegative
 
 
@@ -246,6 +253,13 @@ MOST_SPLIT_WAVES: Final = 2
 PARTIAL_SUM_BYTES: Final = 8
 
 
+# Rows and columns of a small tile, and the depth that it takes at a time: engineering assumptions, the unit in which times of
+# tiles are fitted. That kernels take other tiles from some number of tokens on shows in vLLM's tables, where narrow experts
+# are a fifth faster with 80 tokens than with 64.
+SMALL_TILE: Final = (16, 64)
+SMALL_TILE_DEPTH: Final = 64
+
+
 class GroupedShape(NamedTuple):
     """Describe so many products of (m x k) by (k x n) of their own; m may be a mean."""
 
@@ -310,7 +324,8 @@ class GemmTime:
         """Return the seconds of products m x k times k x n that one kernel computes.
 
         The tiles of all products share the waves, and every product's weights pass through memory. Rows are
-        dealt out unevenly, so that the last tile of a product is half full on average.
+        dealt out unevenly, so that the last tile of a product is half full on average. Of few rows tiles are small:
+        where experts are narrow, their many short tiles take longer than their weights.
 
         Args:
             peak: The device's rate in flops per second at this precision.
@@ -327,7 +342,19 @@ class GemmTime:
             epilogue = kernels.epilogue_seconds * area / EPILOGUE_VALUES
             compute = self._waves_seconds(tiles / self._units, depth * seconds_per_depth + epilogue)
             best = min(best, overlapped(compute, memory, kernels.overlap_exponent))
+        if m <= SMALL_TILE[0] and m * products <= grouped.few_rows:
+            best = max(best, self._small_tiles_seconds(shape, grouped))
         return best + grouped.fixed_seconds
+
+    def _small_tiles_seconds(self, shape: GroupedShape, grouped: GroupedKernels) -> float:
+        """Return the seconds of a kernel's small tiles, each a multiprocessor's for a time."""
+        rows, columns = (
+            math.ceil(side / each)
+            for side, each in zip((shape.m, shape.n), SMALL_TILE, strict=True)
+        )
+        steps = math.ceil(shape.k / SMALL_TILE_DEPTH)
+        each_seconds = grouped.tile_seconds + steps * grouped.depth_seconds
+        return shape.products * rows * columns / self._units * each_seconds
 
     def _waves_seconds(self, filled: float, tile_seconds: float) -> float:
         """Return the seconds of so many waves, `filled` of which hold tiles."""

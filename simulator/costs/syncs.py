@@ -254,7 +254,8 @@ def _once(transition: PlacedTransition) -> TaskCost:
         switch = host_seconds(train.framework.call("transition"), generate)
     if transition.sheet.method is not None:
         synced = sync_parts(transition.sheet, sync_case(transition))
-        return cost_of({**_own_weights(transition), **synced, "engine switch": switch})
+        asleep = _sleeping_weights(transition)
+        return cost_of({**asleep, **_own_weights(transition), **synced, "engine switch": switch})
     measured = _measured(transition)
     if measured is not None:
         return cost_of({"weight sync": measured})
@@ -374,6 +375,23 @@ def _own_weights(transition: PlacedTransition) -> dict[str, Estimate]:
         num_bytes = 2 * train.formats.weight_bytes + PRECISIONS[generate.precision].weight_bytes
         parts["quantisation"] = at_work.device.memory_bound(at_work.parameters * num_bytes)
     return parts
+
+
+def _sleeping_weights(transition: PlacedTransition) -> dict[str, Estimate]:
+    """Return seconds of the engine's weights to host memory when it falls asleep, and back when it wakes.
+
+    A framework that lets them lie there copies them both ways, though new ones come after (vLLM's sleep at level 1,
+    device_allocator/cumem.py: into pinned memory). Weights under adapters are counted with those.
+    """
+    train, generate = transition.train, transition.generate
+    asleep = transition.same_pool and train.job.engines.sleeps
+    if not (asleep and train.framework.host.keeps_engine_weights) or transition.moves_adapter:
+        return {}
+    num_bytes = generate.weight_bytes
+    return {
+        "engine's weights to host": generate.device.copy(num_bytes, "device_to_host"),
+        "engine's weights from host": generate.device.copy(num_bytes, "host_to_device"),
+    }
 
 
 def _measured(transition: PlacedTransition) -> Estimate | None:

@@ -160,6 +160,23 @@ def test_a_trainer_that_is_paused_whole_moves_its_gradients_too_and_comes_back_a
     assert not {STATES_AWAY, STATES_BACK} & set(stays["actor.update"])
 
 
+def test_an_engine_that_sleeps_with_its_weights_in_host_memory_copies_them_there_and_back():
+    def moved(framework, method):
+        plan = replace(plan_of(framework, old_log_prob="trainer"), transition=method)
+        return {
+            part: seconds
+            for part, seconds in costs_of(plan)["transition"].items()
+            if part.startswith("engine's weights")
+        }
+
+    there_and_back = moved("nemo-rl-megatron", "nemo-rl-ipc")
+    assert len(there_and_back) == 2
+    # 16.4 GB of Qwen3-8B on each GPU, whose link to the host has 64 GB/s.
+    for seconds in there_and_back.values():
+        assert 16.4 / 64 <= seconds <= 16.4 / 64 * 1.5
+    assert not moved("verl-megatron", "verl-naive")  # sleeps without them
+
+
 def test_stages_of_a_framework_are_no_surer_than_its_sheet_says():
     usual, wide = (
         uncalibrated_spread(load_framework(name), "training")
