@@ -256,6 +256,8 @@ class StepCosts:
             spans several GPUs.
         dispatch_seconds: Part of `step_seconds` in which the host dispatches operations one by one, beside a graph; it alone
             grows with a device's `host_factor`, since the rest is Python. None: all of it, and `worker_seconds`.
+        host_spread: Relative spread (one sigma) of what the device waits for the host, beside `forecast_spread` of all:
+            hosts and their versions of software differ.
         host_overlap: Whether the host prepares a step while the device computes the one before, so
             that a step takes the longer of both.
         overlap_gpus: Most GPUs of a replica whose steps are prepared so; 0 is any number.
@@ -267,6 +269,8 @@ class StepCosts:
             entry of the vocabulary and sequence, beside a softmax.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
             every doubling of their number, where steps are launched kernel by kernel.
+        adapter_launch_seconds: Host time to launch a layer's kernels for adapters, beside the layer's own, where steps
+            are launched kernel by kernel.
         cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
             values; 0 takes the device's attention as it is.
         narrow_cache_rates: Bytes a second that decode attention with grouped heads reads at most where keys and values
@@ -278,12 +282,14 @@ class StepCosts:
     seconds_per_sequence: NonNegative = 0.0
     worker_seconds: NonNegative = 0.0
     dispatch_seconds: NonNegative | None = None
+    host_spread: NonNegative = 0.0
     host_overlap: bool = False
     overlap_gpus: NonNegativeInt = 0
     all_reduce_seconds: NonNegative = 0.0
     captured_tokens: NonNegativeInt = 0
     sampling_bytes: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
+    adapter_launch_seconds: NonNegative = 0.0
     cache_read_efficiency: NonNegative = 0.0
     narrow_cache_rates: FrozenDict[str, FrozenDict[int, Positive]] = FrozenDict()
     narrow_cache_seconds: NonNegative = 0.0

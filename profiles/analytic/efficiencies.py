@@ -255,8 +255,6 @@ class Spreads:
 
     def uncalibrated(self, kind: WorkKind) -> float:
         """Return the spread of one kind of work around its forecast at a site that was not calibrated."""
-        if kind != "transition":
-            return self.uncalibrated_step.value
         return hypot(self.between_sites[kind].value, self.within_site.value)
 
 

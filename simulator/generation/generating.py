@@ -64,6 +64,7 @@ class EngineClock:
         self._latest: dict[int, SteppedInterval] = {}  # by sequences
         self._stages = steps.setting.pp
         self._overlap = steps.overlaps
+        self._host_seconds = 0.0  # that the device waited
 
     def prefill(self, sequences: int, tokens: float) -> float:
         """Return seconds of a pass over whole prompts of a mean of `tokens` tokens."""
@@ -92,12 +93,16 @@ class EngineClock:
         device = stretch.base + stretch.slope * mean
         margin = abs(stretch.slope) * (steps - 1) / 2
         if device - margin >= stretch.floor:
+            self._host_seconds += steps * stretch.added
             return steps * (device + stretch.added)
         if device + margin <= stretch.floor:
+            self._host_seconds += steps * (stretch.floor - device + stretch.added)
             return steps * (stretch.floor + stretch.added)
         first = mean - (steps - 1) / 2
         each = (stretch.base + stretch.slope * (first + step) for step in range(steps))
-        return sum(max(seconds, stretch.floor) for seconds in each) + steps * stretch.added
+        whole = sum(max(seconds, stretch.floor) for seconds in each) + steps * stretch.added
+        self._host_seconds += whole - steps * device
+        return whole
 
     def _stretch(self, running: int, cached: float) -> SteppedInterval:
         """Return the straight line on which a decode step lies, and remember it."""
@@ -173,12 +178,14 @@ class EngineClock:
         """Return these seconds, summed over steps, as estimates.
 
         They have the weakest source of all parts asked for, and their largest relative spread, or
-        the engine's own where its forecasts were held against measured generations.
+        the engine's own where its forecasts were held against measured generations. What the device
+        waited for the host in decode steps is known as well as hosts are, which has nothing to do with that.
         """
-        spread = self._steps.engine.forecast_spread
-        return noted(prefill_seconds, self._notes, spread), noted(
-            decode_seconds, self._notes, spread
-        )
+        engine = self._steps.engine
+        prefill = noted(prefill_seconds, self._notes, engine.forecast_spread)
+        decode = noted(decode_seconds, self._notes, engine.forecast_spread)
+        waited = min(self._host_seconds, decode_seconds) * engine.steps.host_spread
+        return prefill, replace(decode, spread_seconds=math.hypot(decode.spread_seconds, waited))
 
 
 REMEMBERED_REPLICAS = 4096

@@ -677,7 +677,9 @@ class EngineSteps:
         sheet = self.setting.device.sheet
         experts = kind.feed_forward_part == "experts"
         if told := self.engine.launch_seconds_on(sheet, experts=experts):
-            return told * sheet.host_times
+            adapts = self.setting.adapter is not None
+            beside = self.engine.steps.adapter_launch_seconds if adapts else 0.0
+            return (told + beside) * sheet.host_times
         batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
         operators = layer_operators(kind, self.setting.shard, batch)
         own = tuple(each for each in operators if not isinstance(each, Collective))

@@ -1,5 +1,6 @@
 """Steps of generation engines: parts that add up, and constants that do what they say."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from rlplan.estimate import Estimate, Source
 from rlplan.evals.settings.serving import Service, cache_bytes, device_facts, serve
-from rlplan.models import Batch
+from rlplan.models import Adapter, Batch
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.sheets import StepCosts
@@ -110,6 +111,57 @@ def test_steps_launched_kernel_by_kernel_last_as_long_as_the_launches():
     # Long sequences keep the device busier than the host.
     assert clock_of(eager).decode(256, 4000.0) > 32 * 2e-3
     assert clock_of(eager).decode_run(8, 100.0, 50) == pytest.approx(50 * 32 * 2e-3)
+
+
+@pytest.mark.parametrize("name", ["vllm-0.8-eager", "vllm-0.8"])
+def test_adapters_are_launched_beside_each_layer_where_no_graph_holds_them(name):
+    sheet, model = load_engine(name), load_model("qwen2.5-7b")
+    plain = replica_setting(model, sheet, H100)
+    adapted = replace(plain, setting=replace(plain.setting, adapter=Adapter(rank=32)))
+    longer = [engine_steps(each).floor_seconds(80) for each in (plain, adapted)]
+    layers = 28 * sheet.steps.adapter_launch_seconds
+    assert longer[1] - longer[0] == pytest.approx(layers if name.endswith("eager") else 0.0)
+
+
+def test_what_the_device_waits_for_its_host_is_known_as_well_as_hosts_are():
+    sheet = replace(
+        load_engine("vllm"),
+        forecast_spread=0.1,
+        step_seconds=4e-3,
+        steps=StepCosts(host_spread=0.5),
+    )
+    clock = clock_of(sheet)
+    seconds = clock.decode_run(8, 100.0, 10)
+    _, decode = clock.estimates(0.0, seconds)
+    waited = 10 * 4e-3
+    assert decode.spread_seconds == pytest.approx(math.hypot(0.1 * seconds, 0.5 * waited))
+    # A host whose work hides is not waited for: no step is shorter than the device's own.
+    hidden = clock_of(
+        replace(sheet, step_seconds=1e-6, steps=StepCosts(host_spread=0.5, host_overlap=True))
+    )
+    seconds = hidden.decode_run(8, 100.0, 10)
+    _, decode = hidden.estimates(0.0, seconds)
+    assert decode.spread_seconds == pytest.approx(0.1 * seconds)
+
+
+def test_launches_that_the_device_waits_for_are_the_host_s():
+    sheet = replace(
+        load_engine("vllm"),
+        launches_hidden=False,
+        layer_launch_seconds=2e-3,
+        step_seconds=0.0,
+        forecast_spread=0.1,
+        steps=StepCosts(host_spread=0.5),
+    )
+    free = replace(sheet, launches_hidden=True)
+    device = clock_of(free).decode_run(8, 100.0, 50)
+    clock = clock_of(sheet)
+    seconds = clock.decode_run(8, 100.0, 50)
+    _, decode = clock.estimates(0.0, seconds)
+    assert seconds > device
+    assert decode.spread_seconds == pytest.approx(
+        math.hypot(0.1 * seconds, 0.5 * (seconds - device))
+    )
 
 
 def test_a_run_of_steps_that_outgrows_its_launches_is_summed_step_by_step():
