@@ -266,7 +266,6 @@ def command(  # noqa: PLR0917 -- one parameter an option
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
     from rlplan.executor.learning.rules import check_rule_names
     from rlplan.files.writing import check_files, check_folder
-    from rlplan.planner.configs.searching import front_of
     from rlplan.planner.search import check_searched
     from rlplan.profiles.facts import load_facts
     from rlplan_cli.data import check_data
@@ -298,19 +297,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     file = None if script is None else script.file
     asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own, lend, run, why, file)
     if names is not None:
-        with progress_bar("front") as progress:
-            front = front_of(
-                resolved,
-                asked.facts_of,
-                names,
-                target=target,
-                pinned=pinned,
-                seconds=seconds,
-                progress=progress,
-            )
-        if run is not None:
-            front = _with_runs(front, asked.facts_of, run)
-        _tell_front(front, files, report, as_json=as_json)
+        _tell_front(_front(asked, names), files, report, as_json=as_json)
     else:
         best = _tell_best(asked, files, beyond=beyond, shows_all=all_placements, as_json=as_json)
         if report is not None:
@@ -336,6 +323,23 @@ class SearchRequest(NamedTuple):
     run: AskedRun | None = None
     why: bool = False
     script: str | None = None
+
+
+def _front(asked: SearchRequest, names: tuple[str, ...]) -> Frontier:
+    """Return the front over some objectives, each plan with its whole run where that was asked for."""
+    from rlplan.planner.configs.searching import front_of
+
+    with progress_bar("front") as progress:
+        front = front_of(
+            asked.job,
+            asked.facts_of,
+            names,
+            target=asked.target,
+            pinned=asked.pinned,
+            seconds=asked.seconds,
+            progress=progress,
+        )
+    return front if asked.run is None else _with_runs(front, asked.facts_of, asked.run)
 
 
 def _own_plan(
