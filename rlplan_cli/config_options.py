@@ -178,8 +178,7 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
     path = Path(words[0])
     if path.suffix in OF_YAML and len(words) == 1:
         return _of_yaml(path), words
-    if path.suffix == ".sh" and not path.exists():
-        raise FileError(str(path), "no such file")
+    _check_there(path, alone=len(words) == 1)
     fitting = [name for name in names if starts_of(name, words)]
     if len(fitting) > 1:
         fitting = [name for name in fitting if names_start(name, words)] or fitting
@@ -195,6 +194,27 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
     if fitting:
         problem = f"may be of {' or of '.join(fitting)} by its words; name it first, or by --as"
     raise FileError(words[0], problem, allowed=", ".join(fitting or names))
+
+
+def _check_there(path: Path, *, alone: bool) -> None:
+    """Refuse a script that is not there or holds nothing.
+
+    Args:
+        alone: Whether it is all that was named: a program may be a word of a command line, and be elsewhere.
+
+    Raises:
+        FileError: It is missing, a folder, or empty.
+    """
+    from rlplan.errors import FileError, nearest_name
+
+    if path.is_dir():
+        raise FileError(str(path), "is a folder, not a file")
+    if path.is_file():
+        if not path.stat().st_size:
+            raise FileError(str(path), "is empty", allowed=f"a script or recipe of {READ}")
+    elif path.suffix == ".sh" or (alone and path.suffix in OF_SCRIPTS):
+        near = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise FileError(str(path), "no such file", nearest=nearest_name(path.name, near))
 
 
 def _of_yaml(path: Path) -> str | None:

@@ -11,6 +11,7 @@ from rlplan.errors import FileError
 from rlplan.plan import USUAL_MODE
 from rlplan_cli.amounts import tokens_of
 from rlplan_cli.config_options import (
+    EXAMPLE_GPU,
     OF_SCRIPTS,
     OF_YAML,
     READ,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from rlplan.planner.requests.pinned import Pinned
     from rlplan.profiles.facts import Facts
 
+# Tokens of a response that an example says.
+EXAMPLE_RESPONSE = 600
 SCRIPT = "A script or recipe in place of the file"
 # Keys that a job's or a plan's file has at its top and no framework's recipe.
 OF_JOBS = frozenset({"workload", "job"})
@@ -173,6 +176,21 @@ def is_own(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return file.read(2) != b"#!"
+
+
+def no_script(path: Path) -> Path:
+    """Return the path of a plan's file, which a script becomes by an import.
+
+    Raises:
+        FileError: The file is a program's, a shell's or a notebook's.
+    """
+    if path.suffix.lower() in OF_SCRIPTS and path.is_file():
+        allowed = (
+            f"its plan, by rlplan import {path} --gpu {EXAMPLE_GPU} --mean-response {EXAMPLE_RESPONSE} --plan plan.yaml, or a faster "
+            "one, by rlplan search with the same options and --out plan.yaml"
+        )
+        raise FileError(str(path), "is a script, and no plan", allowed=allowed)
+    return path
 
 
 def own_mode(plan: Plan | None) -> Mode | None:

@@ -79,7 +79,7 @@ function show() {
 function askAll(delay = PAUSE) {
   const number = nextSequence();
   newest = number;
-  document.body.classList.add("busy");
+  busy(true);
   if (byId("placements").firstChild) outdated();
   if (byId("log").firstChild) logOutdated();
   quick(number);
@@ -116,7 +116,13 @@ async function wholeAnswer(number) {
     whole_ = null;
     complain(found.mistakes);
   }
-  document.body.classList.remove("busy");
+  busy(false);
+}
+
+// Shown as paler figures, and said to screen readers.
+function busy(on) {
+  document.body.classList.toggle("busy", on);
+  byId("answer").setAttribute("aria-busy", String(on));
 }
 
 function draw(answer, number, isWhole) {
