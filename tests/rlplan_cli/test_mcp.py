@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -287,7 +288,7 @@ def test_a_call_that_its_caller_left_is_not_worked_on_beside_the_next_one(monkey
 
     def answered(name):
         content = {"answer": None, "mistakes": []}
-        text = [types.TextContent(type="text", text=name)]
+        text: list[Any] = [types.TextContent(type="text", text=name)]
         return types.CallToolResult(content=text, structured_content=content)
 
     async def left():

@@ -405,8 +405,11 @@ def test_a_quick_answer_has_the_layout_of_the_last_one(client):
 
 
 @pytest.mark.parametrize("mode", ["sync", "async", "one-step-off", "streaming"])
-def test_a_first_quick_answer_has_a_usual_layout(client, mode):
-    found = answer(client, "quick", {**SMALL, "mode": mode}, page=f"page of {mode}")
+@pytest.mark.parametrize("framework", [None, "verl-fsdp"])
+def test_a_first_quick_answer_has_a_usual_layout(client, mode, framework):
+    """Where passes over the actor are beside its training (verl's, in modes that overlap), they shard it as that does."""
+    asked = {**SMALL, "mode": mode, "framework": framework}
+    found = answer(client, "quick", asked, page=f"page of {mode}")
     assert found["check"]["memory"] == "fits"
     assert found["view"]["mode"] == mode
 
