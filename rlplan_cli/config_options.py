@@ -207,7 +207,7 @@ def _check_there(path: Path, *, alone: bool) -> None:
     """
     from rlplan.errors import FileError, nearest_name
 
-    if path.is_dir():
+    if alone and path.is_dir():
         raise FileError(str(path), "is a folder, not a file")
     if path.is_file():
         if not path.stat().st_size:

@@ -168,7 +168,9 @@ def _host_cache_shortage(site: Site, space: Space, resident_bytes: int) -> str:
     else:
         ratio, resident = said.cache_ratio or 0.0, np.array([float(resident_bytes)])
         rooms = (space.generations.left_bytes(each, resident, 0)[0] for each in replicas)
-        room = min(each for each in rooms if each > 0)
+        room = min((each for each in rooms if each > 0), default=0.0)
+        if not room:
+            return ""
         needed = ratio * room
         words = (
             f"cache_ratio {ratio:g}: beside the leanest layouts the cache has {show_bytes(round(room))} a GPU, of which that is "

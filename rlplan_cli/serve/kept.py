@@ -43,7 +43,7 @@ class KeptAnswers:
     def get(self, work: str, asked: Asked) -> Found | None:
         """Return what a question was answered with; None where that is not kept."""
         key = _key(work, asked)
-        if key not in self._found:
+        if key not in self._found or names_files(asked):
             return None
         self._found.move_to_end(key)
         return self._found[key]
