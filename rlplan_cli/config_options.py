@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 # A device that an example names.
 EXAMPLE_GPU = "h100-80gb-sxm"
-# Tokens of a response that an example says.
-EXAMPLE_RESPONSE = 600
 # Files that start a training, and are no job.
-OF_SCRIPTS = frozenset({".sh", ".py", ".ipynb", ".slurm", ".sbatch", ".toml"})
+OF_SCRIPTS = frozenset({".sh", ".bash", ".py", ".ipynb", ".slurm", ".sbatch", ".toml"})
+# Files of jobs and plans, and of frameworks' recipes.
+OF_YAML = frozenset({".yaml", ".yml", ".json"})
 # Frameworks whose configurations are read, as help texts list them.
 READ = names_in_words("keys", "reading")
 
@@ -176,10 +176,9 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
     if taken_as in names:
         return taken_as, words
     path = Path(words[0])
-    if path.suffix in {".yaml", ".yml", ".json"} and len(words) == 1:
+    if path.suffix in OF_YAML and len(words) == 1:
         return _of_yaml(path), words
-    if path.suffix == ".sh" and not path.exists():
-        raise FileError(str(path), "no such file")
+    _check_there(path, alone=len(words) == 1)
     fitting = [name for name in names if starts_of(name, words)]
     if len(fitting) > 1:
         fitting = [name for name in fitting if names_start(name, words)] or fitting
@@ -195,6 +194,27 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
     if fitting:
         problem = f"may be of {' or of '.join(fitting)} by its words; name it first, or by --as"
     raise FileError(words[0], problem, allowed=", ".join(fitting or names))
+
+
+def _check_there(path: Path, *, alone: bool) -> None:
+    """Refuse a script that is not there or holds nothing.
+
+    Args:
+        alone: Whether it is all that was named: a program may be a word of a command line, and be elsewhere.
+
+    Raises:
+        FileError: It is missing, a folder, or empty.
+    """
+    from rlplan.errors import FileError, nearest_name
+
+    if alone and path.is_dir():
+        raise FileError(str(path), "is a folder, not a file")
+    if path.is_file():
+        if not path.stat().st_size:
+            raise FileError(str(path), "is empty", allowed=f"a script or recipe of {READ}")
+    elif path.suffix == ".sh" or (alone and path.suffix in OF_SCRIPTS):
+        near = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise FileError(str(path), "no such file", nearest=nearest_name(path.name, near))
 
 
 def _of_yaml(path: Path) -> str | None:
@@ -264,23 +284,6 @@ NAMED_OTHERWISE = {
     "host_memory_bytes": "--host-memory-gb",
     "values": "--set",
 }
-
-
-def no_script(path: Path) -> Path:
-    """Return the file of a job or plan; a script of a training becomes one by an import.
-
-    Raises:
-        FileError: The file is a program's, a shell's or a notebook's.
-    """
-    from rlplan.errors import FileError
-
-    if path.suffix in OF_SCRIPTS and path.is_file():
-        allowed = (
-            f"its job, by rlplan import {path} --gpu {EXAMPLE_GPU} --mean-response {EXAMPLE_RESPONSE} --out job.yaml, "
-            "with --set KEY=VALUE for what it leaves open"
-        )
-        raise FileError(str(path), "is a script, and no job", allowed=allowed)
-    return path
 
 
 def refuse_given(given: GivenOptions, file: str) -> None:

@@ -286,7 +286,7 @@ class GenerationTable:
         Args:
             resident_bytes: Of the pool, without the weights that generation adds.
         """
-        left = self._left(replicas, resident_bytes, extra_bytes)
+        left = self.left_bytes(replicas, resident_bytes, extra_bytes)
         return np.minimum(left, replicas.useful_bytes)
 
     def _context_bytes(self, replicas: Replicas) -> int:
@@ -299,7 +299,7 @@ class GenerationTable:
         """Return what the engine has on each GPU beyond its share, asleep or awake."""
         return self.engine.share.lasting_bytes(replicas.layout.tp * replicas.layout.pp)
 
-    def _left(
+    def left_bytes(
         self, replicas: Replicas, resident_bytes: Floats | np.float64, extra_bytes: int
     ) -> Floats:
         """Return the cache that an engine's share leaves, of use or not; the largest share unless one is pinned.
@@ -326,7 +326,9 @@ class GenerationTable:
         usable = self.options.space.capacity_bytes(replicas.site)
         share, others = self.engine.share, resident_bytes + self.beside_bytes(replicas)
         cache = self.cache_bytes(replicas, resident_bytes, move.extra_bytes)
-        filled = self._left(replicas, resident_bytes, move.extra_bytes) if share.fills else cache
+        filled = (
+            self.left_bytes(replicas, resident_bytes, move.extra_bytes) if share.fills else cache
+        )
         own = replicas.working_bytes + move.extra_bytes + share.awake_bytes
         own += self._context_bytes(replicas)
         full = others + own + np.rint(filled)

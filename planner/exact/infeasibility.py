@@ -1,5 +1,6 @@
 """Say why something does not fit: what comes nearest, and what it is short of."""
 
+import math
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -138,7 +139,7 @@ def _missing(members: ColocatedSet, site: Site, space: Space, resident_bytes: in
         rooms(each, np.array([float(resident_bytes)]), 0)[0] >= each.least_bytes
         for each in replicas
     ):
-        short = _host_cache_shortage(site, space)
+        short = _host_cache_shortage(site, space, resident_bytes)
         if short:
             return short
         kept = "keep what is pinned and " if is_pinned else ""
@@ -146,21 +147,38 @@ def _missing(members: ColocatedSet, site: Site, space: Space, resident_bytes: in
     return "leaves no room for the KV cache of one sequence"
 
 
-def _host_cache_shortage(site: Site, space: Space) -> str:
-    """Say that hosts have less memory than `kv_offload.replica_bytes` takes in every layout; empty where they have it."""
+def _host_cache_shortage(site: Site, space: Space, resident_bytes: int) -> str:
+    """Say that hosts have less memory than `kv_offload` takes in every layout; empty where they have it.
+
+    A share of the cache on the GPUs is of what the leanest layouts leave it.
+
+    Args:
+        resident_bytes: Of the set's leanest layouts, on a GPU.
+    """
     said = space.job.kv_offload
-    if said is None or said.replica_bytes is None:
+    if said is None:
         return ""
-    layouts = [each.layout for each in space.generations.replicas(site)]
-    needed = min(said.replica_bytes / (each.tp * each.pp) for each in layouts)
+    replicas = space.generations.replicas(site)
     use = space.facts.framework(space.job.framework).host
     held = host_capacity_bytes(space.job, site.device, use)
+    has = f"a GPU's share of its node is {show_bytes(held)}"
+    if said.replica_bytes is not None:
+        needed = min(said.replica_bytes / (each.layout.tp * each.layout.pp) for each in replicas)
+        words = f"replica_bytes: that is at least {show_bytes(round(needed))} a GPU, and {has}"
+    else:
+        ratio, resident = said.cache_ratio or 0.0, np.array([float(resident_bytes)])
+        rooms = (space.generations.left_bytes(each, resident, 0)[0] for each in replicas)
+        room = min((each for each in rooms if each > 0), default=0.0)
+        if not room:
+            return ""
+        needed = ratio * room
+        words = (
+            f"cache_ratio {ratio:g}: beside the leanest layouts the cache has {show_bytes(round(room))} a GPU, of which that is "
+            f"{show_bytes(round(needed))}, and {has}; a ratio of {math.floor(100 * held / room) / 100:g} fits there"
+        )
     if not held or needed <= held:
         return ""
-    return (
-        f"lacks host memory for kv_offload.replica_bytes: that is at least {show_bytes(round(needed))} a GPU, and a GPU's "
-        f"share of its node is {show_bytes(held)}"
-    )
+    return f"lacks host memory for kv_offload.{words}"
 
 
 def _within_limits(space: Space) -> str:

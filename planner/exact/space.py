@@ -1,6 +1,7 @@
 """What a search looks through: a job's models, the shares that they can get, tables of costs."""
 
 import math
+import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -330,6 +331,7 @@ REMEMBERED_JOBS = 8
 # Of one job a user pins this and that: what is known under the latest pins is kept, so that a server does not grow with questions.
 REMEMBERED_PINS = 8
 _remembered: OrderedDict[Hashable, Tables] = OrderedDict()
+_remembering = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,12 +370,20 @@ class Space:
 
     @cached_property
     def _tables(self) -> "Tables":
-        """Return the tables of costs, which searches of one job share whatever they minimise and whatever GPUs cost."""
+        """Return the tables of costs, which searches of one job share whatever they minimise and whatever GPUs cost.
+
+        Those of one thread: tables fill as they are asked, and two searches at once would fill the same ones.
+        """
+        with _remembering:
+            return self._kept_tables()
+
+    def _kept_tables(self) -> "Tables":
+        """Return the tables that this thread's searches share, new ones where there are none."""
         usable = usable_fraction(self.specs)
         job = costed_job(self.job)
         arranged = self.pinned.arranged
         asked = (FrozenDict(self.drafts), self.transition, self.pinned.pool_gpus, arranged)
-        key = (self.facts.content, job, usable, asked, self.is_priced)
+        key = (threading.get_ident(), self.facts.content, job, usable, asked, self.is_priced)
         if key not in _remembered:
             algorithm = load_algorithm(job.algorithm)
             layouts = LayoutSpace(

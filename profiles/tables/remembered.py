@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from functools import cache
+from threading import Lock
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
 K = TypeVar("K", bound=Hashable)
@@ -30,6 +31,8 @@ class remembered(Generic[P, R_co]):  # noqa: N801 -- a decorator, as `property` 
 class LeastRecentlyUsed(Generic[K, V]):
     """Cache values by their keys, for callers that compute several values at once, which `lru_cache` cannot take.
 
+    Threads may share it, as they share what `lru_cache` keeps.
+
     Args:
         size: Most values that are kept; the least recently used one is dropped first.
     """
@@ -37,17 +40,20 @@ class LeastRecentlyUsed(Generic[K, V]):
     def __init__(self, size: int) -> None:
         self._size = size
         self._values: dict[K, V] = {}  # those asked for last at the end
+        self._guard = Lock()
 
     def get(self, key: K) -> V | None:
         """Return what is kept of a key; None where nothing is."""
-        value = self._values.pop(key, None)
-        if value is not None:
-            self._values[key] = value
-        return value
+        with self._guard:
+            value = self._values.pop(key, None)
+            if value is not None:
+                self._values[key] = value
+            return value
 
     def keep(self, key: K, value: V) -> None:
         """Keep a key's value, in place of what was kept of it."""
-        self._values.pop(key, None)
-        self._values[key] = value
-        if len(self._values) > self._size:
-            del self._values[next(iter(self._values))]
+        with self._guard:
+            self._values.pop(key, None)
+            self._values[key] = value
+            if len(self._values) > self._size:
+                del self._values[next(iter(self._values))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,10 +20,9 @@ from rlplan_cli.config_options import (
     ResponseOption,
     SetOption,
     VersionOption,
-    framework_of,
-    import_options,
     refuse_given,
 )
+from rlplan_cli.configured import ran_by_script
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -34,9 +33,6 @@ from rlplan_cli.terminal import (
     say,
     say_written,
 )
-
-if TYPE_CHECKING:
-    from rlplan.planner.measured.checking import RunContext
 
 EXAMPLE = "Example: rlplan check-step train.log --job job.yaml --plan plan.yaml"
 LOGGED = names_in_words("log")
@@ -89,12 +85,14 @@ def command(  # noqa: PLR0917 -- one parameter an option
         version=framework_version,
         values=set_keys,
     )
-    configured = (
-        None if plan is None else _of_configuration(log, plan, given, warmup, (profile, site))
-    )
-    if configured is not None and job is not None:
+    script = None
+    if plan is None:
+        refuse_given(given, str(job or log))
+    else:
+        script = ran_by_script(log, plan, given, warmup, (profile, site))
+    if script is not None and job is not None:
         raise FileError("--job", "is said by the script", value=str(job), allowed="without it")
-    ran = configured or what_ran(log, job, plan, profile=profile, site=site)
+    ran = script or what_ran(log, job, plan, profile=profile, site=site)
     try:
         found = check_steps(log, ran, warmup=warmup)
     except FileError as error:
@@ -110,36 +108,6 @@ def command(  # noqa: PLR0917 -- one parameter an option
     sys.stdout.write("\n".join(verdict_lines(found)) + "\n")
     for note in found.notes:
         say(note)
-
-
-def _of_configuration(
-    log: Path,
-    path: Path,
-    given: GivenOptions,
-    warmup: int,
-    known: tuple[Path | None, Path | None],
-) -> RunContext | None:
-    """Return what ran where a framework's own script or recipe says it, at the mean lengths of its log; None for a plan.
-
-    Args:
-        known: Files: a profile, a site's factors.
-
-    Raises:
-        UserError: The configuration or the log cannot be read.
-    """
-    from rlplan.planner.measured.checking import RunContext
-    from rlplan.planner.measured.logs import read_log
-    from rlplan.planner.measured.watching import Watch
-
-    framework, words = framework_of([str(path)], given.taken_as)
-    if framework is None:
-        refuse_given(given, str(path))
-        return None
-    options = import_options(framework, words, given, logged=True)
-    profile, site = known
-    watch = Watch.of_configuration(framework, words, options, profile=profile, site=site)
-    plan, facts = watch.plan_at(read_log(log, warmup=warmup, updates=watch.updates))
-    return RunContext(plan=plan, facts=facts)
 
 
 def _with_framework(error: FileError, framework: str) -> FileError:

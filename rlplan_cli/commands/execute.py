@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from rlplan_cli.adapting import DRY_RUN, MOVES
+from rlplan_cli.configured import no_script
 from rlplan_cli.terminal import (
     AddressOption,
     JsonOption,
@@ -186,7 +187,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_services(log_to or ())
     start, exported, best = (running.place_of(each) for each in (resume, export, export_best))
     _check_places(out, start, {"--export": exported, "--export-best": best}, checkpoints)
-    complete, facts = load_plan(plan, profile, site=site)
+    complete, facts = load_plan(no_script(plan), profile, site=site)
     complete = complete if adapt is None else adapting.in_force(complete, out, start)
     _check_job(complete.job, plan, best)
     from rlplan.executor.control.capabilities import check_runnable

@@ -10,6 +10,7 @@ import typer
 
 from rlplan.planner.configs.frameworks import names_in_words
 from rlplan_cli.config_options import complete_written
+from rlplan_cli.configured import no_script
 from rlplan_cli.terminal import JsonOption, echo_json, say, say_written
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def command(
     from rlplan.planner.configs.writing.exporting import exported
 
     check_files({"--out": out}, inputs=[plan, *([patch] if patch else [])])
-    loaded, facts = load_plan(plan)
+    loaded, facts = load_plan(no_script(plan))
     found = exported(loaded, to, file=str(plan), facts=facts, version=version, defaults=defaults)
     if patch is not None:
         found = _patched(patch, found, loaded)

@@ -7,7 +7,7 @@ import re
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -15,6 +15,14 @@ from rlplan.errors import FileError
 from rlplan.plan import Mode
 from rlplan_cli.amounts import number_of_gpus
 from rlplan_cli.commands.search import ForOption, ModeOption
+from rlplan_cli.config_options import EXAMPLE_GPU, GivenOptions
+from rlplan_cli.configured import (
+    FrameworkOption,
+    ScriptPromptOption,
+    ScriptResponseOption,
+    ScriptSetOption,
+    configured,
+)
 from rlplan_cli.run_options import MOST_STEPS
 from rlplan_cli.terminal import (
     JsonOption,
@@ -30,6 +38,7 @@ from rlplan_cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rlplan.job import Job
     from rlplan.planner.renting.offered import Offered
     from rlplan.planner.renting.searching import RentRequest
     from rlplan.rentals import RentalSheet
@@ -49,7 +58,9 @@ DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(d|h|min|s)")
 def command(  # noqa: PLR0917 -- one parameter an option
     job: Annotated[
         Path,
-        typer.Argument(help="The file (YAML) of a job; its cluster, if any, is not looked at."),
+        typer.Argument(
+            help="The file (YAML) of a job, or a framework's script or recipe; its cluster, if any, is not looked at."
+        ),
     ],
     steps: Annotated[int, typer.Option(min=1, max=MOST_STEPS, help="Steps of the run.")],
     budget_usd: Annotated[
@@ -97,6 +108,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     ] = None,
     mode: ModeOption = None,
     target: ForOption = None,
+    framework: FrameworkOption = None,
+    mean_response: ScriptResponseOption = None,
+    mean_prompt: ScriptPromptOption = None,
+    set_keys: ScriptSetOption = None,
     profile: ProfileOption = None,
     site: SiteOption = None,
     out: Annotated[
@@ -121,7 +136,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
         raise FileError("--budget-usd", "is no amount", value=budget_usd, allowed="a finite one")
     limits = RentalLimits(budget_usd=budget_usd, deadline_seconds=_seconds(deadline))
     sheets = _sheets(prices, provider or ())
-    request = _request(job, steps, limits, (mode, target, seconds), (profile, site, lengths))
+    # What a step's work is does not depend on the GPUs that a script is read for.
+    read_for = gpu[0] if gpu else EXAMPLE_GPU
+    beside = GivenOptions(read_for, mean_response, mean_prompt, values=set_keys)
+    rented = _rented(job, beside, framework)
+    request = _request(rented, steps, limits, (mode, target, seconds), (profile, site, lengths))
     candidates = offered(sheets, gpus=gpu or (), most_gpus=max_gpus)
     _check(request, candidates[0])
     with progress_bar("rent") as progress:
@@ -173,8 +192,35 @@ def _sheets(prices: Path | None, providers: Sequence[str]) -> tuple[RentalSheet,
     return (read_prices(prices),)
 
 
+class Rented(NamedTuple):
+    """Hold a job before it is resolved, and where it was read: its file, and what relative paths in it are relative to."""
+
+    job: Job
+    file: Path
+    folder: Path
+
+
+def _rented(path: Path, given: GivenOptions, framework: str | None) -> Rented:
+    """Return the job of a job's file, or of a framework's script or recipe.
+
+    Args:
+        given: What is said beside a script; GPUs are chosen among for jobs too.
+
+    Raises:
+        UserError: The file is wrong, or an option is missing or of no use.
+    """
+    from rlplan.planner.renting.searching import read_rented_job
+
+    script = configured(path, given, framework, says_gpu=False)
+    if script is None:
+        return Rented(read_rented_job(path), path, path.parent)
+    for each in script.doubts():
+        say(each)
+    return Rented(script.found.job, path, Path())
+
+
 def _request(
-    job: Path,
+    rented: Rented,
     steps: int,
     limits: RentalLimits,
     searched: tuple[Mode | None, str | None, float | None],
@@ -187,7 +233,7 @@ def _request(
         known: Files: a profile, a site's factors, lengths over the run.
     """
     from rlplan.planner.measured.length_curves import length_curve
-    from rlplan.planner.renting.searching import OBJECTIVE, RentRequest, read_rented_job
+    from rlplan.planner.renting.searching import OBJECTIVE, RentRequest
     from rlplan.planner.requests.pinned import NOTHING_PINNED
     from rlplan.profiles.facts import load_facts
     from rlplan_cli.commands.search import requested_job
@@ -196,9 +242,9 @@ def _request(
     mode, target, seconds = searched
     profile, site, lengths = known
     return RentRequest(
-        job=requested_job(read_rented_job(job), OBJECTIVE, mode, None, {}),
-        folder=job.parent,
-        file=str(job),
+        job=requested_job(rented.job, OBJECTIVE, mode, None, {}),
+        folder=rented.folder,
+        file=str(rented.file),
         steps=steps,
         facts_of=partial(load_facts, profile=profile, site=site),
         curve=None if lengths is None else length_curve(lengths),

@@ -14,7 +14,16 @@ from rlplan.plan import Mode
 from rlplan.planner.configs.frameworks import names_in_words
 from rlplan.planner.objectives import objectives_words
 from rlplan_cli.amounts import number_of_gpus
-from rlplan_cli.config_options import complete_written, no_script
+from rlplan_cli.config_options import GivenOptions, complete_written
+from rlplan_cli.configured import (
+    FrameworkOption,
+    ScriptGpuOption,
+    ScriptPromptOption,
+    ScriptResponseOption,
+    ScriptSetOption,
+    own_mode,
+    requested,
+)
 from rlplan_cli.interface import mode_staleness, named_modes
 from rlplan_cli.run_options import BudgetOption, DaysOption, RunStepsOption, asked_run
 from rlplan_cli.terminal import (
@@ -42,6 +51,7 @@ if TYPE_CHECKING:
     from rlplan.reports.tables.plans import Table
     from rlplan.results.forecast import Frontier, SearchResult
     from rlplan.units import ShownAs
+    from rlplan_cli.configured import Configured
 
 LIMITS = "Limits"
 
@@ -212,7 +222,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     job: Annotated[
         Path,
         typer.Argument(
-            help="The file (YAML) of a job, or of a partial plan, whose pinned parts stay as they are."
+            help="The file (YAML) of a job, or of a partial plan, whose pinned parts stay as they are; or a framework's script or "
+            "recipe, whose own plan is then one of the candidates."
         ),
     ],
     profile: ProfileOption = None,
@@ -235,6 +246,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
     beyond: BeyondOption = False,
     lend: LendOption = False,
     stands: StandsOption = None,
+    framework: FrameworkOption = None,
+    gpu: ScriptGpuOption = None,
+    mean_response: ScriptResponseOption = None,
+    mean_prompt: ScriptPromptOption = None,
+    set_keys: ScriptSetOption = None,
     spec: SpecOption = None,
     max_gpus: MaxGpusOption = None,
     max_iteration_seconds: MaxSecondsOption = None,
@@ -250,8 +266,6 @@ def command(  # noqa: PLR0917 -- one parameter an option
     """Find the placement, allocation and parallelism that an objective favours, under limits."""
     from rlplan.executor.learning.rules import check_rule_names
     from rlplan.files.writing import check_files, check_folder
-    from rlplan.planner.configs.searching import front_of
-    from rlplan.planner.requests.drafts import load_request
     from rlplan.planner.search import check_searched
     from rlplan.profiles.facts import load_facts
     from rlplan_cli.data import check_data
@@ -262,13 +276,16 @@ def command(  # noqa: PLR0917 -- one parameter an option
         "cost_usd": max_cost_usd,
         "usd_per_hour": max_usd_per_hour,
     }
-    given, pinned = load_request(no_script(job))
+    beside = GivenOptions(gpu, mean_response, mean_prompt, values=set_keys)
+    given, pinned, script = requested(job, beside, framework)
+    own = _own_plan(script, stands, (profile, site), fronts=pareto is not None)
+    mode = mode or own_mode(own if script else None)
     pinned = named_modes(pinned, mode)
     resolved = requested_job(given, objective, mode, spec, limits)
     names = objectives_of(pareto) if pareto is not None else None
     check_searched(resolved, str(job), pinned.asked.modes)
     check_rule_names(resolved, job)
-    check_data(resolved, job.parent)
+    check_data(resolved, Path() if script else job.parent)
     files = {"--out": out, "--result": result, "--plot": plot}
     check_files(files, inputs=(job,))
     check_folder("--report", report)
@@ -276,23 +293,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
     _check_target(target, pareto, beyond=beyond, lend=lend)
     run = asked_run(steps, budget_usd, max_days)
     _check_run(run, pareto, beyond=beyond)
-    own = _standing(stands, profile, site) if stands is not None else None
     facts_of = partial(load_facts, profile=profile, site=site)
-    asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own, lend, run, why)
+    file = None if script is None else script.file
+    asked = SearchRequest(resolved, pinned, target, seconds, facts_of, own, lend, run, why, file)
     if names is not None:
-        with progress_bar("front") as progress:
-            front = front_of(
-                resolved,
-                asked.facts_of,
-                names,
-                target=target,
-                pinned=pinned,
-                seconds=seconds,
-                progress=progress,
-            )
-        if run is not None:
-            front = _with_runs(front, asked.facts_of, run)
-        _tell_front(front, files, report, as_json=as_json)
+        _tell_front(_front(asked, names), files, report, as_json=as_json)
     else:
         best = _tell_best(asked, files, beyond=beyond, shows_all=all_placements, as_json=as_json)
         if report is not None:
@@ -301,7 +306,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
 
 class SearchRequest(NamedTuple):
-    """Hold what is searched: a job, what is pinned of its plans, for which framework, and with which facts."""
+    """Hold what is searched: a job, what is pinned of its plans, for which framework, and with which facts.
+
+    Attributes:
+        own: A plan that is one of the candidates.
+        script: What that plan is of, where a framework's script or recipe was given.
+    """
 
     job: Job
     pinned: Pinned
@@ -312,13 +322,62 @@ class SearchRequest(NamedTuple):
     lends: bool = False
     run: AskedRun | None = None
     why: bool = False
+    script: str | None = None
 
 
-def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
-    """Return the plan of a file as it stands."""
+def _front(asked: SearchRequest, names: tuple[str, ...]) -> Frontier:
+    """Return the front over some objectives, each plan with its whole run where that was asked for."""
+    from rlplan.planner.configs.searching import front_of
+
+    with progress_bar("front") as progress:
+        front = front_of(
+            asked.job,
+            asked.facts_of,
+            names,
+            target=asked.target,
+            pinned=asked.pinned,
+            seconds=asked.seconds,
+            progress=progress,
+        )
+    return front if asked.run is None else _with_runs(front, asked.facts_of, asked.run)
+
+
+def _own_plan(
+    script: Configured | None,
+    stands: Path | None,
+    known: tuple[Path | None, Path | None],
+    *,
+    fronts: bool,
+) -> Plan | None:
+    """Return the plan that is one of the candidates: a file's as it stands, or a script's own; None where there is none.
+
+    Args:
+        known: Files: a profile, a site's factors.
+        fronts: Whether a front is looked for, which takes no plan as it stands.
+
+    Raises:
+        UserError: The plan is wrong, or there are two of them.
+    """
+    from rlplan.errors import FileError, InfeasibleError
     from rlplan.planner.answers.completion import load_plan
 
-    return load_plan(path, profile, site=site, misfits=True)[0]
+    profile, site = known
+    if script is None:
+        if stands is None:
+            return None
+        return load_plan(stands, profile, site=site, misfits=True)[0]
+    if stands is not None:
+        problem, allowed = "is said by the script", "without it"
+        raise FileError("--plan", problem, value=str(stands), allowed=allowed)
+    for each in script.doubts():
+        say(each)
+    if fronts:
+        return None
+    try:
+        return script.plan(profile, site)[0]
+    except InfeasibleError as error:
+        say(f"its own plan is no candidate: {error}")
+        return None
 
 
 def _tell_best(
@@ -356,8 +415,23 @@ def _tell_best(
         echo_json(search_document(found))
     else:
         _print(found, facts_of(found.plans[0].plan.job), asked, all_placements=shows_all)
+        _print_own(found, asked)
         _print_target(found, asked, further)
     return found
+
+
+def _print_own(found: SearchResult, asked: SearchRequest) -> None:
+    """Say what a step of the script's own plan takes, beside the best one's."""
+    from rlplan.simulator.simulate import simulate
+    from rlplan.units import show_seconds
+
+    if asked.script is None or asked.own is None:
+        return
+    own = simulate(asked.own, asked.facts_of(asked.own.job))
+    best, seconds = found.plans[0].forecast.iteration_seconds, own.iteration_seconds
+    fits = "" if own.feasible else ", which does not fit"
+    share = "" if seconds == best else f", {seconds / best - 1:+.1%} against the best"
+    say(f"{asked.script} as it stands: {show_seconds(seconds)} a step{share}{fits}")
 
 
 def _within(asked: SearchRequest, search: Callable[[Job], SearchResult]) -> SearchResult | None:

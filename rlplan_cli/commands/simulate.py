@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlplan_cli.config_options import GivenOptions
+from rlplan_cli.configured import (
+    FrameworkOption,
+    ScriptGpuOption,
+    ScriptPromptOption,
+    ScriptResponseOption,
+    ScriptSetOption,
+    configured,
+)
 from rlplan_cli.run_options import (
     BudgetOption,
     DaysOption,
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
     from rlplan.profiles.facts import Facts
     from rlplan.results.forecast import Forecast
     from rlplan.simulator.whole_run import Curve
+    from rlplan_cli.configured import Configured
 
 EXAMPLE = "Example: rlplan simulate examples/ppo-7b-16xa100.plan.yaml --trace trace.json"
 
@@ -45,7 +55,10 @@ LengthsOption = Annotated[
 
 
 def command(  # noqa: PLR0917 -- one parameter an option
-    plan: Annotated[Path, typer.Argument(help="A plan's file, or a run's folder.")],
+    plan: Annotated[
+        Path,
+        typer.Argument(help="A plan's file, or a run's folder; or a framework's script or recipe."),
+    ],
     profile: ProfileOption = None,
     site: SiteOption = None,
     iterations: Annotated[int, typer.Option(min=1, max=1000, help="Iterations to play.")] = 1,
@@ -61,6 +74,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
         Path | None,
         typer.Option(help="Write the plan here, with all that its file leaves open chosen."),
     ] = None,
+    framework: FrameworkOption = None,
+    gpu: ScriptGpuOption = None,
+    mean_response: ScriptResponseOption = None,
+    mean_prompt: ScriptPromptOption = None,
+    set_keys: ScriptSetOption = None,
     report: ReportOption = None,
     why: WhyOption = False,
     as_json: JsonOption = False,
@@ -73,7 +91,6 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.errors import InfeasibleError
     from rlplan.executor.learning.rules import check_rule_names
     from rlplan.files.writing import check_files, check_folder
-    from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.requests.specs import broken_words
     from rlplan.reports.tables.plans import host_terms_table, memory_terms_table
     from rlplan.results.stored import PLAN_FILE
@@ -81,7 +98,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan_cli.terminal import print_answer, print_remarks
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
-    complete, facts = load_plan(file, profile, site=site, misfits=True)
+    script = configured(
+        file, GivenOptions(gpu, mean_response, mean_prompt, values=set_keys), framework
+    )
+    complete, facts = _plan(file, script, profile, site)
     check_played(complete, str(file))
     check_rule_names(complete.job, file)
     check_files({"--trace": trace, "--out": out, "--out-plan": out_plan}, inputs=(file,))
@@ -94,7 +114,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     if asked is not None:
         forecast = _with_run(forecast, complete, facts, asked.steps, curve)
     if not forecast.feasible:
-        forecast = _nearest_fit(forecast, complete, facts, file)
+        forecast = _nearest_fit(forecast, complete, facts, None if script else file)
     _write(trace, out, out_plan, complete, forecast)
     if as_json:
         echo_json(forecast)
@@ -110,6 +130,19 @@ def command(  # noqa: PLR0917 -- one parameter an option
     say_written(trace, out, out_plan, _report(report, complete, forecast, facts))
     if broken or not forecast.feasible or (asked and not keeps_run(asked, forecast.run)):
         raise typer.Exit(InfeasibleError.exit_code)
+
+
+def _plan(
+    file: Path, script: Configured | None, profile: Path | None, site: Path | None
+) -> tuple[Plan, Facts]:
+    """Return the plan of a file, or of a script, whole and checked, with the facts for its devices."""
+    from rlplan.planner.answers.completion import load_plan
+
+    if script is None:
+        return load_plan(file, profile, site=site, misfits=True)
+    for each in script.doubts():
+        say(each)
+    return script.plan(profile, site)
 
 
 def _report(report: Path | None, plan: Plan, forecast: Forecast, facts: Facts) -> Path | None:
@@ -144,11 +177,17 @@ def _curve(lengths: Path | None, run: AskedRun | None) -> Curve | None:
     return length_curve(lengths)
 
 
-def _nearest_fit(forecast: Forecast, plan: Plan, facts: Facts, file: Path) -> Forecast:
-    """Return a forecast with what would fit instead: only this loads the search."""
+def _nearest_fit(forecast: Forecast, plan: Plan, facts: Facts, file: Path | None) -> Forecast:
+    """Return a forecast with what would fit instead: only this loads the search.
+
+    Args:
+        file: Of the plan, whose pinned parts stay; None of a script, all of which may change.
+    """
     from rlplan.planner.answers.explain import with_nearest_fit
     from rlplan.planner.requests.drafts import load_request
 
+    if file is None:
+        return with_nearest_fit(forecast, plan, facts)
     return with_nearest_fit(forecast, plan, facts, load_request(file)[1])
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from dataclasses import field, make_dataclass
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
@@ -39,7 +40,8 @@ INSTRUCTIONS = (
 
 def make_server() -> Server:
     """Return the server with all tools; nothing is loaded of a tool's rooms until it is called."""
-    one_at_a_time = anyio.CapacityLimiter(1)
+    # Threads cannot be cancelled: one whose caller left works on, and has given its place in a limiter back.
+    turn = threading.Lock()
 
     async def list_tools(
         _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
@@ -49,11 +51,11 @@ def make_server() -> Server:
     async def call_tool(
         _context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        # Threads cannot be cancelled: who leaves does not wait for one, and the next call does.
-        answered = partial(answer, params.name, params.arguments or {})
-        return await anyio.to_thread.run_sync(
-            answered, abandon_on_cancel=True, limiter=one_at_a_time
-        )
+        def answered() -> types.CallToolResult:
+            with turn:
+                return answer(params.name, params.arguments or {})
+
+        return await anyio.to_thread.run_sync(answered, abandon_on_cancel=True)
 
     return Server(
         "rlplan",

@@ -29,6 +29,7 @@ from rlplan_cli.serve.asked import (
     LogAsked,
     SearchAsked,
 )
+from rlplan_cli.serve.kept import KeptAnswers
 from rlplan_cli.serve.lanes import (
     LONGEST_STALE_SECONDS,
     Dropped,
@@ -101,6 +102,7 @@ class Page:
     def __init__(self, *, warms: bool = True) -> None:
         self.quick, self.whole, self.long = Lane("quick"), Lane("answers"), Lane("search")
         self.near: OrderedDict[str, Plan] = OrderedDict()
+        self.kept = KeptAnswers()
         self._warms = warms
         self._warming: list[asyncio.Task[Any]] = []
         self._catalog: dict[str, Any] | None = None
@@ -161,15 +163,29 @@ class Page:
             _check_sizes(asked)
         except UserError as error:
             return reply(None, mistakes_of(error), sequence)
-        if work == "quick":
-            asked = QuickAsked(asked=asked, near=self.near.get(page))
-        found = await self.lane_of(work).ask(LaneRequest(work, asked, page, sequence), progress)
+        # What was simulated before is as quick as an estimate.
+        found: object = self._kept("answer" if work == "quick" else work, asked)
+        request = LaneRequest(work, self._in_lane(work, asked, page), page, sequence)
+        if found is None:
+            found = await self.lane_of(work).ask(request, progress)
+        else:
+            self.lane_of(work).take_turn(request)
         if isinstance(found, Refused):
             return reply(None, found.mistakes, sequence)
         assert isinstance(found, Found), "lanes answer so"
+        if isinstance(asked, Asked):
+            self.kept.keep(work, asked, found)
         if found.plan is not None:
             self._keep(page, found.plan)
         return reply(found.answer, (), sequence)
+
+    def _kept(self, work: str, asked: Any) -> Found | None:  # noqa: ANN401 -- any question
+        """Return what the same was answered with before, if that is kept."""
+        return self.kept.get(work, asked) if isinstance(asked, Asked) else None
+
+    def _in_lane(self, work: str, asked: Any, page: str) -> Any:  # noqa: ANN401 -- any question
+        """Return what a lane is asked: of a quick answer, beside the plan of the page's last one."""
+        return QuickAsked(asked=asked, near=self.near.get(page)) if work == "quick" else asked
 
     def _keep(self, page: str, plan: Plan) -> None:
         self.near[page] = plan

@@ -126,9 +126,16 @@ def job_of(asked: Asked) -> Any:  # noqa: ANN401 -- a job, whose module is loade
     Raises:
         UserError: A name is not known, or a number not allowed.
     """
-    from rlplan.planner.requests.starter import starter_job
+    from rlplan.planner.requests.starter import StarterWork, starter_job
 
-    job = starter_job(asked.algorithm, asked.model, asked.gpu, asked.gpus, Path())
+    # A first job's own lengths may be more than the model has positions for.
+    given = StarterWork(
+        prompts=asked.prompts,
+        samples=asked.samples_per_prompt,
+        prompt_tokens=asked.prompt_tokens,
+        response_tokens=asked.response_tokens,
+    )
+    job = starter_job(asked.algorithm, asked.model, asked.gpu, asked.gpus, Path(), work=given)
     work = replace(
         job.workload,
         prompts=asked.prompts,

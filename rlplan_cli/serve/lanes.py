@@ -80,8 +80,7 @@ class Lane:
             Dropped: A newer request came, or the lane was stopped.
             LaneFailedError: It failed by a mistake of ours.
         """
-        self._take_turn(request)
-        self._end_stale(request)
+        self.take_turn(request)
         async with self._turn:
             if self._is_stale(request):
                 raise Dropped
@@ -105,7 +104,12 @@ class Lane:
         if worker is not None:
             worker.end()
 
-    def _take_turn(self, request: Request) -> None:
+    def take_turn(self, request: Request) -> None:
+        """Note that a page has a newer question, whoever answers it: older ones that wait are dropped, and what takes long is ended.
+
+        Raises:
+            Dropped: A newer one came before.
+        """
         if request.page is None:
             return
         key = (request.page, request.work)
@@ -115,6 +119,7 @@ class Lane:
         self._newest[key] = request.sequence
         while len(self._newest) > MOST_PAGES:
             del self._newest[next(iter(self._newest))]
+        self._end_stale(request)
 
     def _end_stale(self, request: Request) -> None:
         """End what is done for an older request of the same page, where it takes longer than another start would."""

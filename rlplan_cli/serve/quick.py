@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
@@ -153,12 +153,19 @@ def _tasks(
 
     found = {}
     zero = max(load_engine(job.engines.train or "").zero_stages)
-    for task in tasks_of(load_algorithm(job.algorithm), job):
+    every = tasks_of(load_algorithm(job.algorithm), job)
+    learning = {task.role for task in every if task.kind == "train"}
+    for task in every:
         if not task.has_model:
             continue
         pool = pools[-1] if task.generates else pools[0]
         size, stages = (tp, 1) if task.generates else trained
-        more = {"zero": zero, "recompute": "full"} if task.kind == "train" else {}
+        # Whatever passes over a role's weights finds them as its training shards them.
+        more: dict[str, Any] = {}
+        if task.role in learning and not task.generates:
+            more = {"zero": zero}
+        if task.kind == "train":
+            more["recompute"] = "full"
         copies = (pool.gpus or 0) // (size * stages)
         found[task.name] = TaskDraft(pool=pool.name, tp=size, pp=stages, dp=copies, **more)
     return found

@@ -162,6 +162,7 @@ def assignments_of(settings: Settings, asked: Asked) -> dict[str, object]:
     from rlplan.profiles.catalog import load_device
 
     keys = changeable(settings)
+    _check_taken(settings, asked)
     taken = laid_over(replace(settings, flat={}), asked.taken)
     found: dict[str, object] = {key: taken.given(key) for key in taken.flat}
     for control, value in asked.changes.items():
@@ -181,6 +182,20 @@ def assignments_of(settings: Settings, asked: Asked) -> dict[str, object]:
         found[keys[control]] = max(1, value // node)
         found[key_for(settings, GPUS_PER_NODE)] = min(value, node)
     return found
+
+
+def _check_taken(settings: Settings, asked: Asked) -> None:
+    """Refuse words of a link that change no key's value, such as one that leaves a key out (Hydra's `~key`).
+
+    Raises:
+        FileError: Names the word.
+    """
+    if settings.sheet.arguments != "hydra":
+        return
+    for word in asked.taken:
+        if word.startswith("~") or "=" not in word:
+            problem = "gives no key a value, and the page changes values alone: change the script itself, or undo the changes"
+            raise FileError(PAGE, problem, field="taken", value=word, allowed="KEY=VALUE")
 
 
 def _changed(source: Source, path: Path, asked: Asked) -> tuple[Source, tuple[str, ...]]:

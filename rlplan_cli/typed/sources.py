@@ -21,25 +21,9 @@ PlanDocument = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Say what is asked about.
+class Beside:
+    """Say what a framework's configuration does not; of a job or a plan nothing of it may be said."""
 
-    Either `plan`, or `file`, which is a job's, a plan's or a framework's; or `arguments` alone: a command line.
-    """
-
-    file: Annotated[
-        str | None,
-        Said("Path of a launch script, a framework's YAML or TOML file, a job's or a plan's file."),
-    ] = None
-    plan: PlanDocument = None
-    framework: Annotated[
-        str | None,
-        Said("Whose configuration it is, such as verl; what is not given is told by its words."),
-    ] = None
-    arguments: Annotated[
-        tuple[str, ...],
-        Said("What stands behind the file on the command line, or the command line itself."),
-    ] = ()
     gpu: Annotated[
         str | None, Said("Type of a configuration's GPUs: a device sheet's name or file.")
     ] = None
@@ -71,6 +55,28 @@ class Source:
     ] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source(Beside):
+    """Say what is asked about.
+
+    Either `plan`, or `file`, which is a job's, a plan's or a framework's; or `arguments` alone: a command line.
+    """
+
+    file: Annotated[
+        str | None,
+        Said("Path of a launch script, a framework's YAML or TOML file, a job's or a plan's file."),
+    ] = None
+    plan: PlanDocument = None
+    framework: Annotated[
+        str | None,
+        Said("Whose configuration it is, such as verl; what is not given is told by its words."),
+    ] = None
+    arguments: Annotated[
+        tuple[str, ...],
+        Said("What stands behind the file on the command line, or the command line itself."),
+    ] = ()
+
+
 # What options of commands are at least, by arguments.
 LEAST = {"host_memory_bytes": 1, "observation_tokens": 1, "tool_seconds": 0}
 
@@ -91,7 +97,7 @@ def checked_of(asked: Source, file: str | None = None, *, alone: bool = True) ->
     from rlplan_cli.config_options import framework_of, import_options, refuse_given
     from rlplan_cli.interface import check_file
 
-    given = _given(asked)
+    given = given_beside(asked)
     if asked.plan is not None and file is None:
         check_alone(asked)
         if alone:
@@ -112,8 +118,8 @@ def checked_of(asked: Source, file: str | None = None, *, alone: bool = True) ->
     return check_config(framework, rest, import_options(framework, rest, given))
 
 
-def _given(asked: Source) -> GivenOptions:
-    """Return what is said beside a configuration.
+def given_beside(asked: Beside) -> GivenOptions:
+    """Return what is said beside a configuration, as the options of commands say it.
 
     Raises:
         FileError: It is less than it can be.

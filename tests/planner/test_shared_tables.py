@@ -1,7 +1,9 @@
 """What searches of one process share: a job that is searched after others has the answer that it has alone."""
 
 import random
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -127,3 +129,21 @@ def test_facts_that_answer_otherwise_are_like_no_others():
     sheet = load_device(A100)
     own, other = (Facts({A100: Slow(sheet)}, "datasheet") for _ in range(2))
     assert own.content != other.content
+
+
+def test_threads_that_search_at_once_share_no_tables_and_answer_as_one_alone(alone):
+    """Tables fill as they are asked: those of a thread are its own, those of its next search the same again."""
+    tables._remembered.clear()
+    ready = threading.Barrier(3)
+
+    def searched():
+        ready.wait()
+        spaces = [Space(JOB, load_facts(JOB), {}, "throughput", JOB.specs) for _ in range(2)]
+        held = [each._tables for each in spaces]
+        return held, answer("as it is")
+
+    with ThreadPoolExecutor(3) as pool:
+        found = [each.result() for each in [pool.submit(searched) for _ in range(3)]]
+    assert all(first is second for (first, second), _ in found)
+    assert len({id(first) for (first, _), _ in found}) == 3
+    assert [each for _, each in found] == [alone["as it is"]] * 3

@@ -7,12 +7,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+import anyio
+import mcp_types as types
 import pytest
 from mcp import Client, StdioServerParameters
 
 from rlplan.errors import FileError, SeveralMistakesError, UnknownNameError
 from rlplan_cli.interface import simulate
+from rlplan_cli.mcp import server
 from rlplan_cli.mcp.server import make_server
 from rlplan_cli.typed.tool import mistakes_of
 from rlplan_cli.typed.tools import TOOLS
@@ -269,6 +273,34 @@ def test_wrong_input_gets_a_typed_mistake(project, name, arguments, expected):
     Path("run.sh").write_text(SCRIPT)
     found = mistake(name, **arguments)
     assert {key: found[key] for key in expected} == expected
+
+
+def test_a_call_that_its_caller_left_is_not_worked_on_beside_the_next_one(monkeypatch):
+    """A thread goes on when nobody waits for it any more; tables that searches share are of one at a time."""
+    working, most = [], []
+
+    def slow(name, _arguments):
+        working.append(name)
+        most.append(len(working))
+        time.sleep(0.5)
+        working.remove(name)
+        return answered(name)
+
+    def answered(name):
+        content = {"answer": None, "mistakes": []}
+        text: list[Any] = [types.TextContent(type="text", text=name)]
+        return types.CallToolResult(content=text, structured_content=content)
+
+    async def left():
+        async with Client(make_server()) as client:
+            await client.list_tools()
+            with anyio.move_on_after(0.1):
+                await client.call_tool("fit", {})
+            return await client.call_tool("check", {})
+
+    monkeypatch.setattr(server, "answer", slow)
+    assert asyncio.run(left()).content[0].text == "check"
+    assert most == [1, 1]
 
 
 def test_several_mistakes_are_said_one_by_one():

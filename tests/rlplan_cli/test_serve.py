@@ -16,9 +16,11 @@ from starlette.testclient import TestClient
 
 from rlplan_cli.serve import app
 from rlplan_cli.serve.app import HEADERS, LARGEST_QUESTION_BYTES, make_app
-from rlplan_cli.serve.asked import LARGEST_BYTES, GivenFile
+from rlplan_cli.serve.asked import LARGEST_BYTES, Asked, GivenFile
+from rlplan_cli.serve.kept import MOST_KEPT, KeptAnswers, names_files
 from rlplan_cli.serve.lanes import Dropped, Lane, LaneFailedError, Request
 from rlplan_cli.serve.scripts import file_name, without_folders
+from rlplan_cli.serve.work import Found
 from tests.house.tree import ROOT
 from tests.rlplan_cli.pages import SCRIPT, SMALL, TOKEN, ThreadLane, page_of_threads
 
@@ -211,6 +213,7 @@ def test_a_script_with_changes_is_what_check_says_of_it(
     monkeypatch.chdir(tmp_path)
     text = SCRIPT + (' "$@"\n' if handed_on else "\n")
     changes = {"response_tokens": 512, "gpus": 4}
+    quick = answer(client, "quick", script_asked(text, changes=changes))
     found = answer(client, "answer", script_asked(text, changes=changes))
     assert found["framework"] == "verl"
     assert found["controls"]["response_tokens"] == 512
@@ -224,7 +227,6 @@ def test_a_script_with_changes_is_what_check_says_of_it(
     told = rlplan(*found["command"].split()[1:], "--json").json
     assert found["check"]["step"]["step_seconds"] == told["step_seconds"]
     assert found["check"]["memory"] == told["memory"]
-    quick = answer(client, "quick", script_asked(text, changes=changes))
     assert quick["stage"] == "quick"
     assert quick["check"]["step"]["step_seconds"] == told["step_seconds"]
 
@@ -258,6 +260,12 @@ def test_of_two_taken_values_the_later_counts_and_a_control_more_than_both(clien
 def test_taken_words_of_keys_that_nobody_knows_are_named(client):
     found = answer(client, "answer", script_asked(SCRIPT + "\n", taken=["trainer.nowhere=3"]))
     assert any("trainer.nowhere" in each for each in found["check"]["not_understood"])
+
+
+@pytest.mark.parametrize("word", ["~actor_rollout_ref.rollout.n", "~data", "actor_rollout_ref"])
+def test_words_of_a_link_that_give_no_key_a_value_are_refused_by_name(client, word):
+    found = mistake(client, "answer", script_asked(SCRIPT + "\n", taken=[word]))
+    assert (found["field"], found["value"]) == ("taken", word)
 
 
 def test_a_script_that_stops_says_which_rules_it_breaks_and_where(client):
@@ -309,14 +317,84 @@ def test_a_log_is_what_check_step_says_of_it(client, rlplan, project):
         assert mine["verdict"] == theirs["verdict"]
 
 
-# -------------------------------------------------------------------------------- quick answers
+# -------------------------------------------------------------------- answers that are kept, quick ones
+
+
+def counted(page):
+    """Return the works that a page's lanes are asked from now on."""
+    done = []
+    for lane in (page.quick, page.whole, page.long):
+
+        def talk(request, progress, before=lane._talk):
+            done.append(request.work)
+            return before(request, progress)
+
+        lane._talk = talk
+    return done
+
+
+def test_what_was_answered_is_answered_again_at_once_and_counts_as_the_quick_answer_too():
+    page = page_of_threads()
+    done = counted(page)
+    with TestClient(make_app(TOKEN, page), base_url=f"http://127.0.0.1/{TOKEN}/") as client:
+        first = answer(client, "answer", SMALL, page="a")
+        answer(client, "answer", {**SMALL, "response_tokens": 48}, page="a", sequence=1)
+        assert done == ["answer", "answer"]
+        for number, work in enumerate(("quick", "answer")):
+            assert answer(client, work, SMALL, page="b", sequence=number) == first
+        assert done == ["answer", "answer"]
+        # The next estimate is of that answer's layout.
+        answer(client, "quick", {**SMALL, "gpus": 4}, page="b", sequence=3)
+        assert done[2:] == ["quick"]
+
+
+def test_mistakes_searches_that_ended_early_and_what_files_say_are_not_kept(tmp_path):
+    page = page_of_threads()
+    done = counted(page)
+    config = tmp_path / "config.json"
+    sizes = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 260, "max_position_embeddings": 512}  # fmt: skip
+    with TestClient(make_app(TOKEN, page), base_url=f"http://127.0.0.1/{TOKEN}/") as client:
+        seconds = []
+        for layers in (2, 4):
+            config.write_text(json.dumps({**sizes, "num_hidden_layers": layers}))
+            own = answer(client, "answer", {**SMALL, "model": str(tmp_path)})
+            seconds.append(own["check"]["step"]["step_seconds"])
+        assert seconds[0] < seconds[1]
+        for _ in range(2):
+            ask(client, "answer", {**SMALL, "model": "nobody/knows-it"})
+            answer(client, "search", {**SMALL, "seconds": 0})
+        assert done == ["answer"] * 2 + ["answer", "search"] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("#!/bin/bash\npython3 -m verl.trainer.main_ppo model=Qwen/Qwen3-8B > /dev/null", False),
+        ("MODELS=/tmp\npython3 -m verl.trainer.main_ppo model=$MODELS/x", True),
+        ("x=~/ y=1", True),
+        ("x=~nobodyatall/ /\0/ " + "a/" * 9000, False),
+        (" ".join(f"{number}/x" for number in range(2000)), True),
+    ],
+)
+def test_a_script_that_may_name_files_of_this_machine_is_told(text, names):
+    asked = Asked(script=GivenFile(name="run.sh", text=text))
+    assert names_files(asked) is names
+
+
+def test_few_answers_are_kept_the_ones_asked_for_last():
+    kept, found = KeptAnswers(), Found({"check": 1})
+    asked = [Asked(gpus=number) for number in range(1, MOST_KEPT + 3)]
+    for each in asked:
+        kept.keep("answer", each, found)
+        assert kept.get("answer", asked[0]) is found
+    assert kept.get("answer", asked[1]) is None
+    assert kept.get("answer", asked[-1]) is found
+    assert kept.get("fit", asked[-1]) is None
 
 
 def test_a_quick_answer_has_the_layout_of_the_last_one(client):
     whole = answer(client, "answer", SMALL, page="two")
-    same = answer(client, "quick", SMALL, page="two")
-    assert same["stage"] == "quick"
-    assert same["check"]["step"]["step_seconds"] == whole["check"]["step"]["step_seconds"]
     more = answer(client, "quick", {**SMALL, "gpus": 4}, page="two")
     sizes = {
         each["task"]: (each["tp"], each["pp"], each["dp"]) for each in whole["view"]["layouts"]
@@ -327,8 +405,11 @@ def test_a_quick_answer_has_the_layout_of_the_last_one(client):
 
 
 @pytest.mark.parametrize("mode", ["sync", "async", "one-step-off", "streaming"])
-def test_a_first_quick_answer_has_a_usual_layout(client, mode):
-    found = answer(client, "quick", {**SMALL, "mode": mode}, page=f"page of {mode}")
+@pytest.mark.parametrize("framework", [None, "verl-fsdp"])
+def test_a_first_quick_answer_has_a_usual_layout(client, mode, framework):
+    """Where passes over the actor are beside its training (verl's, in modes that overlap), they shard it as that does."""
+    asked = {**SMALL, "mode": mode, "framework": framework}
+    found = answer(client, "quick", asked, page=f"page of {mode}")
     assert found["check"]["memory"] == "fits"
     assert found["view"]["mode"] == mode
 

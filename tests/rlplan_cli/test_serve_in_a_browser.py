@@ -188,6 +188,32 @@ def test_a_proposal_that_is_taken_counts_more_than_a_control_that_was_moved_befo
     page.unroute("**/api/answer")
 
 
+def test_what_was_found_for_one_script_is_not_shown_beside_another(page, tmp_path):
+    """A log's verdict beside another forecast, or a search of another framework, would be taken for this one's."""
+    log, script = tmp_path / "train.log", tmp_path / "run.sh"
+    log.write_text(
+        "step:1 - timing_s/gen:1.0 - timing_s/step:2.0 - response_length/mean:60.0\n" * 4
+    )
+    script.write_text(SCRIPT + "\n")
+    page.set_input_files("#log-file", log)
+    page.wait_for_selector("#log table")
+    page.fill("#search-seconds", "1")
+    page.click("#search")
+    page.wait_for_selector("#placements table")
+    page.fill("#field-response_tokens", "256")
+    settle(page)
+    assert "of other settings" in page.inner_text("#log-told")
+    assert (
+        page.locator("#log.outdated").count() == page.locator("#placements.outdated").count() == 1
+    )
+    page.set_input_files("#script-file", script)
+    until(page, "document.getElementById('script-framework').textContent.includes('verl')")
+    settle(page)
+    assert page.locator("#log table, #placements table").count() == 0
+    told = [page.inner_text(f"#{name}") for name in ("log-told", "search-told")]
+    assert told == ["", ""]
+
+
 def test_sliders_move_the_answer_and_a_link_holds_the_state(page):
     before = page.inner_text("#tiles")
     slider = page.locator("[data-name=gpus] input[type=range]")
@@ -293,10 +319,13 @@ def test_every_control_has_a_name_and_is_reached_by_keys(still):
     assert len(seen) > 8
 
 
-def test_any_state_of_the_controls_is_answered_without_an_error(page):
-    """Move controls at random, of which some are small jobs."""
-    dice = random.Random(7)
-    for number in range(draws(20, 500)):
+def test_any_state_of_the_controls_is_answered_without_an_error(page, tmp_path):
+    """Move controls at random, of which some are small jobs, pin what is there and drop a log now and then."""
+    dice, reached, log = random.Random(7), set(), tmp_path / "train.log"
+    log.write_text(
+        "step:1 - timing_s/gen:1.0 - timing_s/step:2.0 - response_length/mean:60.0\n" * 4
+    )
+    for number in range(draws(25, 500)):
         page.evaluate(
             """([place, share]) => {
             const all = [...document.querySelectorAll('#fields input[type=range], #fields select')]
@@ -310,5 +339,31 @@ def test_any_state_of_the_controls_is_answered_without_an_error(page):
         )
         if number % 25 == 24:
             settle(page)
+            reached.add(page.input_value("#field-mode"))
+            page.evaluate("document.getElementById('pin').click()")
+            page.set_input_files("#log-file", log)
     settle(page)
     assert page.evaluate(VERDICT)
+    assert page.locator("#scenarios th").count() > 2
+    assert reached <= {"sync", "streaming", "one-step-off", "async"}
+
+
+def test_modes_that_hand_samples_on_are_answered_beside_pinned_ones(page):
+    """States that random moves seldom reach: each mode with its staleness, two scenarios, and a link to them."""
+    for mode in ("one-step-off", "streaming", "async"):
+        page.select_option("#field-mode", mode)
+        settle(page)
+        assert page.get_attribute("#stage", "class") == "stage simulated", page.inner_text(
+            "#error-answer"
+        )
+        assert page.is_visible("#field-staleness") is (mode == "async")
+        page.click("#pin")
+    assert page.locator("#scenarios th").count() == 1 + 3 + 1
+    page.fill("#field-staleness", "2")
+    settle(page)
+    assert "async" in page.inner_text("#what")
+    page.locator("#scenarios button", has_text="Restore").first.click()
+    settle(page)
+    assert page.input_value("#field-mode") == "one-step-off"
+    for _ in range(3):
+        page.locator("#scenarios button", has_text="Remove").first.click()

@@ -1,5 +1,6 @@
 """What environments ask of host and cache, beside the seconds of their episodes."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -98,4 +99,21 @@ def test_a_host_that_cannot_hold_the_cache_is_named_with_the_key_and_both_sizes(
     with pytest.raises(InfeasibleError, match=lacks):
         forecast_of(tmp_path, SANDBOX, kv_offload=CacheOffload(replica_bytes=2.0**40), **told)
     found = forecast_of(tmp_path, SANDBOX, kv_offload=CacheOffload(replica_bytes=2.0**30), **told)
+    assert found.feasible
+
+
+def test_a_host_that_cannot_hold_so_many_times_the_cache_is_named_with_a_ratio_that_it_holds(
+    tmp_path,
+):
+    """A GPU's share of its node is 64 GiB; of its own 80 GiB the tiny model leaves the cache 72."""
+    group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=2, cpu_cores=64, host_memory_bytes=2**37)
+    told = {"engines": Engines(generate="vllm-0.15"), "cluster": (group,)}
+    lacks = (
+        r"lacks host memory for kv_offload\.cache_ratio 2: beside the leanest layouts the cache has 72\.0 GiB a GPU, of "
+        r"which that is 144\.0 GiB, and a GPU's share of its node is 64.0 GiB; a ratio of (0\.\d+) fits there"
+    )
+    with pytest.raises(InfeasibleError, match=lacks) as error:
+        forecast_of(tmp_path, SANDBOX, kv_offload=CacheOffload(cache_ratio=2.0), **told)
+    named = float(re.search(lacks, str(error.value))[1])
+    found = forecast_of(tmp_path, SANDBOX, kv_offload=CacheOffload(cache_ratio=named), **told)
     assert found.feasible

@@ -5,7 +5,7 @@ import { makeControls } from "./controls.js";
 import { drawAnswer, setColours } from "./draw.js";
 import { drawScenarios, figuresOf, nameOf } from "./scenarios.js";
 import { USUAL, asked, fromFragment, toFragment } from "./state.js";
-import { byId, copy, download, el, percent, seconds, table, usd, whole } from "./words.js";
+import { byId, copy, download, el, gpus, percent, seconds, table, usd, whole } from "./words.js";
 
 // A pause after which the whole answer is asked for; quick ones come while a slider moves.
 const PAUSE = 200;
@@ -79,8 +79,9 @@ function show() {
 function askAll(delay = PAUSE) {
   const number = nextSequence();
   newest = number;
-  document.body.classList.add("busy");
+  busy(true);
   if (byId("placements").firstChild) outdated();
+  if (byId("log").firstChild) logOutdated();
   quick(number);
   clearTimeout(timer);
   timer = setTimeout(() => wholeAnswer(number), delay);
@@ -115,7 +116,13 @@ async function wholeAnswer(number) {
     whole_ = null;
     complain(found.mistakes);
   }
-  document.body.classList.remove("busy");
+  busy(false);
+}
+
+// Shown as paler figures, and said to screen readers.
+function busy(on) {
+  document.body.classList.toggle("busy", on);
+  byId("answer").setAttribute("aria-busy", String(on));
 }
 
 function draw(answer, number, isWhole) {
@@ -189,16 +196,24 @@ function takeScript(given) {
   if (!given.text.trim()) return;
   state = { ...state, script: given, script_framework: "", changes: {}, taken: [] };
   script = null;
-  byId("placements").replaceChildren();
-  byId("export").hidden = true;
+  forget();
   show();
   askAll(0);
+}
+
+// What was found for another script, or for the controls, is none of this one's.
+function forget() {
+  searching?.abort();
+  for (const id of ["placements", "log"]) byId(id).replaceChildren();
+  for (const id of ["search-told", "log-told", "error-search", "error-log"]) byId(id).textContent = "";
+  byId("export").hidden = true;
 }
 
 function leaveScript() {
   state = { ...state, script: null, changes: {}, taken: [] };
   script = null;
   say("script", "");
+  forget();
   show();
   askAll(0);
 }
@@ -219,6 +234,7 @@ async function checkLog(log) {
       el("span", { class: `verdict-${each.verdict}` }, each.verdict), [...each.causes, ...each.tries.map((one) => `try: ${one}`)].join("; ")],
   }));
   const more = answer.notes.map((each) => el("li", {}, each));
+  byId("log").classList.remove("outdated");
   byId("log").replaceChildren(table(["Stage", "#Measured", "#Forecast", "#Normal", "Verdict", "Likely"], rows), el("ul", {}, more));
 }
 
@@ -242,12 +258,17 @@ async function search() {
   toggleSearch(false);
   byId("search-told").textContent = "";
   if (!found) {
-    byId("search-told").textContent = "stopped";
+    byId("search-told").textContent = began === newest ? "stopped" : "";
     return;
   }
   if (!found.answer) return say("search", found.mistakes.map((each) => each.message).join("\n"));
   placements(found.answer);
   if (began !== newest) outdated();
+}
+
+function logOutdated() {
+  byId("log").classList.add("outdated");
+  byId("log-told").textContent = `beside the forecast of other settings than these: open the log again`;
 }
 
 function outdated() {
@@ -288,7 +309,7 @@ function row(name, step, view, mine, use) {
 function choose(found) {
   chosen = { plan: found.plan, placement: found.placement, exported: null };
   byId("export").hidden = false;
-  byId("export-title").textContent = `Write ${found.placement}`;
+  byId("export-title").textContent = `As a script: ${found.placement}`;
   exportPlan();
 }
 
@@ -318,7 +339,7 @@ async function fit() {
   if (!found) return;
   if (!found.answer) return say("fit", found.mistakes.map((each) => each.message).join("\n"));
   const { longest_response_tokens: most, fewest_gpus: fewest } = found.answer;
-  byId("fit-told").textContent = `longest response that fits on ${whole(state.gpus)} GPUs: ${most ? `${whole(most)} tokens` : "none of 1,024 tokens or more"}; smallest cluster that fits: ${fewest ? `${whole(fewest)} GPUs` : "none of up to 64 nodes"} (as rlplan fit: its usual batch, all responses as long as the longest)`;
+  byId("fit-told").textContent = `longest response that fits on ${gpus(state.gpus)}: ${most ? `${whole(most)} tokens` : "none of 1,024 tokens or more"}; smallest cluster that fits: ${fewest ? gpus(fewest) : "none of up to 64 nodes"} (as rlplan fit: its usual batch, all responses as long as the longest)`;
 }
 
 // ---------------------------------------------------------------------------- wiring

@@ -62,7 +62,7 @@ export function makeControls(catalog, change) {
       field.show(ofScript ? valueOf(name) : state[name], off);
       const hidden = (state.script && ["model", "algorithm", "framework", "mode", "precision", "rollout_precision"].includes(name)) || (name === "staleness" && (state.script || state.mode !== "async"));
       field.node.hidden = Boolean(hidden);
-      field.say(off && script ? "no one key of the script says it" : key ? key : field.usual(state, device));
+      field.say(off && script ? "no key of its own in the script: change it there" : key ? key : field.usual(state, device));
     }
     for (const two of place.querySelectorAll(".two")) two.hidden = [...two.children].every((each) => each.hidden);
   }
@@ -71,7 +71,10 @@ export function makeControls(catalog, change) {
     return nodes > 1 ? `${whole(nodes)} nodes of ${device.gpus_per_node}` : "in one node";
   };
   fields.gpu.usual = (state, device) => (device ? `${device.gpus_per_node} in a node, ${device.usd_per_hour.toFixed(2)} USD an hour each (list price)` : "");
-  fields.mean_share.usual = (state) => (state.mean_share >= 1 ? "all as long as the longest" : `${Math.round(state.mean_share * 100)} % of the longest, spread as in published runs`);
+  fields.mean_share.usual = (state) => {
+    const share = state.mean_share >= 1 ? "all as long as the longest" : `${Math.round(state.mean_share * 100)} % of the longest, spread as in published runs`;
+    return state.script ? `assumed, no script says it: ${share}` : share;
+  };
   return { fields, show, mark: (names) => mark(fields, names) };
 }
 

@@ -1,7 +1,7 @@
 // The answer, drawn from numbers: tiles, memory by term, the step's timeline, a row for each task, what to know of it.
 // `take` is called with a proposal's words where the script is to have them; null where there is no script.
 
-import { byId, copy, el, figures, gib, interval, percent, seconds, table, usd, whole } from "./words.js";
+import { byId, copy, el, figures, gib, gpus, interval, percent, seconds, table, usd, whole } from "./words.js";
 
 const MANY_SPANS = 80;
 let colours = [];
@@ -46,7 +46,7 @@ export function drawAnswer(answer, state, take) {
 function what({ view, framework }) {
   if (!view) return "";
   const mode = view.mode === "sync" ? "" : `, ${view.mode}`;
-  return `${view.placement} on ${whole(view.gpus)} GPUs${mode}${framework ? `, ${framework}` : ""}`;
+  return `${view.placement} on ${gpus(view.gpus)}${mode}${framework ? `, ${framework}` : ""}`;
 }
 
 function fullest(step) {
@@ -82,7 +82,7 @@ function tiles({ check, view }, state) {
   const found = [
     tile("A step", seconds(step.step_seconds), `p10 to p90: ${interval([low, high])}`),
     tile("Rate", whole(view.tokens_per_second_per_gpu), "tokens/s/GPU"),
-    tile("Price of a step", usd(step.cost_usd), `${usd(view.usd_per_hour)} an hour, ${whole(view.gpus)} GPUs`),
+    tile("Price of a step", usd(step.cost_usd), `${usd(view.usd_per_hour)} an hour, ${gpus(view.gpus)}`),
     tile(`Run of ${whole(steps)} steps`, seconds(runSeconds), `${usd(runUsd)}${check.steps ? ", steps as the script says" : ""}`),
   ];
   // Limits are judged at p90, as rlplan check --budget-usd and --max-days do; money is paid by the second.
@@ -155,13 +155,15 @@ function tasks(step, view) {
   // Sizes that are 1 everywhere, and what nothing says, have no column.
   const sizes = ["tp", "pp", "dp", "cp", "ep"].filter((name) => ["tp", "pp", "dp"].includes(name) || view.layouts.some((each) => each[name] > 1));
   const again = view.layouts.some((each) => each.recompute && each.recompute !== "none");
+  // Where all tasks have all GPUs, the line above says how many.
+  const apart = view.layouts.some((each) => each.gpus !== view.gpus);
   const rows = step.tasks.filter((each) => each.seconds > 0 && !each.name.startsWith("transfer:")).map((each) => {
     const layout = layouts.get(each.name);
-    return [each.name, layout ? String(layout.gpus) : "", ...sizes.map((name) => (layout ? String(layout[name]) : "")), layout?.batch ?? "",
+    return [each.name, ...(apart ? [layout ? String(layout.gpus) : ""] : []), ...sizes.map((name) => (layout ? String(layout[name]) : "")), layout?.batch ?? "",
       ...(again ? [layout?.recompute && layout.recompute !== "none" ? layout.recompute : ""] : []), seconds(each.seconds), interval(each.interval_seconds),
       layout?.mfu_fraction ? percent(layout.mfu_fraction) : "", el("span", { class: `source ${each.source}` }, each.source)];
   });
-  return table(["Task", "#GPUs", ...sizes.map((name) => `#${name.toUpperCase()}`), "#Batch", ...(again ? ["Recompute"] : []), "#Time", "#p10 to p90", "#MFU", "Known by"], rows);
+  return table(["Task", ...(apart ? ["#GPUs"] : []), ...sizes.map((name) => `#${name.toUpperCase()}`), "#Batch", ...(again ? ["Recompute"] : []), "#Time", "#p10 to p90", "#MFU", "Known by"], rows);
 }
 
 function notes(answer, take) {
@@ -172,7 +174,7 @@ function notes(answer, take) {
     found.push(el("h3", {}, "Rules of the framework"), el("ul", {}, check.findings.map((each) => el("li", { class: each.stops ? "look" : null },
       `${each.stops ? "Stops" : "Look at"}: ${each.key}${each.value === null ? "" : `=${each.value}`}: ${each.problem}${each.allowed ? `; allowed: ${each.allowed}` : ""} (${each.where})`))));
   }
-  if (step?.reasons.length) found.push(el("h3", {}, "Why it does not fit"), el("ul", {}, step.reasons.map((each) => el("li", {}, each))));
+  if (step?.reasons.length) found.push(el("h3", {}, "Why it does not fit"), el("ul", {}, [...step.reasons, ...(check.better.length ? [] : ["no change of up to three settings that was tried makes it fit; a search looks at all plans"])].map((each) => el("li", {}, each))));
   if (check.better.length) found.push(el("h3", {}, step?.fits ? "What would be faster" : "What would fit"), better(check.better, take));
   const groups = [
     ["Doubtful", check.doubtful, true], ["Look at", check.remarks, true], ["Not understood, and not counted", check.not_understood, false],

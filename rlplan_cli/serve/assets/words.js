@@ -31,7 +31,12 @@ export function interval([low, high]) {
   return `${one.endsWith(unit) ? one.slice(0, -unit.length) : one} to ${other}`;
 }
 
+export function gpus(count) {
+  return `${whole(count)} GPU${count === 1 ? "" : "s"}`;
+}
+
 export function gib(bytes) {
+  if (bytes > 0 && bytes < 2 ** 30 / 20) return `${figures(bytes / 2 ** 20, 2)} MiB`;
   return `${(bytes / 2 ** 30).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} GiB`;
 }
 

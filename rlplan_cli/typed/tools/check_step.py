@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from rlplan.files.frozen import FrozenDict
 from rlplan_cli.typed.forecasts import lines
+from rlplan_cli.typed.sources import Beside, given_beside
 from rlplan_cli.typed.tool import Said
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
+class Arguments(Beside):
     """Say whose steps are checked."""
 
     log: Annotated[
@@ -25,7 +26,10 @@ class Arguments:
     ]
     job: Annotated[str | None, Said("Path of the job that ran.")] = None
     plan: Annotated[
-        str | None, Said("Path of the plan that ran; the job's best plan where nothing is said.")
+        str | None,
+        Said(
+            "Path of what ran: a plan, or the framework's script or recipe itself; the job's best plan where nothing is said."
+        ),
     ] = None
     profile: Annotated[str | None, Said("Folder of `rlplan profile`.")] = None
     site: Annotated[str | None, Said("File of `rlplan calibrate`.")] = None
@@ -78,6 +82,8 @@ def call(asked: Arguments) -> Answer:
 
     from rlplan.errors import FileError
     from rlplan.planner.measured.checking import check_steps, what_ran
+    from rlplan_cli.config_options import refuse_given
+    from rlplan_cli.configured import ran_by_script
     from rlplan_cli.typed.tool import ARGUMENTS
 
     if asked.warmup < 0:
@@ -87,10 +93,15 @@ def call(asked: Arguments) -> Answer:
         None if each is None else Path(each)
         for each in (asked.job, asked.plan, asked.profile, asked.site)
     )
-    log = Path(asked.log)
-    found = check_steps(
-        log, what_ran(log, job, plan, profile=profile, site=site), warmup=asked.warmup
-    )
+    log, given = Path(asked.log), given_beside(asked)
+    if plan is None:
+        refuse_given(given, asked.job or asked.log)
+    ran = None if plan is None else ran_by_script(log, plan, given, asked.warmup, (profile, site))
+    if ran is not None and job is not None:
+        problem, allowed = "is said by the script", "without it"
+        raise FileError(ARGUMENTS, problem, field="job", value=asked.job, allowed=allowed)
+    ran = ran or what_ran(log, job, plan, profile=profile, site=site)
+    found = check_steps(log, ran, warmup=asked.warmup)
     return Answer(
         verdict=found.verdict,
         source=found.source,

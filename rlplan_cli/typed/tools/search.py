@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rlplan.files.frozen import FrozenDict
@@ -15,10 +16,13 @@ from rlplan_cli.typed.forecasts import (
     step_forecast,
     step_words,
 )
+from rlplan_cli.typed.sources import Beside, given_beside
 from rlplan_cli.typed.tool import Said
 
 if TYPE_CHECKING:
+    from rlplan.plan import Plan
     from rlplan.results.forecast import Candidate
+    from rlplan_cli.configured import Configured
 
 # Placements that an answer names beside the best.
 RUNNERS_UP = 5
@@ -27,10 +31,15 @@ SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
+class Arguments(Beside):
     """Say what is searched."""
 
-    job: Annotated[str, Said("Path of a job's file (YAML), or of a partial plan's.")]
+    job: Annotated[
+        str,
+        Said(
+            "Path of a job's file (YAML), of a partial plan's, or of a framework's script or recipe, whose own plan is then a candidate."
+        ),
+    ]
     objective: Annotated[
         str | None,
         Said(
@@ -47,7 +56,10 @@ class Arguments:
         Mode | None, Said("A mode in which plans may run where that is better than sync.")
     ] = None
     framework: Annotated[
-        str | None, Said("Search only what this framework can run, such as verl.")
+        str | None,
+        Said(
+            "Search only what this framework can run, such as verl; of a script: whose it is, where its words do not tell."
+        ),
     ] = None
     seconds: Annotated[float, Said("Stop after so long with the best plan so far.")] = SECONDS
     profile: Annotated[str | None, Said("Folder of `rlplan profile`.")] = None
@@ -77,6 +89,8 @@ class Answer:
         gap: Share by which some plan may be better at most; 0 is proven under the cost model.
         space: In words, the plans of which it is the best.
         unseen: Placements that there was no time to look at: more `seconds` may find better plans.
+        doubts: What makes the answer doubtful, what was assumed, and what is not understood of a script.
+        as_it_stands_seconds: Of a step of the script's own plan; None where there is no script, or its plan is none.
     """
 
     placement: str
@@ -87,15 +101,16 @@ class Answer:
     space: str
     others: tuple[Placed, ...]
     unseen: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
+    as_it_stands_seconds: float | None = None
 
 
 def call(asked: Arguments) -> Answer:
     """Find the best plan of a job: which models share GPUs, and with which TP/PP/DP each stage runs. It may take as long as `seconds` says."""
-    from pathlib import Path
-
     from rlplan.errors import FileError
     from rlplan.executor.learning.rules import check_rule_names
     from rlplan.planner.requests.drafts import load_request
+    from rlplan_cli.configured import configured, is_own, own_mode
     from rlplan_cli.data import check_data
     from rlplan_cli.interface import search
     from rlplan_cli.typed.tool import ARGUMENTS
@@ -104,18 +119,22 @@ def call(asked: Arguments) -> Answer:
         problem, allowed = "is too small", "0 or more"
         raise FileError(ARGUMENTS, problem, field="seconds", value=asked.seconds, allowed=allowed)
     path = Path(asked.job)
-    job, _ = load_request(path)
+    named = None if not path.is_file() or is_own(path) else asked.framework
+    script = configured(path, given_beside(asked), named)
+    job = load_request(path)[0] if script is None else script.job
     check_rule_names(job, path)
-    check_data(job, path.parent)
+    check_data(job, path.parent if script is None else Path())
+    own = None if script is None else _own(script, asked)
     found = search(
-        path,
+        path if script is None else script.found.job,
         profile=asked.profile,
         site=asked.site,
         objective=asked.objective,
         limits=asked.limits,
         seconds=asked.seconds,
-        mode=asked.mode,
+        mode=asked.mode or own_mode(own),
         framework=asked.framework,
+        as_it_stands=own,
     )
     best = found.plans[0]
     return Answer(
@@ -127,6 +146,35 @@ def call(asked: Arguments) -> Answer:
         space=found.space,
         others=tuple(map(_placed, found.plans[1 : 1 + RUNNERS_UP])),
         unseen=found.unseen,
+        doubts=() if script is None else tuple(script.doubts()),
+        as_it_stands_seconds=None if own is None else _seconds(own, asked),
+    )
+
+
+def _own(script: Configured, asked: Arguments) -> Plan | None:
+    """Return a script's own plan; None where nothing that keeps it fits."""
+    from contextlib import suppress
+
+    from rlplan.errors import InfeasibleError
+
+    with suppress(InfeasibleError):
+        return script.plan(*_known(asked))[0]
+    return None
+
+
+def _seconds(plan: Plan, asked: Arguments) -> float:
+    """Return what a step of a plan takes, whether it fits or not."""
+    from rlplan.profiles.facts import load_facts
+    from rlplan.simulator.simulate import simulate
+
+    return simulate(plan, load_facts(plan.job, *_known(asked))).iteration_seconds
+
+
+def _known(asked: Arguments) -> tuple[Path | None, Path | None]:
+    """Return the files of a profile and of a site's factors."""
+    return (
+        None if asked.profile is None else Path(asked.profile),
+        None if asked.site is None else Path(asked.site),
     )
 
 
@@ -146,9 +194,12 @@ def words(answer: Answer) -> str:
 
     proof = "proven best" if answer.gap <= 0 else f"at most {answer.gap:.2%} from the best"
     took = show_seconds(answer.search_seconds)
+    stands = answer.as_it_stands_seconds
     return lines(
+        answer.doubts,
         f"best: {answer.placement}; {step_words(answer.step)}",
         memory_words(answer.step),
+        "" if stands is None else f"the script as it stands: {show_seconds(stands)} a step",
         f"{proof} under the cost model; searched in {took}; best of {answer.space}",
         (
             f"next: {each.placement} on {each.gpus} GPUs: a step {show_seconds(abs(each.loses_seconds))} "

@@ -1,0 +1,245 @@
+"""A framework's script or recipe where a command takes a job or a plan: read as `rlplan import` reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from rlplan.errors import FileError
+from rlplan.plan import USUAL_MODE
+from rlplan_cli.amounts import tokens_of
+from rlplan_cli.config_options import (
+    EXAMPLE_GPU,
+    OF_SCRIPTS,
+    OF_YAML,
+    READ,
+    GivenOptions,
+    complete_read,
+    framework_of,
+    import_options,
+    refuse_given,
+)
+
+if TYPE_CHECKING:
+    from rlplan.job import Job
+    from rlplan.plan import Mode, Plan
+    from rlplan.planner.configs.importing import Imported
+    from rlplan.planner.measured.checking import RunContext
+    from rlplan.planner.requests.pinned import Pinned
+    from rlplan.profiles.facts import Facts
+
+# Tokens of a response that an example says.
+EXAMPLE_RESPONSE = 600
+SCRIPT = "A script or recipe in place of the file"
+# Keys that a job's or a plan's file has at its top and no framework's recipe.
+OF_JOBS = frozenset({"workload", "job"})
+
+FrameworkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--framework",
+        metavar="FRAMEWORK",
+        autocompletion=complete_read,
+        help=f"Whose it is, where its words do not tell: {READ}.",
+        rich_help_panel=SCRIPT,
+    ),
+]
+ScriptGpuOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        help="Type of its GPUs: a device sheet's name or file.",
+        rich_help_panel=SCRIPT,
+    ),
+]
+ScriptResponseOption = Annotated[
+    float | None,
+    typer.Option(
+        "--mean-response",
+        metavar="TOKENS",
+        parser=tokens_of,
+        help="Its mean response in tokens: 600, or 2k.",
+        rich_help_panel=SCRIPT,
+    ),
+]
+ScriptPromptOption = Annotated[
+    float | None,
+    typer.Option(
+        "--mean-prompt",
+        metavar="TOKENS",
+        parser=tokens_of,
+        help="Its mean prompt in tokens, 256 unless they are limited to less.",
+        rich_help_panel=SCRIPT,
+    ),
+]
+ScriptSetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Take this value of a key of its framework. May be given several times.",
+        rich_help_panel=SCRIPT,
+    ),
+]
+
+
+class Configured(NamedTuple):
+    """Hold what a framework's script or recipe says, as a job and a plan."""
+
+    found: Imported
+
+    @property
+    def file(self) -> str:
+        """Return what messages call it."""
+        return self.found.settings.file
+
+    @property
+    def job(self) -> Job:
+        """Return the resolved job; paths in it are relative to where the process runs."""
+        return self.found.resolved
+
+    def plan(self, profile: Path | None = None, site: Path | None = None) -> tuple[Plan, Facts]:
+        """Return its plan, whole and checked, and the facts for its devices.
+
+        Raises:
+            UserError: Its layouts break a rule (named by its key), or nothing that keeps them fits.
+        """
+        from rlplan.planner.answers.completion import complete
+        from rlplan.planner.configs.importing import in_keys
+        from rlplan.profiles.facts import load_facts
+
+        found = self.found
+        facts = load_facts(found.resolved, profile, site)
+        try:
+            plan = complete(found.draft, found.resolved, facts, self.file, misfits=True)
+        except FileError as error:
+            raise in_keys(error, found.settings, found.run) from None
+        return plan, facts
+
+    def doubts(self) -> list[str]:
+        """Return in lines what makes answers doubtful, what was assumed of the work, and which keys are not understood."""
+        found = self.found
+        return [
+            *(f"doubtful: {each}" for each in found.doubts()),
+            *(f"assumed: {each}" for each in found.guesses),
+            *(f"not understood, and not counted: {each}" for each in found.unknown()),
+        ]
+
+
+def configured(
+    path: Path, given: GivenOptions, framework: str | None = None, *, says_gpu: bool = True
+) -> Configured | None:
+    """Return what a framework's script or recipe says; None where the file is a job's or a plan's, or there is none.
+
+    Args:
+        given: What is said beside it; of a job or a plan nothing may be.
+        framework: Whose it is, as somebody says; None is told by its words.
+        says_gpu: Whether `given.gpu` is of scripts alone, and so refused of a job.
+
+    Raises:
+        UserError: It cannot be read or imported, an option is missing, or of no use.
+    """
+    from rlplan.planner.configs.frameworks import check_parts
+    from rlplan.planner.configs.importing import imported
+
+    if framework is not None:
+        check_parts(framework, "keys", "reading")
+    if not path.is_file():
+        return None  # whoever reads it says what is wrong
+    name, words = None, [str(path)]
+    if not is_own(path):
+        named = words if framework is None else [framework, *words]
+        name, words = framework_of(named, given.taken_as)
+    if name is None:
+        refuse_given(given if says_gpu else given._replace(gpu=None), str(path))
+        if framework is not None:
+            problem = f"is said of frameworks' configurations, and {path} is a job or a plan"
+            raise FileError("--framework", problem, value=framework, allowed="without it")
+        return None
+    return Configured(imported(name, words, import_options(name, words, given)))
+
+
+def is_own(path: Path) -> bool:
+    """Tell whether a file is read as a job's or a plan's whatever framework is named: by its keys, or since it is no script.
+
+    Raises:
+        FileError: It is YAML that is broken.
+    """
+    from rlplan.files.decoding import load_yaml
+
+    if path.suffix.lower() in OF_YAML:
+        data = load_yaml(path)
+        return not isinstance(data, dict) or bool(OF_JOBS & data.keys())
+    if path.suffix.lower() in OF_SCRIPTS:
+        return False
+    with path.open("rb") as file:
+        return file.read(2) != b"#!"
+
+
+def no_script(path: Path) -> Path:
+    """Return the path of a plan's file, which a script becomes by an import.
+
+    Raises:
+        FileError: The file is a program's, a shell's or a notebook's.
+    """
+    if path.suffix.lower() in OF_SCRIPTS and path.is_file():
+        allowed = (
+            f"its plan, by rlplan import {path} --gpu {EXAMPLE_GPU} --mean-response {EXAMPLE_RESPONSE} --plan plan.yaml, or a faster "
+            "one, by rlplan search with the same options and --out plan.yaml"
+        )
+        raise FileError(str(path), "is a script, and no plan", allowed=allowed)
+    return path
+
+
+def own_mode(plan: Plan | None) -> Mode | None:
+    """Return the mode in which a script's own plan runs, in which others may run too; None where that is the usual one."""
+    return None if plan is None or plan.mode == USUAL_MODE else plan.mode
+
+
+def requested(
+    path: Path, given: GivenOptions, framework: str | None = None
+) -> tuple[Job, Pinned, Configured | None]:
+    """Return the resolved job of a file to search, what its file pins, and the script that it is of, if it is of one.
+
+    Raises:
+        UserError: The file is wrong.
+    """
+    from rlplan.planner.requests.drafts import load_request
+    from rlplan.planner.requests.pinned import NOTHING_PINNED
+
+    script = configured(path, given, framework)
+    if script is None:
+        return (*load_request(path), None)
+    return script.job, NOTHING_PINNED, script
+
+
+def ran_by_script(
+    log: Path,
+    path: Path,
+    given: GivenOptions,
+    warmup: int,
+    known: tuple[Path | None, Path | None],
+) -> RunContext | None:
+    """Return what ran where a framework's own script or recipe says it, at the mean lengths of its log; None for a plan.
+
+    Args:
+        known: Files: a profile, a site's factors.
+
+    Raises:
+        UserError: The configuration or the log cannot be read.
+    """
+    from rlplan.planner.measured.checking import RunContext
+    from rlplan.planner.measured.logs import read_log
+    from rlplan.planner.measured.watching import Watch
+
+    framework, words = framework_of([str(path)], given.taken_as)
+    if framework is None:
+        refuse_given(given, str(path))
+        return None
+    options = import_options(framework, words, given, logged=True)
+    profile, site = known
+    watch = Watch.of_configuration(framework, words, options, profile=profile, site=site)
+    plan, facts = watch.plan_at(read_log(log, warmup=warmup, updates=watch.updates))
+    return RunContext(plan=plan, facts=facts)

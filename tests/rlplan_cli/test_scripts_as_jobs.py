@@ -1,0 +1,132 @@
+"""A framework's script where a command takes a job or a plan: `search`, `simulate`, `rent`, and the tools for agents."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.rlplan_cli.pages import SCRIPT
+from tests.rlplan_cli.test_mcp import answer, mistake
+
+BESIDE = ("--gpu", "h100", "--mean-response", "100")
+# Half of its GPUs' memory for weights that lie there twice: some plan is faster.
+SLOW = SCRIPT.replace("tensor_model_parallel_size=1", "tensor_model_parallel_size=2")
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("run.sh").write_text(SLOW + "\n")
+    return "run.sh"
+
+
+def test_a_script_is_simulated_as_check_says_it(rlplan, script):
+    told = rlplan("check", script, *BESIDE, "--json").json
+    found = rlplan("simulate", script, *BESIDE, "--json", "--out-plan", "plan.yaml")
+    assert found.json["iteration_seconds"] == told["step_seconds"]
+    assert "assumed: prompts of" in found.err
+    again = rlplan("simulate", "plan.yaml", "--json").json
+    assert again["iteration_seconds"] == told["step_seconds"]
+
+
+def test_a_search_of_a_script_is_that_of_its_job_with_its_own_plan_among_the_candidates(
+    rlplan, script
+):
+    imported = rlplan("import", script, *BESIDE, "--out", "job.yaml", "--plan", "own.yaml")
+    assert imported.code == 0, imported.err
+    ours = rlplan("search", "job.yaml", "--plan", "own.yaml", "--json").json
+    found = rlplan("search", script, *BESIDE, "--out", "best.yaml")
+    assert found.code == 0, found.err
+    assert "run.sh as it stands: " in found.err
+    assert "against the best" in found.err
+    assert "best of the plan as it stands and what verl runs" in found.err
+    best = rlplan("simulate", "best.yaml", "--json").json
+    assert best["iteration_seconds"] == ours["plans"][0]["forecast"]["iteration_seconds"]
+    framework = rlplan("search", script, "--framework", "verl", *BESIDE, "--json").json
+    assert framework["plans"][0]["forecast"]["iteration_seconds"] == best["iteration_seconds"]
+
+
+def test_a_script_is_rented_for_as_its_job_is(rlplan, script):
+    assert rlplan("import", script, *BESIDE, "--out", "job.yaml").code == 0
+    asked = ("--steps", "10", "--gpu", "h100", "--provider", "lambda", "--max-gpus", "8", "--json")
+    ours = rlplan("rent", "job.yaml", *asked)
+    found = rlplan("rent", script, "--mean-response", "100", *asked)
+    assert found.code == 0, found.err
+    seconds = [each["run"]["seconds"] for each in ours.json["front"]]
+    assert seconds
+    assert [each["run"]["seconds"] for each in found.json["front"]] == seconds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("search", "run.sh"), ("--gpu is missing", "--mean-response is missing")),
+        (("simulate", "run.sh", "--gpu", "h100"), ("--mean-response", "is missing")),
+        (("rent", "run.sh", "--steps", "9"), ("--mean-response", "is missing")),
+        (("search", "run.sh", *BESIDE, "--plan", "x.yaml"), ("--plan: is said by the script",)),
+        (("search", "run.sh", *BESIDE, "--framework", "vrel"), ("did you mean 'verl'?",)),
+        (("search", "run.sh", *BESIDE, "--set", "a.b=1"), ("--set", "is no key of verl")),
+        (("search", "gone.sh", *BESIDE), ("gone.sh: no such file",)),
+        (("search", "folder", *BESIDE), ("folder: is a folder",)),
+        (("simulate", "empty.sh", *BESIDE), ("empty.sh: is empty",)),
+        (("search", "job.yaml", "--mean-response", "9"), ("--mean-response", "job or a plan")),
+        (("search", "job.yaml", "--framework", "verl"), ("--framework", "job or a plan")),
+        (("rent", "job.yaml", "--steps", "9", "--mean-prompt", "9"), ("--mean-prompt",)),
+        (("check", "folder", *BESIDE), ("folder: is a folder",)),
+        (("check", "rum.py", *BESIDE), ("rum.py: no such file",)),
+        (("check-step", "train.log", "--plan", "empty.sh", "--gpu", "h100"), ("is empty",)),
+        (("export", "run.sh", "--to", "slime"), ("run.sh: is a script", "rlplan import run.sh")),
+        (("execute", "run.sh", "--out", "run"), ("run.sh: is a script", "rlplan import run.sh")),
+        (("search", "notes.ipynb", *BESIDE), ("notes.ipynb",)),
+        (("check-step", "train.log", "--job", "job.yaml", "--gpu", "h100"), ("--gpu", "job or")),
+    ],
+    ids=lambda value: " ".join(value[:2]),
+)
+def test_wrong_scripts_and_options_are_one_line_with_exit_code_2(rlplan, script, arguments, words):
+    Path("folder").mkdir()
+    Path("empty.sh").touch()
+    Path("job.yaml").write_text("workload: {}\n")
+    Path("train.log").touch()
+    Path("notes.ipynb").write_text(json.dumps({"cells": [], "nbformat": 4}))
+    found = rlplan(*arguments)
+    assert found.code == 2
+    assert len(found.lines) == 1, found.err
+    assert all(each in found.err for each in words), found.err
+
+
+def test_ends_of_lines_of_other_systems_change_nothing(rlplan, script):
+    Path("dos.sh").write_bytes(Path(script).read_bytes().replace(b"\n", b"\r\n"))
+    ours, theirs = (rlplan("simulate", each, *BESIDE, "--json") for each in (script, "dos.sh"))
+    assert theirs.code == 0, theirs.err
+    assert theirs.json["iteration_seconds"] == ours.json["iteration_seconds"]
+
+
+# --------------------------------------------------------------------------------- tools for agents
+
+
+def test_the_search_tool_takes_a_script(rlplan, script):
+    asked = {"gpu": "h100", "mean_response_tokens": 100}
+    found, text = answer("search", job=script, **asked)
+    own, _ = answer("check", file=script, **asked)
+    assert found["as_it_stands_seconds"] == own["step"]["step_seconds"]
+    assert found["step"]["step_seconds"] <= own["step"]["step_seconds"]
+    assert any("prompts of" in each for each in found["doubts"])
+    assert "the script as it stands: " in text
+    wrong = mistake("search", job=script, **asked, values=["a.b=1"])
+    assert (wrong["argument"], wrong["value"]) == ("values", "a.b")
+
+
+def test_the_check_step_tool_takes_a_script_with_values_of_its_keys(rlplan, script):
+    lines = "".join(
+        f"step:{number} - timing_s/gen:2.0 - timing_s/step:6.0 - response_length/mean:100.0\n"
+        for number in range(1, 6)
+    )
+    Path("train.log").write_text(lines)
+    found, _ = answer("check-step", log="train.log", plan=script, gpu="h100")
+    told = rlplan("check-step", "train.log", "--plan", script, "--gpu", "h100", "--json").json
+    assert found["step"]["forecast_seconds"] == told["step"]["forecast_seconds"]
+    key = "actor_rollout_ref.rollout.tensor_model_parallel_size=1"
+    other, _ = answer("check-step", log="train.log", plan=script, gpu="h100", values=[key])
+    assert other["step"]["forecast_seconds"] != found["step"]["forecast_seconds"]
+    wrong = mistake("check-step", log="train.log", job="job.yaml", values=[key])
+    assert wrong["argument"] == "values"
