@@ -553,10 +553,10 @@ class Space:
         """Return the shares on which each role of a set can be laid out and may fit."""
         known = self.known.set_shares
         if members not in known:
+            open_shares = self.open_shares(members)
+            self.pools.prepare(members, [self.site(share) for share in open_shares])
             known[members] = tuple(
-                share
-                for share in self.open_shares(members)
-                if self.pools.least(members, self.site(share)).fits
+                share for share in open_shares if self.pools.least(members, self.site(share)).fits
             )
         return known[members]
 
