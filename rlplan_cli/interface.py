@@ -60,6 +60,7 @@ def search(
     seconds: float | None = None,
     mode: Mode | None = None,
     framework: str | None = None,
+    placements: int | None = None,
 ) -> SearchResult:
     """Return plans of a job (or of what a partial plan leaves open) that its framework can run, best first.
 
@@ -71,6 +72,7 @@ def search(
         seconds: When to stop with the best plan so far.
         mode: In which plans may run where that is better than sync, such as `async`.
         framework: Whose plans alone are searched, such as `verl`; None takes the job's own.
+        placements: Of how many, the best ones, plans are wanted; None of all, which takes longer.
 
     Raises:
         UserError: The job, or what is asked for, is wrong; `InfeasibleError` where nothing fits.
@@ -99,7 +101,14 @@ def search(
         wanted["staleness"] = mode_staleness(mode, wanted.get("staleness"))
     asked = replace(given, objective=name, specs=decode(Specs, wanted, "limits"))
     facts_of = partial(load_facts, profile=_path(profile), site=_path(site))
-    return plans_of(asked, facts_of, target=framework, pinned=pinned, seconds=seconds)
+    return plans_of(
+        asked,
+        facts_of,
+        target=framework,
+        pinned=pinned,
+        seconds=seconds,
+        placements=placements,
+    )
 
 
 def named_modes(pinned: Pinned, mode: Mode | None) -> Pinned:

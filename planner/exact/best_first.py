@@ -347,6 +347,12 @@ QUICK_WAYS = 12
 RowsOf = Callable[[ColocatedSet, Site], PoolRows]
 
 
+def planned(choice: Choice, space: Space) -> Plan:
+    """Return the plan of a choice, its engine's share of memory as large as a space lets it be."""
+    plan, layouts = plan_of(choice, space.job, MADE_BY, space.pinned), space.options.space
+    return with_largest_share(plan, space.asked_before, layouts.usable_fraction, layouts.drafts)
+
+
 class PlacementSearch:
     """Search the plans of one placement with one schedule.
 
@@ -458,9 +464,7 @@ class PlacementSearch:
 
     def _newly_simulated(self, choice: Choice) -> Simulated:
         space = self.space
-        plan, facts = plan_of(choice, space.job, MADE_BY, space.pinned), space.asked_before
-        layouts = space.options.space
-        plan = with_largest_share(plan, facts, layouts.usable_fraction, layouts.drafts)
+        plan, facts = planned(choice, space), space.asked_before
         if space.job.has_spot and space.job.failures is None and stopping_parts(plan):
             space.tally.prune(STOPS_UNKNOWN)
             return Simulated()

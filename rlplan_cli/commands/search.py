@@ -294,6 +294,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
             front = _with_runs(front, asked.facts_of, run)
         _tell_front(front, files, report, as_json=as_json)
     else:
+        asked = asked._replace(writes_all=as_json or all_placements or report is not None)
         best = _tell_best(asked, files, beyond=beyond, shows_all=all_placements, as_json=as_json)
         if report is not None:
             files["--report"] = _report(best, report, asked)
@@ -312,6 +313,7 @@ class SearchRequest(NamedTuple):
     lends: bool = False
     run: AskedRun | None = None
     why: bool = False
+    writes_all: bool = True  # the plans of all placements, not of the best ones
 
 
 def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
@@ -334,6 +336,9 @@ def _tell_best(
     from rlplan.results.stored import search_document
 
     job, facts_of = asked.job, asked.facts_of
+    tells_all = asked.writes_all or files["--result"] is not None
+    # Lending, and nodes that come and go, may make another of the plans the best one.
+    tells_all = tells_all or asked.lends or job.has_spot
     with progress_bar("search") as progress:
         options: dict[str, Any] = {
             "pinned": asked.pinned,
@@ -347,7 +352,14 @@ def _tell_best(
             is_limited = asked.seconds is None and job.specs != asked.job.specs
             limit = {"seconds": LIMITED_SECONDS} if is_limited else {}
             given = {**options, **limit}
-            return plans_of(job, facts_of, target=asked.target, as_it_stands=asked.own, **given)
+            return plans_of(
+                job,
+                facts_of,
+                target=asked.target,
+                as_it_stands=asked.own,
+                placements=None if tells_all else SHOWN_PLACEMENTS,
+                **given,
+            )
 
         found = wide or _within(asked, search) or search(job)
     found = _with_answers(found, asked)
@@ -418,6 +430,7 @@ def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
                 pinned=asked.pinned,
                 seconds=asked.seconds,
                 progress=progress,
+                placements=1,
             )
 
         return replace(found, deadline=deadline_price(job, found, search))
@@ -575,7 +588,8 @@ def _print(
     best = found.plans[0]
     job = best.plan.job
     print_answer(best.plan, best.forecast, facts, run=asked.run)
-    number, misfits = len(best_of_placements(found)), len(found.infeasible)
+    number = len(best_of_placements(found)) + len(found.left_out)
+    misfits = len(found.infeasible)
     most = None if all_placements else SHOWN_PLACEMENTS
     title = "Best plan of every placement"
     if most is not None and number > most:

@@ -116,6 +116,7 @@ def call(asked: Arguments) -> Answer:
         seconds=asked.seconds,
         mode=asked.mode,
         framework=asked.framework,
+        placements=1 + RUNNERS_UP,
     )
     best = found.plans[0]
     return Answer(
