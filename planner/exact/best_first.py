@@ -20,7 +20,6 @@ from rlplan.planner.exact.placement_bounds import (
     PlacementBounds,
     empty,
     joined,
-    stacked,
 )
 from rlplan.planner.exact.space import Space
 from rlplan.planner.layouts.option_table import front_rows
@@ -416,11 +415,14 @@ class PlacementSearch:
         others = empty(score, 1, 0)
         within = cutoff / bounds.least_factor
         for index in bounds.others:
-            some = []
-            for place, (share, _, rows) in enumerate(parts[index]):
-                seconds = np.stack([rows.prepare, rows.train], axis=1)
-                some.append(bounds.rows_of(self.placement[index], share, seconds, place))
-            right = stacked(some, score)
+            own = parts[index]
+            every = [np.stack([rows.prepare, rows.train], axis=1) for _, _, rows in own]
+            right = bounds.rows_of(
+                self.placement[index],
+                [share for share, _, _ in own],
+                np.concatenate(every) if every else np.zeros((0, 2)),
+                [len(each) for each in every],
+            )
             first = bounds.least_generation
             others = joined(others, right, self.space.limits, first, within, score)
         self.space.tally.consider("arrangements of pools", len(others))
