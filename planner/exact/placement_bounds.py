@@ -491,7 +491,7 @@ class PlacementBounds:
         if self.schedule.streams:
             sender = seconds * (0.0, 1.0)
         rates = score.computing[device] * gpus[:, None]
-        sending = score.moving[device] * (gpus * sends)[:, None]
+        sending: Floats = score.moving[device] * (gpus[:, None] * float(sends))
         rows = [np.arange(count) for count in counts]
         own_rows = np.concatenate(rows) if rows else places
         picks = np.stack([places, own_rows], axis=1)[:, None]

@@ -154,7 +154,7 @@ PLAYS = "generations played"
 
 def _without_plays(ending: Ending) -> Ending:
     """Return an ending as a search finds it that plays nothing itself."""
-    return replace(ending, considered=ending.considered | {PLAYS: 0})
+    return replace(ending, considered=ending.considered.with_item(PLAYS, 0))
 
 
 def _forecasts_of(ending: Ending, space: Space) -> list[_Found] | None:

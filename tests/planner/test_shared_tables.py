@@ -110,19 +110,23 @@ def test_a_search_counts_the_generations_that_it_plays_itself():
     assert second["generations played"] == 0
 
 
-def test_a_price_decides_where_money_is_minimised_or_limited():
-    facts, asked = load_facts(JOB), {"objective": "throughput", "specs": Specs()}
-    for given, decides in (
-        ({}, False),
-        ({"specs": Specs(gpus=2)}, False),
-        ({"objective": "energy"}, False),
-        ({"objective": "cost"}, True),
-        ({"specs": Specs(cost_usd=1.0)}, True),
-        ({"specs": Specs(usd_per_hour=9.0)}, True),
-    ):
-        spaces = [Space(priced(JOB, usd), facts, {}, **{**asked, **given}) for usd in (1.0, 2.0)]
-        one, other = (each.weighed for each in spaces)
-        assert (one != other) == decides, given
+@pytest.mark.parametrize(
+    ("objective", "specs", "decides"),
+    [
+        ("throughput", Specs(), False),
+        ("throughput", Specs(gpus=2), False),
+        ("energy", Specs(), False),
+        ("cost", Specs(), True),
+        ("throughput", Specs(cost_usd=1.0), True),
+        ("throughput", Specs(usd_per_hour=9.0), True),
+    ],
+)
+def test_a_price_decides_where_money_is_minimised_or_limited(objective, specs, decides):
+    facts = load_facts(JOB)
+    one, other = (
+        Space(priced(JOB, usd), facts, {}, objective, specs).weighed for usd in (1.0, 2.0)
+    )
+    assert (one != other) == decides
 
 
 def test_an_ending_that_does_not_hold_is_searched_anew():
