@@ -294,10 +294,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
             front = _with_runs(front, asked.facts_of, run)
         _tell_front(front, files, report, as_json=as_json)
     else:
-        asked = asked._replace(writes_all=as_json or all_placements or report is not None)
-        best = _tell_best(asked, files, beyond=beyond, shows_all=all_placements, as_json=as_json)
-        if report is not None:
-            files["--report"] = _report(best, report, asked)
+        shown = {"shows_all": all_placements, "as_json": as_json}
+        _tell_best(asked, files, report, beyond=beyond, **shown)
     say_written(*files.values())
 
 
@@ -313,7 +311,6 @@ class SearchRequest(NamedTuple):
     lends: bool = False
     run: AskedRun | None = None
     why: bool = False
-    writes_all: bool = True  # the plans of all placements, not of the best ones
 
 
 def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
@@ -326,17 +323,18 @@ def _standing(path: Path, profile: Path | None, site: Path | None) -> Plan:
 def _tell_best(
     asked: SearchRequest,
     files: dict[str, Path | None],
+    report: Path | None,
     *,
     beyond: bool,
     shows_all: bool,
     as_json: bool,
-) -> SearchResult:
-    """Search the best plan, write and print it."""
+) -> None:
+    """Search the best plan, write and print it; make its report."""
     from rlplan.planner.configs.searching import plans_beyond, plans_of
     from rlplan.results.stored import search_document
 
     job, facts_of = asked.job, asked.facts_of
-    tells_all = asked.writes_all or files["--result"] is not None
+    tells_all = shows_all or as_json or report is not None or files["--result"] is not None
     # Lending, and nodes that come and go, may make another of the plans the best one.
     tells_all = tells_all or asked.lends or job.has_spot
     with progress_bar("search") as progress:
@@ -369,7 +367,8 @@ def _tell_best(
     else:
         _print(found, facts_of(found.plans[0].plan.job), asked, all_placements=shows_all)
         _print_target(found, asked, further)
-    return found
+    if report is not None:
+        files["--report"] = _report(found, report, asked)
 
 
 def _within(asked: SearchRequest, search: Callable[[Job], SearchResult]) -> SearchResult | None:
