@@ -3,7 +3,7 @@
 Both checkouts take turns, so that both see the same machine, each case in a process of its own, which remembers
 nothing. Seconds are CPU seconds of the user's side, the least of the repeats: what others on the machine do changes
 them least. Cases of commands run the command, `version` to `search`; those that begin with `search of` call the search in one
-process: first, then for what is said to be changed, each by facts of its own as the page and tools for agents ask. What both checkouts answer is compared: the seconds of the best plan of
+process: first, then for what is said to be changed, each by facts of its own as the page and tools for agents ask. What both checkouts answer is compared: the plans of
 searches, what commands print.
 
 With `--out FOLDER` the table is written to `answers.md`.
@@ -21,6 +21,7 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_text
@@ -28,6 +29,7 @@ from rlplan.job import Specs
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job, load_model
 from rlplan.profiles.facts import load_facts
+from rlplan.results.forecast import SearchResult
 
 ROOT = Path(__file__).resolve().parents[1]
 START = "from rlplan_cli.main import main; main()"
@@ -53,12 +55,16 @@ COMMANDS = {
     "fit qwen2.5-32b on 64": ("fit", "--model", "qwen2.5-32b", "--gpus", "64xh100"),
     "search 7B on 16": ("search", JOB),
 }
-# Model, GPUs, and how old weights may be: synchronous first, then within that limit.
-SEARCHES = {
-    "search of 70B on 128": ("llama-2-70b", 128, 0),
-    "search of 7B on 16": ("llama-2-7b", 16, 0),
-    "search of 7B on 256, staleness 1": ("llama-2-7b", 256, 1),
-    "search of 70B on 256, staleness 1": ("llama-2-70b", 256, 1),
+# As many placements as the page shows.
+SHOWN = 8
+# Model, GPUs, how old weights may be (synchronous first, then within that limit), and of how many placements plans are wanted.
+SEARCHES: dict[str, tuple[str, int, int, int | None]] = {
+    "search of 70B on 128": ("llama-2-70b", 128, 0, None),
+    "search of 70B on 128, the best 8": ("llama-2-70b", 128, 0, SHOWN),
+    "search of 7B on 16": ("llama-2-7b", 16, 0, None),
+    "search of 7B on 16, the best 8": ("llama-2-7b", 16, 0, SHOWN),
+    "search of 7B on 256, staleness 1": ("llama-2-7b", 256, 1, None),
+    "search of 70B on 256, staleness 1": ("llama-2-70b", 256, 1, None),
 }
 CHANGED_RESPONSE_TOKENS = 512
 CHANGED_USD_PER_GPU_HOUR = 1.5
@@ -114,7 +120,10 @@ def searches(tree: Path, name: str) -> Answer:
 
 def searched(name: str) -> Answer:
     """Return what the searches of a case take in this process."""
-    model, gpus, staleness = SEARCHES[name]
+    model, gpus, staleness, placements = SEARCHES[name]
+    # Before `left_out` was, searches looked at all placements.
+    knows = "left_out" in SearchResult.__dataclass_fields__
+    limited: dict[str, Any] = {"placements": placements} if knows else {}
     job = load_job(Path(JOB))
     group = job.cluster[0]
     models = FrozenDict(dict.fromkeys(job.models, load_model(model)))
@@ -132,11 +141,14 @@ def searched(name: str) -> Answer:
     seconds, said = {}, {}
     for what, (each, specs, objective) in asked.items():
         start = time.process_time()
-        found = search(each, load_facts(each), specs=specs, objective=objective)
+        found = search(each, load_facts(each), specs=specs, objective=objective, **limited)
         seconds[what] = time.process_time() - start
         best = found.plans[0]
         figure = best.forecast.iteration_seconds
-        said[what] = f"{figure:.9g} s, gap {found.gap:.2%}, {best.plan.mode}"
+        others = hashlib.sha256(repr([each.plan for each in found.plans[:placements]]).encode())
+        said[what] = (
+            f"{figure:.9g} s, gap {found.gap:.2%}, {best.plan.mode}, plans {others.hexdigest()[:8]}"
+        )
     return Answer(seconds, said)
 
 

@@ -61,6 +61,7 @@ def search(
     mode: Mode | None = None,
     framework: str | None = None,
     as_it_stands: Plan | None = None,
+    placements: int | None = None,
 ) -> SearchResult:
     """Return plans of a job (or of what a partial plan leaves open) that its framework can run, best first.
 
@@ -73,6 +74,7 @@ def search(
         mode: In which plans may run where that is better than sync, such as `async`.
         framework: Whose plans alone are searched, such as `verl`; None takes the job's own.
         as_it_stands: A plan of the job that is one of the candidates, whatever its sizes.
+        placements: Of how many, the best ones, plans are wanted; None of all, which takes longer.
 
     Raises:
         UserError: The job, or what is asked for, is wrong; `InfeasibleError` where nothing fits.
@@ -108,6 +110,7 @@ def search(
         pinned=pinned,
         seconds=seconds,
         as_it_stands=as_it_stands,
+        placements=placements,
     )
 
 

@@ -230,6 +230,7 @@ def best_plans(
     pinned: Pinned = NOTHING_PINNED,
     seconds: float | None = None,
     progress: Progress | None = None,
+    placements: int | None = None,
 ) -> SearchResult:
     """Return plans of a resolved job by its objective under its specs, best first.
 
@@ -238,15 +239,17 @@ def best_plans(
     Args:
         pinned: What the user pinned.
         seconds: When to stop with the best plan so far; None searches to the end.
+        placements: Of how many, the best ones, plans are wanted; None of all.
 
     Raises:
         InfeasibleError: No plan fits and keeps the specs; the message says which spec binds and what
             the nearest value is that a plan can keep.
     """
-    solve = solver(job, facts, seconds, pinned, progress)
+    solve = solver(job, facts, seconds, pinned, progress, placements)
+    best_of = solver(job, facts, seconds, pinned, progress, placements=1)
 
     def why_none(specs: Specs, none_fits: InfeasibleError) -> InfeasibleError:
-        found = infeasible_specs_error(job, specs, solve, none_fits)
+        found = infeasible_specs_error(job, specs, best_of, none_fits)
         if found is none_fits and pinned.given:
             found = _pinned_error(job, facts, pinned, none_fits)
         return found
@@ -287,7 +290,9 @@ def _pinned_error(
 
     def choose(larger: Facts) -> Plan:
         specs = Specs(staleness=job.specs.staleness)
-        found = search(job, larger, pinned=pinned, objective="throughput", specs=specs)
+        found = search(
+            job, larger, pinned=pinned, objective="throughput", specs=specs, placements=1
+        )
         return found.plans[0].plan
 
     try:
@@ -316,7 +321,7 @@ def best_front(
         UserError: The names are not two or three different objectives.
         InfeasibleError: As `best_plans`.
     """
-    solve = solver(job, facts, seconds, pinned)
+    solve = solver(job, facts, seconds, pinned, placements=1)
     return front_under_specs(job, names, solve, progress)
 
 
@@ -342,8 +347,13 @@ def solver(
     seconds: float | None,
     pinned: Pinned,
     progress: Progress | None = None,
+    placements: int | None = None,
 ) -> Solve:
-    """Return the search of a job's plans by an objective under specs, each asked for once."""
+    """Return the search of a job's plans by an objective under specs, each asked for once.
+
+    Args:
+        placements: Of how many, the best ones, plans are wanted; None of all.
+    """
 
     @cache
     def solve(objective: str, specs: Specs) -> SearchResult:
@@ -355,6 +365,7 @@ def solver(
             specs=specs,
             seconds=seconds,
             progress=progress,
+            placements=placements,
         )
 
     return solve

@@ -160,6 +160,7 @@ def nearest_opening(job: Job, facts: Facts, pinned: Pinned) -> str | None:
                 objective="throughput",
                 specs=Specs(staleness=job.specs.staleness),
                 seconds=OPENING_SECONDS,
+                placements=1,
             ).plans[0]
             seconds = found.forecast.iteration_seconds
             if best is None or seconds < best[0]:

@@ -105,7 +105,14 @@ def _plan_that_fits(job: Job, facts: Facts, specs: Specs) -> Plan | None:
     if plan is not None:
         return plan
     try:
-        found = search(job, facts, objective="throughput", specs=specs, seconds=FIRST_PLAN_SECONDS)
+        found = search(
+            job,
+            facts,
+            objective="throughput",
+            specs=specs,
+            seconds=FIRST_PLAN_SECONDS,
+            placements=1,
+        )
     except InfeasibleError:
         return lean  # which a search comes upon once it has more time
     return found.plans[0].plan

@@ -36,7 +36,7 @@ def searched(
     """
     pinned = replace(pinned, asked=_asked(draft, pinned))
     check_searched(job, file, pinned.asked.modes)
-    found = search(job, facts, pinned=pinned, objective="throughput", specs=specs, others=False)
+    found = search(job, facts, pinned=pinned, objective="throughput", specs=specs, placements=1)
     return found.plans[0].plan
 
 

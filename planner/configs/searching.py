@@ -78,6 +78,7 @@ def plans_of(
     seconds: float | None = None,
     progress: Progress | None = None,
     as_it_stands: Plan | None = None,
+    placements: int | None = None,
 ) -> SearchResult:
     """Return the best plans of a resolved job: those that its framework can run, where it names one that is exported to.
 
@@ -85,6 +86,7 @@ def plans_of(
         target: The framework that is to run them; None takes the job's own.
         as_it_stands: A plan of the job that is one of the candidates, whatever its sizes, if it fits and keeps the
             job's limits.
+        placements: Of how many, the best ones, plans are wanted, where no framework is named; None of all.
 
     Raises:
         UserError: As `best_plans_for`, or as `best_plans` where no framework is named.
@@ -94,6 +96,7 @@ def plans_of(
     stands = _standing(job, facts_of, as_it_stands) if as_it_stands is not None else None
     try:
         if named is None:
+            options["placements"] = placements
             found = best_plans(job, facts_of(job), pinned=pinned, **options)
         else:
             found = best_plans_for(named, job, facts_of, pinned=pinned, **options)

@@ -20,7 +20,6 @@ from rlplan.planner.exact.placement_bounds import (
     PlacementBounds,
     empty,
     joined,
-    stacked,
 )
 from rlplan.planner.exact.space import Space
 from rlplan.planner.layouts.option_table import front_rows
@@ -347,6 +346,12 @@ QUICK_WAYS = 12
 RowsOf = Callable[[ColocatedSet, Site], PoolRows]
 
 
+def planned(choice: Choice, space: Space) -> Plan:
+    """Return the plan of a choice, its engine's share of memory as large as a space lets it be."""
+    plan, layouts = plan_of(choice, space.job, MADE_BY, space.pinned), space.options.space
+    return with_largest_share(plan, space.asked_before, layouts.usable_fraction, layouts.drafts)
+
+
 class PlacementSearch:
     """Search the plans of one placement with one schedule.
 
@@ -410,11 +415,14 @@ class PlacementSearch:
         others = empty(score, 1, 0)
         within = cutoff / bounds.least_factor
         for index in bounds.others:
-            some = []
-            for place, (share, _, rows) in enumerate(parts[index]):
-                seconds = np.stack([rows.prepare, rows.train], axis=1)
-                some.append(bounds.rows_of(self.placement[index], share, seconds, place))
-            right = stacked(some, score)
+            own = parts[index]
+            every = [np.stack([rows.prepare, rows.train], axis=1) for _, _, rows in own]
+            right = bounds.rows_of(
+                self.placement[index],
+                [share for share, _, _ in own],
+                np.concatenate(every) if every else np.zeros((0, 2)),
+                [len(each) for each in every],
+            )
             first = bounds.least_generation
             others = joined(others, right, self.space.limits, first, within, score)
         self.space.tally.consider("arrangements of pools", len(others))
@@ -458,9 +466,7 @@ class PlacementSearch:
 
     def _newly_simulated(self, choice: Choice) -> Simulated:
         space = self.space
-        plan, facts = plan_of(choice, space.job, MADE_BY, space.pinned), space.asked_before
-        layouts = space.options.space
-        plan = with_largest_share(plan, facts, layouts.usable_fraction, layouts.drafts)
+        plan, facts = planned(choice, space), space.asked_before
         if space.job.has_spot and space.job.failures is None and stopping_parts(plan):
             space.tally.prune(STOPS_UNKNOWN)
             return Simulated()

@@ -266,15 +266,13 @@ class CandidateTable:
     ) -> tuple[Ints, Floats, Floats] | None:
         generations = self.generations
         resident = way.rows.staying[places].astype(np.float64)
-        fits = generations.fits(way.replicas, resident, way.move)
+        fits, cache = generations.fitting(way.replicas, resident, way.move)
         beside = generations.beside_bytes(way.replicas)
         beside += way.move.extra_bytes if self.apart else 0  # a copy stays beside what runs there
         fits &= way.rows.peak[places] + beside <= self.space.options.space.capacity_bytes(way.site)
-        places = places[fits]
+        places, cache = places[fits], cache[fits]
         if not len(places):
             return None
-        resident = way.rows.staying[places].astype(np.float64)
-        cache = generations.cache_bytes(way.replicas, resident, way.move.extra_bytes)
         bounds = generations.bounds(way.replicas, cache) + way.move.seconds
         kept = bounds + way.rows.prepare[places] + way.rows.train[places] < cutoff
         if not kept.any():

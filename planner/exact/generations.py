@@ -321,19 +321,24 @@ class GenerationTable:
             fraction = room.fraction_left(self.engine, usable - self._context_bytes(replicas))
         return room.cache_bytes(self.engine, fraction)
 
-    def fits(self, replicas: Replicas, resident_bytes: Floats, move: WeightMove) -> Flags:
-        """Tell which residents leave room for a transition, and for generation at its fullest."""
+    def fitting(
+        self, replicas: Replicas, resident_bytes: Floats, move: WeightMove
+    ) -> tuple[Flags, Floats]:
+        """Tell which residents leave room for a transition, and for generation at its fullest; with the cache as far as it is of use.
+
+        Shapes as `resident_bytes`.
+        """
         usable = self.options.space.capacity_bytes(replicas.site)
         share, others = self.engine.share, resident_bytes + self.beside_bytes(replicas)
-        cache = self.cache_bytes(replicas, resident_bytes, move.extra_bytes)
-        filled = (
-            self.left_bytes(replicas, resident_bytes, move.extra_bytes) if share.fills else cache
-        )
+        left = self.left_bytes(replicas, resident_bytes, move.extra_bytes)
+        cache = np.minimum(left, replicas.useful_bytes)
+        filled = left if share.fills else cache
         own = replicas.working_bytes + move.extra_bytes + share.awake_bytes
         own += self._context_bytes(replicas)
         full = others + own + np.rint(filled)
         moving = others + move.peak_bytes
-        return np.asarray((cache >= replicas.least_bytes) & (full <= usable) & (moving <= usable))
+        fits = (cache >= replicas.least_bytes) & (full <= usable) & (moving <= usable)
+        return np.asarray(fits), cache
 
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
         """Return seconds that generation cannot beat with caches of these sizes."""

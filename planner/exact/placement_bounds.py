@@ -4,7 +4,7 @@ Stages bound iterations, and iterations bound values: see decision 7.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import NamedTuple
@@ -107,13 +107,6 @@ def joined(
     kept = kept[front_rows(np.concatenate(keys, axis=1))]
     picks = np.concatenate([left.picks[first[kept]], right.picks[second[kept]]], axis=1)
     return OtherPools(used[kept], stages[kept], own[kept], work[kept], sending[kept], picks)
-
-
-def stacked(parts: Iterable[OtherPools], score: Score) -> OtherPools:
-    """Return the rows of all parts, each of one set, together."""
-    some = [empty(score, 0, 1), *parts]
-    names = (field.name for field in fields(OtherPools))
-    return OtherPools(*(np.concatenate([getattr(each, name) for each in some]) for name in names))
 
 
 # How long the sets of a placement may work before no plan with them is worth anything.
@@ -459,14 +452,13 @@ class PlacementBounds:
         pools, score = self.space.pools, self.space.score
         rest = empty(score, 1, 0)
         for index in self.others:
-            members, rows = self.placement[index], []
-            for place, (share, site) in enumerate(self.places[index]):
-                least = pools.least(members, site)
-                seconds = np.array([[least.prepare_seconds, least.train_seconds]])
-                rows.append(self.rows_of(members, share, seconds, place))
+            members, places = self.placement[index], self.places[index]
+            every = [pools.least(members, site) for _, site in places]
+            seconds = [(each.prepare_seconds, each.train_seconds) for each in every]
+            shares = [share for share, _ in places]
             rest = joined(
                 rest,
-                stacked(rows, score),
+                self.rows_of(members, shares, np.array(seconds).reshape(-1, 2), [1] * len(shares)),
                 self.space.limits,
                 self.least_generation,
                 math.inf,
@@ -475,20 +467,34 @@ class PlacementBounds:
         return rest
 
     def rows_of(
-        self, members: ColocatedSet, share: Share, seconds: Floats, place: int
+        self,
+        members: ColocatedSet,
+        shares: Sequence[Share],
+        seconds: Floats,
+        counts: Sequence[int],
     ) -> OtherPools:
-        """Return one set's rows on a share, its work from when its data may have arrived."""
-        count = len(seconds)
-        used = np.repeat(self.used(share)[None], count, axis=0)
+        """Return one set's rows on its shares, its work from when its data may have arrived.
+
+        Args:
+            seconds: Of preparation and training, those of one share after another. Shape (rows, 2).
+            counts: How many of the rows are on each share.
+        """
+        places = np.repeat(np.arange(len(shares)), counts)
+        gpus = np.array([share.gpus for share in shares], dtype=np.int64)[places]
+        device = np.array([self.space.device(share) for share in shares], dtype=np.int64)[places]
+        used = np.zeros((len(places), len(self.space.devices)), dtype=np.int64)
+        used[np.arange(len(places)), device] = gpus
         prepares = seconds[:, 0] > 0
         arrival = np.where(prepares, self._arrival(self.space.arrival_seconds(members)), 0.0)
-        score, device, sends = self.space.score, self.space.device(share), ACTOR in members
+        score, sends = self.space.score, ACTOR in members
         sender = seconds if sends and self.schedule.flow.overlaps else np.zeros_like(seconds)
         if self.schedule.streams:
             sender = seconds * (0.0, 1.0)
-        rates = score.computing[device] * share.gpus
-        sending = np.repeat(score.moving[device][None] * (share.gpus * sends), count, axis=0)
-        picks = np.stack([np.full(count, place), np.arange(count)], axis=1)[:, None]
+        rates = score.computing[device] * gpus[:, None]
+        sending: Floats = score.moving[device] * (gpus[:, None] * float(sends))
+        rows = [np.arange(count) for count in counts]
+        own_rows = np.concatenate(rows) if rows else places
+        picks = np.stack([places, own_rows], axis=1)[:, None]
         own = seconds.sum(axis=1)[:, None]
         stages = np.column_stack([*self._stages(seconds[:, 0] + arrival, seconds[:, 1]), sender])
         apart = own * self.schedule.streams

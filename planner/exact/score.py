@@ -17,7 +17,7 @@ from rlplan.planner.requests.schedules import Schedule
 from rlplan.planner.requests.specs import ROUNDING
 from rlplan.profiles.facts import Facts
 from rlplan.simulator.placed import Floats, Ints
-from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR, pool_rates
+from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR, PoolRates, pool_rates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +105,10 @@ class Figure:
         return bool(self.held.any())
 
 
+# What would be paid for a pool of which nothing but its price counts.
+ONE_USD = PoolRates(usd_per_second=1.0, idle_watts=0.0, computing_watts=0.0, moving_watts=0.0)
+
+
 class Score:
     """Bound what iterations are worth to an objective, and say whether they can keep the specs.
 
@@ -115,7 +119,8 @@ class Score:
         workers: Processes of tasks without a model; None where there are none.
 
     Attributes:
-        figures: The objective's first, then those that the specs limit.
+        weighed: The objective, then those whose figures the specs limit.
+        figures: Theirs.
         computing, moving: What a second of a GPU's work adds, by device and by figure that counts work.
     """
 
@@ -134,14 +139,20 @@ class Score:
         limited = [name for spec, name in limited_objectives().items() if spec in specs.given]
         self.gpu_rates = [pool_rates(job, facts, device, 1) for device in devices]
         self.host_rates = pool_rates(job, facts, HOST_DEVICE, 1) if workers else None
-        self.figures = tuple(
-            self._figure(load_objective(name)) for name in dict.fromkeys((objective, *limited))
-        )
+        self.weighed = tuple(load_objective(name) for name in dict.fromkeys((objective, *limited)))
+        self.figures = tuple(map(self._figure, self.weighed))
         counted = [figure for figure in self.figures if figure.counts_work]
         self.computing, self.moving = (
             np.array([getattr(figure, name) for figure in counted]).reshape(-1, len(devices)).T
             for name in ("computing", "moving")
         )
+
+    @property
+    def counts_money(self) -> bool:
+        """Tell whether a price may decide which of two plans is worth more, or keeps the specs."""
+        if self.specs.usd_per_hour is not None:
+            return True
+        return any(each.pool_rates(ONE_USD) != SecondRates() for each in self.weighed)
 
     @property
     def counts_only_seconds(self) -> bool:

@@ -41,11 +41,13 @@ from rlplan.planner.placements.allocations import (
     shares_of,
 )
 from rlplan.planner.placements.partitions import GENERATION, ColocatedSet
-from rlplan.planner.plans.assembly import host_layout, host_pool
+from rlplan.planner.plans.assembly import Choice, host_layout, host_pool
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import Schedule
 from rlplan.planner.requests.specs import usable_fraction
 from rlplan.profiles.facts import Facts
+from rlplan.profiles.tables.remembered import LeastRecentlyUsed
+from rlplan.results.forecast import InfeasiblePlacement
 from rlplan.rules.batches import rank_sequences
 from rlplan.simulator.asynchronous.setting import least_prompts
 from rlplan.simulator.costs.taskcost import data_bytes, times_of, transfer_cost
@@ -268,6 +270,41 @@ class BegunTable(GenerationTable):
         return cost_until_enough(cost, placed, cache_bytes).total.seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Hold the best choice of a placement with its value, and what no other choice there is below."""
+
+    choice: Choice
+    value: float
+    bound: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """Hold what a search found out, without forecasts: it holds of every search that weighs the same.
+
+    Attributes:
+        chosen: Of every placement with a plan, the best first.
+        bound: No plan of any placement is worth less.
+        infeasible: Placements of which nothing fits.
+        unseen: Those that there was no time for.
+        left_out: Those whose plans cannot be among as many of the best as were asked for.
+        considered, pruned: What was looked at, and dropped.
+    """
+
+    chosen: tuple[Chosen, ...]
+    bound: float
+    infeasible: tuple[InfeasiblePlacement, ...] = ()
+    unseen: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    considered: FrozenDict[str, int] = FrozenDict()
+    pruned: FrozenDict[str, int] = FrozenDict()
+
+
+# Of one job under the same pins an objective and limits are asked, and prices are changed.
+REMEMBERED_ENDINGS = 8
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownWays:
     """Hold what searches with the same pins find out of ways to generate.
@@ -277,12 +314,16 @@ class KnownWays:
         least_generations: The least seconds of generation, by where weights train and by schedule.
         ways: Ways to generate on a share with the rest of a pool.
         set_shares: The shares on which each role of a set may fit.
+        endings: How searches ended, by what they weigh (`Space.weighed`), those asked last.
     """
 
     syncs: dict[tuple[int, int, int, int, int | None, Site], float] = field(default_factory=dict)
     least_generations: dict[Hashable, float] = field(default_factory=dict)
     ways: dict[Hashable, list[OptionRows]] = field(default_factory=dict)
     set_shares: dict[ColocatedSet, tuple[Share, ...]] = field(default_factory=dict)
+    endings: LeastRecentlyUsed[Hashable, Ending] = field(
+        default_factory=lambda: LeastRecentlyUsed(REMEMBERED_ENDINGS)
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -417,6 +458,16 @@ class Space:
         while len(known) > REMEMBERED_PINS:
             known.pop(next(iter(known)), None)
         return found
+
+    @cached_property
+    def weighed(self) -> Hashable:
+        """Return what decides how a search with the same tables and pins ends.
+
+        A name decides nothing, and a price only where money is minimised or limited, or nodes come and go.
+        """
+        job, cluster = self.job, costed_job(self.job).cluster
+        job = replace(job, name="job", cluster=job.cluster if self.score.counts_money else cluster)
+        return self.objective, self.specs, job
 
     def words(self, schedules: Iterable[Schedule]) -> str:
         """Return in words what is searched: every answer says of it that its plan is the best one.
@@ -563,10 +614,10 @@ class Space:
         """Return the shares on which each role of a set can be laid out and may fit."""
         known = self.known.set_shares
         if members not in known:
+            open_shares = self.open_shares(members)
+            self.pools.prepare(members, [self.site(share) for share in open_shares])
             known[members] = tuple(
-                share
-                for share in self.open_shares(members)
-                if self.pools.least(members, self.site(share)).fits
+                share for share in open_shares if self.pools.least(members, self.site(share)).fits
             )
         return known[members]
 

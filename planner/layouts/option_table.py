@@ -5,8 +5,9 @@ and trains has one cut for both, since its weights live in one place. All layout
 together; what is left are those that no other beats in time and memory.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -374,46 +375,58 @@ Joint = list[tuple[_TaskRows, Ints]]
 
 
 class RoleFront:
-    """Cost all layouts of one role on one site.
+    """Cost all layouts of one role on sites of the same links, all in one table.
+
+    What a layout infers or trains with takes and holds depends on its ranks and on their links; of its site's size
+    nothing but whether that has several nodes (`rlplan.simulator.costs.pricing.setting_on`).
 
     Args:
+        sites: Alike by `links_of`.
         tally: Counts what is looked at and dropped.
 
     Attributes:
-        least: Resident and transient bytes of the leanest layout of the role's hungriest task, buffers of groups
-            among the latter.
+        least: For each site resident and transient bytes of the leanest layout of the role's hungriest task, buffers of
+            groups among the latter; None where a task has no layout.
     """
 
-    def __init__(self, space: LayoutSpace, role: Role, site: Site, tally: SearchCounts) -> None:
-        self.space, self.role, self.site, self.tally = space, role, site, tally
-        self.least: tuple[int, int] | None = None
+    def __init__(
+        self, space: LayoutSpace, role: Role, sites: Sequence[Site], tally: SearchCounts
+    ) -> None:
+        self.space, self.role, self.sites, self.tally = space, role, sites, tally
+        self.least: list[tuple[int, int] | None] = [None] * len(sites)
         own = [task for task in space.tasks if task.role == role]
         self.tasks = [task for task in own if task.has_model and not task.generates]
         self.generates = any(task.kind == "generate" for task in own)
         self.trains = any(task.kind == "train" for task in own)
         self.model = space.job.architecture(role)
         self.asked = space.asked(self.tasks)
-        self.cuts = list(self._cuts()) if self.tasks else []
+        cuts = [list(self._cuts(site)) if self.tasks else [] for site in sites]
+        self.cuts = [cut for some in cuts for cut in some]
+        # For each cut the place of its site.
+        self.cut_sites = np.repeat(np.arange(len(sites)), [len(some) for some in cuts])
 
-    def options(self) -> list[RoleOption]:
-        """Return the options that no other beats in time and memory."""
+    def options(self) -> list[list[RoleOption]]:
+        """Return for each site the options that no other beats there in time and memory."""
         tally = self.tally
         joined = self._joined()
         if joined is None:
-            return []
+            return [[] for _ in self.sites]
         rows, (prepare, train, resident, transient, met) = joined
-        fits = resident + transient + met <= self.space.capacity_bytes(self.site)
+        fits = resident + transient + met <= self.space.capacity_bytes(self.sites[0])
         tally.prune("a role alone does not fit", int(np.sum(~fits)))
         places = np.flatnonzero(fits)
         keys = np.stack([prepare, train, resident, transient, met], axis=1)[places]
-        shardings = self._sharding_numbers(rows)[places]
+        sites = self.cut_sites[rows[0][0].cut[rows[0][1][places]]]
+        shardings = self._sharding_numbers(rows, places, sites)
         kept = front_of_groups(keys, shardings)
         tally.prune("another layout is better in time and memory", len(places) - len(kept))
-        return self._options(rows, keys[kept], places[kept], shardings[kept])
+        found = self._options(rows, keys[kept], places[kept], shardings[kept])
+        edges = np.searchsorted(sites[kept], np.arange(len(self.sites) + 1)).tolist()
+        return [found[first:last] for first, last in pairwise(edges)]
 
-    def _cuts(self) -> Iterator[Sizes]:
-        """Yield the cuts that suit all tasks of the role."""
-        cuts = self.space.cuts_of(self.tasks, self.site)
+    def _cuts(self, site: Site) -> Iterator[Sizes]:
+        """Yield the cuts over a site that suit all tasks of the role."""
+        cuts = self.space.cuts_of(self.tasks, site)
         if not self.trains:
             yield from cuts.infer()
             return
@@ -482,16 +495,14 @@ class RoleFront:
         if not len(columns):
             nothing = np.zeros(0, dtype=np.int64)
             return _TaskRows(task, columns, cut, np.zeros(0), *[nothing] * 5)
-        first = PlacedTask(task, columns.layout(0), self.site, space.job, space.facts)
+        first = PlacedTask(task, columns.layout(0), self.sites[0], space.job, space.facts)
         table = PlacedTasks(columns, first)
         memory = layout_memory(table)
         resident, transient = memory.resident_bytes, memory.transient_bytes
         met = memory.transient[COMMUNICATORS]
-        fits = resident + transient <= space.capacity_bytes(self.site)
+        fits = resident + transient <= space.capacity_bytes(self.sites[0])
         fits &= has_room_to_serve(table)
-        leanest = int(np.argmin(resident + transient))
-        if self.least is None or resident[leanest] + transient[leanest] > sum(self.least):
-            self.least = int(resident[leanest]), int(transient[leanest])
+        self._note_leanest(self.cut_sites[cut], resident, transient)
         tally.prune("a task alone does not fit", int(np.sum(~fits)))
         places = np.flatnonzero(fits)
         columns, cut = columns.rows(places), cut[places]
@@ -514,6 +525,21 @@ class RoleFront:
             transient[kept],
             met[kept],
         )
+
+    def _note_leanest(self, sites: Ints, resident: Ints, transient: Ints) -> None:
+        """Remember the leanest of a task's layouts on each site, if no task before needs more there.
+
+        Args:
+            sites: Places of the layouts' sites, ascending. Shape (layouts,), as the bytes.
+        """
+        whole = resident + transient
+        edges = np.searchsorted(sites, np.arange(len(self.sites) + 1)).tolist()
+        for site, (first, last) in enumerate(pairwise(edges)):
+            if first == last:
+                continue
+            leanest, known = first + int(np.argmin(whole[first:last])), self.least[site]
+            if known is None or whole[leanest] > sum(known):
+                self.least[site] = int(resident[leanest]), int(transient[leanest])
 
     def _columns(self, task: Task) -> tuple[LayoutColumns, Ints]:
         """Return a task's layouts in every cut, with the place of the cut."""
@@ -552,17 +578,22 @@ class RoleFront:
         self.tally.prune("pinned by the user", len(columns) - len(kept))
         return columns.rows(kept), cut[kept]
 
-    def _sharding_numbers(self, chosen: Joint) -> Ints:
-        """Return equal numbers for options of one sharding; one number for roles that do not generate."""
+    def _sharding_numbers(self, chosen: Joint, places: Ints, sites: Ints) -> Ints:
+        """Return equal numbers for options of one site and sharding; of roles that do not generate, of one site.
+
+        Args:
+            places: Those asked for among what was joined, each on one of `sites`. Shape (options,), both.
+        """
         trained = next((each for each in chosen if each[0].task.kind == "train"), None)
         if not self.generates or trained is None:
-            return np.zeros(len(chosen[0][1]), dtype=np.int64)
-        columns, places = trained[0].columns, trained[1]
+            return sites
+        columns, rows = trained[0].columns, trained[1][places]
         sharded = columns.zero == FULLY_SHARDED
         away = columns.offload * self.space.weights_leave
         cut = (columns.tp, columns.pp, columns.cp, columns.ep, columns.expert_tp, sharded, away)
-        _, number = np.unique(np.stack(cut, axis=1), axis=0, return_inverse=True)
-        return np.asarray(number.reshape(-1)[places])
+        keys = np.column_stack([sites, np.stack(cut, axis=1)[rows]])
+        _, number = np.unique(keys, axis=0, return_inverse=True)
+        return np.asarray(number.reshape(-1))
 
     def _options(
         self, chosen: Joint, keys: Rows, places: Ints, shardings: Ints
@@ -621,9 +652,22 @@ def _kept_rows(columns: LayoutColumns, draft: TaskDraft) -> Flags:
 
 
 def _pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Return the places of all pairs with equal values."""
-    first, second = np.nonzero(left[:, None] == right[None, :])
-    return first, second
+    """Return the places of all pairs with equal values, those of the left ones ascending; both sides ascend."""
+    begins = np.searchsorted(right, left, side="left")
+    counts = np.searchsorted(right, left, side="right") - begins
+    first = np.repeat(np.arange(len(left)), counts)
+    before = np.repeat(np.cumsum(counts) - counts, counts)
+    return first, np.repeat(begins, counts) + np.arange(len(first)) - before
+
+
+def links_of(site: Site) -> Hashable:
+    """Return what decides what a layout that infers or trains takes on a site, beside its ranks."""
+    links = (site.device, site.gpus_per_node, site.inter_node_bytes_per_second, site.network)
+    return *links, site.spans_nodes
+
+
+# Sites whose layouts are costed in one table: a table of many rows costs little more than one of few, and takes memory.
+SITES_TOGETHER = 32
 
 
 class OptionTable:
@@ -636,12 +680,25 @@ class OptionTable:
 
     def role_options(self, role: Role, site: Site) -> list[RoleOption]:
         """Return the Pareto front of a role's options that fit a site's GPU by themselves."""
-        key = (role, site)
-        if key not in self._roles:
-            front = RoleFront(self.space, role, site, self.tally)
-            self._roles[key] = front.options()
-            self._least[key] = front.least
-        return self._roles[key]
+        self.prepare(role, (site,))
+        return self._roles[role, site]
+
+    def prepare(self, role: Role, sites: Iterable[Site]) -> None:
+        """Find a role's options on sites that will be asked for, as far as they are not known, many at a time."""
+        alike: dict[Hashable, list[Site]] = {}
+        for site in dict.fromkeys(sites):
+            if (role, site) not in self._roles:
+                # Engines that serve a model look at their site themselves.
+                key = site if self.space.job.serves else links_of(site)
+                alike.setdefault(key, []).append(site)
+        for new in alike.values():
+            for first in range(0, len(new), SITES_TOGETHER):
+                self._cost(role, new[first : first + SITES_TOGETHER])
+
+    def _cost(self, role: Role, sites: Sequence[Site]) -> None:
+        front = RoleFront(self.space, role, sites, self.tally)
+        for site, options, least in zip(sites, front.options(), front.least, strict=True):
+            self._roles[role, site], self._least[role, site] = options, least
 
     def least_bytes(self, role: Role, site: Site) -> tuple[int, int] | None:
         """Return resident and transient bytes of a role's leanest layout, fitting or not.

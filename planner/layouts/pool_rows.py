@@ -354,6 +354,11 @@ class PoolTable:
         self._quick: dict[tuple[ColocatedSet, Site], PoolRows] = {}
         self._exact: dict[tuple[ColocatedSet, Site], tuple[float, PoolRows]] = {}
 
+    def prepare(self, members: ColocatedSet, sites: Sequence[Site]) -> None:
+        """Find what a set's roles can do on sites that will be asked for, many at a time."""
+        for role in roles_of(members):
+            self.options.prepare(role, sites)
+
     def least(self, members: ColocatedSet, site: Site) -> LowerBounds:
         """Return bounds on what a set can do."""
         key = (members, site)

@@ -263,6 +263,7 @@ class _Found:
             "target": asked.target,
             "pinned": asked.pinned,
             "seconds": asked.seconds,
+            "placements": 1,
         }
         result = plans_of(job, asked.facts_of, **options)
         return result.plans[0].plan, result.gap

@@ -13,15 +13,22 @@ import math
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from rlplan.errors import InfeasibleError, MissingFactError, UnfinishedError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Specs
-from rlplan.plan import USUAL_MODE
-from rlplan.planner.exact.best_first import STOPS_UNKNOWN, PlacementSearch, SearchBudget
+from rlplan.plan import USUAL_MODE, Plan
+from rlplan.planner.exact.best_first import (
+    STOPS_UNKNOWN,
+    Incumbent,
+    PlacementSearch,
+    SearchBudget,
+    planned,
+)
 from rlplan.planner.exact.infeasibility import infeasibility_reason
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
-from rlplan.planner.exact.space import Space
+from rlplan.planner.exact.space import Chosen, Ending, Space
 from rlplan.planner.placements.partitions import (
     GENERATION,
     Placement,
@@ -30,9 +37,11 @@ from rlplan.planner.placements.partitions import (
 )
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import Schedule, ScheduleSpace
+from rlplan.planner.requests.specs import violations
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.sheets import load_framework
 from rlplan.results.forecast import Candidate, Forecast, InfeasiblePlacement, SearchResult
+from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.spot import NO_FAILURES
 from rlplan.units import show_seconds
 
@@ -81,7 +90,7 @@ def search(
     objective: str | None = None,
     specs: Specs | None = None,
     seconds: float | None = None,
-    others: bool = True,
+    placements: int | None = None,
 ) -> SearchResult:
     """Return the best plan of every placement, best first.
 
@@ -93,8 +102,9 @@ def search(
         objective: What to minimise; None takes the job's.
         specs: Limits that plans keep; None takes the job's.
         seconds: When to stop with the best plan so far; None searches to the end.
-        others: Whether placements that cannot win are searched too; else only the first plan means something, and
-            none is said not to fit.
+        placements: Of how many, the best ones, plans are wanted; None of all. Placements whose bounds are no better than
+            those are left out and named, where iterations of one kind are searched. With 1 only the first plan means
+            something, and none is said not to fit.
 
     Raises:
         InfeasibleError: No plan fits; the message has the reasons.
@@ -106,6 +116,12 @@ def search(
     limits = job.specs if specs is None else specs
     wanted = objective or job.objective
     space = Space(job, facts, pinned.tasks, wanted, limits, pinned.transition, pinned)
+    asked = (space.weighed, placements)
+    known = space.known.endings.get(asked) if seconds is None else None
+    found = None if known is None else _forecasts_of(known, space)
+    if known is not None and found is not None:
+        _tell_done(progress, 2 * len(found))
+        return _result(known, found, space, time.perf_counter() - started)
     campaign = _Campaign(space, deadline, progress)
     if not campaign.ranked:
         raise InfeasibleError(
@@ -113,10 +129,86 @@ def search(
             f" {', '.join(pinned.asked.modes) or 'sync'} and the transition {pinned.transition or 'of choice'}"
         )
     campaign.find_winner()
-    others = others or campaign.has_unseen  # one of them may be better
-    if others:
-        campaign.find_others()
-    return campaign.result(time.perf_counter() - started, others=others)
+    if placements == 1 and campaign.has_unseen:  # one of them may be better
+        placements = None
+    if placements != 1:
+        campaign.find_others(placements)
+    spent = time.perf_counter() - started
+    ending, found = campaign.ending(spent, tells_misfits=placements != 1)
+    if seconds is None:
+        space.known.endings.keep(asked, _without_plays(ending))
+    return _result(ending, found, space, time.perf_counter() - started)
+
+
+class _Found(NamedTuple):
+    """Hold the best plan of a placement with its forecast, its value, and what no other plan there is below."""
+
+    plan: Plan
+    forecast: Forecast
+    value: float
+    bound: float
+
+
+PLAYS = "generations played"
+
+
+def _without_plays(ending: Ending) -> Ending:
+    """Return an ending as a search finds it that plays nothing itself."""
+    return replace(ending, considered=ending.considered.with_item(PLAYS, 0))
+
+
+def _forecasts_of(ending: Ending, space: Space) -> list[_Found] | None:
+    """Return the plans of a known ending, forecast under a space's names and prices.
+
+    None where a value is another after all: then the search does not end so.
+    """
+    found, objective = [], space.score.objective
+    for each in ending.chosen:
+        plan = planned(each.choice, space)
+        forecast = simulate(plan, space.asked_before)
+        if objective.figure(forecast) != each.value or violations(plan, forecast, space.specs):
+            return None
+        found.append(_Found(plan, forecast, each.value, each.bound))
+    return found
+
+
+def _result(ending: Ending, found: Sequence[_Found], space: Space, seconds: float) -> SearchResult:
+    """Return what a search that ended so says, in so many seconds."""
+    first = found[0]
+    gap = _gap(first.value, ending.bound)
+    stops = STOPS_UNKNOWN in ending.pruned
+    return SearchResult(
+        plans=tuple(_candidate(each, first.forecast) for each in found),
+        infeasible=ending.infeasible,
+        unseen=ending.unseen,
+        left_out=ending.left_out,
+        considered=ending.considered,
+        pruned=ending.pruned,
+        bound_seconds=first.forecast.iteration_seconds * (1 - gap),
+        gap=gap,
+        search_seconds=seconds,
+        profile=space.facts.label,
+        space=space.words(schedules_of(space)) + (f"; none that {STOPS_UNKNOWN}" if stops else ""),
+    )
+
+
+def _tell_done(progress: Progress | None, total: int) -> None:
+    if progress:
+        progress(total, total, "done")
+
+
+def schedules_of(space: Space) -> tuple[Schedule, ...]:
+    """Return how iterations of a space's plans may follow each other."""
+    arranged = space.pinned.arranged
+    return tuple(
+        ScheduleSpace(
+            space.job,
+            space.specs,
+            space.pinned.asked,
+            weighs_age=space.score.objective.weighs_age,
+            least_staleness=0.0 if arranged is None else arranged.arrangement.least_staleness,
+        )
+    )
 
 
 class _Campaign:
@@ -126,16 +218,7 @@ class _Campaign:
         self.space, self.deadline, self.progress = space, deadline, progress
         self.played_before = space.generations.played  # by searches with the same tables
         self.placements = tuple(filter(space.pinned.allows, all_placements(space.job)))
-        arranged = space.pinned.arranged
-        self.schedules = tuple(
-            ScheduleSpace(
-                space.job,
-                space.specs,
-                space.pinned.asked,
-                weighs_age=space.score.objective.weighs_age,
-                least_staleness=0.0 if arranged is None else arranged.arrangement.least_staleness,
-            )
-        )
+        self.schedules = schedules_of(space)
         searches = [
             PlacementSearch(space, placement, schedule, deadline=deadline)
             for placement in self.placements
@@ -147,6 +230,8 @@ class _Campaign:
         # Placements that were looked at, or cannot fit; and those without a plan whose proof there was no time for.
         self.seen = {id(each) for each in searches if math.isinf(each.least_value)}
         self.cut = set[int]()
+        # Those that need not be looked at, since others that are wanted are no worse than their bounds.
+        self.left_out = set[int]()
 
     @property
     def best(self) -> float:
@@ -203,17 +288,33 @@ class _Campaign:
                 self._look_at(each)
                 tried += 1
 
-    def find_others(self) -> None:
-        """Find a good plan of every other placement, and of those streams that look best by each role alone."""
+    def find_others(self, placements: int | None) -> None:
+        """Find a good plan of every other placement, and of those streams that look best by each role alone.
+
+        Args:
+            placements: Of how many plans are wanted, those of the best ones. Placements come in the order of their bounds, so
+                once so many have plans that are no worse than a bound, none of those that follow is among them.
+        """
         streams = [each for each in self.ranked if each.schedule.streams][:MOST_STREAMS]
+        # What overlaps is told beside the best plan whose iterations follow each other, wherever that is.
+        wanted = None if len(self.schedules) > 1 else placements
         for each in self.ranked:
             self._tell(each)
             if math.isinf(each.least_value) or self._is_late:
+                continue
+            if wanted is not None and each.least_value >= self._worst_of_best(wanted):
+                if each.found.plan is None:
+                    self.left_out.add(id(each))
                 continue
             known = each.schedule.streams and self._has_plan(each.placement)
             promises = each in streams and each.least_value < self.best
             if each.found.plan is None and (promises or not known):
                 self._look_at(each)
+
+    def _worst_of_best(self, number: int) -> float:
+        """Return the value of the worst of so many best plans, each of another placement; infinite where there are fewer."""
+        values = sorted(each.found.value for each in self.ranked)
+        return values[number - 1] if number <= len(values) else math.inf
 
     def _look_at(self, search: PlacementSearch) -> None:
         """Find a good plan of a placement, if any fits."""
@@ -304,56 +405,68 @@ class _Campaign:
         reasons = "; ".join(dict.fromkeys(item.reason for item in infeasible))
         return InfeasibleError(f"{job}fits its cluster, in {len(infeasible)} placements: {reasons}")
 
-    def result(self, seconds: float, *, others: bool) -> SearchResult:
-        """Return what was found.
+    def ending(self, seconds: float, *, tells_misfits: bool) -> tuple[Ending, list[_Found]]:
+        """Return what was found, and its plans.
 
         Args:
-            others: Whether placements that cannot win were searched.
+            seconds: That it took.
+            tells_misfits: Whether placements that cannot win were searched, so that what has no plan is told.
 
         Raises:
             InfeasibleError: Nothing was.
         """
-        if self.progress:
-            self.progress(2 * len(self.ranked), 2 * len(self.ranked), "done")
+        _tell_done(self.progress, 2 * len(self.ranked))
         best: dict[Placement, PlacementSearch] = {}
         for each in sorted(self.ranked, key=lambda each: each.found.value):
             if each.found.plan is not None:
                 best.setdefault(each.placement, each)
-        unseen = self._unseen(best) if others or not best else ()
-        rest = tuple(each for each in self.placements if each not in best and each not in unseen)
+        tells = tells_misfits or not best
+        left_out = tuple(each.placement for each in self.ranked if id(each) in self.left_out)
+        unseen = self._unseen({*best, *left_out}) if tells else ()
+        told = {*best, *left_out, *unseen}
+        rest = tuple(each for each in self.placements if each not in told)
         infeasible = tuple(
             InfeasiblePlacement(
                 placement=show_placement(placement),
                 reason=infeasibility_reason(placement, self.space),
             )
-            for placement in (rest if others or not best else ())
+            for placement in (rest if tells else ())
         )
-        stops = self.space.tally.pruned.get(STOPS_UNKNOWN, 0)
         if not best:
+            stops = self.space.tally.pruned.get(STOPS_UNKNOWN, 0)
             raise self._nothing_found(infeasible, len(unseen), stops, seconds)
-        found = list(best.values())
-        winner = found[0].found
-        assert winner.forecast is not None, "what has a plan has its forecast"
-        gap = _gap(winner.value, self.bound)
-        tally = self.space.tally
+        found = [each.found for each in best.values()]
+        ending = Ending(
+            chosen=tuple(map(_chosen, found)),
+            bound=self.bound,
+            infeasible=infeasible,
+            unseen=tuple(map(show_placement, unseen)),
+            left_out=tuple(map(show_placement, left_out)),
+            considered=self._considered(),
+            pruned=FrozenDict(self.space.options.tally.pruned | self.space.tally.pruned),
+        )
+        return ending, list(map(_with_forecast, found))
+
+    def _considered(self) -> FrozenDict[str, int]:
+        """Return what was looked at, by level."""
+        space, tally = self.space, self.space.tally
         tally.consider("placements", len(self.placements))
         for schedule in self.schedules if len(self.schedules) > 1 else ():
             number = sum(each.schedule == schedule for each in self.ranked)
             tally.consider(f"placements in {schedule.words}", number)
-        tally.consider("generations played", self.space.generations.played - self.played_before)
-        return SearchResult(
-            plans=tuple(_candidate(each, winner.forecast) for each in found),
-            infeasible=infeasible,
-            unseen=tuple(map(show_placement, unseen)),
-            considered=FrozenDict(self.space.options.tally.considered | tally.considered),
-            pruned=FrozenDict(self.space.options.tally.pruned | tally.pruned),
-            bound_seconds=winner.forecast.iteration_seconds * (1 - gap),
-            gap=gap,
-            search_seconds=seconds,
-            profile=self.space.facts.label,
-            space=self.space.words(self.schedules)
-            + (f"; none that {STOPS_UNKNOWN}" if stops else ""),
-        )
+        tally.consider(PLAYS, space.generations.played - self.played_before)
+        return FrozenDict(space.options.tally.considered | tally.considered)
+
+
+def _chosen(found: Incumbent) -> Chosen:
+    assert found.choice is not None, "what has a plan was chosen"
+    return Chosen(found.choice, found.value, found.bound)
+
+
+def _with_forecast(found: Incumbent) -> _Found:
+    assert found.plan is not None, "only placements with a plan are told"
+    assert found.forecast is not None, "what has a plan has its forecast"
+    return _Found(found.plan, found.forecast, found.value, found.bound)
 
 
 def suits(placement: Placement, schedule: Schedule) -> bool:
@@ -386,10 +499,7 @@ def _gap(value: float, bound: float) -> float:
     return gap if gap > ROUNDING else 0.0
 
 
-def _candidate(search: PlacementSearch, winner: Forecast) -> Candidate:
-    found = search.found
-    assert found.plan is not None, "only placements with a plan are told"
-    assert found.forecast is not None, "what has a plan has its forecast"
+def _candidate(found: _Found, winner: Forecast) -> Candidate:
     return Candidate(
         plan=found.plan,
         forecast=found.forecast,

@@ -170,7 +170,7 @@ def best_searched(
     """
     specs = job.specs if staleness is None else replace(job.specs, staleness=staleness)
     try:
-        result = search(job, facts, pinned=pinned, specs=specs)
+        result = search(job, facts, pinned=pinned, specs=specs, placements=1)
     except InfeasibleError as error:
         return SystemForecast(name=name, about=about, reason=str(error))
     best = result.plans[0]

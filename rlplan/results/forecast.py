@@ -573,6 +573,8 @@ class SearchResult(NotebookResult):
         gap: (best - bound) / best; 0 means proven optimal under the cost model.
         space: The space of plans that was searched, in words.
         unseen: Placements that the search had no time for; whether a plan of theirs fits is not known.
+        left_out: Placements that were not looked at, since no plan of theirs is among as many of the best as were asked
+            for; whether one fits is not known.
         deadline: What the deadline of the whole run costs; None where there is none.
     """
 
@@ -587,6 +589,7 @@ class SearchResult(NotebookResult):
     profile: str
     space: str = ""
     unseen: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     deadline: DeadlinePrice | None = None
 
 

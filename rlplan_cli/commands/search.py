@@ -299,9 +299,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     if names is not None:
         _tell_front(_front(asked, names), files, report, as_json=as_json)
     else:
-        best = _tell_best(asked, files, beyond=beyond, shows_all=all_placements, as_json=as_json)
-        if report is not None:
-            files["--report"] = _report(best, report, asked)
+        shown = {"shows_all": all_placements, "as_json": as_json}
+        _tell_best(asked, files, report, beyond=beyond, **shown)
     say_written(*files.values())
 
 
@@ -383,16 +382,20 @@ def _own_plan(
 def _tell_best(
     asked: SearchRequest,
     files: dict[str, Path | None],
+    report: Path | None,
     *,
     beyond: bool,
     shows_all: bool,
     as_json: bool,
-) -> SearchResult:
-    """Search the best plan, write and print it."""
+) -> None:
+    """Search the best plan, write and print it; make its report."""
     from rlplan.planner.configs.searching import plans_beyond, plans_of
     from rlplan.results.stored import search_document
 
     job, facts_of = asked.job, asked.facts_of
+    tells_all = shows_all or as_json or report is not None or files["--result"] is not None
+    # Lending, and nodes that come and go, may make another of the plans the best one.
+    tells_all = tells_all or asked.lends or job.has_spot
     with progress_bar("search") as progress:
         options: dict[str, Any] = {
             "pinned": asked.pinned,
@@ -406,7 +409,14 @@ def _tell_best(
             is_limited = asked.seconds is None and job.specs != asked.job.specs
             limit = {"seconds": LIMITED_SECONDS} if is_limited else {}
             given = {**options, **limit}
-            return plans_of(job, facts_of, target=asked.target, as_it_stands=asked.own, **given)
+            return plans_of(
+                job,
+                facts_of,
+                target=asked.target,
+                as_it_stands=asked.own,
+                placements=None if tells_all else SHOWN_PLACEMENTS,
+                **given,
+            )
 
         found = wide or _within(asked, search) or search(job)
     found = _with_answers(found, asked)
@@ -417,7 +427,8 @@ def _tell_best(
         _print(found, facts_of(found.plans[0].plan.job), asked, all_placements=shows_all)
         _print_own(found, asked)
         _print_target(found, asked, further)
-    return found
+    if report is not None:
+        files["--report"] = _report(found, report, asked)
 
 
 def _print_own(found: SearchResult, asked: SearchRequest) -> None:
@@ -492,6 +503,7 @@ def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
                 pinned=asked.pinned,
                 seconds=asked.seconds,
                 progress=progress,
+                placements=1,
             )
 
         return replace(found, deadline=deadline_price(job, found, search))
@@ -649,7 +661,8 @@ def _print(
     best = found.plans[0]
     job = best.plan.job
     print_answer(best.plan, best.forecast, facts, run=asked.run)
-    number, misfits = len(best_of_placements(found)), len(found.infeasible)
+    number = len(best_of_placements(found)) + len(found.left_out)
+    misfits = len(found.infeasible)
     most = None if all_placements else SHOWN_PLACEMENTS
     title = "Best plan of every placement"
     if most is not None and number > most:

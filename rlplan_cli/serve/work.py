@@ -244,6 +244,7 @@ def search(asked: SearchAsked, progress: Progress) -> Found:
         seconds=asked.seconds,
         progress=progress,
         as_it_stands=own,
+        placements=MOST_PLACEMENTS,
     )
     return Found(_placements(found, own))
 

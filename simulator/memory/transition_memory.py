@@ -59,12 +59,10 @@ class Room:
         if share.of == "free":
             free = self.capacity_bytes - self.others_bytes - own
             return np.asarray(np.where(np.less(free, 0.0), free, fraction * free))
-        counted = {
-            "everything": self.others_bytes,
-            "started": self.started_bytes,
-            "nothing": 0.0,
-        }[share.counts_others]
-        counted = counted + np.zeros(np.shape(self.others_bytes))
+        counted = self.others_bytes
+        if share.counts_others != "everything":
+            counted = self.started_bytes if share.counts_others == "started" else 0.0
+            counted = counted + np.zeros(np.shape(self.others_bytes))
         if share.of == "static":
             return np.asarray(fraction * (self.capacity_bytes - counted) - self.weights_bytes)
         return np.asarray(fraction * self.capacity_bytes - counted - own)
@@ -82,7 +80,7 @@ class Room:
         if share.of == "static":
             left = left - self.working_bytes
         whole = np.floor(HUNDREDTHS * left / self.capacity_bytes) / HUNDREDTHS
-        return np.clip(whole, 0.0, engine.memory_fraction)
+        return np.asarray(np.minimum(np.maximum(whole, 0.0), engine.memory_fraction))
 
 
 def hundredths(fraction: float) -> float:

@@ -118,10 +118,31 @@ def found_or_why(job, facts, **options):
 @given(small_jobs(), st.floats(27, 34))
 def test_the_winner_alone_is_the_winner_of_all(job, size):
     facts = facts_with(job, round(2**size))
-    every, alone = found_or_why(job, facts), found_or_why(job, facts, others=False)
+    every, alone = found_or_why(job, facts), found_or_why(job, facts, placements=1)
     if isinstance(every, str):
         assert alone == every
         return
     assert alone.plans[0].plan == every.plans[0].plan
     assert (alone.gap, alone.bound_seconds) == (every.gap, every.bound_seconds)
     assert alone.infeasible == ()
+
+
+@few
+@given(small_jobs(), st.floats(27, 34), st.integers(2, 6))
+def test_as_many_of_the_best_placements_as_are_asked_for_are_the_first_of_all(job, size, number):
+    facts = facts_with(job, round(2**size))
+    every, best = found_or_why(job, facts), found_or_why(job, facts, placements=number)
+    if isinstance(every, str):
+        assert best == every
+        return
+    assert best.plans[:number] == every.plans[:number]
+    assert (best.gap, best.bound_seconds) == (every.gap, every.bound_seconds)
+    assert set(best.plans) <= set(every.plans)
+    assert not set(best.left_out) & {each.plan.placement for each in best.plans}
+    known = {each.plan.placement for each in every.plans} | {
+        each.placement for each in every.infeasible
+    }
+    told = {each.plan.placement for each in best.plans} | {
+        each.placement for each in best.infeasible
+    }
+    assert len(known) == len(told) + len(best.left_out)

@@ -1,6 +1,10 @@
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
@@ -8,6 +12,7 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, sharding_of
 from rlplan.planner.layouts.pool_rows import PoolTable
 from rlplan.planner.layouts.settings import PoolCuts
+from rlplan.planner.placements.allocations import ideal_site, shares_of
 from rlplan.profiles.catalog import load_device
 from rlplan.simulator.placed import site_at
 from tests.planner.brute_force import PLENTY_BYTES, facts_with, small_jobs
@@ -47,6 +52,39 @@ def test_every_sharding_of_the_actor_keeps_an_option_since_generation_may_suit_i
         for c in cuts
     }
     assert {option.sharding for option in table.options.role_options("actor", site)} == shardings
+
+
+def told(options, close=float):
+    """Return what options say, their layouts written out, and their seconds made comparable by `close`."""
+    return [
+        (
+            each.layouts,
+            close(each.preparation_seconds),
+            close(each.training_seconds),
+            each.resident_bytes,
+            each.transient_bytes,
+            each.met_bytes,
+            each.sharding,
+        )
+        for each in options
+    ]
+
+
+@given(small_jobs(), st.sampled_from([PLENTY_BYTES, 2**28]))
+def test_sites_that_are_costed_together_have_the_options_that_each_has_alone(job, memory_bytes):
+    group = job.cluster[0]
+    cluster = (replace(group, nodes=4 * group.nodes),)  # several sites of several nodes
+    job = replace(job, cluster=cluster)
+    sites = [ideal_site(job, share) for share in shares_of(job)]
+    together, alone = (table_of(job, memory_bytes).options for _ in range(2))
+    for role in job.models:
+        together.prepare(role, sites)
+        for site in sites:
+            # A table of one row sums its seconds in another order.
+            expected = told(alone.role_options(role, site), partial(pytest.approx, rel=1e-12))
+            assert told(together.role_options(role, site)) == expected
+            assert together.least_bytes(role, site) == alone.least_bytes(role, site)
+    assert together.tally == alone.tally
 
 
 @pytest.mark.full

@@ -135,6 +135,7 @@ def call(asked: Arguments) -> Answer:
         mode=asked.mode or own_mode(own),
         framework=asked.framework,
         as_it_stands=own,
+        placements=1 + RUNNERS_UP,
     )
     best = found.plans[0]
     return Answer(
