@@ -274,8 +274,7 @@ def _with_findings(
         remarks=(
             *checked.remarks,
             *spared[1],
-            *_asleep(settings, checked),
-            *_grouped(settings, checked, found),
+            *_what_would_fit(settings, checked, found),
         ),
         unchecked=_unchecked(settings.sheet.name),
         steps=steps,
@@ -471,41 +470,48 @@ def _spared(settings: Settings, checked: Checked) -> tuple[Verdict, tuple[str, .
     return "may not fit", (words,)
 
 
-def _asleep(settings: Settings, checked: Checked) -> Iterator[str]:
-    """Say what a plan takes if its engine leaves the GPUs while others work, where it is told to stay and that is too much."""
-    plan, facts = checked.plan, checked.facts
-    if (
-        checked.verdict != "does not fit"
-        or plan is None
-        or facts is None
-        or plan.job.engines.sleeps
-    ):
-        return
-    engines = replace(plan.job.engines, sleeps=True)
-    taken = _taken_if_it_fits(replace(plan, job=replace(plan.job, engines=engines)), facts)
-    if taken is not None:
-        named = next((name for name in SLEEP_SETTINGS if name in settings.sheet.settings), None)
-        key = "" if named is None else f" ({settings.key_of(named)})"
-        yield f"with an engine that sleeps while others work{key} it takes at most {taken}"
-
-
-def _grouped(settings: Settings, checked: Checked, found: Imported) -> Iterator[str]:
-    """Say what a plan takes if weights are gathered for the engine a few layers at a time, where all at once is too much."""
+def _what_would_fit(settings: Settings, checked: Checked, found: Imported) -> Iterator[str]:
+    """Say which settings of the engine would make a plan fit that does not, each with what it then takes."""
     facts = checked.facts
-    named = [name for name in GROUP_SETTINGS if name in settings.sheet.settings]
-    if checked.verdict != "does not fit" or facts is None or not named:
+    if checked.verdict != "does not fit" or facts is None:
         return
-    job, taken = found.resolved, None
+    ways = (
+        ("an engine that sleeps while others work", SLEEP_SETTINGS, _asleep(checked)),
+        (
+            "weights that are gathered in groups of layers for the engine",
+            GROUP_SETTINGS,
+            _grouped(settings, facts, found),
+        ),
+    )
+    for words, names, plan in ways:
+        taken = None if plan is None else _taken_if_it_fits(plan, facts)
+        if taken is not None:
+            named = next((name for name in names if name in settings.sheet.settings), None)
+            key = "" if named is None else f" ({settings.key_of(named)})"
+            yield f"with {words}{key} it takes at most {taken}"
+
+
+def _asleep(checked: Checked) -> Plan | None:
+    """Return a plan whose engine leaves the GPUs while others work; None where it does."""
+    plan = checked.plan
+    if plan is None or plan.job.engines.sleeps:
+        return None
+    engines = replace(plan.job.engines, sleeps=True)
+    return replace(plan, job=replace(plan.job, engines=engines))
+
+
+def _grouped(settings: Settings, facts: Facts, found: Imported) -> Plan | None:
+    """Return a plan whose weights are gathered for the engine a few layers at a time; None where they are, or no key says it."""
+    job = found.resolved
     usual = facts.framework(job.framework).weight_sync
-    if job.weight_sync == usual:
-        return
+    if job.weight_sync == usual or not any(
+        name in settings.sheet.settings for name in GROUP_SETTINGS
+    ):
+        return None
     with suppress(UserError):
         grouped = replace(job, weight_sync=usual)
-        plan = complete(found.draft, grouped, facts, settings.file, misfits=True)
-        taken = _taken_if_it_fits(plan, facts)
-    if taken is not None:
-        key = settings.key_of(named[0])
-        yield f"with weights that are gathered in groups of layers for the engine ({key}) it takes at most {taken}"
+        return complete(found.draft, grouped, facts, settings.file, misfits=True)
+    return None
 
 
 def _taken_if_it_fits(plan: Plan, facts: Facts) -> str | None:

@@ -239,3 +239,8 @@ def eager_engine(name: str, *, eager: bool) -> str:
     """Return the engine sheet of an engine, with or without CUDA graphs."""
     without = EAGER.format(name)
     return without if eager and without in engine_names() else name
+
+
+def rollout_engine(settings: Settings) -> str:
+    """Return the engine sheet that a configuration's words name, with or without CUDA graphs."""
+    return eager_engine(settings.word("rollout_engine"), eager=settings.on("eager"))

@@ -235,14 +235,14 @@ def _has(source: Source, wanted: dict[str, object]) -> bool:
 def _in_text(text: str, settings: Settings, key: str, value: object) -> str:
     """Return a script's text with a key's value: in its place, or beside another key of the same command."""
     from rlplan.planner.configs.changes import argument, typed_value
-    from rlplan.planner.configs.writing.patching import place_of
+    from rlplan.planner.configs.writing.patching import in_place
 
     given = settings.flat.get(key)
     name = given.older if given is not None and given.older else key
     is_flag = settings.sheet.arguments != "hydra"
-    place = place_of(f"--{name}" if is_flag else name, apart=is_flag)
-    found, number = place.subn(lambda match: match["name"] + shlex.quote(typed_value(value)), text)
-    if number:
+    typed = f"--{name}" if is_flag else name
+    found, places = in_place(text, typed, typed_value(value), apart=is_flag)
+    if places:
         return found
     words = shlex.join(argument(settings, key, value) or ())
     lines = text.split("\n")

@@ -9,7 +9,7 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.configs.megatron.model import DENSE_FAMILY, EXPERT_FAMILY, LATENT_FAMILY
 from rlplan.planner.configs.megatron.reading import ENGINE, MEGATRON
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
-from rlplan.planner.configs.writing.launching import launch_script
+from rlplan.planner.configs.writing.launching import as_flag, launch_script
 from rlplan.profiles.catalog import resolve_job
 
 SYNC, AHEAD = "python3 train.py", "python3 train_async.py"
@@ -62,11 +62,7 @@ def text_of_flags(export: Export, start: str) -> str:
     export.values = {
         key: value for key, value in export.values.items() if not any(value is each for each in off)
     }
-    return launch_script(export, start, _flag)
-
-
-def _flag(key: str, value: str) -> str:
-    return f"--{key}" if value == "True" else f"--{key} {value}"
+    return launch_script(export, start, as_flag)
 
 
 def _pools(export: Export) -> None:

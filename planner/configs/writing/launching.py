@@ -31,6 +31,11 @@ def launch_script(export: Export, start: str, word: Word) -> str:
     return "\n".join(lines) + "\n"
 
 
+def as_flag(key: str, value: str) -> str:
+    """Return a key and its value as a flag of argparse; a switch has no value."""
+    return f"--{key}" if value == "True" else f"--{key} {value}"
+
+
 def _assignment(variable: Variable) -> tuple[str, str]:
     """Return a comment and the line that sets a variable nobody has set."""
     default = variable.default

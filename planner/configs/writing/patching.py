@@ -137,15 +137,16 @@ def _says(found: Imported, assignment: Assignment) -> bool:
     return given is not None and typed_value(given) == typed_value(value)
 
 
-def place_of(name: str, *, apart: bool) -> re.Pattern[str]:
-    """Return where a script gives a key its value; the group `name` is what stands before the value.
+def in_place(text: str, name: str, value: str, *, apart: bool) -> tuple[str, int]:
+    """Return a script with a value wherever it gives the key one, and in how many places that is.
 
     Args:
         apart: Whether a blank may stand between them, as behind flags; else `=` alone, with hydra's plus signs before the key.
     """
     bare = re.escape(name.lstrip("+"))
     before = rf"{bare}(?:[ \t]+|=)" if apart else rf"\+{{0,2}}{bare}="
-    return re.compile(rf"(?<![\w.\-])(?P<name>{before}){VALUE}")
+    place = re.compile(rf"(?<![\w.\-])(?P<name>{before}){VALUE}")
+    return place.subn(lambda match: f"{match['name']}{_quoted(value)}", text)
 
 
 def _with(text: str, script: Path, found: Imported, assignment: Assignment) -> str:
@@ -162,17 +163,16 @@ def _with(text: str, script: Path, found: Imported, assignment: Assignment) -> s
             str(script), "says a switch that has no word for off", field=key, allowed=allowed
         )
     name, joint = (words[0].partition("=")[0], "=") if len(words) == 1 else (words[0], None)
-    place = place_of(name, apart=joint is None)
-    given = " ".join(words)
-    shown = _quoted(words[0].partition("=")[2] if joint else words[-1])
-    if len(place.findall(text)) == 1:
-        return place.sub(lambda match: f"{match['name']}{shown}", text)
+    given, own = " ".join(words), words[0].partition("=")[2] if joint else words[-1]
+    changed, places = in_place(text, name, own, apart=joint is None)
+    if places == 1:
+        return changed
     handed = HANDED_ON.search(text)
     if handed is None:
         problem = "has no single place for it, and hands no arguments on"
         raise FileError(str(script), problem, field=given, allowed='a last line "$@"')
     place_of_words, before = handed.end("before"), handed["before"]
-    new = f"{name}{joint or ' '}{shown} "
+    new = f"{name}{joint or ' '}{_quoted(own)} "
     if not before.strip():
         new += f"\\\n{before}"
     return text[:place_of_words] + new + text[place_of_words:]

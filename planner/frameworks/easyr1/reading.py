@@ -23,9 +23,9 @@ from rlplan.planner.configs.sizes import (
     MOST_RUNNING,
     adapter_of,
     divided,
-    eager_engine,
     models_of,
     role_sizes,
+    rollout_engine,
     trainer_options,
 )
 from rlplan.planner.configs.verl_family import (
@@ -62,7 +62,7 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=settings.sheet.trainers[TRAINER].framework,
         trainer=TRAINER,
-        engines=Engines(generate=_engine(settings)),
+        engines=Engines(generate=rollout_engine(settings)),
         algorithm=algorithm,
         models=models,
         model_keys=keys,
@@ -255,15 +255,11 @@ def _notes(settings: Settings, models: dict[Role, str]) -> Iterator[str]:
         yield f"the critic's updates are of {size:,} prompts, its usual {key}, and forecast as the actor's of {actors:,}"
 
 
-def _engine(settings: Settings) -> str:
-    return eager_engine(settings.word("rollout_engine"), eager=settings.on("eager"))
-
-
 def _generation(settings: Settings, gpus: int) -> TaskPlan:
     tp = settings.whole("rollout_tp")
     layout = TaskPlan(
         pool=TRAIN_POOL,
-        engine=_engine(settings),
+        engine=rollout_engine(settings),
         tp=tp,
         dp=divided(settings, settings.key_of("rollout_tp"), gpus, tp),
         memory_fraction=settings.number("memory_fraction"),

@@ -20,9 +20,9 @@ from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, W
 from rlplan.planner.configs.sizes import (
     MOST_RUNNING,
     divided,
-    eager_engine,
     nearest_divisor,
     role_sizes,
+    rollout_engine,
     trainer_options,
     zero_stage,
 )
@@ -58,7 +58,9 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=sheet.framework,
         trainer=trainer,
-        engines=Engines(train=sheet.engine, generate=_engine(settings), sleeps=bool(engines)),
+        engines=Engines(
+            train=sheet.engine, generate=rollout_engine(settings), sleeps=bool(engines)
+        ),
         algorithm=algorithm,
         models=models,
         model_keys=keys,
@@ -150,15 +152,11 @@ def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
     return (gpus, 1) if gpus <= per_node else (per_node, -(-gpus // per_node))
 
 
-def _engine(settings: Settings) -> str:
-    return eager_engine(settings.word("rollout_engine"), eager=settings.on("eager"))
-
-
 def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
     tp = settings.whole("rollout_tp")
     return TaskPlan(
         pool=pool.name,
-        engine=_engine(settings),
+        engine=rollout_engine(settings),
         tp=tp,
         dp=divided(settings, settings.key_of("rollout_tp"), pool.gpus, tp),
         max_running=MOST_RUNNING,

@@ -5,7 +5,7 @@ from typing import Final
 from rlplan.job import Role
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
-from rlplan.planner.configs.writing.launching import launch_script
+from rlplan.planner.configs.writing.launching import as_flag, launch_script
 from rlplan.planner.frameworks.openrlhf.reading import ENGINE
 from rlplan.profiles.sheets import load_engine
 
@@ -42,11 +42,7 @@ def write(export: Export) -> str:
 def text_of(export: Export, start: str) -> str:
     """Return the script; switches that are off are left out."""
     export.values = {key: value for key, value in export.values.items() if value is not False}
-    return launch_script(export, start, _flag)
-
-
-def _flag(key: str, value: str) -> str:
-    return f"--{key}" if value == "True" else f"--{key} {value}"
+    return launch_script(export, start, as_flag)
 
 
 def _pools(export: Export) -> None:

@@ -18,7 +18,7 @@ from rlplan.planner.configs.broken import actor_of
 from rlplan.planner.configs.losses import given_losses, gradient_norm, kl_place
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings, fits_any, is_on
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
-from rlplan.planner.configs.sizes import MOST_RUNNING, SERVICE, divided, eager_engine, models_of
+from rlplan.planner.configs.sizes import MOST_RUNNING, SERVICE, divided, models_of, rollout_engine
 from rlplan.planner.configs.verl_family import GRADIENTS
 from rlplan.planner.plans.trained import TrainerSizes
 
@@ -96,7 +96,7 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=settings.sheet.trainers[TRAINER].framework,
         trainer=TRAINER,
-        engines=Engines(generate=_engine(settings)),
+        engines=Engines(generate=rollout_engine(settings)),
         algorithm=_algorithm(settings),
         models=models,
         model_keys=keys,
@@ -399,10 +399,6 @@ def _guesses(settings: Settings) -> Iterator[str]:
         yield PACK_NOTE.format(most=most)
 
 
-def _engine(settings: Settings) -> str:
-    return eager_engine(settings.word("rollout_engine"), eager=settings.on("eager"))
-
-
 def _generation(settings: Settings, gpus: int) -> TaskPlan:
     tp = settings.whole("rollout_tp")
     dp = divided(settings, settings.key_of("rollout_tp"), gpus, tp)
@@ -412,7 +408,7 @@ def _generation(settings: Settings, gpus: int) -> TaskPlan:
         ep = tp * (copies if copies and dp % copies == 0 else dp)
     layout = TaskPlan(
         pool=ROLLOUT_POOL,
-        engine=_engine(settings),
+        engine=rollout_engine(settings),
         tp=tp,
         dp=dp,
         ep=ep,

@@ -13,11 +13,11 @@ from rlplan.planner.configs.run import Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
     MOST_RUNNING,
     divided,
-    eager_engine,
     even_stages,
     models_of,
     nearest_divisor,
     role_sizes,
+    rollout_engine,
     trainer_options,
 )
 from rlplan.planner.frameworks.roll.devices import Placement, check_devices, placement_of
@@ -60,7 +60,9 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=settings.sheet.trainers[trainer].framework,
         trainer=trainer,
-        engines=Engines(train=engine_of(settings, trainer, "actor"), generate=_engine(settings)),
+        engines=Engines(
+            train=engine_of(settings, trainer, "actor"), generate=rollout_engine(settings)
+        ),
         algorithm=algorithm,
         models=models,
         model_keys=keys,
@@ -239,10 +241,6 @@ def _options(settings: Settings, role: Role) -> TrainerOptions:
     return trainer_options(of_role(settings, role), way)
 
 
-def _engine(settings: Settings) -> str:
-    return eager_engine(settings.word("rollout_engine"), eager=settings.on("eager"))
-
-
 def _is_vllm(settings: Settings) -> bool:
     return settings.word("rollout_engine").startswith("vllm")
 
@@ -260,7 +258,7 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
     running = settings.optional_whole("running") or MOST_RUNNING
     return TaskPlan(
         pool=pool.name,
-        engine=_engine(settings),
+        engine=rollout_engine(settings),
         tp=tp,
         pp=pp,
         dp=divided(settings, settings.key_of(name), pool.gpus, tp * pp),
