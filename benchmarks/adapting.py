@@ -45,7 +45,7 @@ from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.planner.adapting.adapter import LEDGER_FILE, AdaptOptions, MoveAdapter
 from rlplan.planner.adapting.background import Background
-from rlplan.planner.adapting.layouts import same_layout
+from rlplan.planner.adapting.proposing import same_layout
 from rlplan.planner.measured.ledger import read_ledger
 from rlplan.planner.search import search
 from rlplan.profiles.facts import Facts, load_facts

@@ -13,9 +13,9 @@ from rlplan.evals.reproductions.srl import (
     LARGE_INLINE,
     REMOTE,
     TRAINING_STEPS,
+    play_workers,
     system_of,
 )
-from rlplan.evals.srl_workers import play_workers
 
 TRAINERS = 32
 

@@ -21,13 +21,13 @@ from rlplan.executor.control.cluster import (
 from rlplan.executor.control.evaluations import Evaluations, drop_evaluations, read_evaluations
 from rlplan.executor.control.export import export_actor
 from rlplan.executor.control.line_file import drop_iterations
-from rlplan.executor.control.metric_names import possible_metrics
 from rlplan.executor.control.metrics import METRICS_FILE, read_metrics
 from rlplan.executor.control.moving import Adapter, drop_plans
 from rlplan.executor.control.run import Progress, Run, Saving
 from rlplan.executor.control.services import check_services
 from rlplan.executor.control.start import check_machine, gpu_names
 from rlplan.executor.control.stopping import Stopping, check_goes_on
+from rlplan.executor.control.summary import possible_metrics
 from rlplan.executor.control.tracking import tracked
 from rlplan.executor.control.weights import with_weights
 from rlplan.executor.data.workload import PromptBatches, job_of_batches

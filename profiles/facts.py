@@ -40,9 +40,8 @@ from rlplan.profiles.sheets import (
     sheet_of,
 )
 from rlplan.profiles.tables.measurements import Measurements
-from rlplan.profiles.tables.points import QUEUE_CALL
 from rlplan.profiles.tables.remembered import remembered
-from rlplan.profiles.tables.table import Profile, read_profiles
+from rlplan.profiles.tables.table import QUEUE_CALL, Profile, read_profiles
 from rlplan.sheets import DeviceSheet, EngineSheet, TransitionSheet
 
 # The label of facts without a profile.

@@ -41,7 +41,7 @@ def in_force(plan: Plan, out: Path, resume: Path | str | None) -> Plan:
     """
     from rlplan.files.decoding import read_yaml
     from rlplan.plan import Plan
-    from rlplan.planner.adapting.layouts import in_layout_of, same_layout
+    from rlplan.planner.adapting.proposing import in_layout_of, same_layout
     from rlplan.results.stored import PLAN_FILE
 
     start = resume.resolve() if isinstance(resume, Path) else None

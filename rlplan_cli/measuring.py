@@ -23,7 +23,7 @@ def measure_machine(
         job: What plans of this job can ask for is measured too, by the executor's own passes.
         folder: What paths in the job are relative to.
     """
-    from rlplan.profiles.probes.session import profile_machine
+    from rlplan.profiles.probes.bench.session import profile_machine
     from rlplan_cli.profiling.rules import job_rules
 
     with ExitStack() as stack:

@@ -22,10 +22,13 @@ from rlplan.simulator.timeline.agenda import Entry, agenda_of, learnt_plan
 from rlplan.simulator.timeline.assemble import assemble, batch_tokens, device_pools
 from rlplan.simulator.timeline.beside import with_beside
 from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun
-from rlplan.simulator.timeline.generation_needs import environments_of, with_host_cache
+from rlplan.simulator.timeline.generation_needs import (
+    environments_of,
+    with_host_cache,
+    with_speculation,
+)
 from rlplan.simulator.timeline.pool_memory import pool_memory
 from rlplan.simulator.timeline.progress import with_progress
-from rlplan.simulator.timeline.speculating import with_speculation
 from rlplan.trace import Trace
 from rlplan.workload import Workload
 
@@ -261,7 +264,7 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
         field, instead = f"job.workload.{name}", "it plays all that begin: 1"
         yield DROPPED_EPISODES.lacked_by(HERE, field, value, instead)
     if plan.lending is not None:
-        from rlplan.simulator.asynchronous.lent import lacks_of_lending  # noqa: PLC0415 -- only there
+        from rlplan.simulator.asynchronous.lending import lacks_of_lending  # noqa: PLC0415 -- only there
 
         yield from lacks_of_lending(plan)
     if work.texts is not None and streams_texts(work, plan.mode):

@@ -18,7 +18,7 @@ from rlplan.executor.control.controller import MeasuredIteration
 from rlplan.executor.control.start import START, TimeLimit
 from rlplan.files.decoding import read_yaml
 from rlplan.plan import Plan
-from rlplan.results.adapting import AS_IT_IS, Adaptation, DoneIteration
+from rlplan.results.advice import AS_IT_IS, Adaptation, DoneIteration
 from rlplan.results.measurement import Replanned
 
 # A plan that another one followed, after so many iterations.

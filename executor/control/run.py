@@ -31,7 +31,6 @@ from rlplan.executor.control.evaluations import (
     evaluation_names,
 )
 from rlplan.executor.control.line_file import drop_iterations
-from rlplan.executor.control.metric_names import NOT_IN_EVERY_ITERATION
 from rlplan.executor.control.metrics import METRICS_FILE, MetricsWriter
 from rlplan.executor.control.moving import PLAN_BEFORE, Adapter, Moving, Trial
 from rlplan.executor.control.start import (
@@ -42,7 +41,7 @@ from rlplan.executor.control.start import (
     within,
 )
 from rlplan.executor.control.stopping import StopCheck, Stopping, rows_before
-from rlplan.executor.control.summary import iteration_metrics, progress_line
+from rlplan.executor.control.summary import NOT_IN_EVERY_ITERATION, iteration_metrics, progress_line
 from rlplan.executor.control.tracking import Tracking
 from rlplan.executor.data.workload import PromptBatches
 from rlplan.executor.workers.pools import KeptWorkers, WorkerGroup
@@ -50,7 +49,7 @@ from rlplan.executor.workers.processes.ray_session import DEVICE, running_ray
 from rlplan.executor.workers.worker import Worker
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
-from rlplan.results.adapting import AS_IT_IS, Adaptation
+from rlplan.results.advice import AS_IT_IS, Adaptation
 from rlplan.results.measurement import Replanned
 from rlplan.results.stored import PLAN_FILE, write_plan
 

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
 from torch import Tensor, nn
 
-from rlplan.executor.parallel.distributed_tensors import is_distributed
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.parallel.tensor_parallel import (
     COLUMN_MODULES,
@@ -24,6 +23,7 @@ from rlplan.executor.parallel.tensor_parallel import (
     DividedGradient,
     ReduceFromTensorParallel,
     even_cut,
+    is_distributed,
 )
 from rlplan.models import Adapter
 

@@ -1,15 +1,20 @@
 """Tensor parallelism: how matrices, vocabularies and norms are cut, and sums over the ranks that hold the parts."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from rlplan.executor.parallel.meshes import RankMesh
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+    from typing_extensions import TypeIs
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,3 +307,9 @@ def cut_wide_norms(stage: nn.Module, mesh: RankMesh) -> None:
             norm: Any = getattr(module, name, None)
             if norm is not None and norm.weight.numel() > module.head_dim:
                 setattr(module, name, WideNorm(norm, mesh))
+
+
+def is_distributed(tensor: Tensor) -> "TypeIs[DTensor]":
+    """Tell whether a tensor is one of torch's distributed ones: where these are not loaded, there is none."""
+    loaded = sys.modules.get("torch.distributed.tensor")
+    return loaded is not None and isinstance(tensor, loaded.DTensor)

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from rlplan.executor.model.adapters import FROZEN, LORA_A, LORA_B
 from rlplan.executor.model.building import HEAD
-from rlplan.executor.parallel.distributed_tensors import is_distributed
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.parallel.tensor_parallel import (
     COLUMN_MODULES,
     PARTIAL_GRADIENT_MODULES,
     ROW_MODULES,
     Cut,
+    is_distributed,
 )
 
 # Of adapters, what ranks hold whole: each sees the gradients of its slice of the layer.

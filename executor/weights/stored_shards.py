@@ -38,8 +38,7 @@ from rlplan.executor.model.building import EMBEDDING, HEAD
 from rlplan.executor.weights.adapted import AdaptedParameters
 from rlplan.executor.weights.flat import Entry
 from rlplan.executor.weights.optimizers import MOMENTS
-from rlplan.executor.weights.shard import ModelShard
-from rlplan.executor.weights.shared_parameters import SharedParameters
+from rlplan.executor.weights.shard import ModelShard, SharedParameters
 
 WEIGHTS = "weights"
 STEPS = "steps"

@@ -13,8 +13,7 @@ from rlplan.executor.data.batches import joined_ranges
 from rlplan.executor.model.building import EMBEDDING, HEAD
 from rlplan.executor.parallel.positions import gather_groups, uses_micro_groups
 from rlplan.executor.weights.flat import Entry, FlatParameters
-from rlplan.executor.weights.shard import ModelShard
-from rlplan.executor.weights.shared_parameters import SharedParameters, shared_names
+from rlplan.executor.weights.shard import ModelShard, SharedParameters, shared_names
 from rlplan.plan import Plan
 
 Span = tuple[int, int]

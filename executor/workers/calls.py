@@ -1,5 +1,6 @@
-"""What the controller sends with a call, and what a rank reports beside its outputs."""
+"""What the controller sends with a call, what a rank reports beside its outputs, and the clock of these reports."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +11,10 @@ import ray
 from rlplan.dataflow import Task
 from rlplan.executor.data.batches import Columns, Rows, joined_columns
 from rlplan.executor.rollout.completions import Completions
-from rlplan.executor.workers.clock import now_seconds
 from rlplan.job import Job
 from rlplan.plan import Plan
+
+_ahead = {"seconds": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,3 +269,17 @@ class RankInPool:
     ranks: int
     address: str
     device: str
+
+
+# The clock of a run's reports: that of the controller's machine, on every node.
+
+
+def set_clock(offsets: Mapping[str, float]) -> None:
+    """Take what this node's monotonic clock is ahead of the controller's, by node's id; 0 where none is given."""
+    if offsets:
+        _ahead["seconds"] = offsets.get(ray.get_runtime_context().get_node_id(), 0.0)
+
+
+def now_seconds() -> float:
+    """Return the seconds of the controller's monotonic clock."""
+    return time.monotonic() - _ahead["seconds"]

@@ -5,17 +5,19 @@ from dataclasses import replace
 from typing import Any
 
 from rlplan.executor.data.batches import Columns
-from rlplan.executor.workers.calls import HostSetup, JudgeCall, StoreCall, TaskCall
-from rlplan.executor.workers.clock import set_clock
+from rlplan.executor.workers.calls import HostSetup, JudgeCall, StoreCall, TaskCall, set_clock
 from rlplan.executor.workers.cluster.looking import seen_job
 from rlplan.executor.workers.processes.process_state import (
+    clear,
+    fetch,
+    fetched,
     peak_bytes,
     read_random_states,
+    store,
     write_random_states,
 )
 from rlplan.executor.workers.protocols import registered
 from rlplan.executor.workers.stages import STAGES
-from rlplan.executor.workers.storing import clear, fetch, fetched, store
 
 
 class HostWorker:

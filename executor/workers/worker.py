@@ -43,21 +43,25 @@ from rlplan.executor.workers.calls import (
     SegmentCall,
     StoreCall,
     TaskCall,
+    now_seconds,
+    set_clock,
 )
-from rlplan.executor.workers.clock import now_seconds, set_clock
 from rlplan.executor.workers.cluster.looking import seen_job
 from rlplan.executor.workers.processes.process_state import (
+    clear,
+    fetch,
+    fetched,
     forget_peak,
     give_memory_back,
     peak_bytes,
     random_states,
     read_random_states,
     set_random_states,
+    store,
     write_random_states,
 )
 from rlplan.executor.workers.protocols import registered
 from rlplan.executor.workers.stages import STAGES
-from rlplan.executor.workers.storing import clear, fetch, fetched, store
 from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.job import Job
 from rlplan.probing import ModelPass

@@ -17,12 +17,6 @@ from rlplan.errors import UserError
 from rlplan.estimate import P90_DEVIATIONS
 from rlplan.files.decoding import read_yaml
 from rlplan.plan import Plan
-from rlplan.planner.adapting.layouts import (
-    in_layout_of,
-    most_staleness,
-    plan_changes,
-    same_layout,
-)
 from rlplan.planner.adapting.pacing import Look, Pace, Wait
 from rlplan.planner.adapting.proposing import (
     ENDS,
@@ -31,6 +25,10 @@ from rlplan.planner.adapting.proposing import (
     Request,
     at_present_lengths,
     gains_of,
+    in_layout_of,
+    most_staleness,
+    plan_changes,
+    same_layout,
     with_forecasts,
 )
 from rlplan.planner.adapting.window import Window, departures_of, median_error
@@ -39,12 +37,14 @@ from rlplan.planner.measured.gains import answer_of
 from rlplan.planner.measured.ledger import read_ledger, write_line
 from rlplan.planner.measured.measured_lengths import at_run_lengths
 from rlplan.profiles.facts import Facts
-from rlplan.results.adapting import AS_IT_IS, Adaptation, DoneIteration
 from rlplan.results.advice import (
+    AS_IT_IS,
+    Adaptation,
     AdviceLine,
     Barred,
     Decision,
     Departure,
+    DoneIteration,
     Gain,
     Held,
     NoSearch,

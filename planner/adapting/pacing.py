@@ -21,8 +21,7 @@ from rlplan.plan import Plan
 from rlplan.planner.adapting.proposing import Proposals
 from rlplan.planner.adapting.window import Levels, Window, changes_of, planned_mean
 from rlplan.profiles.analytic.efficiencies import load_spreads
-from rlplan.results.adapting import DoneIteration
-from rlplan.results.advice import Held
+from rlplan.results.advice import DoneIteration, Held
 from rlplan.units import show_seconds
 
 # Of a run's seconds, what searches beside it may take of a core's, in all.

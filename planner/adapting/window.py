@@ -14,8 +14,7 @@ from rlplan.planner.measured.following import (
     NEWEST,
     spread_of,
 )
-from rlplan.results.adapting import DoneIteration
-from rlplan.results.advice import Departure
+from rlplan.results.advice import Departure, DoneIteration
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.trace import Trace, sorted_spans
 from rlplan.workload import Lognormal, mean_at_step, mean_length

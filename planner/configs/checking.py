@@ -13,7 +13,7 @@ from rlplan.plan import Plan
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.explain import Shortage, first_shortage
 from rlplan.planner.configs.beside import MOST_STEPS
-from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.broken import keys_of_a_copy, rules_of
 from rlplan.planner.configs.changes import GENERATE, RetypedConfiguration
 from rlplan.planner.configs.frameworks import absent, has
 from rlplan.planner.configs.importing import (
@@ -26,7 +26,6 @@ from rlplan.planner.configs.importing import (
 )
 from rlplan.planner.configs.improving import Improvement, improvements
 from rlplan.planner.configs.reading.settings import OFF, Lost, Settings
-from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy
 from rlplan.planner.configs.run import Run, Work
 from rlplan.planner.configs.sizes import nearest_divisor
 from rlplan.planner.requests.specs import USUAL_HEADROOM

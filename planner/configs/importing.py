@@ -15,6 +15,8 @@ from rlplan.job import USUAL_TRAINER, Job, Role, TrainerOptions
 from rlplan.models import ModelArchitecture
 from rlplan.plan import PlanDraft
 from rlplan.planner.configs.beside import beside_of
+from rlplan.planner.configs.broken import keys_of_a_copy
+from rlplan.planner.configs.engine_keys import offload_of, speculation_of
 from rlplan.planner.configs.environments import (
     NOTHING_GIVEN,
     GivenEnvironments,
@@ -23,7 +25,6 @@ from rlplan.planner.configs.environments import (
     with_turns_said,
 )
 from rlplan.planner.configs.frameworks import load_part
-from rlplan.planner.configs.host_cache import offload_of
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
 from rlplan.planner.configs.reading.configuration import read_configuration
@@ -39,11 +40,9 @@ from rlplan.planner.configs.reading.settings import (
     keys_of,
 )
 from rlplan.planner.configs.reading.sheet import load_config_sheet, of_start
-from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy
 from rlplan.planner.configs.reading.versions import set_version
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of, unusual, usual_prompt_tokens
 from rlplan.planner.configs.shell.commands import Evaluated
-from rlplan.planner.configs.speculating import speculation_of
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
 from rlplan.profiles.sheets import nearest_models
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from rlplan.models import ModelArchitecture
 from rlplan.profiles.catalog import model_names
-from rlplan.profiles.jobs.config.hub import cached_config
+from rlplan.profiles.jobs.config.reading import cached_config
 from rlplan.profiles.sheets import canonical_name
 
 # Words of published names that say how a model was tuned or stored, or how large it is where its own name does not.

@@ -17,8 +17,7 @@ from rlplan.errors import FileError
 from rlplan.files.decoding import check_regular
 from rlplan.plug_ins import PlugIns
 from rlplan.profiles.catalog import load_device
-from rlplan.profiles.tables.points import ALLOWED_TEXT, Key, Point, key_of
-from rlplan.profiles.tables.table import Profile, new_profile
+from rlplan.profiles.tables.table import ALLOWED_TEXT, Key, Point, Profile, key_of, new_profile
 
 # Standard deviations between the median and the 10th or 90th percentile of a normal distribution.
 P90_DEVIATIONS: Final = 1.2816

@@ -21,7 +21,7 @@ from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import Positive
 from rlplan.profiles.imports import Imported, Source, read_csv
-from rlplan.profiles.tables.points import TABLES
+from rlplan.profiles.tables.table import TABLES
 
 VALUES: Final = ("seconds", "deviation", "repeats")
 

@@ -47,7 +47,7 @@ ROUNDING = 1e-9
 # share was cut, 26 cut some: 12 of 13 of benchmarks/published_lengths.csv, and 14 of 15 lines of verl's logs. Some do where
 # the usual spread leaves less than one: 0.2 to 1.4 % of 4,600 to 9,800 tokens at a limit of 28,672 in ten of eleven steps of
 # an agent, 0.8 % of 72 tokens at 5,120, 0.95 % of 2,070 at 10,353, and 14 % of 4,120 at 16,384 from a base model.
-# Not in all: steps of 8,192 samples of Qwen2.5-Math-7B on 128 H20 end before one can be cut at 28,672 (evals/verl_fully_async/runs.py).
+# Not in all: steps of 8,192 samples of Qwen2.5-Math-7B on 128 H20 end before one can be cut at 28,672 (evals/reproductions/verl_fully_async.py).
 ENDLESS = 256
 ENDLESS_WORDS = "one response of a step reaches"
 # Largest share of the mean that such a response may make up; otherwise the mean shows that there is none.

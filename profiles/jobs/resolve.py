@@ -41,8 +41,7 @@ from rlplan.profiles.jobs.checks import (
     check_shared_prompts,
     check_workload,
 )
-from rlplan.profiles.jobs.config.hub import cached_config
-from rlplan.profiles.jobs.config.reading import read_hf_config
+from rlplan.profiles.jobs.config.reading import cached_config, read_hf_config
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
 from rlplan.profiles.jobs.place import JobPlace, weights_of_models
 from rlplan.profiles.sheets import (

@@ -27,7 +27,7 @@ from rlplan.profiles.probes.bench.shapes import (
     sequence_tokens,
     tensor_parallel_sizes,
 )
-from rlplan.profiles.tables.points import architecture_digest, model_pass_keys
+from rlplan.profiles.tables.table import architecture_digest, model_pass_keys
 
 # Sequences beyond which a pass is only more of the same: the default of a plan's `max_running`.
 _MOST_SEQUENCES = 256

@@ -13,9 +13,8 @@ from rlplan.estimate import Estimate, Source
 from rlplan.models import PRECISIONS, Attention, Precision
 from rlplan.probing import ModelPass
 from rlplan.profiles.analytic.roofline import Roofline
-from rlplan.profiles.tables.points import Key, Point, model_pass_keys
 from rlplan.profiles.tables.remembered import remembered
-from rlplan.profiles.tables.table import Profile
+from rlplan.profiles.tables.table import Key, Point, Profile, model_pass_keys
 
 # Read between measured points: along a line, or among scattered shapes.
 #

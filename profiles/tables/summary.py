@@ -8,8 +8,7 @@ import pandas as pd
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.profiles.tables.measurements import relative_spread
-from rlplan.profiles.tables.points import TABLES, Key, Point
-from rlplan.profiles.tables.table import Profile
+from rlplan.profiles.tables.table import TABLES, Key, Point, Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from rlplan.reports.panels import Part, Section
 from rlplan.reports.pictures.picture import Picture, picture
 from rlplan.reports.pictures.stacked_bars import Bar, seconds_figure
 from rlplan.reports.tables import wording
-from rlplan.reports.tables.systems import (
+from rlplan.reports.tables.comparisons import (
     about_table,
     misfits_table,
     stage_names,

@@ -280,7 +280,7 @@ def _given(
 
 
 def _print_frameworks(found: FrameworksComparison) -> None:
-    from rlplan.reports.tables.frameworks import (
+    from rlplan.reports.tables.comparisons import (
         difference_table,
         difference_words,
         refused_table,
@@ -322,7 +322,7 @@ def _document(found: FrameworksComparison) -> dict[str, Any]:
 
 def _print(found: SystemsComparison) -> None:
     from rlplan.reports.pages.systems import verdict
-    from rlplan.reports.tables.systems import (
+    from rlplan.reports.tables.comparisons import (
         misfits_table,
         stages_table,
         systems_memory_table,

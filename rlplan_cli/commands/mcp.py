@@ -16,7 +16,7 @@ def command() -> None:
 
     if find_spec("mcp") is None:
         raise UserError("tools for agents need mcp; install it with: pip install 'rlplan[mcp]'")
-    from rlplan_cli.mcp.server import serve
+    from rlplan_cli.mcp import serve
     from rlplan_cli.terminal import say
 
     say("serving tools on stdin and stdout; they end when the client closes them")

@@ -474,10 +474,8 @@ def _check_run(run: AskedRun | None, pareto: str | None, *, beyond: bool) -> Non
 
 def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
     """Return what was found with what lending brings, where that was asked for, and what the job's deadline costs."""
-    from rlplan.planner.answers.deadlines import deadline_price
-    from rlplan.planner.answers.lending import with_lending
-    from rlplan.planner.answers.run_limits import with_run
-    from rlplan.planner.answers.spot import on_spot_nodes
+    from rlplan.planner.answers.run_limits import deadline_price, with_run
+    from rlplan.planner.answers.variants import on_spot_nodes, with_lending
     from rlplan.planner.configs.searching import plans_of
 
     job, facts = asked.job, asked.facts_of(found.plans[0].plan.job)

@@ -30,6 +30,6 @@ def command(
         raise UserError(
             "the page needs starlette and uvicorn; install them with: pip install 'rlplan[serve]'"
         )
-    from rlplan_cli.serve.running import serve
+    from rlplan_cli.serve.app import serve
 
     serve(port, opens=open_link)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from rlplan.estimate import Estimate
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
-from rlplan.profiles.tables.points import QUEUE_CALL
+from rlplan.profiles.tables.table import QUEUE_CALL
 from rlplan.results.forecast import CALL, Forecast, MemoryForecast
 from rlplan.rules.batches import handed_over_parts
-from rlplan.simulator.asynchronous.lent import LentPlan
+from rlplan.simulator.asynchronous.lending import LentPlan
 from rlplan.simulator.asynchronous.meter import GENERATION
 from rlplan.simulator.asynchronous.playing import LongRun, Stream, long_run, play_stream, shown
 from rlplan.simulator.asynchronous.setting import (

@@ -15,9 +15,9 @@ from rlplan.plan import InFlight
 from rlplan.simulator.asynchronous.meter import Meter
 from rlplan.simulator.asynchronous.samples import Bundle, Sample, SampleQueue
 from rlplan.simulator.asynchronous.setting import StreamSetting
-from rlplan.simulator.generation.arrivals import Arriving
 from rlplan.simulator.generation.batching.running import DecodeSteps, RunningSet
 from rlplan.simulator.generation.episodes import Episode, EpisodeSet, EpisodeWaves
+from rlplan.simulator.generation.playing import Arriving
 from rlplan.simulator.generation.shares import episode_of
 from rlplan.simulator.timeline.engine import Engine, Steps
 from rlplan.simulator.workload import Episodes, usual_episodes

@@ -30,9 +30,9 @@ from rlplan.simulator.asynchronous.training import (
     preparing,
 )
 from rlplan.simulator.environments import HostShare
-from rlplan.simulator.generation.arrivals import Arriving, arriving
 from rlplan.simulator.generation.batching.joining import Calls
 from rlplan.simulator.generation.episodes import arriving_episodes
+from rlplan.simulator.generation.playing import Arriving, arriving
 from rlplan.simulator.generation.replica import Replica
 from rlplan.simulator.timeline.engine import Engine, Queueing, Steps, Work
 from rlplan.simulator.timeline.pool_memory import TRANSITION

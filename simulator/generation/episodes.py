@@ -10,12 +10,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rlplan.simulator.environments import HostQueue, HostShare, Instances
-from rlplan.simulator.generation.arrivals import WaveSet
+from rlplan.simulator.generation.batching.continuous import (
+    PagedSet,
+    PrefillFirst,
+    PrefillTokens,
+    ReservingSet,
+)
 from rlplan.simulator.generation.batching.joining import Calls, JoiningSet
-from rlplan.simulator.generation.batching.mixed_steps import PagedSet, PrefillTokens, ReservingSet
-from rlplan.simulator.generation.batching.prefill_first import PrefillFirst
 from rlplan.simulator.generation.batching.running import DecodeSteps, RunningSet
-from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.generation.playing import WaveSet, generate
 from rlplan.simulator.generation.replica import Generated, Replica
 
 # The clock adds up its parts, and may stop short of an event's time by the last digits.

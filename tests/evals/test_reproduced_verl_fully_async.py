@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from rlplan.evals.claims import judged
-from rlplan.evals.verl_fully_async import runs
-from rlplan.evals.verl_fully_async.claims import (
+from rlplan.evals.reproductions import verl_fully_async
+from rlplan.evals.reproductions.verl_fully_async import (
     BATCHES,
     CLAIMS,
     LARGER,
@@ -25,13 +25,17 @@ from rlplan.rules import check_plan
 from rlplan.simulator.simulate import simulate
 from rlplan.workload import Logged
 
-LENGTHS = Logged(mean=800, max=runs.LONGEST_RESPONSE)
+LENGTHS = Logged(mean=800, max=verl_fully_async.LONGEST_RESPONSE)
 
 
 @pytest.fixture
 def any_lengths(monkeypatch):
     """Let all runs have these lengths: fitting them takes seconds."""
-    monkeypatch.setattr(runs, "lengths_by_gpus", lambda: dict.fromkeys(runs.COLOCATED, LENGTHS))
+    monkeypatch.setattr(
+        verl_fully_async,
+        "lengths_by_gpus",
+        lambda: dict.fromkeys(verl_fully_async.COLOCATED, LENGTHS),
+    )
 
 
 def point(figure, series, seconds, factor):
@@ -44,29 +48,39 @@ def point(figure, series, seconds, factor):
 def published_points(asynchronous=1.0):
     """Return points whose forecasts are the published values, those of asynchronous rows times a factor."""
     tables: dict[tuple[str, str], Mapping[int, float] | Mapping[float, float]] = {
-        (SIZES, "apart, {0:g} + {0:g}"): runs.APART,
-        (STALE, "staleness {:g}"): runs.STALENESS,
-        (BATCHES, "require_batches {:g}"): runs.REQUIRED,
+        (SIZES, "apart, {0:g} + {0:g}"): verl_fully_async.APART,
+        (STALE, "staleness {:g}"): verl_fully_async.STALENESS,
+        (BATCHES, "require_batches {:g}"): verl_fully_async.REQUIRED,
     }
     together, split = SERIES_30B
     return [
-        *(point(SIZES, f"colocated, {gpus}", each, 1.0) for gpus, each in runs.COLOCATED.items()),
+        *(
+            point(SIZES, f"colocated, {gpus}", each, 1.0)
+            for gpus, each in verl_fully_async.COLOCATED.items()
+        ),
         *(
             point(figure, words.format(key), each, asynchronous)
             for (figure, words), rows in tables.items()
             for key, each in rows.items()
         ),
-        point(LARGER, together, runs.COLOCATED_30B, 1.0),
-        point(LARGER, split, runs.APART_30B, asynchronous),
+        point(LARGER, together, verl_fully_async.COLOCATED_30B, 1.0),
+        point(LARGER, split, verl_fully_async.APART_30B, asynchronous),
     ]
 
 
 def test_speed_ups_of_the_hours_are_those_that_are_published():
-    found = [runs.COLOCATED[2 * each] / seconds for each, seconds in runs.APART.items()]
+    found = [
+        verl_fully_async.COLOCATED[2 * each] / seconds
+        for each, seconds in verl_fully_async.APART.items()
+    ]
     assert found == pytest.approx([1.72, 2.09, 2.67], abs=0.006)
-    gain = runs.COLOCATED_30B / runs.APART_30B
+    gain = verl_fully_async.COLOCATED_30B / verl_fully_async.APART_30B
     assert gain == pytest.approx(2.01, abs=0.006)
-    assert runs.STALENESS[0.5] == runs.REQUIRED[4] == runs.APART[64]
+    assert (
+        verl_fully_async.STALENESS[0.5]
+        == verl_fully_async.REQUIRED[4]
+        == verl_fully_async.APART[64]
+    )
 
 
 def test_every_claim_holds_of_what_was_published_and_none_of_speed_where_overlap_brings_nothing():
@@ -80,12 +94,12 @@ def test_every_claim_holds_of_what_was_published_and_none_of_speed_where_overlap
 
 @pytest.mark.usefixtures("any_lengths")
 def test_a_step_between_two_syncs_is_taken_in_as_many_parts_as_verl_triggers_updates():
-    usual = runs.split(64)
+    usual = verl_fully_async.split(64)
     assert (usual.parts, usual.staleness, usual.in_flight) == (4, 3 + 4 * 0.5, "recompute")
-    assert runs.split(64, required=1).parts == 16
-    assert runs.split(64, 0.0).mode == "streaming"
+    assert verl_fully_async.split(64, required=1).parts == 16
+    assert verl_fully_async.split(64, 0.0).mode == "streaming"
     assert usual.rollout_running == 256
-    large = runs.apart(runs.TOGETHER_30B, 32, 96, 0.5, required=1)
+    large = verl_fully_async.apart(verl_fully_async.TOGETHER_30B, 32, 96, 0.5, required=1)
     assert (large.parts, large.gpus, large.offloads) == (4, 128, frozenset({"reference"}))
 
 
@@ -93,12 +107,12 @@ def test_a_step_between_two_syncs_is_taken_in_as_many_parts_as_verl_triggers_upd
 @pytest.mark.parametrize(
     "run_of",
     [
-        lambda: runs.colocated(32),
-        lambda: runs.split(16),
-        lambda: runs.split(64, 0.0),
-        lambda: runs.TOGETHER_30B,
-        lambda: runs.apart(
-            replace(runs.TOGETHER_30B, framework="verl-fully-async", engines=runs.ENGINES_30B),
+        lambda: verl_fully_async.colocated(32),
+        lambda: verl_fully_async.split(16),
+        lambda: verl_fully_async.split(64, 0.0),
+        lambda: verl_fully_async.TOGETHER_30B,
+        lambda: verl_fully_async.apart(
+            replace(verl_fully_async.TOGETHER_30B, framework="verl-fully-async", engines=verl_fully_async.ENGINES_30B),
             32, 96, 0.5, 1,
         ),
     ],
@@ -110,10 +124,12 @@ def test_their_plans_keep_all_rules(run_of):
 
 @pytest.mark.full
 def test_the_fitted_mean_is_that_at_which_the_colocated_step_is_right():
-    run = replace(runs.TOGETHER, gpus=128)
-    lengths = runs.usual_lengths(run, runs.COLOCATED[128], runs.NONE_CUT)
-    fitted = runs.measured_seconds(replace(run, response_tokens=lengths))
-    assert fitted == pytest.approx(runs.COLOCATED[128], rel=0.01)
+    run = replace(verl_fully_async.TOGETHER, gpus=128)
+    lengths = verl_fully_async.usual_lengths(
+        run, verl_fully_async.COLOCATED[128], verl_fully_async.NONE_CUT
+    )
+    fitted = verl_fully_async.measured_seconds(replace(run, response_tokens=lengths))
+    assert fitted == pytest.approx(verl_fully_async.COLOCATED[128], rel=0.01)
 
 
 @pytest.mark.usefixtures("any_lengths")
@@ -124,10 +140,10 @@ def test_a_colocated_trainer_hands_on_padded_rows_and_an_asynchronous_one_none()
         (update,) = (each for each in costs if each.name == "actor.update")
         return update.parts.get(CALL, 0.0)
 
-    run = runs.colocated(128)
+    run = verl_fully_async.colocated(128)
     each_seconds = load_framework(run.framework).call("train").seconds_per_padded_token
     longest = job_of(run).workload.longest_sequence_tokens
-    assert longest > runs.LONGEST_RESPONSE
-    handed_on = each_seconds * runs.PROMPTS * runs.SAMPLES * longest
+    assert longest > verl_fully_async.LONGEST_RESPONSE
+    handed_on = each_seconds * verl_fully_async.PROMPTS * verl_fully_async.SAMPLES * longest
     assert handed_on_seconds(run) == pytest.approx(handed_on) != 0
-    assert handed_on_seconds(runs.split(64)) == 0
+    assert handed_on_seconds(verl_fully_async.split(64)) == 0

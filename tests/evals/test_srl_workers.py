@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplan.evals.srl_workers import (
+from rlplan.evals.reproductions.srl import (
     PolicyWorkers,
     WorkerSystem,
     play_workers,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlplan.errors import FileError, PlanError
 from rlplan.executor.control.cluster import check_one_machine
-from rlplan.executor.workers.clock import now_seconds, set_clock
+from rlplan.executor.workers.calls import now_seconds, set_clock
 from rlplan.executor.workers.cluster import looking
 from rlplan.executor.workers.cluster.looking import (
     carried_files,

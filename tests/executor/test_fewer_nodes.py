@@ -10,8 +10,8 @@ import pytest
 
 from rlplan.executor.control.checkpoints import find_checkpoint
 from rlplan.executor.control.evaluations import read_evaluations
-from rlplan.executor.control.metric_names import NOT_IN_EVERY_ITERATION
 from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.control.summary import NOT_IN_EVERY_ITERATION
 from rlplan.executor.workers.cluster.nodes import RayNode, groups_there
 from rlplan.files.decoding import read_yaml
 from rlplan.job import NodeGroup

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
+from rlplan.executor.control.dispatcher import Batch
 from rlplan.executor.control.feeds.whole_batches import (
     chosen_groups,
     groups_of_unequal_rewards,
@@ -15,7 +16,6 @@ from rlplan.executor.control.feeds.whole_batches import (
     one_batch,
     sampled_again,
 )
-from rlplan.executor.control.prompt_batches import Batch
 from rlplan.executor.data.batches import (
     ROUND_STRIDE,
     Piece,

@@ -28,11 +28,9 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml
 from rlplan.plan import Plan
 from rlplan.planner.adapting.adapter import LEDGER_FILE, MoveAdapter
-from rlplan.planner.adapting.layouts import in_layout_of, same_layout
-from rlplan.planner.adapting.proposing import Proposal, Proposals
+from rlplan.planner.adapting.proposing import Proposal, Proposals, in_layout_of, same_layout
 from rlplan.planner.measured.ledger import read_ledger
-from rlplan.results.adapting import AS_IT_IS, Adaptation
-from rlplan.results.advice import Gain
+from rlplan.results.advice import AS_IT_IS, Adaptation, Gain
 from rlplan.results.stored import write_plan
 from rlplan.workload import Lognormal
 from rlplan_cli.main import run as run_cli

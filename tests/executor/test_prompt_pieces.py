@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import ray
 
-from rlplan.executor.control.prompt_batches import PromptPieces
+from rlplan.executor.control.dispatcher import PromptPieces
 from rlplan.executor.data.batches import ROUND_STRIDE
 
 pytestmark = pytest.mark.ray

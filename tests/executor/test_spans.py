@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.executor.control.spans import Reported, measured_spans
+from rlplan.executor.control.pending_calls import Reported, measured_spans
 from rlplan.executor.workers.calls import CallReport
 
 

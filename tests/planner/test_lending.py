@@ -9,10 +9,9 @@ from rlplan.errors import MissingFactError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Failures, Specs, Spot
 from rlplan.plan import Lending
-from rlplan.planner.answers import lending
-from rlplan.planner.answers.deadlines import deadline_price
-from rlplan.planner.answers.lending import with_lending
-from rlplan.planner.answers.spot import expected, on_spot_nodes
+from rlplan.planner.answers import variants
+from rlplan.planner.answers.run_limits import deadline_price
+from rlplan.planner.answers.variants import expected, on_spot_nodes, with_lending
 from rlplan.planner.requests.specs import run_seconds, spec_values, with_deadline
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_job
@@ -27,7 +26,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "grpo-qwen2.5-7b-8x
 
 @pytest.fixture(autouse=True)
 def few_ways(monkeypatch):
-    monkeypatch.setattr(lending, "WAYS", (Lending(until=1.0), Lending(to=("training",))))
+    monkeypatch.setattr(variants, "WAYS_TO_LEND", (Lending(until=1.0), Lending(to=("training",))))
 
 
 def result(*plans):

@@ -13,9 +13,16 @@ from rlplan.files.writing import write_yaml
 from rlplan.job import NodeGroup, Specs
 from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.renting import searching
-from rlplan.planner.renting.fronts import chosen_of, front_of, within
 from rlplan.planner.renting.offered import catalogue, checked, offered, read_prices
-from rlplan.planner.renting.searching import RentRequest, job_on, read_rented_job, rent
+from rlplan.planner.renting.searching import (
+    RentRequest,
+    chosen_of,
+    front_of,
+    job_on,
+    read_rented_job,
+    rent,
+    within,
+)
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_device, sheet_names
 from rlplan.rentals import DATE, RentalInstance, RentalSheet

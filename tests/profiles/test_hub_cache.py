@@ -11,7 +11,7 @@ from rlplan.files.decoding import decode
 from rlplan.job import Job
 from rlplan.planner.configs.models import model_of
 from rlplan.profiles.catalog import read_hf_config, resolve_job
-from rlplan.profiles.jobs.config.hub import cached_config, cached_name
+from rlplan.profiles.jobs.config.reading import cached_config, cached_name
 from rlplan.profiles.sheets import canonical_name
 from tests.profiles.test_hf_config import QWEN3_8B
 

@@ -16,7 +16,7 @@ from rlplan.profiles.tables.measurements import (
     RatioInterpolation,
     piecewise,
 )
-from rlplan.profiles.tables.points import Point, key_of, model_pass_keys
+from rlplan.profiles.tables.table import Point, key_of, model_pass_keys
 
 SECONDS = st.floats(1e-6, 1e3, allow_nan=False)
 

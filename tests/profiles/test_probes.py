@@ -20,7 +20,7 @@ from rlplan.profiles.probes.bench.contract import (
 )
 from rlplan.profiles.probes.bench.processes import DeviceProcesses, ProbeError
 from rlplan.profiles.sheets import load_model
-from rlplan.profiles.tables.points import ALLOWED_TEXT, TABLES, key_of
+from rlplan.profiles.tables.table import ALLOWED_TEXT, TABLES, key_of
 from rlplan.workload import Workload
 
 DEVICE_PROBES = [name for name in probe_names() if isinstance(load_probe(name), DeviceProbe)]

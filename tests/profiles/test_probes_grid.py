@@ -21,7 +21,7 @@ from rlplan.profiles.probes.bench.shapes import (
 )
 from rlplan.profiles.probes.model_pass import passes_of
 from rlplan.profiles.sheets import load_model
-from rlplan.profiles.tables.points import model_pass_keys
+from rlplan.profiles.tables.table import model_pass_keys
 from rlplan.workload import Empirical, Lognormal, Uniform, Workload
 
 TINY = load_model("tiny")

@@ -17,7 +17,7 @@ from rlplan.probing import ModelPass
 from rlplan.profiles.probes import load_probe
 from rlplan.profiles.probes.bench.clock import MOST_ROUND_REPEATS, ROUNDS
 from rlplan.profiles.probes.bench.contract import HostBench, HostProbe
-from rlplan.profiles.probes.session import (
+from rlplan.profiles.probes.bench.session import (
     Session,
     context_bytes,
     is_measured,
@@ -26,8 +26,7 @@ from rlplan.profiles.probes.session import (
     settings_of,
 )
 from rlplan.profiles.sheets import load_model
-from rlplan.profiles.tables.points import TABLES, model_pass_keys
-from rlplan.profiles.tables.table import read_profile
+from rlplan.profiles.tables.table import TABLES, model_pass_keys, read_profile
 from rlplan.sheets import (
     fingerprint_digest,
     matches,
@@ -211,7 +210,7 @@ def test_mistakes_are_told_before_anything_is_measured(tmp_path):
 ENDLESS = """
 import sys
 from pathlib import Path
-from rlplan.profiles.probes.session import profile_machine
+from rlplan.profiles.probes.bench.session import profile_machine
 
 if __name__ == "__main__":
     profile_machine(name="x", device="cpu", job=None, runner=None, out=Path(sys.argv[1]), devices=2)

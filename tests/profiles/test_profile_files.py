@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from rlplan.errors import FileError
 from rlplan.models import ModelArchitecture
-from rlplan.profiles.tables.points import TABLES, architecture_digest
-from rlplan.profiles.tables.table import Profile, new_profile, read_profile
+from rlplan.profiles.tables.table import (
+    TABLES,
+    Profile,
+    architecture_digest,
+    new_profile,
+    read_profile,
+)
 
 GEMM: dict[str, str | int] = {"precision": "fp32", "m": 64, "k": 128, "n": 256}
 

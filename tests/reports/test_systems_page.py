@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.reports.pages.systems import systems_content, verdict, write_systems_page
-from rlplan.reports.tables.systems import (
+from rlplan.reports.tables.comparisons import (
     about_table,
     misfits_table,
     stages_table,

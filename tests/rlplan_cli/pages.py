@@ -6,9 +6,8 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from rlplan_cli.serve.app import Page, make_app
+from rlplan_cli.serve.app import Page, bound, make_app
 from rlplan_cli.serve.lanes import Lane
-from rlplan_cli.serve.running import bound
 from rlplan_cli.serve.work import done
 
 TOKEN = "a-token-of-tests"

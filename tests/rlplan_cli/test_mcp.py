@@ -15,9 +15,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from rlplan.errors import FileError, SeveralMistakesError, UnknownNameError
+from rlplan_cli import mcp
 from rlplan_cli.interface import simulate
-from rlplan_cli.mcp import server
-from rlplan_cli.mcp.server import make_server
+from rlplan_cli.mcp import make_server
 from rlplan_cli.typed.tool import mistakes_of
 from rlplan_cli.typed.tools import TOOLS
 from tests.house.tree import ROOT
@@ -26,7 +26,7 @@ from tests.rlplan_cli.test_check_step_command import write_log
 
 
 async def asked(server, *calls):
-    async with Client(server) as client:
+    async with Client(mcp) as client:
         return [await client.call_tool(name, arguments) for name, arguments in calls]
 
 
@@ -298,7 +298,7 @@ def test_a_call_that_its_caller_left_is_not_worked_on_beside_the_next_one(monkey
                 await client.call_tool("fit", {})
             return await client.call_tool("check", {})
 
-    monkeypatch.setattr(server, "answer", slow)
+    monkeypatch.setattr(mcp, "answer", slow)
     assert asyncio.run(left()).content[0].text == "check"
     assert most == [1, 1]
 
@@ -319,13 +319,13 @@ def test_several_mistakes_are_said_one_by_one():
 
 @pytest.mark.full
 def test_the_command_serves_over_stdio_and_says_on_stderr_what_it_does(project):
-    server = StdioServerParameters(
+    mcp = StdioServerParameters(
         command=sys.executable,
         args=["-c", "from rlplan_cli.main import main; main()", "mcp"],
         env={"PYTHONPATH": str(ROOT)},
     )
     calls = (("check", {"file": "plan.yaml"}), ("check", {"file": "gone.yaml"}))
-    sound, wrong = asyncio.run(asked(server, *calls))
+    sound, wrong = asyncio.run(asked(mcp, *calls))
     assert sound.structured_content["answer"]["will_run"] is True
     assert wrong.is_error
 
@@ -337,10 +337,10 @@ def test_a_signal_ends_it_while_the_client_is_still_there(number):
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT
-    ) as server:
-        assert server.stderr.readline().startswith("serving tools")
+    ) as mcp:
+        assert mcp.stderr.readline().startswith("serving tools")
         time.sleep(1.0)  # until it waits for what a client says
-        server.send_signal(number)
-        assert server.wait(20) == 128 + number
-        assert server.stderr.read() == "rlplan: interrupted\n"
-        assert server.stdout.read() == ""
+        mcp.send_signal(number)
+        assert mcp.wait(20) == 128 + number
+        assert mcp.stderr.read() == "rlplan: interrupted\n"
+        assert mcp.stdout.read() == ""

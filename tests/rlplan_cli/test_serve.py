@@ -565,7 +565,7 @@ def test_the_command_prints_its_link_and_ends_by_a_signal(number, code):
 
 
 def test_a_port_that_is_taken_is_named(rlplan):
-    from rlplan_cli.serve.running import bound
+    from rlplan_cli.serve.app import bound
 
     with bound(0) as sock:
         port = sock.getsockname()[1]

@@ -12,8 +12,7 @@ from rlplan.job import Job, NodeGroup
 from rlplan.plan import TaskPlan
 from rlplan.probing import ModelPass
 from rlplan.profiles.facts import load_facts
-from rlplan.profiles.tables.points import model_pass_keys
-from rlplan.profiles.tables.table import new_profile, read_profile
+from rlplan.profiles.tables.table import model_pass_keys, new_profile, read_profile
 from rlplan.simulator.costs.syncs import transition_cost
 from rlplan.simulator.memory.task_memory import CONTEXT
 from rlplan.simulator.placed import PlacedTask, Site

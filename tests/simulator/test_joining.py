@@ -7,12 +7,12 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplan.executor.control.feeds.rollouts import ROLL_LOOKS, ROLL_STEPS
+from rlplan.executor.control.feeds.sample_stream import ROLL_LOOKS, ROLL_STEPS
 from rlplan.rules.batches import MOST_PARTS
 from rlplan.simulator.asynchronous.forecasting import LOOK_TOKENS, LOOKS_OF_CALL
 from rlplan.simulator.asynchronous.setting import MOST_PIECES
-from rlplan.simulator.generation.arrivals import arriving
 from rlplan.simulator.generation.batching.joining import Calls, JoiningSet
+from rlplan.simulator.generation.playing import arriving
 from rlplan.simulator.generation.replica import WaveCosts
 from rlplan.simulator.timeline.engine import Cores
 from tests.simulator.streams import decode_seconds, prefill_seconds, replica

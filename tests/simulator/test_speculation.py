@@ -25,8 +25,8 @@ from rlplan.simulator.memory.task_memory import DRAFT
 from rlplan.simulator.model import layer_parameters
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.generation_needs import not_known
 from rlplan.simulator.timeline.pool_memory import memory_moments
-from rlplan.simulator.timeline.speculating import not_known
 from tests.simulator.placing import replica_setting
 from tests.simulator.plans import TINY, priced_plan
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from rlplan.dataflow import SHARES_AHEAD, Task
+from rlplan.executor.control.dispatcher import Batch, Pieces
 from rlplan.executor.control.feeds.events import Events
 from rlplan.executor.control.feeds.samples import BatchPrompts, SamplePath, Samples, row_widths
-from rlplan.executor.control.prompt_batches import Batch, Pieces
 from rlplan.executor.queue.ledger import Lease, Ledger
 from rlplan.executor.queue.transfer_queue import HeldPiece, Read, Write, is_lost, ranges_of
 from rlplan.plan import Plan

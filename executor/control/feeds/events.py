@@ -7,8 +7,15 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
-from rlplan.executor.control.pending_calls import PendingCall, mean_metrics_by_task
-from rlplan.executor.control.spans import CallSpan, PoolRank, Reported, joined_spans, stretch_of
+from rlplan.executor.control.pending_calls import (
+    CallSpan,
+    PendingCall,
+    PoolRank,
+    Reported,
+    joined_spans,
+    mean_metrics_by_task,
+    stretch_of,
+)
 from rlplan.executor.workers.calls import CallReport
 from rlplan.executor.workers.pools import LOOK_SECONDS, fetched
 from rlplan.trace import Span

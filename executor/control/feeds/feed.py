@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rlplan.executor.control.dispatcher import Pieces
 from rlplan.executor.control.pending_calls import PendingCall
-from rlplan.executor.control.prompt_batches import Pieces
 from rlplan.executor.data.batches import Piece
 from rlplan.trace import Span
 

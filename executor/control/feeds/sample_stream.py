@@ -5,25 +5,156 @@ queue as they are there; an iteration ends with its last update.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlplan.dataflow import Task
-from rlplan.executor.control.dispatcher import Dispatcher
+from rlplan.executor.control.dispatcher import Batch, Dispatcher, Pieces, PromptPieces
 from rlplan.executor.control.feeds.consumers import Learning, Preparing
 from rlplan.executor.control.feeds.events import Events, MeasuredCalls
 from rlplan.executor.control.feeds.feed import EndedIteration, SentIteration
-from rlplan.executor.control.feeds.rollouts import Replica, Rollouts, RollResult
 from rlplan.executor.control.feeds.samples import BatchPrompts, Samples, sample_path
-from rlplan.executor.control.pending_calls import PendingCall
-from rlplan.executor.control.prompt_batches import Batch, Pieces, PromptPieces
-from rlplan.executor.control.spans import stretch_of
-from rlplan.executor.data.batches import Columns, split_rows
-from rlplan.executor.queue.transfer_queue import HeldPiece, SampleSize, Write
-from rlplan.executor.workers.calls import RolloutReport
+from rlplan.executor.control.pending_calls import PendingCall, stretch_of
+from rlplan.executor.data.batches import Columns, Rows, split_rows
+from rlplan.executor.parallel.positions import generation_positions
+from rlplan.executor.queue.transfer_queue import HeldPiece, SampleSize, Write, ranges_of
+from rlplan.executor.workers.calls import RollCall, RolloutReport
+from rlplan.executor.workers.pools import WorkerGroup
 from rlplan.plan import Plan
 from rlplan.rules.batches import handed_over_parts
+from rlplan.workload import longest
 
 GENERATE = "actor.generate"
+
+# Tokens of each response that are sampled before it is looked what has ended; twice as many at most in a call,
+# since new weights and new responses wait for its end.
+ROLL_STEPS, ROLL_LOOKS = 16, 2
+
+
+# Replicas that generate: what begins where, and their calls, one after another.
+
+
+@dataclass(slots=True)
+class Replica:
+    """Hold what a replica does.
+
+    Attributes:
+        ranks: Of the pool; the first one's results count.
+        running: Responses that it has begun and not ended, as it said last.
+        is_busy: Whether a call is under way.
+        waited_seconds: For environments alone, since that was asked last.
+        queued: Samples that are its own and have not begun.
+        unwanted: Samples that it is to forget, if it has them, with its next call.
+    """
+
+    ranks: tuple[int, ...]
+    running: int = 0
+    is_busy: bool = False
+    has_new_weights: bool = False
+    waited_seconds: float = 0.0
+    queued: list[int] = field(default_factory=list)
+    unwanted: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollResult:
+    """Hold the references of a call: outputs of its first rank by key, and what every rank says, the first one first."""
+
+    outputs: dict[str, Any]
+    rolled: dict[int, Any]
+
+
+class Rollouts:
+    """Send the calls of the replicas of a plan.
+
+    Args:
+        prompts_of: Returns a reference to the prompts of a batch, as columns.
+        parts: In which a batch is handed over at most.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        task: Task,
+        group: WorkerGroup,
+        prompts_of: Callable[[int], Any],
+        parts: int,
+    ) -> None:
+        self._task, self._group, self._prompts_of = task, group, prompts_of
+        self._sequences, self._parts, self._looks = plan.job.workload.sequences, parts, ROLL_LOOKS
+        if plan.learns_in_order:  # neither new weights nor new responses wait for a call's end
+            self._looks = -(-longest(plan.job.workload.response_tokens) // ROLL_STEPS)
+        self._max_running = plan.tasks[task.name].max_running
+        self.replicas = [Replica(ranks) for ranks in generation_positions(plan).first_groups()]
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many responses are begun and have not ended, as far as replicas have said."""
+        return sum(each.running + int(each.is_busy) for each in self.replicas)
+
+    def room(self, replica: Replica) -> int:
+        """Return how many more responses a replica may run."""
+        return self._max_running - replica.running - len(replica.queued)
+
+    def take_weights(self) -> None:
+        """Note that what is sent from now on is generated with new weights."""
+        for replica in self.replicas:
+            replica.has_new_weights = True
+
+    def withdraw(self, samples: Sequence[int]) -> None:
+        """Let replicas forget samples."""
+        for replica in self.replicas:
+            replica.queued = [each for each in replica.queued if each not in samples]
+            if replica.is_busy or replica.running:
+                replica.unwanted += samples
+
+    def send(self, replica: Replica, version: int) -> RollResult:
+        """Let a replica begin what is queued, and go on; return at once."""
+        begin = self._begun(sorted(replica.queued))
+        call = RollCall(
+            task=self._task.name,
+            outputs=self._task.outputs,
+            begin=begin,
+            steps=ROLL_STEPS,
+            looks=self._looks,
+            ends=-(-self._sequences // (self._parts * len(self.replicas))),
+            version=version,
+            has_new_weights=replica.has_new_weights,
+            withdraw=frozenset(divmod(sample, self._sequences) for sample in replica.unwanted),
+        )
+        arguments = (call, *(self._prompts_of(batch) for batch, _ in begin))
+        keys = (*self._task.outputs, "versions")
+        results = self._group.send(
+            "roll", dict.fromkeys(replica.ranks, arguments), num_returns=len(keys) + 1
+        )
+        replica.running += len(replica.queued)
+        replica.queued, replica.unwanted = [], []
+        replica.is_busy, replica.has_new_weights = True, False
+        first = results[replica.ranks[0]]
+        return RollResult(
+            outputs=dict(zip(keys, first, strict=False)),
+            rolled={rank: result[-1] for rank, result in results.items()},
+        )
+
+    def came_back(self, replica: Replica, rolled: RolloutReport) -> list[int]:
+        """Note that a call has returned; return the samples that have ended, in their order."""
+        replica.is_busy, replica.running = False, rolled.running
+        replica.waited_seconds += rolled.report.metrics["environment_seconds"]
+        return [each.batch * self._sequences + each.row for each in rolled.ended]
+
+    def waited_seconds(self) -> float:
+        """Return how long the replica waited that waited longest for environments, since this was asked last."""
+        longest_wait = max(each.waited_seconds for each in self.replicas)
+        for each in self.replicas:
+            each.waited_seconds = 0.0
+        return longest_wait
+
+    def _begun(self, samples: Sequence[int]) -> list[tuple[int, Rows]]:
+        rows: dict[int, list[int]] = {}
+        for sample in samples:
+            batch, row = divmod(sample, self._sequences)
+            rows.setdefault(batch, []).append(row)
+        return [(batch, ranges_of(own)) for batch, own in rows.items()]
 
 
 class SampleStream:

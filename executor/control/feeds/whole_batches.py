@@ -13,11 +13,14 @@ import ray
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task
-from rlplan.executor.control.dispatcher import Dispatcher
+from rlplan.executor.control.dispatcher import Batch, Dispatcher, Pieces, PromptPieces
 from rlplan.executor.control.feeds.feed import EndedIteration, SentIteration
-from rlplan.executor.control.pending_calls import PendingCall, metrics_by_task, reported_by
-from rlplan.executor.control.prompt_batches import Batch, Pieces, PromptPieces
-from rlplan.executor.control.spans import measured_spans
+from rlplan.executor.control.pending_calls import (
+    PendingCall,
+    measured_spans,
+    metrics_by_task,
+    reported_by,
+)
 from rlplan.executor.data.batches import (
     ROUND_STRIDE,
     Array,

@@ -48,8 +48,7 @@ from rlplan.executor.passes import infer
 from rlplan.executor.rollout.engines import DEFAULT_ENGINE, EngineSetup
 from rlplan.executor.rollout.sampling import GenerateSettings, Sequences, without_responses
 from rlplan.executor.weights.flat import Entry, FlatParameters
-from rlplan.executor.weights.shard import ModelShard
-from rlplan.executor.weights.shared_parameters import SharedParameters
+from rlplan.executor.weights.shard import ModelShard, SharedParameters
 from rlplan.units import show_bytes
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16"}

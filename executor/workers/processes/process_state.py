@@ -1,17 +1,26 @@
-"""State of a worker's process: random generators in a file, and the peak of its memory."""
+"""What a worker keeps beside its tasks: its part of a checkpoint, its random generators, and the peak of its memory."""
 
 import ctypes
+import hashlib
 import json
+import os
 import random
 import resource
+import shutil
 import sys
+import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlplan.errors import FileError
+from rlplan.executor.data.remote_folders import RemoteFolder, checksums, fetch_whole, fetched_once
+from rlplan.executor.workers.calls import RANDOM_FOLDER, StoreCall
 from rlplan.files.decoding import load_json
 from rlplan.files.writing import write_text
 from rlplan.units import KIB
@@ -105,3 +114,54 @@ def forget_peak() -> None:
         torch.cuda.reset_peak_memory_stats()
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+# A rank's part of a checkpoint: written into a folder or sent to a URL, fetched once a node.
+
+
+def store(call: StoreCall, write: Callable[[StoreCall], None]) -> Mapping[str, str]:
+    """Write a rank's part of a checkpoint.
+
+    Returns:
+        Checksums of the files that were sent to a URL, by their paths; none of what lies in a folder.
+
+    Raises:
+        FileError: It cannot be written.
+    """
+    if not call.url:
+        write(call)
+        return {}
+    with tempfile.TemporaryDirectory(prefix="rlplan-stored-") as made:
+        folder = Path(made)
+        (folder / RANDOM_FOLDER).mkdir()
+        write(replace(call, folder=folder, url=""))
+        RemoteFolder(call.url).send(folder)
+        return checksums(folder)
+
+
+def fetch(call: StoreCall) -> None:
+    """Fetch a checkpoint from its URL to this node, if no other rank has done so.
+
+    Raises:
+        FileError: It cannot be read, or a file of it is not as it was written.
+    """
+    if not call.url:
+        return
+    fetched_once(_copy(call.url), partial(fetch_whole, call.url))
+
+
+def fetched(call: StoreCall) -> StoreCall:
+    """Return a call whose folder is on this node."""
+    return replace(call, folder=_copy(call.url), url="") if call.url else call
+
+
+def clear(call: StoreCall) -> None:
+    """Clear away what was fetched."""
+    if call.url:
+        shutil.rmtree(_copy(call.url), ignore_errors=True)
+
+
+def _copy(url: str) -> Path:
+    """Return where this node keeps what it fetches from a URL."""
+    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir(), f"rlplan-fetched-{os.getuid()}", name)

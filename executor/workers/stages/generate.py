@@ -37,9 +37,9 @@ from rlplan.executor.workers.calls import (
     Segment,
     SegmentCall,
     TaskCall,
+    now_seconds,
     run_task,
 )
-from rlplan.executor.workers.clock import now_seconds
 from rlplan.executor.workers.episodes import Episode, EpisodePlayer, EpisodeSession
 from rlplan.executor.workers.worker import PoolModels, as_array
 from rlplan.plan import Plan

@@ -23,8 +23,7 @@ from rlplan.executor.weights.transition import (
     shard_layout_of,
     write_slice,
 )
-from rlplan.executor.workers.calls import CallReport, wait_for
-from rlplan.executor.workers.clock import now_seconds
+from rlplan.executor.workers.calls import CallReport, now_seconds, wait_for
 from rlplan.executor.workers.pools import WorkerGroup
 from rlplan.executor.workers.worker import PoolModels, as_array
 

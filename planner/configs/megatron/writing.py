@@ -8,8 +8,14 @@ from rlplan.models import ModelArchitecture, layer_kinds
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.megatron.model import DENSE_FAMILY, EXPERT_FAMILY, LATENT_FAMILY
 from rlplan.planner.configs.megatron.reading import ENGINE, MEGATRON
-from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
-from rlplan.planner.configs.writing.launching import as_flag, launch_script
+from rlplan.planner.configs.writing.export import (
+    UPDATE,
+    Export,
+    Variable,
+    as_flag,
+    launch_script,
+    states_leaving,
+)
 from rlplan.profiles.catalog import resolve_job
 
 SYNC, AHEAD = "python3 train.py", "python3 train_async.py"

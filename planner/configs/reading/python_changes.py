@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rlplan.planner.configs.reading.python_functions import Scoped
 from rlplan.planner.configs.reading.python_syntax import (
     ANY_ATTRIBUTE,
     TOP,
@@ -22,6 +21,7 @@ from rlplan.planner.configs.reading.python_syntax import (
 )
 from rlplan.planner.configs.reading.python_values import (
     Expressions,
+    Scoped,
     Unknown,
     UnknownValueError,
     constant_of,

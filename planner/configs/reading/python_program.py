@@ -16,7 +16,6 @@ from rlplan.planner.configs.reading.python_changes import (
     Conditions,
     Home,
 )
-from rlplan.planner.configs.reading.python_functions import RETURNS, returned_by
 from rlplan.planner.configs.reading.python_syntax import (
     ANY_ATTRIBUTE,
     TOP,
@@ -49,6 +48,7 @@ from rlplan.planner.configs.reading.python_syntax import (
 )
 from rlplan.planner.configs.reading.python_values import (
     CONVERSIONS,
+    RETURNS,
     NoObjectError,
     NotGivenError,
     UnknownValueError,
@@ -56,6 +56,7 @@ from rlplan.planner.configs.reading.python_values import (
     known,
     named_arguments,
     overridden,
+    returned_by,
 )
 from rlplan.planner.configs.reading.sheet import PythonCall
 

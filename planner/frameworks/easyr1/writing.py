@@ -6,8 +6,7 @@ from rlplan.job import Role
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
 from rlplan.planner.configs.verl_family import NO_DUAL_CLIP
-from rlplan.planner.configs.writing.export import Export, Variable, states_leaving
-from rlplan.planner.configs.writing.launching import launch_script
+from rlplan.planner.configs.writing.export import Export, Variable, launch_script, states_leaving
 from rlplan.planner.frameworks.easyr1.reading import OPTIMIZERS
 from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED

@@ -4,8 +4,14 @@ from typing import Final
 
 from rlplan.job import Role
 from rlplan.plan import Plan, TaskPlan
-from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
-from rlplan.planner.configs.writing.launching import as_flag, launch_script
+from rlplan.planner.configs.writing.export import (
+    UPDATE,
+    Export,
+    Variable,
+    as_flag,
+    launch_script,
+    states_leaving,
+)
 from rlplan.planner.frameworks.openrlhf.reading import ENGINE
 from rlplan.profiles.sheets import load_engine
 

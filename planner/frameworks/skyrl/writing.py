@@ -14,10 +14,10 @@ from rlplan.planner.configs.writing.export import (
     UPDATE,
     Export,
     Variable,
+    launch_script,
     losses_of,
     states_leaving,
 )
-from rlplan.planner.configs.writing.launching import launch_script
 from rlplan.planner.frameworks.skyrl.reading import CISPO, DUAL, FSDP, MEGATRON, OF_SAMPLED
 from rlplan.planner.placements.arrangements import Arrangement
 from rlplan.profiles.catalog import load_engine

@@ -3,8 +3,7 @@
 from typing import Final
 
 from rlplan.plan import TaskPlan
-from rlplan.planner.configs.writing.export import UPDATE, Export, Value, Variable
-from rlplan.planner.configs.writing.launching import launch_script
+from rlplan.planner.configs.writing.export import UPDATE, Export, Value, Variable, launch_script
 from rlplan.planner.frameworks.trl.reading import RLOO
 from rlplan.rules.layouts import FULLY_SHARDED
 

@@ -9,8 +9,13 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
 from rlplan.planner.configs.reading.sheet import Scalar
 from rlplan.planner.configs.verl_family import NO_DUAL_CLIP
-from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, states_leaving
-from rlplan.planner.configs.writing.launching import launch_script
+from rlplan.planner.configs.writing.export import (
+    UPDATE,
+    Export,
+    Variable,
+    launch_script,
+    states_leaving,
+)
 from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.units import MIB

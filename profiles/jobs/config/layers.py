@@ -11,11 +11,11 @@ from rlplan.profiles.jobs.checks import MOST_LAYERS
 from rlplan.profiles.jobs.config.details import (
     HEAVY_RATIO,
     SPARSE_RATIO,
+    FamilyTraits,
     attention_details_of,
     expert_details_of,
 )
 from rlplan.profiles.jobs.config.keys import ConfigKeys
-from rlplan.profiles.jobs.config.traits import FamilyTraits
 
 _ATTENTION: Final = {
     "full_attention": "full",

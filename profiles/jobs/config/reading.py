@@ -3,15 +3,18 @@
 What a family of models has beside what its file says stands in `profiles/families/<model_type>.yaml`.
 """
 
+import os
+import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import read_json
 from rlplan.models import CONFIG_FILE, LayerInputs, ModelArchitecture
 from rlplan.profiles.jobs.checks import architecture_fault
 from rlplan.profiles.jobs.config.details import (
+    FamilyTraits,
     attention_details_of,
     attention_part,
     block_index_of,
@@ -20,9 +23,9 @@ from rlplan.profiles.jobs.config.details import (
     latent_of,
     layer_inputs_of,
     linear_of,
+    load_family,
     state_space_of,
 )
-from rlplan.profiles.jobs.config.hub import cached_name
 from rlplan.profiles.jobs.config.keys import ConfigKeys
 from rlplan.profiles.jobs.config.layers import (
     Layers,
@@ -32,7 +35,6 @@ from rlplan.profiles.jobs.config.layers import (
     write_pairs_out,
 )
 from rlplan.profiles.jobs.config.towers import image_tower, sound_tower, tower_parameters
-from rlplan.profiles.jobs.config.traits import FamilyTraits, load_family
 from rlplan.profiles.sheets import sheet_names
 
 # Our field by the key of the file, for messages that speak the file's language.
@@ -53,6 +55,10 @@ _KEYS = {
 
 _DEFAULT_ROPE_THETA = 10000.0
 _DEFAULT_NORM_EPSILON = 1e-6
+
+_ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
+_FOLDER: Final = re.compile(r"models--([\w.]|-(?!-))+--(?P<name>[\w.-]+)")
+_MAIN: Final = "main"
 
 
 def read_hf_config(path: Path) -> ModelArchitecture:
@@ -257,3 +263,45 @@ def _of_kinds(model: ModelArchitecture, layers: Layers) -> ModelArchitecture:
         attention=kind.attention or model.attention,
         feed_forward=kind.feed_forward,
     )
+
+
+# Models that Hugging Face's cache on this machine holds, found by their ids; nothing is downloaded.
+#
+# Layout and variables are those of huggingface_hub (its guide "Understand caching", and its reference of environment
+# variables): `models--<organisation>--<name>/snapshots/<commit>/`, `refs/<revision>` naming the commit.
+
+
+def cached_config(name: str) -> Path | None:
+    """Return the config.json of a model that is in the cache, by its id; None where there is none.
+
+    Of several snapshots it is that of the revision `main`, else the one that was written last.
+    """
+    if not _ID.fullmatch(name):
+        return None
+    folder = _cache() / f"models--{name.replace('/', '--')}"
+    snapshots, main = folder / "snapshots", folder / "refs" / _MAIN
+    if main.is_file():
+        config = snapshots / main.read_text(encoding="utf-8").strip() / CONFIG_FILE
+        if config.is_file():
+            return config
+    found = [path for path in snapshots.glob(f"*/{CONFIG_FILE}") if path.is_file()]
+    return max(found, key=lambda path: (path.stat().st_mtime, path.parent.name), default=None)
+
+
+def cached_name(path: Path) -> str | None:
+    """Return the name of the model whose folder of the cache a path lies in; None of other paths."""
+    folders = (_FOLDER.fullmatch(part) for part in reversed(path.parts))
+    return next((found["name"] for found in folders if found), None)
+
+
+def _cache() -> Path:
+    """Return the folder of the cache, as huggingface_hub looks for it."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        told = os.environ.get(variable)
+        if told:
+            return Path(told).expanduser()
+    home = os.environ.get("HF_HOME")
+    if home:
+        return Path(home).expanduser() / "hub"
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return usual / "huggingface" / "hub"

@@ -9,7 +9,7 @@ from rlplan.job import Job
 from rlplan.models import ModelArchitecture
 from rlplan.probing import ModelPass, PassName
 from rlplan.profiles.probes.bench.contract import HostBench, HostProbe, Keys, Settings
-from rlplan.profiles.tables.points import architecture_digest
+from rlplan.profiles.tables.table import architecture_digest
 from rlplan.workload import (
     Empirical,
     Lengths,

@@ -18,20 +18,22 @@ from rlplan.job import NodeGroup
 from rlplan.plan import Plan
 from rlplan.planner.adapting.adapter import AdaptOptions, MoveAdapter
 from rlplan.planner.adapting.background import NICENESS, AtOnce, Background
-from rlplan.planner.adapting.layouts import (
+from rlplan.planner.adapting.proposing import (
+    Proposal,
+    Proposals,
+    Request,
     in_layout_of,
     may_follow,
     most_staleness,
     plan_changes,
+    proposals,
     same_layout,
 )
-from rlplan.planner.adapting.proposing import Proposal, Proposals, Request, proposals
 from rlplan.planner.adapting.window import Window, changes_of, departures_of
 from rlplan.planner.measured.ledger import read_ledger
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.jobs.resolve import load_job
-from rlplan.results.adapting import DoneIteration
-from rlplan.results.advice import Decision, Gain, NoSearch, Outcome
+from rlplan.results.advice import Decision, DoneIteration, Gain, NoSearch, Outcome
 from rlplan.simulator.simulate import simulate
 from rlplan.trace import IterationSpan
 from tests.executor.plans import make_job, make_plan

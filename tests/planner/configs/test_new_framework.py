@@ -127,7 +127,7 @@ WRITING = '''
 """Pocket-RL: a launch script with one flag a line."""
 
 from rlplan.planner.configs.writing.export import UPDATE
-from rlplan.planner.configs.writing.launching import launch_script
+from rlplan.planner.configs.writing.export import launch_script
 
 
 def write(export):

@@ -2,9 +2,9 @@
 
 import pytest
 
+from rlplan.planner.configs.broken import keys_of_a_copy, nearest_key
 from rlplan.planner.configs.importing import ImportOptions, settings_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from rlplan.planner.configs.reading.unknown_keys import keys_of_a_copy, nearest_key
 from tests.planner.configs.test_importing import VERL
 from tests.planner.configs.test_rules_of_easyr1 import EASYR1
 

@@ -1,4 +1,8 @@
-"""The server: tools by name, arguments decoded as files are, one call at a time beside the protocol."""
+"""Tools for agents by the Model Context Protocol: typed arguments, typed answers, typed mistakes.
+
+Tools by name, arguments decoded as files are, one call at a time beside the protocol. It calls what the commands call, and
+holds no forecast, rule or search of its own. Why it is so: docs/decisions/0036.
+"""
 
 from __future__ import annotations
 

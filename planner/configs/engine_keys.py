@@ -1,23 +1,39 @@
-"""Speculative decoding in a configuration: what guesses tokens, and how many; how many are accepted no key says."""
+"""What an engine's keys say beside sizes: tokens that are guessed ahead, and a KV cache that goes on in host memory.
+
+Of guesses they say what makes them, and how many; how many are accepted no key says.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
-from rlplan.job import Speculation
+from rlplan.job import CacheOffload, Speculation
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.settings import Settings
+from rlplan.units import GIB
 
 # Settings of sheets; in `speculation_on` stands a switch for the keys beside it.
 SWITCH = "speculation_on"
-NAMES = ("speculation_method", "speculation_tokens", "speculation_steps", "speculation_checked", "speculation_draft", "speculation_by_batch")  # fmt: skip
+SPECULATION_NAMES = ("speculation_method", "speculation_tokens", "speculation_steps", "speculation_checked", "speculation_draft", "speculation_by_batch")  # fmt: skip
 NGRAMS, OWN_MODEL = ("ngram", "suffix"), ("standalone", "draft_model")
 NOT_COUNTED = "speculative decoding, until the job says how many tokens a step gives: speculation.acceptance_length"
+
+# Settings of sheets, where a framework hands them on: what turns it on, and how much of it there is.
+CACHE_NAMES: Final = ("host_cache_on", "host_cache_gib", "host_cache_bytes", "host_cache_ratio", "host_cache_rank_gb", "host_cache_kind")  # fmt: skip
+OWN_KINDS: Final = (None, "native", "OffloadingConnector")
+CACHE_NOT_READ: Final = "a KV cache that goes on in host memory, until the job has environments whose turns read it again"
+OTHER_CACHES: Final = (
+    "a KV cache that goes on in a store that engines share, or is handed from one to another"
+)
+GB: Final = 10**9
 
 
 def speculation_of(settings: Settings) -> Speculation | None:
     """Return how an engine guesses tokens ahead; None where it does not, or with what is not known."""
     given = {
-        name: dict(_given(settings, name)) for name in NAMES if name in settings.sheet.settings
+        name: dict(_given(settings, name))
+        for name in SPECULATION_NAMES
+        if name in settings.sheet.settings
     }
     keys = [key for each in given.values() for key in each]
     switch = SWITCH in settings.sheet.settings and settings.on(SWITCH)
@@ -116,3 +132,44 @@ def _of_method(value: dict[str, object], guesses: int) -> Speculation | None:
         known = model_of(str(named))
         return None if known is None else Speculation(draft_tokens=guesses, draft=known)
     return Speculation(draft_tokens=guesses)
+
+
+# A KV cache that goes on in host memory, as a configuration says it by its engine's keys.
+
+
+def offload_of(settings: Settings, ranks: int, *, plays: bool) -> CacheOffload | None:
+    """Return how much host memory keeps of an engine's cache; None where none does, or none is read again.
+
+    vLLM counts it for all ranks of an engine together (config/vllm.py, `cpu_bytes_to_use`), SGLang for each of them
+    (mem_cache/memory_pool_host.py), where no size is said as so many times its cache.
+
+    Args:
+        ranks: GPUs of one replica of the engine.
+        plays: Whether the job has environments.
+    """
+    given = {
+        name: settings.value(name)
+        for name in CACHE_NAMES
+        if name in settings.sheet.settings and settings.is_given(name)
+    }
+    is_own = given.get("host_cache_kind") in OWN_KINDS
+    said = _said(settings, given, ranks) if is_own else None
+    if said is not None and plays:
+        return said
+    for name in given if said is not None or not is_own else ():
+        settings.left_out[settings.key_of(name)] = CACHE_NOT_READ if is_own else OTHER_CACHES
+    return None
+
+
+def _said(settings: Settings, given: dict[str, object], ranks: int) -> CacheOffload | None:
+    switch = "host_cache_on" in settings.sheet.settings and settings.on("host_cache_on")
+    sizes = (
+        ("host_cache_gib", GIB, True),
+        ("host_cache_bytes", 1, True),
+        ("host_cache_rank_gb", GB * ranks, switch),
+    )
+    for name, unit, counts in sizes:
+        size = given.get(name)
+        if counts and isinstance(size, int | float) and not isinstance(size, bool) and size > 0:
+            return CacheOffload(replica_bytes=float(size) * unit)
+    return CacheOffload(cache_ratio=settings.number("host_cache_ratio")) if switch else None

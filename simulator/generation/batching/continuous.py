@@ -1,13 +1,13 @@
-"""Generation whose steps mix decoding with the prefill of newcomers, as engines do since 2024.
+"""Continuous batching: steps mix decoding with the prefill of newcomers, as engines do since 2024, or prefills go first.
 
-A step decodes one token of every running sequence, and with the tokens that its budget leaves it
+A mixed step decodes one token of every running sequence, and with the tokens that its budget leaves it
 prefills waiting prompts: in chunks (vLLM's V1 scheduler) or whole (TensorRT-LLM's in-flight
 batching, TurboMind). Steps with prefill are played one by one; the decode steps between them go in
 jumps.
 """
 
 from rlplan.simulator.generation.batching.running import DecodeSteps, RunningSet
-from rlplan.simulator.generation.replica import Chunks, Replica, blocks_of
+from rlplan.simulator.generation.replica import Chunks, Replica, blocks_of, prefill_passes
 
 
 def mixed_set(
@@ -228,3 +228,45 @@ class ReservingSet(PagedSet):
         self.residues[self.offset[sequence] % self.block] += 1
         super().leave(sequence)
         self.used = used - self.needed_blocks(sequence, 0)
+
+
+# Prefills that go before decode steps and never share one.
+
+
+class PrefillFirst(RunningSet):
+    """Admit what fits whenever a sequence has ended, and prefill it before the others go on."""
+
+    def turn(self, most: int | None = None) -> DecodeSteps | None:
+        """Prefill newcomers; where there are none, return the decode steps that come next."""
+        if not self.closed and (admitted := self._admit()):
+            self.prefill += prefill_passes(self.replica, admitted)
+            self.note_peaks()
+            self.complete()
+            return None
+        if self.lacks_blocks():
+            self.preempt()
+        return self.next_jump(most)
+
+    def cached_tokens(self, sequence: int) -> int:
+        """Return the tokens of a waiting sequence that need no prefill."""
+        del sequence
+        return 0
+
+    def _admit(self) -> list[int]:
+        """Move sequences from the head of the queue into the running set while they fit.
+
+        Returns:
+            The tokens that each of them prefills.
+        """
+        self.closed = True
+        free = self.replica.max_running - len(self.running)
+        admitted: list[int] = []
+        while self.waiting and len(admitted) < free:
+            sequence = self.waiting[0]
+            tokens = self.prompts[sequence] + self.done_tokens[sequence]
+            if self.used + blocks_of(tokens, self.block) + self.held > self.capacity:
+                break
+            self.waiting.popleft()
+            admitted.append(tokens - self.cached_tokens(sequence))
+            self.enter(sequence, tokens)
+        return admitted
