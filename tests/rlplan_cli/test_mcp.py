@@ -26,7 +26,7 @@ from tests.rlplan_cli.test_check_step_command import write_log
 
 
 async def asked(server, *calls):
-    async with Client(mcp) as client:
+    async with Client(server) as client:
         return [await client.call_tool(name, arguments) for name, arguments in calls]
 
 
