@@ -297,7 +297,9 @@ def test_a_script_tells_its_framework_and_a_name_before_it_has_to_be_one(project
     assert "unknown framework 'trll'" in rlplan("import", "trll", "own.sh", *options).err
     assert "trl: is given no file" in rlplan("import", "trl", *options).err
     assert "is of no framework by its keys" in rlplan("import", "job.yaml", *options).err
-    assert "rlplan import own.sh" in rlplan("search", "own.sh").err
+    asked = rlplan("search", "own.sh")
+    assert asked.code == 2
+    assert "rlplan search --gpu h100-80gb-sxm --mean-response 256 own.sh" in asked.err
 
 
 @pytest.mark.parametrize(
