@@ -4,7 +4,8 @@
 
 Reads `logged_steps.csv`, whose rows name a script and what `check-step` would be told; only rows whose name has one of the
 words, if any is given. Prints forecast over measured, with `!` where the measured seconds lie outside of p10 to p90, and
-of all rows the share that lies inside, within 25 % and within 30 %; stages that a constant was fitted on are left out of these.
+of all rows the share that lies inside, within 25 % and within 30 %; stages that a constant was fitted on are left out of these, and
+the steps that hold them.
 """
 
 import csv
@@ -48,7 +49,7 @@ def main(words: list[str]) -> None:
         told = []
         for name, ratio, inside in stages_of(record):
             told.append(f"{name} {ratio:.2f}{' ' if inside else '!'}")
-            if name != record["fitted"]:
+            if name not in ((record["fitted"], "step") if record["fitted"] else ()):
                 found[name].append((ratio, inside))
         print(f"{record['case']:45s} {'  '.join(told)}", flush=True)
     for name, each in found.items():

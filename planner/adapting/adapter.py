@@ -286,10 +286,12 @@ class MoveAdapter:
         if since < self._options.every and iteration.left:
             return
         seconds = show_seconds(iteration.span.end_seconds - asked.span.end_seconds)
-        words = (
-            f"the search that began after step {asked.span.iteration:,} has not answered in {seconds}: it is a large one, or other "
-            "work keeps this machine's cores busy"
+        why = (
+            "the run ends before it does"
+            if since < self._options.every
+            else "it is a large one, or other work keeps this machine's cores busy"
         )
+        words = f"the search that began after step {asked.span.iteration:,} has not answered in {seconds}: {why}"
         self._hold(Wait(held="no answer", words=words), iteration)
 
     def _hold(self, wait: Wait, iteration: DoneIteration) -> None:

@@ -44,6 +44,7 @@ BEFORE: Final = (
 # By how many times a stage is longer or shorter than sheets or a profile say, where plans that such a search dropped may be best.
 BEFORE_FACTOR: Final = 1.5
 AGAIN: Final = "plans of an earlier search, forecast again"
+PLANNED: Final = "forecasts and gains are of {:,.1f} response tokens, which the job plans: the {:,.1f} that were measured are off by no more than chance"
 # The objective that counts nothing but the seconds of an iteration.
 OF_SECONDS: Final = "throughput"
 # Weights of an interval's beginning, middle and end in its mean: Simpson's rule.
@@ -189,6 +190,7 @@ def _found(request: Request, facts: Facts, before: SearchedBefore | None) -> Pro
         later, notes = _later(request, now), tuple[str, ...]()
     except PlanError as error:
         later, notes = (), (f"gains are of the present lengths alone: {error}",)
+    notes += _planned_notes(request)
     ways = with_forecasts((now, *later), facts, _left(request))
     plans, most_share, begin = request.known, 1.0, time.process_time()
     before_cpu_seconds = 0.0
@@ -282,6 +284,14 @@ def at_present_lengths(request: Request, facts: Facts) -> tuple[Plan, float]:
     planned = at_lengths(request.measured.plan, None, present)
     then, measured = (simulate(each, facts).iteration_seconds for each in (planned, now))
     return planned, request.step_seconds * then / measured
+
+
+def _planned_notes(request: Request) -> tuple[str, ...]:
+    """Return what is said where forecasts are of other lengths than the measured ones that stand beside them."""
+    present, measured = _present_mean(request), request.measured.mean_response_tokens
+    if present is None or measured is None or not request.has_planned_lengths:
+        return ()
+    return (PLANNED.format(present, measured),)
 
 
 def _present_mean(request: Request) -> float | None:

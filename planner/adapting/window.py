@@ -28,7 +28,8 @@ CHANCE_ERRORS: Final = 4.0
 # Standard error of a median of n normal values, in their standard deviations over sqrt(n): 1 / (2 f sqrt(n)), where f is their density in the
 # middle, 1 / sqrt(2 pi).
 MEDIAN_ERROR: Final = sqrt(pi / 2)
-# Standard errors within which lengths are taken for those that a job plans: of a single comparison, in which 19 of 20 that are as planned pass.
+# Standard errors within which lengths are taken for those that a job plans. Of lengths that are as planned, 19 of 20 comparisons over twenty
+# iterations pass, and four of five over three (Student's t); those that do not are taken as they were measured.
 PLANNED_ERRORS: Final = 2.0
 
 

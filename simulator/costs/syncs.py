@@ -381,7 +381,7 @@ def _sleeping_weights(transition: PlacedTransition) -> dict[str, Estimate]:
     """Return seconds of the engine's weights to host memory when it falls asleep, and back when it wakes.
 
     A framework that lets them lie there copies them both ways, though new ones come after (vLLM's sleep at level 1,
-    device_allocator/cumem.py: into pinned memory). Weights under adapters are counted with those.
+    device_allocator/cumem.py: into pinned memory). Of weights under adapters the way back alone is counted, for every framework (`_own_weights`).
     """
     train, generate = transition.train, transition.generate
     asleep = transition.same_pool and train.job.engines.sleeps

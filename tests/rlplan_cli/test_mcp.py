@@ -319,13 +319,13 @@ def test_several_mistakes_are_said_one_by_one():
 
 @pytest.mark.full
 def test_the_command_serves_over_stdio_and_says_on_stderr_what_it_does(project):
-    mcp = StdioServerParameters(
+    server = StdioServerParameters(
         command=sys.executable,
         args=["-c", "from rlplan_cli.main import main; main()", "mcp"],
         env={"PYTHONPATH": str(ROOT)},
     )
     calls = (("check", {"file": "plan.yaml"}), ("check", {"file": "gone.yaml"}))
-    sound, wrong = asyncio.run(asked(mcp, *calls))
+    sound, wrong = asyncio.run(asked(server, *calls))
     assert sound.structured_content["answer"]["will_run"] is True
     assert wrong.is_error
 
@@ -337,10 +337,10 @@ def test_a_signal_ends_it_while_the_client_is_still_there(number):
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT
-    ) as mcp:
-        assert mcp.stderr.readline().startswith("serving tools")
+    ) as server:
+        assert server.stderr.readline().startswith("serving tools")
         time.sleep(1.0)  # until it waits for what a client says
-        mcp.send_signal(number)
-        assert mcp.wait(20) == 128 + number
-        assert mcp.stderr.read() == "rlplan: interrupted\n"
-        assert mcp.stdout.read() == ""
+        server.send_signal(number)
+        assert server.wait(20) == 128 + number
+        assert server.stderr.read() == "rlplan: interrupted\n"
+        assert server.stdout.read() == ""

@@ -217,6 +217,7 @@ def test_the_ledger_says_once_that_a_search_has_not_answered(facts, together, tm
     assert line.reason.startswith(
         f"the search that began after step {DECIDED - 1} has not answered in {10 * SECONDS:.2f} s"
     )
+    assert line.reason.endswith("other work keeps this machine's cores busy")
     assert len(ledger_of(tmp_path)) == (after < 1_000)
 
 
@@ -227,6 +228,8 @@ def test_a_run_that_ends_before_a_search_answers_says_so(facts, together, tmp_pa
         adapter.after(done_at(together, number, SECONDS, iterations=8))
     (line,) = ledger_of(tmp_path, held=True)
     assert (line.step, line.held) == (7, "no answer")
+    # Asked for a few iterations before the end, it had no time: nothing is said of its size, or of the machine.
+    assert line.reason.endswith("the run ends before it does")
 
 
 def test_what_may_be_gained_pays_for_more_looks(together):  # noqa: F811

@@ -116,11 +116,17 @@ def test_a_first_look_is_at_what_was_found_before_and_takes_no_search(growing, a
     assert found.before_cpu_seconds == 2.5
     assert found.search_cpu_seconds < 0.1
     assert [each.mode for each in found.known] == ["one-step-off"]
-    assert found.notes[0].startswith("plans of a search before the run")
+    (lengths, where) = found.notes
+    # Five tokens were measured in the second to the fifth iteration; by the job 4.12, 4.20, 4.28 and 4.36.
+    assert lengths.startswith("forecasts and gains are of 4.2 response tokens")
+    assert "the 5.0 that were measured" in lengths
+    assert where.startswith("plans of a search before the run")
     # Plans that are given are looked at again, and nothing else.
     again = proposals(replace(request, known=found.known), facts, before)
     assert again.before_cpu_seconds == 0.0
-    assert again.notes == (AGAIN,)
+    assert again.notes == (lengths, AGAIN)
+    as_measured = proposals(replace(request, known=found.known, has_planned_lengths=False), facts)
+    assert as_measured.notes == (AGAIN,)
 
 
 def test_a_search_is_taken_to_take_what_the_one_before_the_run_did(growing, facts):  # noqa: F811
@@ -139,7 +145,8 @@ def test_the_process_beside_a_run_searches_before_it_and_anew_behind_its_first_l
     assert first.before_cpu_seconds > 0
     assert second.before_cpu_seconds == 0
     assert second.search_cpu_seconds > 0
-    assert not second.notes
+    (lengths,) = second.notes
+    assert "which the job plans" in lengths
 
 
 def _answer(there, request):
