@@ -61,7 +61,7 @@ from rlplan.planner.configs.reading.sheet import (
 )
 from rlplan.planner.configs.reading.skypilot import script_of_task
 from rlplan.planner.configs.reading.toml_files import is_toml, toml_keys, toml_of
-from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated, ends_near
+from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated, above, ends_near
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Gap, Text
 
@@ -737,7 +737,7 @@ def _over_file(
         allowed = "a file; set the variable, or use --run"
         problem = f"cannot be evaluated: {named.gaps[0]}"
         raise FileError(named.value, problem, field=field, allowed=allowed)
-    bases = (Path(), folder, *folder.resolve().parents)
+    bases = (Path(), folder, *above(folder))
     for wanted in (named.value, Path(named.value).name):
         for path in (base / wanted for base in bases):
             if path.is_file():

@@ -331,3 +331,24 @@ def test_files_of_another_machine_are_looked_for_by_the_ends_of_their_paths(tmp_
     inner.write_text(inner.read_text().replace("/models/", "/other/"))
     with pytest.raises(FileError, match=r"data\.train_batch_size"):
         imported("verl", [str(script)], OPTIONS)
+
+
+def test_no_folder_above_a_repository_is_looked_into(tmp_path):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/train.sh").write_text(f"python3 -m verl.trainer.main_ppo {KEYS}\n")
+    script = tmp_path / "project/scripts/run.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text("bash tools/train.sh\n")
+    assert imported("verl", [str(script)], OPTIONS).job.workload.prompts == 64
+    (tmp_path / "project/.git").mkdir()
+    with pytest.raises(FileError, match=r"not at hand: tools/train\.sh"):
+        imported("verl", [str(script)], OPTIONS)
+
+
+def test_a_script_of_another_machine_is_not_found_by_its_name_alone(tmp_path):
+    (tmp_path / "train.sh").write_text(f"python3 -m verl.trainer.main_ppo {KEYS}\n")
+    script = tmp_path / "scripts/run.sh"
+    script.parent.mkdir()
+    script.write_text("bash /root/work/train.sh\n")
+    with pytest.raises(FileError, match=r"not at hand: /root/work/train\.sh"):
+        imported("verl", [str(script)], OPTIONS)
