@@ -195,3 +195,10 @@ def launched_as_script(
     if launched.options:
         found.notes = (OWN_DEFAULTS.format(path.name, launched.options),)
     return found
+
+
+def assigned(word: Text) -> Iterator[tuple[str, Text]]:
+    """Yield a variable that a word sets, as those of `env` do."""
+    name, equals, value = word.value.partition("=")
+    if equals and name.isidentifier():
+        yield name, word.with_value(value)

@@ -352,3 +352,14 @@ def test_a_script_of_another_machine_is_not_found_by_its_name_alone(tmp_path):
     script.write_text("bash /root/work/train.sh\n")
     with pytest.raises(FileError, match=r"not at hand: /root/work/train\.sh"):
         imported("verl", [str(script)], OPTIONS)
+
+
+def test_a_program_that_only_speaks_of_training_hides_no_script_that_starts_one(tmp_path):
+    (tmp_path / "inner.sh").write_text(f"python3 -m verl.trainer.main_ppo {KEYS}\n")
+    (tmp_path / "convert.py").write_text('"""Convert what train.py saves."""\nprint("done")\n')
+    script = tmp_path / "run.sh"
+    script.write_text("bash inner.sh\npython3 convert.py\n")
+    assert imported("verl", [str(script)], OPTIONS).job.workload.prompts == 64
+    script.write_text("python3 convert.py\n")
+    with pytest.raises(FileError, match="is not seen to start a training"):
+        imported("verl", [str(script)], OPTIONS)
