@@ -349,8 +349,8 @@ def test_a_script_of_another_machine_is_not_found_by_its_name_alone(tmp_path):
     (tmp_path / "train.sh").write_text(f"python3 -m verl.trainer.main_ppo {KEYS}\n")
     script = tmp_path / "scripts/run.sh"
     script.parent.mkdir()
-    script.write_text("bash /root/work/train.sh\n")
-    with pytest.raises(FileError, match=r"not at hand: /root/work/train\.sh"):
+    script.write_text("bash /nowhere/job/train.sh\n")
+    with pytest.raises(FileError, match=r"not at hand: /nowhere/job/train\.sh"):
         imported("verl", [str(script)], OPTIONS)
 
 
