@@ -16,6 +16,7 @@ from rlplan.errors import FileError, unreadable
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.settings import fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, spelled
+from rlplan.planner.configs.shell.commands import above
 from rlplan.planner.configs.shell.text import Gap, Text
 
 # How hydra names what a file's values are put under, in the file's first lines.
@@ -314,7 +315,7 @@ def composed_yaml(sheet: ConfigSheet, path: Path, words: Iterable[Text], argumen
     files = HydraFiles(
         folders=(path.parent,),
         own_files=_own_files(sheet),
-        bases=(Path(), path.parent, *path.resolve().parents),
+        bases=(Path(), path.parent, *above(path.parent)),
         telling=_telling(sheet),
     )
     found = read_composed(path.name, files, arguments, removed=_removed(words), usual=_usual(sheet))
@@ -329,7 +330,7 @@ def composed(
 
     The file is the one that the command line names, or else the started module; the framework's own are not read.
     """
-    bases = (Path(), folder, *folder.resolve().parents)
+    bases = (Path(), folder, *above(folder))
     module = _module_file(start, bases)
     usual_folder, usual_name = (None, None) if module is None else _decorated(module)
     named, placed, more = (

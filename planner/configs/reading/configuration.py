@@ -37,12 +37,13 @@ from rlplan.planner.configs.reading.literals import (
     python_keys,
     refused_call,
 )
-from rlplan.planner.configs.reading.python_launcher import is_launcher
+from rlplan.planner.configs.reading.python_launcher import STARTS, is_launcher
 from rlplan.planner.configs.reading.python_syntax import NOTEBOOK, commands_of_notebook
 from rlplan.planner.configs.reading.python_values import Unknown
 from rlplan.planner.configs.reading.scripts import (
     OVERRIDE,
     SCRIPTS,
+    assigned,
     file_of,
     is_quoted,
     launched_as_script,
@@ -61,7 +62,7 @@ from rlplan.planner.configs.reading.sheet import (
 )
 from rlplan.planner.configs.reading.skypilot import script_of_task
 from rlplan.planner.configs.reading.toml_files import is_toml, toml_keys, toml_of
-from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated, ends_near
+from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated, above, ends_near
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Gap, Text
 
@@ -341,8 +342,7 @@ def most_named(frameworks: Sequence[str], words: Iterable[str]) -> Sequence[str]
 
 def _texts(words: Sequence[str]) -> Sequence[str]:
     """Return the words of a script's text, or of a command line."""
-    path = Path(words[0])
-    return script_text(path).split() if path.is_file() else words
+    return script_text(Path(words[0])).split() if Path(words[0]).is_file() else words
 
 
 def _is_task(path: Path) -> bool:
@@ -435,19 +435,34 @@ class _Script:
         if found.refusal is not None:
             line, message = found.refusal
             raise FileError(f"{path}:{line}", f"the script stops here: {message}")
-        for command in reversed(commands if scripts < MOST_SCRIPTS else ()):
+        return self._of_others(path, found, environment, scripts)
+
+    def _of_others(
+        self, path: Path, found: Evaluated, environment: Mapping[str, str | Text], scripts: int
+    ) -> Settings | None:
+        """Return what the last of the scripts and programs starts that a script starts; a program that only speaks of it none."""
+        unread: FileError | None = None
+        for command in reversed(list(self._all_of(found)) if scripts < MOST_SCRIPTS else ()):
             other, arguments = started_script(command.words, path.parent)
             if other is None:
                 other, arguments = started_launcher(command.words, path.parent)
             if other is None:
                 continue
-            own = {name: text for word in command.words for name, text in _assigned(word)}
+            own = {name: text for word in command.words for name, text in assigned(word)}
             given = {**environment, **found.exported, **dict(command.variables), **own}
-            inner = self._evaluated(other, [replace(word, line=0) for word in arguments], given)
+            try:
+                inner = self._evaluated(other, [replace(word, line=0) for word in arguments], given)
+            except FileError as error:
+                if other.suffix != PYTHON or f"{STARTS}(" in script_text(other):
+                    raise
+                unread = unread or error
+                continue
             started = self._of_commands(other, inner, given, scripts + 1)
             if started is not None:
                 _hand_on(path, command, arguments, inner, started)
                 return started
+        if unread is not None:
+            raise unread
         return None
 
     def _all_of(self, found: Evaluated, quotes: int = 0) -> Iterator[Command]:
@@ -528,13 +543,6 @@ class _Script:
         usual = ", ".join((*self.sheet.plain_starts, *self.sheet.starts)[:MOST_NAMED])
         allowed = f"a script that starts {usual}, or --as MODULE for a start of another name"
         return FileError(str(path), problem, allowed=allowed)
-
-
-def _assigned(word: Text) -> Iterator[tuple[str, Text]]:
-    """Yield a variable that a word sets, as those of `env` do."""
-    name, equals, value = word.value.partition("=")
-    if equals and name.isidentifier():
-        yield name, word.with_value(value)
 
 
 def _refuse(sheet: ConfigSheet, commands: Sequence[Command], file: str) -> None:
@@ -737,7 +745,7 @@ def _over_file(
         allowed = "a file; set the variable, or use --run"
         problem = f"cannot be evaluated: {named.gaps[0]}"
         raise FileError(named.value, problem, field=field, allowed=allowed)
-    bases = (Path(), folder, *folder.resolve().parents)
+    bases = (Path(), folder, *above(folder))
     for wanted in (named.value, Path(named.value).name):
         for path in (base / wanted for base in bases):
             if path.is_file():

@@ -11,7 +11,7 @@ from rlplan.errors import FileError, unreadable
 from rlplan.planner.configs.reading.composed import read_inherited
 from rlplan.planner.configs.reading.given import Flat, GivenValue, flags_of, nested_leaves, place_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet, KeyFile
-from rlplan.planner.configs.shell.commands import Command
+from rlplan.planner.configs.shell.commands import Command, above
 from rlplan.planner.configs.shell.text import Gap, Text
 
 # What a file says where the trainer is to take its own value.
@@ -152,7 +152,7 @@ def _values_of(meant: KeyFile, held: Mapping[str, object], where: str) -> Flat:
 
 def _at_hand(name: str, folder: Path) -> Path | None:
     """Return the file of a name: as it stands, or below the script's folder or one above; else beside the script."""
-    bases = (Path(), folder, *folder.resolve().parents)
+    bases = (Path(), folder, *above(folder))
     paths = [base / name for base in bases] + [folder / Path(name).name]
     return next((path for path in paths if path.is_file()), None)
 

@@ -7,7 +7,7 @@ import ast
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,20 @@ NUMBERS: Final = ("any", "all", "sum", "sorted", "reversed", "range")
 SEARCHES: Final = {"search": re.search, "match": re.match, "fullmatch": re.fullmatch}
 # Rounds of a loop, characters of a text, powers, and characters of an expression that a message shows.
 MOST_ROUNDS, MOST_TEXT, MOST_POWER, MOST_SHOWN = 500, 2**16, 64, 60
+# Bits of a whole number, and parts of lists in lists that a text may show.
+MOST_BITS, MOST_PARTS = 4096, 10_000
+TOO_LONG: Final = "is too long to be followed"
+# Fields of a text that `format` fills in by their place, with widths below a thousand; widths above that.
+_FIELDS: Final = re.compile(r"(?:[^{}]|\{\{|\}\}|\{\d{0,2}(?::[<>^+,.\ddefgs]{0,3})?\})*")
+_WIDE: Final = re.compile(r"\d{4}")
+# Regular expressions that are searched: short ones whose groups do not repeat, so that no search takes long.
+_REPEATED_GROUP: Final = re.compile(r"\)[*+{]")
+MOST_SEARCHED, MOST_REPEATS, MOST_OPTIONAL = 100, 3, 6
+# Methods that change a list or a mapping itself.
+CHANGING: Final = (
+    "append", "extend", "insert", "remove", "pop", "popitem", "clear", "reverse", "sort", "update", "setdefault",
+)  # fmt: skip
+CHANGED: Final = "is changed where only a run would decide"
 
 
 @dataclass(slots=True)
@@ -52,11 +66,29 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Hold a function of the program's own or of a module beside it, and what it is bound to."""
+    """Hold a function of the program's own or of a module beside it, what it is bound to, and the names around it."""
 
     home: Any
     node: Function | ast.Lambda
     bound: Made | None = None
+    around: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(slots=True)
+class Frame:
+    """Hold what a function that is followed sets.
+
+    Attributes:
+        held: Its own names.
+        around: Names of functions around its text, the innermost first.
+        elsewhere: Names that it sets outside of itself (`global`, `nonlocal`), each with where.
+        undecided: Why it may have returned something else before its end; empty if it has not.
+    """
+
+    held: dict[str, Any]
+    around: tuple[dict[str, Any], ...] = ()
+    elsewhere: dict[str, dict[str, Any]] = field(default_factory=dict)
+    undecided: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +106,40 @@ class CommandLine:
     options: dict[str, ast.Call]
 
 
+class ReturnError(Exception):
+    """Leave a function with a value."""
+
+    def __init__(self, value: Any) -> None:  # noqa: ANN401 -- whatever Python has
+        super().__init__()
+        self.value = value
+
+
+class RoundError(Exception):
+    """Leave a round of a loop.
+
+    Attributes:
+        last: Whether it is the last one.
+    """
+
+    def __init__(self, *, last: bool) -> None:
+        super().__init__()
+        self.last = last
+
+
 class LauncherValues(Expressions, ABC):
     """Compute expressions of a program whose names are set by statements.
 
     Attributes:
         names: What it sets outside of functions.
-        frames: What functions that are followed have set, the innermost last.
+        frames: Functions that are followed, the innermost last.
         environment: Variables that are set before it starts.
         gaps: Variables of the shell that stand for what is not known.
         line: Of the statement that is followed.
     """
 
     names: dict[str, Any]
-    frames: list[dict[str, Any]]
-    environment: Mapping[str, str]
+    frames: list[Frame]
+    environment: dict[str, str]
     gaps: dict[str, Text]
     line: int
 
@@ -106,9 +158,50 @@ class LauncherValues(Expressions, ABC):
             held = self.entry(word.value, depth)
             if word.arg is not None:
                 given[word.arg] = held
-            elif isinstance(held, dict):
-                given |= held
+            else:
+                given |= self.mapping_of(word.value, depth)
         return given
+
+    def value(self, node: ast.AST, depth: int = 0) -> Any:  # noqa: ANN401
+        """Return what an expression is; texts, lists and numbers only as far as programs have them."""
+        found = super().value(node, depth)
+        if isinstance(found, int) and found.bit_length() > MOST_BITS:
+            raise UnknownValueError(TOO_LONG)
+        if isinstance(found, str | list | dict) and len(found) > MOST_TEXT:
+            raise UnknownValueError(TOO_LONG)
+        return found
+
+    def around(self) -> tuple[dict[str, Any], ...]:
+        """Return the names that stand around what is written in the function that is followed."""
+        return (self.frames[-1].held, *self.frames[-1].around) if self.frames else ()
+
+    def placed_of(self, nodes: Sequence[ast.expr], depth: int) -> list[Any]:
+        """Return what a call gives by place.
+
+        Raises:
+            UnknownValueError: How many values `*` gives is not known.
+        """
+        found = list[Any]()
+        for each in nodes:
+            if isinstance(each, ast.Starred):
+                held = self.value(each.value, depth)
+                if not isinstance(held, list):
+                    raise UnknownValueError(NO_CONSTANT)
+                found += held
+            else:
+                found.append(self.entry(each, depth))
+        return found
+
+    def of_list(self, node: ast.List | ast.Tuple, depth: int) -> list[Any]:
+        """Return a list's elements, known or not, with those that `*` puts there."""
+        found = list[Any]()
+        for each in node.elts:
+            held = self.entry(each.value if isinstance(each, ast.Starred) else each, depth)
+            is_spread = isinstance(each, ast.Starred) and isinstance(held, list)
+            found += held if is_spread else [held]
+        return found
+
+    of_tuple = of_list
 
     def whole(self, node: ast.expr) -> Any:  # noqa: ANN401
         """Return what an expression is, known or not."""
@@ -120,7 +213,8 @@ class LauncherValues(Expressions, ABC):
 
     def of_name(self, node: ast.Name, _depth: int) -> Any:  # noqa: ANN401
         """Return what a name is set to, in the function that is followed or outside."""
-        for held in (*reversed(self.frames), self.names):
+        elsewhere = self.frames[-1].elsewhere.get(node.id) if self.frames else None
+        for held in (*self.around(), self.names) if elsewhere is None else (elsewhere,):
             if node.id in held:
                 return known(held[node.id])
         if node.id in OF_MODULES:
@@ -135,11 +229,12 @@ class LauncherValues(Expressions, ABC):
 
     def of_attribute(self, node: ast.Attribute, depth: int) -> Any:  # noqa: ANN401
         """Return an attribute of an object, of a path or of a framework's module."""
-        if node.attr in OF_MODULES:
-            return OF_MODULES[node.attr]
-        held = self.value(node.value, depth)
+        held = self.entry(node.value, depth)
         if isinstance(held, Made):
             return self.attribute_of(held, node.attr)
+        if node.attr in OF_MODULES:
+            return OF_MODULES[node.attr]
+        held = known(held)
         if isinstance(held, LauncherValues) and node.attr in held.names:
             return known(held.names[node.attr])
         if isinstance(held, str) and node.attr in {"parent", "stem", "name"}:
@@ -148,7 +243,7 @@ class LauncherValues(Expressions, ABC):
 
     def of_lambda(self, node: ast.Lambda, _depth: int) -> Code:
         """Return a function that is written as a value."""
-        return Code(self, node)
+        return Code(self, node, around=self.around())
 
     def of_joinedstr(self, node: ast.JoinedStr, depth: int) -> str:
         """Return a text with values in it; for one that is not known stands a variable of the shell."""
@@ -159,11 +254,15 @@ class LauncherValues(Expressions, ABC):
                 continue
             value = self.entry(each.value, depth)
             spec = "" if each.format_spec is None else str(self.value(each.format_spec, depth))
-            if isinstance(value, Unknown | Made | Code | OwnClass):
-                parts.append(self.gap(each.value, getattr(value, "reason", NO_CONSTANT)))
-                continue
             try:
-                parts.append(format(value, spec) if spec else str(value))
+                if _WIDE.search(spec):
+                    raise UnknownValueError(TOO_LONG)
+                text = shown(value)
+                if each.conversion == ord("r"):
+                    value = text = repr(value)
+                parts.append(format(value, spec) if spec else text)
+            except UnknownValueError as error:
+                parts.append(self.gap(each.value, str(error)))
             except (TypeError, ValueError):
                 parts.append(self.gap(each.value, NO_CONSTANT))
         return "".join(parts)
@@ -201,31 +300,43 @@ class LauncherValues(Expressions, ABC):
 
     def of_set(self, node: ast.Set, depth: int) -> list[Any]:
         """Return what a set holds."""
-        return [self.entry(each, depth) for each in node.elts]
+        return self.of_list(ast.List(elts=node.elts), depth)
 
     def of_listcomp(self, node: ast.ListComp | ast.GeneratorExp, depth: int) -> list[Any]:
         """Return what a list is made of, one value after another."""
-        return [self.entry(node.elt, depth) for _ in self._rounds(node.generators, depth)]
+        return self._rounds(node.generators, depth, lambda: self.entry(node.elt, depth))
 
     of_generatorexp = of_listcomp
 
     def of_dictcomp(self, node: ast.DictComp, depth: int) -> dict[str, Any]:
         """Return what a mapping is made of."""
-        return {
-            str(self.value(node.key, depth)): self.entry(node.value, depth)
-            for _ in self._rounds(node.generators, depth)
-        }
+        return dict(
+            self._rounds(
+                node.generators,
+                depth,
+                lambda: (str(self.value(node.key, depth)), self.entry(node.value, depth)),
+            )
+        )
 
-    def _rounds(self, generators: Sequence[ast.comprehension], depth: int) -> Iterator[None]:
+    def _rounds(
+        self, generators: Sequence[ast.comprehension], depth: int, made: Callable[[], Any]
+    ) -> list[Any]:
+        """Return what each round makes; its names are gone behind it."""
         if len(generators) != 1:
             raise UnknownValueError(NO_CONSTANT)
         values = self.value(generators[0].iter, depth)
         if not isinstance(values, list | dict) or len(values) > MOST_ROUNDS:
             raise UnknownValueError(NO_CONSTANT)
-        for each in list(values):
-            self.set_target(generators[0].target, each)
-            if all(self.value(test, depth) for test in generators[0].ifs):
-                yield
+        found = list[Any]()
+        self.frames.append(Frame({}, self.around()))
+        try:
+            for each in list(values):
+                self.set_target(generators[0].target, each)
+                if all(self.value(test, depth) for test in generators[0].ifs):
+                    found.append(made())
+        finally:
+            self.frames.pop()
+        return found
 
     def of_subscript(self, node: ast.Subscript, depth: int) -> Any:  # noqa: ANN401
         """Return an element, or a variable of the environment."""
@@ -248,7 +359,34 @@ class LauncherValues(Expressions, ABC):
             raise UnknownValueError(f"is the variable {name}, which is not set")
         return self.environment[name]
 
+    def fits_case(self, pattern: ast.pattern, value: Any) -> bool:  # noqa: ANN401
+        """Tell whether a value fits a pattern of `match`, and give its names what they stand for."""
+        if isinstance(pattern, ast.MatchValue):
+            return bool(self.value(pattern.value) == known(value))
+        if isinstance(pattern, ast.MatchSingleton):
+            return pattern.value is known(value)
+        if isinstance(pattern, ast.MatchOr):
+            return any(self.fits_case(each, value) for each in pattern.patterns)
+        if isinstance(pattern, ast.MatchSequence):
+            alike = isinstance(value, list) and len(value) == len(pattern.patterns)
+            return alike and all(map(self.fits_case, pattern.patterns, value))
+        if isinstance(pattern, ast.MatchAs):
+            if pattern.pattern is not None and not self.fits_case(pattern.pattern, value):
+                return False
+            if pattern.name is not None:
+                self.set_target(ast.Name(id=pattern.name), value)
+            return True
+        raise UnknownValueError(NO_CONSTANT)
+
     # What functions of Python's own make of values.
+
+    def _call_moe_layer_freq(self, node: ast.Call, depth: int) -> str:
+        given = self.named_of(node, depth)
+        layers, dense = (known(given.get(each)) for each in ("nlayers", "first_k_dense_replace"))
+        if not (isinstance(layers, int) and isinstance(dense, int)):
+            raise UnknownValueError(NO_CONSTANT)
+        dense = min(dense, layers)
+        return "[" + ",".join(["0"] * dense + ["1"] * (layers - dense)) + "]"
 
     def _call_get_bool_env_var(self, node: ast.Call, depth: int) -> bool:
         name = str(self.value(node.args[0], depth))
@@ -279,8 +417,12 @@ class LauncherValues(Expressions, ABC):
 
     def of_known(self, node: ast.Call, name: str, depth: int) -> Any:  # noqa: ANN401
         """Return what a function of Python's own, or a method of a value, makes of values."""
-        given = [self.value(each, depth) for each in node.args]
-        if name in NUMBERS and given:
+        if name in CHANGING and isinstance(node.func, ast.Attribute):
+            held = self.value(node.func.value, depth)
+            if isinstance(held, list | dict):
+                return self._change(held, name, node, depth)
+        given = [known(each) for each in self.placed_of(node.args, depth)]
+        if name in NUMBERS and given and not node.keywords:
             return self._of_numbers(name, given)
         if name in PATHS and given and isinstance(given[0], str):
             return given[0]
@@ -297,7 +439,13 @@ class LauncherValues(Expressions, ABC):
         """Return texts with another one between them, or a path of its parts."""
         held = self.entry(node.func.value, depth) if isinstance(node.func, ast.Attribute) else None
         if isinstance(held, str) and isinstance(given[0], list):
-            return held.join(str(known(each)) for each in given[0])
+            texts = [
+                self.gap(node, each.reason) if isinstance(each, Unknown) else shown(each)
+                for each in given[0]
+            ]
+            if sum(map(len, texts)) + len(held) * len(texts) > MOST_TEXT:
+                raise UnknownValueError(TOO_LONG)
+            return held.join(texts)
         return str(Path(*map(str, given)))
 
     def _of_module(self, node: ast.Call, name: str, given: list[Any], depth: int) -> Any:  # noqa: ANN401
@@ -307,7 +455,7 @@ class LauncherValues(Expressions, ABC):
         if name == "dumps" and given and isinstance(given[0], dict | list):
             return _json_of(given[0])
         if name in SEARCHES and dotted(node.func).startswith("re."):
-            return SEARCHES[name](str(given[0]), str(given[1]))
+            return _found(name, str(given[0]), str(given[1]))
         return self._of_holder(node, name, given, depth)
 
     def _call_map(self, node: ast.Call, depth: int) -> list[Any]:
@@ -334,27 +482,107 @@ class LauncherValues(Expressions, ABC):
     def _of_holder(self, node: ast.Call, name: str, given: list[Any], depth: int) -> Any:  # noqa: ANN401
         """Return what a method of a list, a mapping or a text returns, and do what it does."""
         held = self.value(node.func.value, depth) if isinstance(node.func, ast.Attribute) else None
-        if isinstance(held, list) and name in {"append", "extend"} and given:
-            held += given if name == "append" else list(given[0])
-            return None
-        if isinstance(held, dict) and name == "update":
-            held |= (given[0] if given and isinstance(given[0], dict) else {}) | self.named_of(
-                node, depth
-            )
-            return None
         if isinstance(held, dict) and name in {"items", "keys", "values"}:
             return [list(each) if name == "items" else each for each in getattr(held, name)()]
         if isinstance(held, re.Match) and name == "group":
             return held.group(*given)
-        if isinstance(held, str) and len(held) > 0 and name == "format" and not node.keywords:
+        if isinstance(held, str) and name == "format" and not node.keywords:
+            if _FIELDS.fullmatch(held) is None:
+                raise UnknownValueError(NO_CONSTANT)
             return self.converted(held.format, given)
-        if isinstance(held, str) and name in {"strip", "replace", "rstrip", "lstrip", "split"}:
-            return getattr(held, name)(*given)
         return self.of_method(node, given, depth)
+
+    def converted(self, function: Callable[..., Any], given: list[Any]) -> Any:  # noqa: ANN401
+        """Return what a function of Python's own makes of values that are known in all their parts."""
+        for each in given:
+            shown(each)
+        return super().converted(function, given)
+
+    def _change(self, held: Any, name: str, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
+        """Change a list or a mapping, and return what the method returns; where that is not known, nothing of it is.
+
+        What is added and not known stands in a list as one value.
+        """
+        try:
+            given, named = self.placed_of(node.args, depth), self.named_of(node, depth)
+            if name == "extend" and given and not isinstance(given[0], list):
+                given = [[each if isinstance((each := given[0]), Unknown) else known(each)]]
+            if name in {"insert", "remove", "pop", "update", "setdefault"}:
+                known(given[0] if given else None)
+            added = len(given[0]) if name == "extend" and given else 1
+            if len(held) + added > MOST_PARTS or any(each is held for each in given[-1:]):
+                raise UnknownValueError(TOO_LONG)
+            return known(getattr(held, name)(*given, **named))
+        except (UnknownValueError, AttributeError, TypeError, ValueError, LookupError) as error:
+            lost = Unknown(CHANGED, written(node))
+            if isinstance(held, list):
+                held[:] = [lost]
+            else:
+                held |= dict.fromkeys(held, lost)
+            raise UnknownValueError(CHANGED) from error
+
+
+def shown(value: Any) -> str:  # noqa: ANN401
+    """Return a value's text.
+
+    Raises:
+        UnknownValueError: It, or a part of it, is not known, is no plain value, or is too long.
+    """
+    waiting, parts, length = [value], 0, 0
+    while waiting:
+        each = known(waiting.pop())
+        parts += 1
+        length += len(each) if isinstance(each, str) else 1
+        if parts > MOST_PARTS or length > MOST_TEXT:
+            raise UnknownValueError(TOO_LONG)
+        if isinstance(each, dict):
+            waiting += each.values()
+        elif isinstance(each, list):
+            waiting += each
+        elif not isinstance(each, str | int | float | re.Match | None):
+            raise UnknownValueError(NO_CONSTANT)
+    return str(value)
+
+
+def _found(name: str, pattern: str, text: str) -> re.Match[str] | None:
+    """Return what a regular expression finds.
+
+    Raises:
+        UnknownValueError: It is none, or might take long.
+    """
+    repeats = sum(map(pattern.count, "*+{"))
+    is_short = max(len(pattern), len(text)) <= MOST_SEARCHED
+    is_short = is_short and repeats <= MOST_REPEATS and pattern.count("?") <= MOST_OPTIONAL
+    if not is_short or _REPEATED_GROUP.search(pattern):
+        raise UnknownValueError(TOO_LONG)
+    try:
+        return SEARCHES[name](pattern, text)
+    except re.error:
+        raise UnknownValueError(NO_CONSTANT) from None
 
 
 def _json_of(value: Any) -> str:  # noqa: ANN401
+    shown(value)
     try:
         return json.dumps(value)
     except (TypeError, ValueError):
         raise UnknownValueError(NO_CONSTANT) from None
+
+
+def returns(body: Sequence[ast.stmt]) -> bool:
+    """Tell whether a block returns a value, itself or in a block of its own."""
+    waiting: list[ast.AST] = list(body)
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ast.Return) and part.value is not None:
+            return True
+        if not isinstance(part, Function | ast.ClassDef | ast.expr):
+            waiting += ast.iter_child_nodes(part)
+    return False
+
+
+def as_read(target: ast.expr) -> ast.expr:
+    """Return what a statement sets as it is read."""
+    if isinstance(target, ast.Name):
+        return ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target)
+    return target

@@ -15,15 +15,21 @@ from typing import Any, Final
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import scalar
 from rlplan.planner.configs.reading.launcher_values import (
+    CHANGING,
     ENVIRONMENT,
     MOST_ROUNDS,
     MOST_SHOWN,
     OF_MODULES,
     Code,
     CommandLine,
+    Frame,
     LauncherValues,
     Made,
     OwnClass,
+    ReturnError,
+    RoundError,
+    as_read,
+    returns,
 )
 from rlplan.planner.configs.reading.python_syntax import (
     FOLDERS,
@@ -36,15 +42,18 @@ from rlplan.planner.configs.reading.python_syntax import (
     module_beside,
     option_names,
     reset_names,
+    root_of,
     tree_of,
     written,
 )
 from rlplan.planner.configs.reading.python_values import (
     NO_CONSTANT,
+    NOT_GIVEN,
     Unknown,
     UnknownValueError,
     known,
 )
+from rlplan.planner.configs.shell.commands import NOT_AT_HAND
 from rlplan.planner.configs.shell.text import Gap, Text
 
 # The call that starts a training in both frameworks (utils/external_utils/command_utils.py), with its first parameters.
@@ -67,6 +76,8 @@ PREFIXES: Final = ("MILES_SCRIPT_", "SLIME_SCRIPT_")
 ENTRIES: Final = ("typer.run", "fire.Fire", "Fire", "asyncio.run")
 # Statements that are followed, and calls inside calls.
 MOST_STATEMENTS, MOST_CALLS = 20_000, 30
+# Parts of expressions that are looked at in all.
+MOST_PARTS: Final = 1_000_000
 # How many options that are not given are named.
 MOST_OPTIONS: Final = 8
 
@@ -146,14 +157,6 @@ class _StopError(Exception):
         self.line, self.reason = line, reason
 
 
-class _ReturnError(Exception):
-    """Leave a function with a value."""
-
-    def __init__(self, value: Any) -> None:  # noqa: ANN401 -- whatever Python has
-        super().__init__()
-        self.value = value
-
-
 class _Launcher(LauncherValues):
     """Follow a program's statements.
 
@@ -165,21 +168,25 @@ class _Launcher(LauncherValues):
     """
 
     def __init__(
-        self, path: Path, tree: ast.Module, environment: Mapping[str, str], words: list[str]
+        self, path: Path, tree: ast.Module, environment: dict[str, str], words: list[str]
     ) -> None:
         self.path, self.tree, self.environment, self.words = path, tree, environment, words
         self.names: dict[str, Any] = {"__name__": "__main__", "__file__": str(path)}
-        self.frames: list[dict[str, Any]] = []
+        self.frames: list[Frame] = []
         self.commands: list[tuple[int, str]] = []
         self.gaps: dict[str, Text] = {}
         self.left: list[Gap] = []
         self.beside: dict[Path, _Launcher | None] = {}
         self.defaults: dict[str, Any] = {}
-        self.looked_at = self.statements = 0
+        self.looked_at = self.looked_before = self.statements = 0
         self.line = 1
 
     def play(self) -> None:
         """Follow the whole program."""
+        try:  # only to find what is no Python though it has its form, as `return` outside of a function
+            compile(self.tree, str(self.path), "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, MemoryError) as error:
+            raise _StopError(getattr(error, "lineno", None) or 1, "it is not Python") from None
         self._block(self.tree.body)
 
     def _block(self, body: Sequence[ast.stmt]) -> None:
@@ -188,20 +195,30 @@ class _Launcher(LauncherValues):
 
     def _statement(self, node: ast.stmt) -> None:
         self.statements += 1
+        self.looked_before += self.looked_at
         self.looked_at = 0
-        if self.statements > MOST_STATEMENTS:
+        if self.statements > MOST_STATEMENTS or self.looked_before > MOST_PARTS:
             raise _StopError(node.lineno, "it is too long to be followed")
         self.line = node.lineno
         method = getattr(self, f"_play_{type(node).__name__.lower()}", None)
         if method is not None:
             method(node)
-        elif not isinstance(node, ast.Pass | ast.Global | ast.Nonlocal):
+        elif not isinstance(node, ast.Pass):
             self._forget([node])
 
     def _play_functiondef(self, node: Function) -> None:
-        self._name(node.name, Code(self, node))
+        self._name(node.name, Code(self, node, around=self.around()))
 
     _play_asyncfunctiondef = _play_functiondef
+
+    def _play_global(self, node: ast.Global) -> None:
+        if self.frames:
+            self.frames[-1].elsewhere |= dict.fromkeys(node.names, self.names)
+
+    def _play_nonlocal(self, node: ast.Nonlocal) -> None:
+        for name in node.names:
+            around = (each for each in self.frames[-1].around if name in each)
+            self.frames[-1].elsewhere[name] = next(around, self.names)
 
     def _play_classdef(self, node: ast.ClassDef) -> None:
         self._name(node.name, OwnClass(self, node))
@@ -253,7 +270,7 @@ class _Launcher(LauncherValues):
 
     def _play_augassign(self, node: ast.AugAssign) -> None:
         held = ast.copy_location(
-            ast.BinOp(left=_read(node.target), op=node.op, right=node.value), node
+            ast.BinOp(left=as_read(node.target), op=node.op, right=node.value), node
         )
         self.set_target(node.target, self.whole(ast.fix_missing_locations(held)))
 
@@ -271,11 +288,14 @@ class _Launcher(LauncherValues):
                 held.fields[target.attr] = value
         elif isinstance(target, ast.Subscript):
             held, key = self.whole(target.value), self.whole(target.slice)
-            if isinstance(held, dict) and not isinstance(key, Unknown):
+            if dotted(target.value).endswith("environ") and isinstance(value, str):
+                self.environment[str(key)] = value
+            elif isinstance(held, dict) and not isinstance(key, Unknown):
                 held[str(key)] = value
 
     def _name(self, name: str, value: Any) -> None:  # noqa: ANN401
-        (self.frames[-1] if self.frames else self.names)[name] = value
+        frame = self.frames[-1] if self.frames else None
+        (self.names if frame is None else frame.elsewhere.get(name, frame.held))[name] = value
 
     def _play_if(self, node: ast.If) -> None:
         try:
@@ -298,6 +318,8 @@ class _Launcher(LauncherValues):
         if starting:
             self._block(starting[0])
             return
+        if self.frames and any(map(returns, bodies)):
+            self.frames[-1].undecided = f"is what {written(test)[:MOST_SHOWN]} decides"
         parts = (part for each in bodies for part in each)
         self._forget([each for each in parts if not isinstance(each, ast.AugAssign | ast.Expr)])
 
@@ -309,30 +331,12 @@ class _Launcher(LauncherValues):
         try:
             subject = known(self.value(node.subject))
             for case in node.cases:
-                fits_case = self._fits(case.pattern, subject)
-                if fits_case and (case.guard is None or self.truth(case.guard)):
+                fits_it = self.fits_case(case.pattern, subject)
+                if fits_it and (case.guard is None or self.truth(case.guard)):
                     self._block(case.body)
                     return
         except UnknownValueError as error:
             self._undecided(node, [case.body for case in node.cases], str(error))
-
-    def _fits(self, pattern: ast.pattern, value: Any) -> bool:  # noqa: ANN401
-        if isinstance(pattern, ast.MatchValue):
-            return bool(self.value(pattern.value) == known(value))
-        if isinstance(pattern, ast.MatchSingleton):
-            return pattern.value is known(value)
-        if isinstance(pattern, ast.MatchOr):
-            return any(self._fits(each, value) for each in pattern.patterns)
-        if isinstance(pattern, ast.MatchSequence):
-            alike = isinstance(value, list) and len(value) == len(pattern.patterns)
-            return alike and all(map(self._fits, pattern.patterns, value))
-        if isinstance(pattern, ast.MatchAs):
-            if pattern.pattern is not None and not self._fits(pattern.pattern, value):
-                return False
-            if pattern.name is not None:
-                self._name(pattern.name, value)
-            return True
-        raise UnknownValueError(NO_CONSTANT)
 
     def _play_for(self, node: ast.For) -> None:
         values = self.whole(node.iter)
@@ -344,12 +348,13 @@ class _Launcher(LauncherValues):
             self.set_target(node.target, each)
             try:
                 self._block(node.body)
-            except _RoundError as left:
+            except RoundError as left:
                 if left.last:
                     return
+        self._block(node.orelse)
 
     def _play_break(self, node: ast.Break | ast.Continue) -> None:
-        raise _RoundError(last=isinstance(node, ast.Break))
+        raise RoundError(last=isinstance(node, ast.Break))
 
     _play_continue = _play_break
 
@@ -366,7 +371,7 @@ class _Launcher(LauncherValues):
         self.whole(node.value)
 
     def _play_return(self, node: ast.Return) -> None:
-        raise _ReturnError(None if node.value is None else self.whole(node.value))
+        raise ReturnError(None if node.value is None else self.whole(node.value))
 
     def _play_raise(self, node: ast.Raise) -> None:
         raise _StopError(node.lineno, written(node))
@@ -387,7 +392,9 @@ class _Launcher(LauncherValues):
 
     def _forget(self, nodes: Iterable[ast.AST]) -> None:
         for each in nodes:
-            for name in reset_names(each):
+            changed = (part for part in ast.walk(each) if isinstance(part, ast.Attribute))
+            names = (root_of(part.value) for part in changed if part.attr in CHANGING)
+            for name in (*reset_names(each), *filter(None, names)):
                 self._name(name, Unknown("is set where only a run would decide", name))
 
     # Calls.
@@ -399,16 +406,18 @@ class _Launcher(LauncherValues):
         if last == STARTS:
             return self._start(node, depth)
         if last in {"exit", "_exit"}:
+            self.placed_of(node.args, depth)  # as in sys.exit(main())
             raise _StopError(node.lineno, written(node))
         if fits(name, ENTRIES) and node.args:
             return self._enter(node.args[0], depth)
-        special = getattr(self, f"_call_{last.lower()}", None)
-        if special is not None:
-            return special(node, depth)
         own = self._own(node.func, depth)
         if own is not None:
             return self._called(own, node, depth)
-        return self._of_others(node, name, depth)
+        special = getattr(self, f"_call_{last.lower()}", None)
+        try:
+            return self._of_others(node, name, depth) if special is None else special(node, depth)
+        except (TypeError, ValueError, LookupError, AttributeError):
+            raise UnknownValueError(NO_CONSTANT) from None  # given otherwise than it takes it
 
     def _of_others(self, node: ast.Call, name: str, depth: int) -> Any:  # noqa: ANN401
         """Return what a call returns of a function that is not the program's own."""
@@ -434,9 +443,7 @@ class _Launcher(LauncherValues):
     def _called(self, own: Any, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         if isinstance(own, CommandLine):
             return self._enter_commands(node)
-        placed = [
-            self.entry(each, depth) for each in node.args if not isinstance(each, ast.Starred)
-        ]
+        placed = self.placed_of(node.args, depth)
         given = self.named_of(node, depth)
         if isinstance(own, OwnClass):
             return self._made(own, placed, given)
@@ -444,29 +451,27 @@ class _Launcher(LauncherValues):
 
     def _call(self, code: Code, placed: list[Any], given: Mapping[str, Any]) -> Any:  # noqa: ANN401
         home, node = code.home, code.node
-        if isinstance(node, ast.Lambda):
-            return self.value(node.body)
         if len(self.frames) > MOST_CALLS:
             raise UnknownValueError("goes around in circles")
         names = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
         if code.bound is not None:
             placed = [code.bound, *placed]
-        frame: dict[str, Any] = dict(zip(names, placed, strict=False))
-        for name, default in defaults_of(node).items():
-            if name in given:
-                frame[name] = given[name]
-            elif name not in frame:
-                frame[name] = (
-                    Unknown("is known where it runs", name)
-                    if default is None
-                    else home.whole(default)
-                )
+        known_names = {**dict(zip(names, placed, strict=False)), **given}
+        frame = Frame({}, code.around)
         home.frames.append(frame)
         line, self.line = self.line, node.lineno
         try:
+            frame.held |= {
+                name: known_names[name] if name in known_names
+                else Unknown("is known where it runs", name) if default is None
+                else home.whole(default)
+                for name, default in defaults_of(node).items()
+            }  # fmt: skip
+            if isinstance(node, ast.Lambda):
+                return home.value(node.body)
             home._block(node.body)  # noqa: SLF001 -- of its own kind
-        except _ReturnError as left:
-            return known(left.value)
+        except ReturnError as left:
+            return known(Unknown(frame.undecided, "") if frame.undecided else left.value)
         finally:
             home.frames.pop()
             self.line = line
@@ -592,6 +597,14 @@ class _Launcher(LauncherValues):
         file = f"{MODELS}/{model}.sh" if found is None else str(found)
         return f'source "{file}"; ', '"${MODEL_ARGS[@]}"'
 
+    def _call_shell_safe_model_args(self, node: ast.Call, depth: int) -> str:
+        """Return the flags of a model's file; none where it is not at hand, which is named."""
+        before, flags = self._model_flags(self.value(node.args[0], depth))
+        if before:
+            gap = Gap(line=node.lineno, source=written(node)[:MOST_SHOWN], reason=NOT_AT_HAND)
+            self.left.append(gap)
+        return "" if before else flags
+
     def _flags_of_program(self, path: Path) -> str | None:
         """Return the flags of a model that a program of miles' returns (scripts/models/*.py: model_args); None if not known."""
         try:
@@ -604,14 +617,6 @@ class _Launcher(LauncherValues):
             return None
         words = found.split() if isinstance(found, str) and "${" not in found else []
         return shlex.join(words) or None
-
-    def _call_moe_layer_freq(self, node: ast.Call, depth: int) -> str:
-        given = self.named_of(node, depth)
-        layers, dense = (known(given.get(each)) for each in ("nlayers", "first_k_dense_replace"))
-        if not (isinstance(layers, int) and isinstance(dense, int)):
-            raise UnknownValueError(NO_CONSTANT)
-        dense = min(dense, layers)
-        return "[" + ",".join(["0"] * dense + ["1"] * (layers - dense)) + "]"
 
     def _call_load_sibling_model_args(self, node: ast.Call, depth: int) -> str:
         model = self.value(node.args[1], depth)
@@ -638,7 +643,9 @@ class _Launcher(LauncherValues):
                 else str(each) if "${_OF_PROGRAM_" in str(each) else shlex.quote(str(each))
                 for each in held
             )  # fmt: skip
-        if isinstance(held, str) and _LAUNCHES.search(held):
+        launches = _LAUNCHES.search(held) if isinstance(held, str) else None
+        if isinstance(held, str) and launches is not None:
+            self._check_flags(held[launches.end() :], node.lineno)
             self.commands.append((node.lineno, held))
         raise UnknownValueError("is what a command prints")
 
@@ -773,28 +780,13 @@ class _Launcher(LauncherValues):
             switch = named.get("action")
             is_switch = isinstance(switch, ast.Constant) and str(switch.value).startswith("store_")
             default = named.get("default")
+            needed = named.get("required")
+            if isinstance(needed, ast.Constant) and needed.value is True:
+                fields[name] = Unknown(f"is what --{name} says, {NOT_GIVEN}", name)
+                continue
             fields[name] = is_switch and switch.value == "store_false"  # type: ignore[union-attr]
             if default is not None or not is_switch:
                 fields[name] = None if default is None else self.whole(default)
         given = self._options(fields)
         self._take(fields, given)
         return Made(None, fields | given)
-
-
-class _RoundError(Exception):
-    """Leave a round of a loop.
-
-    Attributes:
-        last: Whether it is the last one.
-    """
-
-    def __init__(self, *, last: bool) -> None:
-        super().__init__()
-        self.last = last
-
-
-def _read(target: ast.expr) -> ast.expr:
-    """Return what a statement sets as it is read."""
-    if isinstance(target, ast.Name):
-        return ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target)
-    return target

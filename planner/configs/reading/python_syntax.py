@@ -353,7 +353,7 @@ def written(node: ast.AST) -> str:
         return "..."
 
 
-def defaults_of(node: Function) -> dict[str, ast.expr | None]:
+def defaults_of(node: Function | ast.Lambda) -> dict[str, ast.expr | None]:
     """Return a function's parameters with their defaults; None has none."""
     given = node.args
     placed = [*given.posonlyargs, *given.args]

@@ -8,7 +8,7 @@ from typing import Final
 from rlplan.planner.configs.reading.python_launcher import is_launcher, launched_by
 from rlplan.planner.configs.reading.python_syntax import MOST_BYTES
 from rlplan.planner.configs.reading.settings import Lost
-from rlplan.planner.configs.shell.commands import Command, Evaluated, ends_near
+from rlplan.planner.configs.shell.commands import LEAST_END, Command, Evaluated, above, ends_near
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Text
 
@@ -124,9 +124,9 @@ def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, li
         if place and Path(before).name not in STARTERS and not re.match(r"-|\w+=", before):
             return None, []
         named = Path(word.value)
-        above = (each / named for each in folder.resolve().parents) if len(named.parts) > 1 else ()
-        far = ends_near(named, folder) if named.is_absolute() else ()
-        places = (named, folder / named, *above, folder / named.name, *far)
+        higher = (each / named for each in above(folder)) if len(named.parts) > 1 else ()
+        far = ends_near(named, folder, LEAST_END) if named.is_absolute() else ()
+        places = (named, folder / named, *higher, folder / named.name, *far)
         at_hand = (each for each in places if each.is_file())
         return next(at_hand, None), list(words[place + 1 :])
     return None, []
@@ -135,8 +135,12 @@ def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, li
 def file_of(name: str, folder: Path) -> Path | None:
     """Return the file of a Python module or script; None where it is not at hand."""
     path = Path(name if name.endswith(".py") else f"{name.replace('.', '/')}.py")
-    bases = (Path(), folder, *folder.resolve().parents)
-    places = (*(base / path for base in bases), *ends_near(path, folder), folder / path.name)
+    bases = (Path(), folder, *above(folder))
+    places = (
+        *(base / path for base in bases),
+        *ends_near(path, folder, LEAST_END),
+        folder / path.name,
+    )
     return next((each for each in places if each.is_file()), None)
 
 
@@ -191,3 +195,10 @@ def launched_as_script(
     if launched.options:
         found.notes = (OWN_DEFAULTS.format(path.name, launched.options),)
     return found
+
+
+def assigned(word: Text) -> Iterator[tuple[str, Text]]:
+    """Yield a variable that a word sets, as those of `env` do."""
+    name, equals, value = word.value.partition("=")
+    if equals and name.isidentifier():
+        yield name, word.with_value(value)

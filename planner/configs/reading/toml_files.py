@@ -9,6 +9,7 @@ from typing import Final
 from rlplan.errors import FileError, unreadable
 from rlplan.planner.configs.reading.given import Flat, GivenValue, flags_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet
+from rlplan.planner.configs.shell.commands import above
 from rlplan.planner.configs.shell.text import Text
 
 TOML: Final = ".toml"
@@ -95,7 +96,7 @@ def _read(given: GivenValue) -> GivenValue:
 
 def _of_file(sheet: ConfigSheet, name: str, folder: Path, prefix: str) -> Flat:
     """Return a file's keys as those of the whole: a part's own file has no such prefix, and is told by its name."""
-    bases = (Path(), folder, *folder.resolve().parents)
+    bases = (Path(), folder, *above(folder))
     tries = [base / name for base in bases] + [folder / Path(name).name]
     path = next((each for each in tries if each.is_file()), None)
     if path is None:

@@ -4,6 +4,7 @@ import os.path
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -38,11 +39,26 @@ SEARCHES: Final = frozenset({"grep", "egrep"})
 _QUIET: Final = re.compile("-[a-zA-Z]*q[a-zA-Z]*")
 # Folders above a script's in which files of another machine's paths are looked for.
 FOLDERS: Final = 3
+# Parts of a path of another machine that have to be those of a file near a script: `models/qwen3-4B.sh`.
+LEAST_END: Final = 2
+# Folders above one that are taken to be of its project, where no repository says it.
+MOST_ABOVE: Final = 6
 # Characters of a file that a small program is given.
 MOST_READ: Final = 2**20
 ASSIGNING: Final = frozenset(("export", "declare", "local", "readonly", "typeset"))
 # What an `exit` may be: success, failure, or what the last command said.
 SUCCESS: Final = ("0", "")
+
+
+def above(folder: Path) -> Iterator[Path]:
+    """Yield the folders above one, as far as they are of its project: up to the root of its repository.
+
+    Outside of a repository they are the nearest ones; the root of the machine is none, since what is found there by a
+    name such as `scripts/run.sh` is another's.
+    """
+    folders = [folder.resolve(), *folder.resolve().parents]
+    root = next((at for at, each in enumerate(folders) if (each / ".git").exists()), MOST_ABOVE)
+    yield from (each for each in folders[1 : root + 1] if each != each.parent)
 
 
 def ends_near(path: Path, folder: Path, least: int = 1) -> Iterator[Path]:
@@ -51,7 +67,7 @@ def ends_near(path: Path, folder: Path, least: int = 1) -> Iterator[Path]:
     Args:
         least: Parts of the shortest end.
     """
-    near = (folder, *list(folder.resolve().parents)[:FOLDERS])
+    near = (folder, *islice(above(folder), FOLDERS))
     for at in range(1, len(path.parts) - least + 1):
         yield from (base / Path(*path.parts[at:]) for base in near)
 

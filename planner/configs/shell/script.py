@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rlplan.planner.configs.shell.branches import Branches
 from rlplan.planner.configs.shell.commands import (
+    LEAST_END,
     NOT_AT_HAND,
     SETUP_FILES,
     Command,
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 # What launch scripts stay far below: statements in all, calls inside calls, and characters of a variable.
 MOST_STATEMENTS: Final = 20_000
 MOST_CALLS: Final = 20
-# Parts of a path of another machine that have to be those of a file near a script: `models/qwen3-4B.sh`.
-LEAST_END: Final = 2
 MOST_CHARACTERS: Final = 2**16
 MOST_BYTES: Final = 2**20
 # Commands that read statements.

@@ -244,3 +244,118 @@ def test_a_command_of_a_shell_that_is_started_is_read(tmp_path):
     path = tmp_path / "run.py"
     path.write_text(f"import subprocess\nsubprocess.run(['bash', '-c', {command!r}], check=True)\n")
     assert launched_by(path, [], {}).text.strip() == command
+
+
+def flags_of(tmp_path, text):
+    """Return the flags `--x` that a program of a few lines hands on."""
+    path = tmp_path / "short.py"
+    path.write_text(f"{text}\nexecute_train(train_args=f'--x {{x}}')\n")
+    found = launched_by(path, [], {})
+    shown = {f"${{{name}}}": text.value for name, text in found.variables.items()}
+    given = found.text.strip().partition("--x ")[2]
+    return shown.get(given, given)
+
+
+@pytest.mark.parametrize(
+    ("text", "flags"),
+    [
+        ("n = 5\nf = lambda n: n\nx = f(7)", "7"),
+        ("x = 5\ny = [x for x in range(3)]", "5"),
+        ("n = 8\ndef h():\n    return n\ndef m():\n    n = 4\n    return h()\nx = m()", "8"),
+        ("def m():\n    n = 4\n    def h():\n        return n\n    return h()\nx = m()", "4"),
+        ("x = 8\ndef h():\n    global x\n    x = 4\nh()", "4"),
+        ("def f(a, b=2):\n    return a\nx = f(*[1, 2])", "1"),
+        ("y = ['b', 'c']\ny.remove('c')\ny.insert(0, 'a')\nx = ' '.join(y)", "a b"),
+        ("x = 'a,b,c'.split(',')[-1]", "c"),
+        ("x = f'{\"a b\"!r}'", "'a b'"),
+        ("x = 1\nfor i in [1]:\n    pass\nelse:\n    x = 2", "2"),
+        ("import os\nos.environ['X'] = '3'\nx = os.environ.get('X', '1')", "3"),
+    ],
+)
+def test_names_and_values_are_those_of_python(tmp_path, text, flags):
+    assert flags_of(tmp_path, text) == flags
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = 'a,b,c'.split(',', maxsplit=1)[1]",
+        "x = sorted([1, 2], reverse=True)[0]",
+        "def f(a=1):\n    return a\nx = f(**given())",
+        "def f():\n    if given():\n        return 'a'\n    return 'b'\nx = f()",
+        "x = ['b']\nfor i in given():\n    x.append('c')",
+        "x = ['b']\nwhile given():\n    x.append('c')",
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--x', required=True)\nx = p.parse_args().x",
+    ],
+)
+def test_what_is_not_known_is_not_taken_for_a_part_of_it(tmp_path, text):
+    assert flags_of(tmp_path, text).startswith("${")
+
+
+@pytest.mark.parametrize("change", ["append(given())", "extend(given())"])
+def test_flags_that_are_added_and_not_known_stop_the_program(tmp_path, change):
+    with pytest.raises(FileError, match="are not known: is what a call returns"):
+        flags_of(tmp_path, f"y = ['1', '--b 1']\ny.{change}\nx = ' '.join(y)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = [1]\nfor i in range(99):\n    x.extend(x)",
+        "x = [1]\nfor i in range(99):\n    x = x + x",
+        "x = 'a'\nfor i in range(99):\n    x = x.replace('a', 'aa')",
+        "x = 2\nfor i in range(99):\n    x = x ** 64",
+        "x = f'{1:>2000000000}'",
+        "x = '{:>2000000000}'.format(1)",
+        "x = '{} {}'.format(1)",
+        "x = '{a}'.format(1)",
+        "import re\nx = re.search('(a+)+$', '" + "a" * 40 + "!').group()",
+        "import re\nx = re.search('(', 'a').group()",
+        "x = given().map(f)",
+        "x = 'a'.split('')",
+    ],
+)
+def test_what_would_be_too_long_or_fail_is_not_known(tmp_path, text):
+    assert flags_of(tmp_path, text).startswith("${")
+
+
+@pytest.mark.parametrize("text", ["x = 1\nreturn x", "x = 1\nbreak"])
+def test_what_has_only_the_form_of_python_is_refused(tmp_path, text):
+    with pytest.raises(FileError, match="is not Python"):
+        flags_of(tmp_path, text)
+
+
+def test_a_program_of_very_many_parts_is_refused(tmp_path):
+    text = "x = 1\nfor i in range(400):\n    y = [[0 for a in range(400)] for b in range(200)]"
+    with pytest.raises(FileError, match="too long to be followed"):
+        flags_of(tmp_path, text)
+
+
+def test_a_start_whose_end_is_handed_on_is_followed(tmp_path):
+    text = LAUNCHER.replace(
+        "    typer.run(main)", "    import sys\n    sys.exit(main(ScriptArgs()))"
+    )
+    assert value(read(tmp_path, text), "tensor-model-parallel-size") == 4
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["os.system(f'python3 train.py --x 1 {y}')", "run(['python3', 'train.py', '--x', '1', *y])"],
+)
+def test_flags_of_a_command_that_are_not_known_stop_the_program(tmp_path, call):
+    path = tmp_path / "short.py"
+    path.write_text(f"y = given()\n{call}\n")
+    with pytest.raises(FileError, match="are not known: is what a call returns"):
+        launched_by(path, [], {})
+
+
+def test_flags_of_a_models_file_in_a_command_are_named_where_it_is_not_at_hand(tmp_path):
+    path = tmp_path / "short.py"
+    path.write_text("run(f\"python3 train.py {shell_safe_model_args('m')} --x 1\")\n")
+    found = launched_by(path, [], {})
+    assert found.text == "python3 train.py  --x 1"
+    assert [each.reason for each in found.gaps] == ["is not at hand"]
+    (tmp_path / "scripts/models").mkdir(parents=True)
+    program = "def model_args():\n    return '--num-layers 4'\n"
+    (tmp_path / "scripts/models/m.py").write_text(program)
+    assert launched_by(path, [], {}).text == "python3 train.py --num-layers 4 --x 1"

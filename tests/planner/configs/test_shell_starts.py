@@ -331,3 +331,35 @@ def test_files_of_another_machine_are_looked_for_by_the_ends_of_their_paths(tmp_
     inner.write_text(inner.read_text().replace("/models/", "/other/"))
     with pytest.raises(FileError, match=r"data\.train_batch_size"):
         imported("verl", [str(script)], OPTIONS)
+
+
+def test_no_folder_above_a_repository_is_looked_into(tmp_path):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/train.sh").write_text(f"python3 -m verl.trainer.main_ppo {KEYS}\n")
+    script = tmp_path / "project/scripts/run.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text("bash tools/train.sh\n")
+    assert imported("verl", [str(script)], OPTIONS).job.workload.prompts == 64
+    (tmp_path / "project/.git").mkdir()
+    with pytest.raises(FileError, match=r"not at hand: tools/train\.sh"):
+        imported("verl", [str(script)], OPTIONS)
+
+
+def test_a_script_of_another_machine_is_not_found_by_its_name_alone(tmp_path):
+    (tmp_path / "train.sh").write_text(f"python3 -m verl.trainer.main_ppo {KEYS}\n")
+    script = tmp_path / "scripts/run.sh"
+    script.parent.mkdir()
+    script.write_text("bash /nowhere/job/train.sh\n")
+    with pytest.raises(FileError, match=r"not at hand: /nowhere/job/train\.sh"):
+        imported("verl", [str(script)], OPTIONS)
+
+
+def test_a_program_that_only_speaks_of_training_hides_no_script_that_starts_one(tmp_path):
+    (tmp_path / "inner.sh").write_text(f"python3 -m verl.trainer.main_ppo {KEYS}\n")
+    (tmp_path / "convert.py").write_text('"""Convert what train.py saves."""\nprint("done")\n')
+    script = tmp_path / "run.sh"
+    script.write_text("bash inner.sh\npython3 convert.py\n")
+    assert imported("verl", [str(script)], OPTIONS).job.workload.prompts == 64
+    script.write_text("python3 convert.py\n")
+    with pytest.raises(FileError, match="is not seen to start a training"):
+        imported("verl", [str(script)], OPTIONS)
