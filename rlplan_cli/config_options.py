@@ -213,6 +213,8 @@ def _check_there(path: Path, *, alone: bool) -> None:
         if not path.stat().st_size:
             raise FileError(str(path), "is empty", allowed=f"a script or recipe of {READ}")
     elif path.suffix == ".sh" or (alone and path.suffix in OF_SCRIPTS):
+        if path.is_symlink():
+            raise FileError(str(path), "is a link to a file that is not there")
         near = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
         raise FileError(str(path), "no such file", nearest=nearest_name(path.name, near))
 

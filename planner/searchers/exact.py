@@ -131,8 +131,7 @@ def search(
     campaign.find_winner()
     if placements == 1 and campaign.has_unseen:  # one of them may be better
         placements = None
-    if placements != 1:
-        campaign.find_others(placements)
+    campaign.find_others(placements)
     spent = time.perf_counter() - started
     ending, found = campaign.ending(spent, tells_misfits=placements != 1)
     if seconds is None:
@@ -296,8 +295,9 @@ class _Campaign:
                 once so many have plans that are no worse than a bound, none of those that follow is among them.
         """
         streams = [each for each in self.ranked if each.schedule.streams][:MOST_STREAMS]
-        # What overlaps is told beside the best plan whose iterations follow each other, wherever that is.
-        wanted = None if len(self.schedules) > 1 else placements
+        # What overlaps is told beside the best plan whose iterations follow each other, wherever that is. Of the best one alone too,
+        # streams are looked at that nobody proved to be worse: what bounds them is rougher than their plans are apart.
+        wanted = None if len(self.schedules) > 1 and placements != 1 else placements
         for each in self.ranked:
             self._tell(each)
             if math.isinf(each.least_value) or self._is_late:

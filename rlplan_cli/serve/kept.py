@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections import OrderedDict
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +20,15 @@ if TYPE_CHECKING:
 MOST_KEPT = 64
 # What is the same whenever it is asked; a log is read once.
 KEPT_WORKS = frozenset({"answer", "search", "fit", "export"})
-# A script's words that may be paths, and its first line, which names a shell.
-PATHS = re.compile(r"[^\s'\"=:,;()\[\]{}<>|&]*/[^\s'\"=:,;()\[\]{}<>|&]*")
+# A script's words, any of which may be a path, and its first line, which names a shell.
+WORDS = re.compile(r"[^\s'\"=:,;()\[\]{}<>|&]+")
 FIRST_LINE = re.compile(r"\A#![^\n]*")
-# That are looked at; a script with more may name some file.
-MOST_PATHS = 1000
+# Different ones that are looked at; a script with more may name some file.
+MOST_WORDS = 2000
 # Of which nothing is read.
 NO_FILES = ("/dev/",)
+# Of folders that are everywhere.
+NO_NAMES = frozenset({".", ".."})
 
 
 class KeptAnswers:
@@ -61,16 +62,16 @@ def names_files(asked: Asked) -> bool:
     """Tell whether a question names, or may name, a file or folder that is on this machine."""
     words = [asked.model, asked.gpu]
     if asked.script is not None:
-        text = FIRST_LINE.sub("", asked.script.text)
-        paths = dict.fromkeys(each[0] for each in islice(PATHS.finditer(text), MOST_PATHS + 1))
-        if len(paths) > MOST_PATHS:
+        text = "\n".join((FIRST_LINE.sub("", asked.script.text), *asked.taken))
+        found = dict.fromkeys(each[0] for each in WORDS.finditer(text))
+        if len(found) > MOST_WORDS:
             return True
-        words = [asked.gpu, *asked.taken, *paths]
+        words = [asked.gpu, *found]
     return any(map(_is_there, words))
 
 
 def _is_there(word: str) -> bool:
-    if word.startswith(NO_FILES):
+    if word.startswith(NO_FILES) or word in NO_NAMES:
         return False
     try:
         return Path(os.path.expandvars(word)).expanduser().exists()

@@ -374,10 +374,14 @@ def test_mistakes_searches_that_ended_early_and_what_files_say_are_not_kept(tmp_
         ("MODELS=/tmp\npython3 -m verl.trainer.main_ppo model=$MODELS/x", True),
         ("x=~/ y=1", True),
         ("x=~nobodyatall/ /\0/ " + "a/" * 9000, False),
-        (" ".join(f"{number}/x" for number in range(2000)), True),
+        (" ".join(f"{number}/x" for number in range(3000)), True),
+        ("python3 -m verl.trainer.main_ppo model=mymodel", True),
+        ("a" * 1_000_000, False),  # at once
     ],
 )
-def test_a_script_that_may_name_files_of_this_machine_is_told(text, names):
+def test_a_script_that_may_name_files_of_this_machine_is_told(text, names, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mymodel").mkdir()
     asked = Asked(script=GivenFile(name="run.sh", text=text))
     assert names_files(asked) is names
 
