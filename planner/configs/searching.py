@@ -85,7 +85,7 @@ def plans_of(
     Args:
         target: The framework that is to run them; None takes the job's own.
         as_it_stands: A plan of the job that is one of the candidates, whatever its sizes, if it fits and keeps the
-            job's limits.
+            job's limits, and plans are those of the job's own framework.
         placements: Of how many, the best ones, plans are wanted, where no framework is named; None of all.
 
     Raises:
@@ -93,7 +93,11 @@ def plans_of(
     """
     named = target or target_of(job)
     options: dict[str, Any] = {"seconds": seconds, "progress": progress}
-    stands = _standing(job, facts_of, as_it_stands) if as_it_stands is not None else None
+    stands = None
+    if as_it_stands is not None and named == target_of(
+        job
+    ):  # what another framework runs, it need not
+        stands = _standing(job, facts_of, as_it_stands)
     try:
         if named is None:
             options["placements"] = placements

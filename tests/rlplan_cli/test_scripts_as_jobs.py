@@ -46,6 +46,20 @@ def test_a_search_of_a_script_is_that_of_its_job_with_its_own_plan_among_the_can
     assert framework["plans"][0]["forecast"]["iteration_seconds"] == best["iteration_seconds"]
 
 
+def test_what_a_script_breaks_is_said_and_seconds_are_no_gain_in_cost(rlplan, script):
+    found = rlplan("search", script, *BESIDE, "--max-gpus", "1", "--objective", "cost")
+    (line,) = (each for each in found.err.splitlines() if " as it stands: " in each)
+    assert "against the best" not in line
+    assert "it breaks a limit: specs.gpus is 1, this plan has 2" in " ".join(found.err.split())
+
+
+def test_a_scripts_own_plan_is_no_candidate_for_another_framework(rlplan, script):
+    found = rlplan("search", script, *BESIDE, "--for", "slime")
+    assert found.code == 0, found.err
+    assert "the plan as it stands and" not in found.err
+    assert "what slime runs" in found.err
+
+
 def test_a_script_is_rented_for_as_its_job_is(rlplan, script):
     assert rlplan("import", script, *BESIDE, "--out", "job.yaml").code == 0
     asked = ("--steps", "10", "--gpu", "h100", "--provider", "lambda", "--max-gpus", "8", "--json")
