@@ -209,7 +209,7 @@ def test_what_was_found_for_one_script_is_not_shown_beside_another(page, tmp_pat
     page.set_input_files("#script-file", script)
     until(page, "document.getElementById('script-framework').textContent.includes('verl')")
     settle(page)
-    assert page.locator("#log table, #placements table").count() == 0
+    until(page, "!document.querySelector('#log table, #placements table')")
     told = [page.inner_text(f"#{name}") for name in ("log-told", "search-told")]
     assert told == ["", ""]
 
