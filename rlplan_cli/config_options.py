@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from rlplan.files.decoding import OF_SCRIPTS, OF_YAML
 from rlplan.planner.configs.frameworks import check_parts, frameworks_with, names_in_words
 from rlplan_cli.amounts import tokens_of
 
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
 # A device that an example names.
 EXAMPLE_GPU = "h100-80gb-sxm"
-# Files that start a training, and are no job.
-OF_SCRIPTS = frozenset({".sh", ".bash", ".py", ".ipynb", ".slurm", ".sbatch", ".toml"})
-# Files of jobs and plans, and of frameworks' recipes.
-OF_YAML = frozenset({".yaml", ".yml", ".json"})
 # Frameworks whose configurations are read, as help texts list them.
 READ = names_in_words("keys", "reading")
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from rlplan.errors import FileError
+from rlplan.files.decoding import OF_SCRIPTS, is_own_file
 from rlplan.plan import USUAL_MODE
 from rlplan_cli.amounts import tokens_of
 from rlplan_cli.config_options import (
     EXAMPLE_GPU,
-    OF_SCRIPTS,
-    OF_YAML,
     READ,
     GivenOptions,
     complete_read,
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 # Tokens of a response that an example says.
 EXAMPLE_RESPONSE = 600
 SCRIPT = "A script or recipe in place of the file"
-# Keys that a job's or a plan's file has at its top and no framework's recipe.
-OF_JOBS = frozenset({"workload", "job"})
 
 FrameworkOption = Annotated[
     str | None,
@@ -141,15 +138,14 @@ def configured(
     Raises:
         UserError: It cannot be read or imported, an option is missing, or of no use.
     """
-    from rlplan.planner.configs.frameworks import check_parts
-    from rlplan.planner.configs.importing import imported
-
     if framework is not None:
+        from rlplan.planner.configs.frameworks import check_parts
+
         check_parts(framework, "keys", "reading")
     if not path.is_file():
         return None  # whoever reads it says what is wrong
     name, words = None, [str(path)]
-    if not is_own(path):
+    if not is_own_file(path):
         named = words if framework is None else [framework, *words]
         name, words = framework_of(named, given.taken_as)
     if name is None:
@@ -158,24 +154,9 @@ def configured(
             problem = f"is said of frameworks' configurations, and {path} is a job or a plan"
             raise FileError("--framework", problem, value=framework, allowed="without it")
         return None
+    from rlplan.planner.configs.importing import imported
+
     return Configured(imported(name, words, import_options(name, words, given)))
-
-
-def is_own(path: Path) -> bool:
-    """Tell whether a file is read as a job's or a plan's whatever framework is named: by its keys, or since it is no script.
-
-    Raises:
-        FileError: It is YAML that is broken.
-    """
-    from rlplan.files.decoding import load_yaml
-
-    if path.suffix.lower() in OF_YAML:
-        data = load_yaml(path)
-        return not isinstance(data, dict) or bool(OF_JOBS & data.keys())
-    if path.suffix.lower() in OF_SCRIPTS:
-        return False
-    with path.open("rb") as file:
-        return file.read(2) != b"#!"
 
 
 def no_script(path: Path) -> Path:

@@ -77,6 +77,12 @@ T = TypeVar("T")
 # YAML is read at about 100 kB a second; jobs and plans have some thousands of bytes, and the longest lists
 # of lengths that a plan holds (4,096) some tens of thousands.
 LARGEST_YAML_BYTES = 2**21
+# Files that start a training, and are no job.
+OF_SCRIPTS = frozenset({".sh", ".bash", ".py", ".ipynb", ".slurm", ".sbatch", ".toml"})
+# Files of jobs and plans, and of frameworks' recipes.
+OF_YAML = frozenset({".yaml", ".yml", ".json"})
+# Keys that a job's or a plan's file has at its top and no framework's recipe.
+OF_JOBS = frozenset({"workload", "job"})
 
 STRICT = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
 
@@ -160,6 +166,25 @@ def load_yaml(path: Path) -> Any:
         raise FileError(str(path), f"is not YAML{where}: {problem}") from None
     except (ValueError, RecursionError) as error:  # dates and numbers that there are not
         raise FileError(str(path), f"is not YAML: {error}") from None
+
+
+def is_own_file(path: Path) -> bool:
+    """Tell whether a file is read as a job's or a plan's whatever framework is named: by its keys, or since it is no script.
+
+    So is one that is missing: whoever reads it says what is wrong.
+
+    Raises:
+        FileError: It is YAML that is broken.
+    """
+    if not path.is_file():
+        return True
+    if path.suffix.lower() in OF_YAML:
+        data = load_yaml(path)
+        return not isinstance(data, dict) or bool(OF_JOBS & data.keys())
+    if path.suffix.lower() in OF_SCRIPTS:
+        return False
+    with path.open("rb") as file:
+        return file.read(2) != b"#!"
 
 
 class _Strict(yaml.constructor.SafeConstructor):

@@ -98,7 +98,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan_cli.terminal import print_answer, print_remarks
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
-    script = configured(
+    script = _script(
         file, GivenOptions(gpu, mean_response, mean_prompt, values=set_keys), framework
     )
     complete, facts = _plan(file, script, profile, site)
@@ -130,6 +130,15 @@ def command(  # noqa: PLR0917 -- one parameter an option
     say_written(trace, out, out_plan, _report(report, complete, forecast, facts))
     if broken or not forecast.feasible or (asked and not keeps_run(asked, forecast.run)):
         raise typer.Exit(InfeasibleError.exit_code)
+
+
+def _script(file: Path, given: GivenOptions, framework: str | None) -> Configured | None:
+    """Return what a framework's script says; of a plan nothing is loaded that reads scripts."""
+    from rlplan.files.decoding import is_own_file
+
+    if framework is None and not any(given) and is_own_file(file):
+        return None
+    return configured(file, given, framework)
 
 
 def _plan(

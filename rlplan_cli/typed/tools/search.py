@@ -109,8 +109,9 @@ def call(asked: Arguments) -> Answer:
     """Find the best plan of a job: which models share GPUs, and with which TP/PP/DP each stage runs. It may take as long as `seconds` says."""
     from rlplan.errors import FileError
     from rlplan.executor.learning.rules import check_rule_names
+    from rlplan.files.decoding import is_own_file
     from rlplan.planner.requests.drafts import load_request
-    from rlplan_cli.configured import configured, is_own, own_mode
+    from rlplan_cli.configured import configured, own_mode
     from rlplan_cli.data import check_data
     from rlplan_cli.interface import search
     from rlplan_cli.typed.tool import ARGUMENTS
@@ -119,7 +120,7 @@ def call(asked: Arguments) -> Answer:
         problem, allowed = "is too small", "0 or more"
         raise FileError(ARGUMENTS, problem, field="seconds", value=asked.seconds, allowed=allowed)
     path = Path(asked.job)
-    named = None if not path.is_file() or is_own(path) else asked.framework
+    named = None if is_own_file(path) else asked.framework
     script = configured(path, given_beside(asked), named)
     job = load_request(path)[0] if script is None else script.job
     check_rule_names(job, path)
