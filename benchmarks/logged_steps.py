@@ -2,7 +2,7 @@
 
     python benchmarks/logged_steps.py [WORD ...]
 
-Reads `logged_steps.csv`, whose rows name a script and what `check-step` would be told; only rows whose name has one of the
+Reads `logged_steps.csv`, whose rows name a script, keys that are set otherwise than in it and what `check-step` would be told; only rows whose name has one of the
 words, if any is given. Prints forecast over measured, with `!` where the measured seconds lie outside of p10 to p90, and
 of all rows the share that lies inside, within 25 % and within 30 %; stages that a constant was fitted on are left out of these, and
 the steps that hold them.
@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from rlplan.calibration import STAGE_TASKS
+from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.importing import ImportOptions
 from rlplan.planner.measured.checking import RunContext, check_steps
 from rlplan.planner.measured.logs import read_log
@@ -73,6 +74,7 @@ def stages_of(record: dict[str, str]) -> list[tuple[str, float, bool]]:
         mean_prompt=float(record["mean_prompt"]),
         mean_response=float(record["mean_response"]),
         version=record["version"],
+        values=FrozenDict(word.split("=", 1) for word in record["set"].split()),
     )
     watch = Watch.of_configuration("verl", [str(ROOT / record["script"])], options)
     with tempfile.TemporaryDirectory() as folder:
