@@ -52,6 +52,7 @@ from rlplan.results.advice import (
 )
 from rlplan.results.measurement import MeasuredRun
 from rlplan.results.stored import write_plan
+from rlplan.simulator.simulate import simulate
 from rlplan.units import show_seconds
 
 LEDGER_FILE: Final = "adapting.jsonl"
@@ -428,24 +429,22 @@ class MoveAdapter:
         facts, before = self._facts.with_calibration(move.found.site), move.before
         left = max(1, move.decision.steps_left)
         measured_of = min(len(run.trace.iterations) for run in (before, after))
-        at_both = [
+        first, second = (
             at_run_lengths(before.plan, replace(run, plan=before.plan)) for run in (before, after)
-        ]
-        moved = [in_layout_of(way, move.plan) for way in at_both]
-        ways = with_forecasts(at_both, facts, left)
-        first, second = (forecast.iteration_seconds for _, forecast in ways)
-        decided, measured = move.decision.gain, move.decision.measured_seconds
-        there, there_seconds = at_present_lengths(move.found.request, facts)
-        assert decided is not None, "a move has a gain"
-        expected = measured if first == second else measured * second / first
-        (then,) = gains_of(
-            with_forecasts([there], facts, left),
-            with_forecasts([in_layout_of(there, move.plan)], facts, left),
-            there_seconds,
-            facts,
         )
-        old, new = (with_forecasts(each[1:], facts, measured_of) for each in (at_both, moved))
-        (since,) = gains_of(old, new, expected, facts)
+        decided, measured = move.decision.gain, move.decision.measured_seconds
+        assert decided is not None, "a move has a gain"
+        earlier, later = (simulate(each, facts).iteration_seconds for each in (first, second))
+        expected = measured * (later / earlier)
+
+        def gain_at(way: Plan, seconds: float, mean_of: int) -> Gain:
+            """Return what the move gains of an iteration that takes so long by the plan before, at that plan's lengths."""
+            ways = (way, in_layout_of(way, move.plan))
+            now, then = (with_forecasts([each], facts, mean_of) for each in ways)
+            return gains_of(now, then, seconds, facts)[0]
+
+        then = gain_at(*at_present_lengths(move.found.request, facts), left)
+        since = gain_at(second, expected, measured_of)
         ends = (
             getattr(decided, name) + getattr(since, name) - getattr(then, name) for name in ENDS
         )

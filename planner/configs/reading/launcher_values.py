@@ -114,18 +114,6 @@ class ReturnError(Exception):
         self.value = value
 
 
-class RoundError(Exception):
-    """Leave a round of a loop.
-
-    Attributes:
-        last: Whether it is the last one.
-    """
-
-    def __init__(self, *, last: bool) -> None:
-        super().__init__()
-        self.last = last
-
-
 class LauncherValues(Expressions, ABC):
     """Compute expressions of a program whose names are set by statements.
 

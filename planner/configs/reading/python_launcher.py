@@ -27,7 +27,6 @@ from rlplan.planner.configs.reading.launcher_values import (
     Made,
     OwnClass,
     ReturnError,
-    RoundError,
     as_read,
     returns,
 )
@@ -53,7 +52,7 @@ from rlplan.planner.configs.reading.python_values import (
     UnknownValueError,
     known,
 )
-from rlplan.planner.configs.shell.commands import NOT_AT_HAND
+from rlplan.planner.configs.shell.commands import NOT_AT_HAND, RoundError
 from rlplan.planner.configs.shell.text import Gap, Text
 
 # The call that starts a training in both frameworks (utils/external_utils/command_utils.py), with its first parameters.
