@@ -9,7 +9,6 @@ import secrets
 import socket
 import sys
 import webbrowser
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
@@ -25,6 +24,7 @@ from starlette.routing import Route
 from rlplan.errors import FileError, UserError, printable
 from rlplan.files.decoding import decode
 from rlplan.files.writing import plain
+from rlplan.profiles.tables.remembered import LeastRecentlyUsed
 from rlplan_cli.serve.asked import (
     LARGEST_BYTES,
     PAGE,
@@ -111,7 +111,7 @@ class Page:
 
     def __init__(self, *, warms: bool = True) -> None:
         self.quick, self.whole, self.long = Lane("quick"), Lane("answers"), Lane("search")
-        self.near: OrderedDict[str, Plan] = OrderedDict()
+        self.near: LeastRecentlyUsed[str, Plan] = LeastRecentlyUsed(MOST_PAGES)
         self.kept = KeptAnswers()
         self._warms = warms
         self._warming: list[asyncio.Task[Any]] = []
@@ -186,7 +186,7 @@ class Page:
         if isinstance(asked, Asked):
             self.kept.keep(work, asked, found)
         if found.plan is not None:
-            self._keep(page, found.plan)
+            self.near.keep(page, found.plan)
         return reply(found.answer, (), sequence)
 
     def _kept(self, work: str, asked: Any) -> Found | None:  # noqa: ANN401 -- any question
@@ -196,12 +196,6 @@ class Page:
     def _in_lane(self, work: str, asked: Any, page: str) -> Any:  # noqa: ANN401 -- any question
         """Return what a lane is asked: of a quick answer, beside the plan of the page's last one."""
         return QuickAsked(asked=asked, near=self.near.get(page)) if work == "quick" else asked
-
-    def _keep(self, page: str, plan: Plan) -> None:
-        self.near[page] = plan
-        self.near.move_to_end(page)
-        while len(self.near) > MOST_PAGES:
-            self.near.popitem(last=False)
 
 
 def reply(

@@ -6,11 +6,11 @@ import hashlib
 import json
 import os
 import re
-from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlplan.files.writing import plain
+from rlplan.profiles.tables.remembered import LeastRecentlyUsed
 from rlplan_cli.serve.asked import Asked, SearchAsked
 
 if TYPE_CHECKING:
@@ -39,23 +39,18 @@ class KeptAnswers:
     """
 
     def __init__(self) -> None:
-        self._found: OrderedDict[bytes, Found] = OrderedDict()
+        self._found: LeastRecentlyUsed[bytes, Found] = LeastRecentlyUsed(MOST_KEPT)
 
     def get(self, work: str, asked: Asked) -> Found | None:
         """Return what a question was answered with; None where that is not kept."""
-        key = _key(work, asked)
-        if key not in self._found or names_files(asked):
-            return None
-        self._found.move_to_end(key)
-        return self._found[key]
+        found = self._found.get(_key(work, asked))
+        return None if found is None or names_files(asked) else found
 
     def keep(self, work: str, asked: Asked, found: Found) -> None:
         """Keep an answer, if it would be the same again."""
         if work not in KEPT_WORKS or names_files(asked) or _was_stopped(asked, found.answer):
             return
-        self._found[_key(work, asked)] = found
-        while len(self._found) > MOST_KEPT:
-            self._found.popitem(last=False)
+        self._found.keep(_key(work, asked), found)
 
 
 def names_files(asked: Asked) -> bool:
