@@ -31,8 +31,8 @@ def check_data(job: Job, folder: Path) -> None:
 def mistakes_in_data(job: Job, folder: Path) -> list[UserError]:
     """Return what `execute` would refuse of a job's prompts, tokenizer, columns and lengths.
 
-    A job that names no data has none. Where nothing here can read its tokenizer, it is told that lengths are
-    not looked at.
+    A job that names no data has none: an evaluation of which only the frequency is known, as a script's, is forecast and not
+    run. Where nothing here can read its tokenizer, it is told that lengths are not looked at.
     """
     from importlib.util import find_spec
 
@@ -40,7 +40,8 @@ def mistakes_in_data(job: Job, folder: Path) -> list[UserError]:
     from rlplan.executor.learning.rules import needed_columns
 
     texts = job.pretrain is not None and job.pretrain.file is not None
-    named = (job.prompts_file, job.evaluation)
+    held_out_file = None if job.evaluation is None else job.evaluation.prompts_file
+    named = (job.prompts_file, held_out_file)
     if named == (None, None) and job.tokenizer == BYTES and not texts:
         return []
     if job.tokenizer != BYTES and find_spec("transformers") is None:

@@ -46,6 +46,15 @@ def test_a_search_of_a_script_is_that_of_its_job_with_its_own_plan_among_the_can
     assert framework["plans"][0]["forecast"]["iteration_seconds"] == best["iteration_seconds"]
 
 
+def test_a_script_that_validates_is_searched_though_its_validation_set_is_elsewhere(rlplan, script):
+    Path(script).write_text(f"{SLOW} trainer.test_freq=5\n")
+    found = rlplan("search", script, *BESIDE)
+    assert found.code == 0, found.err
+    assert "validation every 5 steps, not counted" in found.out
+    assert rlplan("import", script, *BESIDE, "--out", "job.yaml").code == 0
+    assert rlplan("search", "job.yaml").code == 0
+
+
 def test_what_a_script_breaks_is_said_and_seconds_are_no_gain_in_cost(rlplan, script):
     found = rlplan("search", script, *BESIDE, "--max-gpus", "1", "--objective", "cost")
     (line,) = (each for each in found.err.splitlines() if " as it stands: " in each)
