@@ -22,7 +22,7 @@ from typing import Literal
 from rlplan.files.decoding import read_yaml
 from rlplan.profiles.analytic.efficiencies import FITS_FOLDER, LENGTHS_FILE, Constant
 from rlplan.profiles.analytic.normal import normal_quantile, zero_between
-from rlplan.profiles.jobs.place import JobPlace
+from rlplan.profiles.jobs.checks import JobPlace
 from rlplan.workload import (
     Empirical,
     Lengths,

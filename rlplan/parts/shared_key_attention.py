@@ -51,24 +51,26 @@ def _merged(model: ModelArchitecture, tp: int) -> int:
     return max(1, sizes_of(model).output_groups // tp) * sizes_of(model).output_rank
 
 
-def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
-    """Return projections, rotary embedding, attention to the window and grouped output."""
-    return around(core, model, shard, batch, tokens, kept_values=0)
+def core(
+    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
+) -> Operators:
+    """Return the attention to the tokens of the window."""
+    seen = mean_seen(sizes_of(model).window, query_tokens, cached)
+    return (seen_by_heads("window attention", model, tp, sequences, query_tokens, seen),)
 
 
-def around(
-    attends: Core,
+def operators(
     model: ModelArchitecture,
     shard: Shard,
     batch: Batch,
     tokens: int,
-    *,
-    kept_values: int,
+    attends: Core = core,
+    kept_values: int = 0,
 ) -> Operators:
-    """Return the operators around a core, and that core.
+    """Return projections, rotary embedding, attention to the window and grouped output.
 
     Args:
-        attends: The core.
+        attends: What is between the projections.
         kept_values: That a token leaves for all later ones on average, which context-parallel ranks exchange; the
             window's, which are few, are left out.
     """
@@ -93,14 +95,6 @@ def around(
         Gemm("attention output", tokens, groups * sizes.output_rank, model.hidden_size),
     )
     return tuple(found)
-
-
-def core(
-    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
-) -> Operators:
-    """Return the attention to the tokens of the window."""
-    seen = mean_seen(sizes_of(model).window, query_tokens, cached)
-    return (seen_by_heads("window attention", model, tp, sequences, query_tokens, seen),)
 
 
 def mean_seen(limit_tokens: int, query_tokens: int, cached: int) -> float:

@@ -11,7 +11,7 @@ from rlplan.plan import TaskPlan
 from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
-from rlplan.simulator.costs.passes import Parts, gradient_exchange, infer_parts, train_parts
+from rlplan.simulator.costs.passes import gradient_exchange, infer_parts, train_parts
 from rlplan.simulator.costs.taskcost import (
     TaskCost,
     call_of,
@@ -216,7 +216,7 @@ def passes_cost(placed: PlacedTask) -> TaskCost:
     measured = measured_cost(placed)
     if measured is not None:
         return measured
-    parts = _parts(PlacedTasks.of(placed))
+    parts = (train_parts if placed.trains else infer_parts)(PlacedTasks.of(placed))
     cost = cost_of({name: part.row(0) for name, part in parts.items()})
     return with_spread(cost, placed.engine.forecast_spread)
 
@@ -235,10 +235,6 @@ def layout_seconds(table: PlacedTasks) -> Floats:
         rows = (table.row(row) for row in range(len(table)))
         costs = (task_at_site(passes_cost(placed), placed) for placed in rows)
         return np.array([cost.total.seconds for cost in costs]) * batches
-    parts = _parts(table)
+    parts = (train_parts if table.any.trains else infer_parts)(table)
     seconds = [part.seconds * times_of(table.any, name) for name, part in parts.items()]
     return np.asarray(np.sum(seconds, axis=0) * batches)
-
-
-def _parts(table: PlacedTasks) -> Parts:
-    return train_parts(table) if table.any.trains else infer_parts(table)

@@ -351,7 +351,9 @@ def operator_steps(replica: ReplicaSetting) -> ReplicaSteps:
         batch = Batch(
             sequences=each, tokens=each * length, sequence_tokens=length, head_tokens=each
         )
-        whole = _whole_pass(setting, model, batch)
+        layers = _layers(setting, model, batch, layer_kinds(model).counts(0, model.num_layers))
+        first, last = _ends(setting, model, batch)
+        whole = (layers + first + last).total + _hops(setting, model, batch)
         if replica.tower_seconds:
             whole = whole + Estimate(count * length * replica.tower_seconds, 0.0, Source.FITTED)
         if batches == 1:
@@ -387,12 +389,6 @@ def _gathering(replica: ReplicaSetting) -> Estimate:
         for kind, count in zip(layer_kinds(replica.model).models, counts, strict=True)
     )
     return total(gathers)
-
-
-def _whole_pass(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
-    whole = _layers(setting, model, batch, layer_kinds(model).counts(0, model.num_layers))
-    first, last = _ends(setting, model, batch)
-    return (whole + first + last).total + _hops(setting, model, batch)
 
 
 def _slowest_stage(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
