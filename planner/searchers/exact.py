@@ -126,7 +126,7 @@ def search(
     if not campaign.ranked:
         raise InfeasibleError(
             f"no placement of job {job.name!r} {'keeps what is pinned: ' if pinned.given else 'has '}the pools with the mode"
-            f" {', '.join(pinned.asked.modes) or 'sync'} and the transition {pinned.transition or 'of choice'}"
+            f" {', '.join(pinned.asked.modes) or USUAL_MODE} and the transition {pinned.transition or 'of choice'}"
         )
     campaign.find_winner()
     if placements == 1 and campaign.has_unseen:  # one of them may be better

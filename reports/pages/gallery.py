@@ -56,6 +56,7 @@ PICTURE = "gallery-steps"
 # Of the strip that shows a forecast beside its measurement: from a third of what was measured to three times as much.
 _STRIP_TIMES = 3.0
 KINDS = ("measured", "reported", "refused")
+# Words of the modes in which generation is ahead of training.
 MODES = {"one-step-off": "one step off", "async": "asynchronous"}
 
 
@@ -338,8 +339,7 @@ def steps_svg(recipes: Sequence[Recipe], scheme: Scheme) -> str:
 
 
 def _series(recipe: Recipe) -> str:
-    asynchronous = recipe.mode in ("async", "one-step-off")
-    return f"{recipe.framework}, {'asynchronous' if asynchronous else 'synchronous'}"
+    return f"{recipe.framework}, {'asynchronous' if recipe.mode in MODES else 'synchronous'}"
 
 
 def _across(seconds: float) -> float:

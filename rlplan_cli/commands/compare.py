@@ -11,20 +11,7 @@ import typer
 from rlplan.planner.configs.frameworks import names_in_words, steps_in_words
 from rlplan_cli.config_options import (
     READ,
-    AsOption,
-    EnvironmentOption,
     GivenOptions,
-    GpuOption,
-    HostMemoryOption,
-    ModelOption,
-    ObservationOption,
-    PromptOption,
-    ResponseOption,
-    RunOption,
-    SetOption,
-    ToolOption,
-    TurnsOption,
-    VersionOption,
     framework_of,
     import_options,
     refuse_given,
@@ -56,7 +43,8 @@ FORECAST = steps_in_words()
 CONFIGURATION = "A framework's configuration (with --with)"
 
 
-def command(  # noqa: PLR0917 -- one parameter an option
+def command(
+    *,
     words: Annotated[
         list[str],
         typer.Argument(
@@ -97,19 +85,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         float | None,
         typer.Option(min=0.0, help="Stop each search after so long (with --with)."),
     ] = None,
-    gpu: GpuOption = None,
-    mean_response: ResponseOption = None,
-    mean_prompt: PromptOption = None,
-    model: ModelOption = None,
-    run: RunOption = False,
-    taken_as: AsOption = None,
-    framework_version: VersionOption = None,
-    host_memory_bytes: HostMemoryOption = None,
-    environment: EnvironmentOption = None,
-    turns: TurnsOption = None,
-    observation_tokens: ObservationOption = None,
-    tool_seconds: ToolOption = None,
-    set_keys: SetOption = None,
+    said: GivenOptions,
     profile: ProfileOption = None,
     site: SiteOption = None,
     out: Annotated[
@@ -119,21 +95,6 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Compare our best plan with other systems'; or (--with) one job's step as several frameworks run it."""
-    said = GivenOptions(
-        gpu,
-        mean_response,
-        mean_prompt,
-        model,
-        run,
-        taken_as,
-        framework_version,
-        host_memory_bytes,
-        environment,
-        turns,
-        observation_tokens,
-        tool_seconds,
-        set_keys,
-    )
     if frameworks:
         _check_alone("--systems", systems or None, "without --with")
         _check_alone("--out", out, "without --with")
