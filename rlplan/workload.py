@@ -336,20 +336,6 @@ def log_normal_of(latency: LognormalSeconds | PercentileSeconds) -> tuple[float,
     return log_moments(latency.mean, latency.std)
 
 
-def sample_seconds(seconds: Seconds, count: int, seed: int) -> tuple[float, ...]:
-    """Draw `count` times in seconds; the same seed gives the same ones on any machine."""
-    if isinstance(seconds, int | float):
-        return (float(seconds),) * count
-    generator = random.Random(seed)
-    if isinstance(seconds, UniformSeconds):
-        return tuple(generator.uniform(seconds.low, seconds.high) for _ in range(count))
-    if isinstance(seconds, EmpiricalSeconds):
-        return tuple(generator.choices(seconds.values, k=count))
-    centre, width = log_normal_of(seconds)
-    most = math.inf if seconds.max is None else seconds.max
-    return tuple(min(most, generator.lognormvariate(centre, width)) for _ in range(count))
-
-
 Inference = Literal["remote", "inline"]
 
 
