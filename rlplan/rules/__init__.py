@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from rlplan.errors import FileError
 from rlplan.job import Job
-from rlplan.plan import Plan, PlanDraft, TaskPlan
+from rlplan.plan import SIZES, Plan, PlanDraft, TaskPlan
 from rlplan.rules import batches, engines, flow, layouts, pools
-from rlplan.rules.rule import SIZES, Engines, Problem, Refusal, Rule, TaskContext, contexts_of, rule
+from rlplan.rules.rule import Engines, Problem, Refusal, Rule, TaskContext, contexts_of, rule
 
 __all__ = ["RULES", "Refusal", "Rule", "check_draft", "check_plan", "refusals"]
 

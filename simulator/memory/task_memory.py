@@ -50,7 +50,15 @@ from rlplan.simulator.model import (
     sums_bytes,
     without_tower,
 )
-from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, whole
+from rlplan.simulator.placed import (
+    SHARD_COLUMNS,
+    Flags,
+    Floats,
+    Ints,
+    PlacedTask,
+    PlacedTasks,
+    whole,
+)
 from rlplan.simulator.workload import (
     fullest_tokens,
     held_by,
@@ -270,7 +278,7 @@ UNREDUCED = "gradients before they are reduced"
 # the gradients of both.
 HEAD_ROWS = 4
 # Columns of layouts that decide what a micro-batch works on, of no more sequences than a rank has.
-WORKING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "micro_batch", "token_budget", "recompute")
+WORKING_COLUMNS = (*SHARD_COLUMNS, "micro_batch", "token_budget", "recompute")
 
 ManyTerms = dict[str, Ints]
 
