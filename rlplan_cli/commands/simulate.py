@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlplan_cli.config_options import GivenOptions
 from rlplan_cli.configured import ScriptGpuOption, ScriptOptions, configured
 from rlplan_cli.run_options import RunOptions, asked_run, keeps_run
 from rlplan_cli.terminal import (
@@ -81,13 +80,13 @@ def command(
     from rlplan_cli.terminal import print_answer, print_remarks
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
-    script = _script(file, beside.given(gpu), beside.framework)
+    script = _script(file, beside, gpu)
     complete, facts = _plan(file, script, profile, site)
     check_played(complete, str(file))
     check_rule_names(complete.job, file)
     check_files({"--trace": trace, "--out": out, "--out-plan": out_plan}, inputs=(file,))
     check_folder("--report", report)
-    asked = asked_run(whole_run, complete.job.iterations)
+    asked = asked_run(whole_run, complete.job.iterations) if whole_run != RunOptions() else None
     curve = _curve(lengths, asked)
     forecast = simulate(complete, facts, iterations=iterations)
     if asked is not None:
@@ -111,13 +110,13 @@ def command(
         raise typer.Exit(InfeasibleError.exit_code)
 
 
-def _script(file: Path, given: GivenOptions, framework: str | None) -> Configured | None:
+def _script(file: Path, beside: ScriptOptions, gpu: str | None) -> Configured | None:
     """Return what a framework's script says; of a plan nothing is loaded that reads scripts."""
     from rlplan.files.decoding import is_own_file
 
-    if framework is None and not any(given) and is_own_file(file):
+    if not any((gpu, *beside)) and is_own_file(file):
         return None
-    return configured(file, given, framework)
+    return configured(file, beside.given(gpu), beside.framework)
 
 
 def _plan(

@@ -195,7 +195,6 @@ class Grid:
 
     def __init__(self, cost: Callable[..., Estimate]) -> None:
         self.at_node = cache(cost)  # what a node costs, asked once
-        self._nodes: dict[tuple[int, ...], tuple[float, CostQuality]] = {}
         # By all coordinates but the last, which are nodes or lie between them.
         # Then by the place of the last coordinate's node in `NODES`.
         self._rows: dict[tuple[float, ...], dict[int, tuple[float, CostQuality]]] = {}
@@ -236,19 +235,12 @@ class Grid:
         notes: set[CostQuality] = set()
         seconds = 0.0
         for node, weight in corners(first):
-            seconds += weight * self.at(notes, (*node, NODES[place]))
+            estimate = self.at_node(*node, NODES[place])
+            seconds += weight * estimate.seconds
+            notes.add(note_of(estimate))
         note = notes.pop() if len(notes) == 1 else worst_of(notes)
         found = row[place] = (seconds, note)
         return found
-
-    def at(self, notes: set[CostQuality], node: tuple[int, ...]) -> float:
-        """Return seconds at whole numbers, which need not be nodes."""
-        found = self._nodes.get(node)
-        if found is None:
-            estimate = self.at_node(*node)
-            found = self._nodes[node] = (estimate.seconds, note_of(estimate))
-        notes.add(found[1])
-        return found[0]
 
 
 class MeasuredGrid(Grid):
@@ -257,7 +249,9 @@ class MeasuredGrid(Grid):
     def __call__(self, notes: set[CostQuality], *at: float) -> float:
         """Return seconds of a step of so many sequences with a mean of so many tokens each."""
         sequences, tokens = at
-        return self.at(notes, (int(sequences), round(tokens)))
+        estimate = self.at_node(int(sequences), round(tokens))
+        notes.add(note_of(estimate))
+        return estimate.seconds
 
     def run(self, notes: set[CostQuality], sequences: int, first: float, steps: int) -> float:
         """Return seconds of steps at first, first + 1, ... tokens."""
