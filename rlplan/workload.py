@@ -200,8 +200,8 @@ def mean_in_training(means: Sequence[float], share: float) -> float:
 def mean_at_step(means: Sequence[float], step: int, steps: int) -> float:
     """Return the mean length in tokens at a step of a training, counted from 1.
 
-    It is that at the middle of the step, so that the mean over a training that grows evenly is that of its beginning and
-    end. Steps beyond the last are as the end is.
+    It is taken at the middle of the step: if lengths grow evenly, the mean over the training is then the mean of its
+    first and last length. Steps beyond the last are as the end is.
     """
     return mean_in_training(means, (step - 0.5) / steps)
 

@@ -80,7 +80,7 @@ def plans_of(
     as_it_stands: Plan | None = None,
     placements: int | None = None,
 ) -> SearchResult:
-    """Return the best plans of a resolved job: those that its framework can run, where it names one that is exported to.
+    """Return the best plans of a resolved job; if its framework can be exported to, only plans that the framework can run.
 
     Args:
         target: The framework that is to run them; None takes the job's own.

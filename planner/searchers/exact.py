@@ -291,8 +291,8 @@ class _Campaign:
         """Find a good plan of every other placement, and of those streams that look best by each role alone.
 
         Args:
-            placements: Of how many plans are wanted, those of the best ones. Placements come in the order of their bounds, so
-                once so many have plans that are no worse than a bound, none of those that follow is among them.
+            placements: How many of the best placements need a plan. Placements come in the order of their bounds, so
+                the search ends once this many have plans no worse than the next bound.
         """
         streams = [each for each in self.ranked if each.schedule.streams][:MOST_STREAMS]
         # What overlaps is told beside the best plan whose iterations follow each other, wherever that is. Of the best one alone too,

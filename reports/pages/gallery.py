@@ -1,4 +1,4 @@
-"""The gallery: published recipes with their forecasts, as one page that is searched in the browser, as Markdown, and as a picture."""
+"""The gallery of published recipes with their forecasts: a page with a search in the browser, Markdown, and a picture."""
 
 import base64
 import hashlib

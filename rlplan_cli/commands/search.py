@@ -466,7 +466,7 @@ def _check_run(run: AskedRun | None, pareto: str | None, *, beyond: bool) -> Non
 
 
 def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
-    """Return what was found with what lending brings, where that was asked for, and what the job's deadline costs."""
+    """Add to a result what lending brings, if that was asked for, and what the job's deadline costs."""
     from rlplan.planner.answers.run_limits import deadline_price, with_run
     from rlplan.planner.answers.variants import on_spot_nodes, with_lending
     from rlplan.planner.configs.searching import plans_of

@@ -153,8 +153,8 @@ def _even_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | N
 def _usual_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | None:
     """Return seconds of a micro-batch as the job has them, or None where none was measured.
 
-    Attention over sequences of other lengths, and over prompts that samples share, is computed as wide as the longest,
-    and gathered for that: more than sequences of one length show.
+    Attention over sequences of unlike lengths, or over shared prompts, is padded to the longest, with gathers for it:
+    that costs more than passes over sequences of one length show.
     """
     engine, statistics = placed.engine, placed.statistics
     packs = engine.padding == "none" and engine.shares_prompts

@@ -575,9 +575,9 @@ class EngineSteps:
 
     @remembered
     def _parts(self, kind: ModelArchitecture) -> tuple[ModelArchitecture, ...]:
-        """Return kinds of one part each, whose layers one after another are a layer of a kind.
+        """Split a kind of layer into its attention alone and its feed-forward part alone.
 
-        Kinds of layers share those parts in which they are alike, such as their experts, which are priced once.
+        Kinds of layers that have a part in common, such as experts, share its price.
         """
         mixes = replace(kind, feed_forward=NO_PART, expert_details=None, window=None)
         return mixes, replace(kind, attention=NO_PART, window=None)

@@ -8,9 +8,9 @@ much less for each token: the means of many steps, whatever sequence gives more 
 
 An engine may guess up to a number of running sequences alone (`most_running`): above it a step is one without guesses.
 
-What is left out: guesses that form a tree (SGLang's topk above 1) count as the chain of as many tokens, rejection sampling's
-kernels as those of sampling, a draft head's smaller vocabulary as the model's, and engines that guess fewer tokens, not
-none, at larger batches.
+Simplified: a tree of guesses (SGLang's topk above 1) is priced as a chain of as many tokens, rejection sampling as
+sampling, and a draft head's smaller vocabulary as the model's; engines that guess fewer tokens at larger batches,
+instead of none, are left out.
 """
 
 from dataclasses import dataclass, replace

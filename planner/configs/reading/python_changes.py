@@ -297,7 +297,7 @@ class Noted:
 
 
 class PartOf(Link):
-    """Take a change of a part as one of its whole that is not followed, or one inside a whole as one of a part of it."""
+    """Pass a change of a part on to its whole, with an unknown effect, and a change inside a whole on to its parts."""
 
     def __init__(self, made: dict[int, ast.AST], *, is_whole: bool) -> None:
         self.is_whole, self.made = is_whole, made
@@ -319,7 +319,7 @@ class PartOf(Link):
 
 
 class GivenTo(Link):
-    """Take a change of a parameter as one by the call, and what is set of it as set where the call stands."""
+    """Pass a change of a parameter on to the argument: the call changes it, and attributes are set where the call stands."""
 
     def __init__(self, program: Changing, site: ast.Call, function: Function) -> None:
         self.program, self.site = program, site

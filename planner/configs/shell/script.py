@@ -86,8 +86,8 @@ def evaluate(
         arguments: Its `$1`, `$2`, ...
         environment: Variables that are set before it starts.
         probes: Whether a command succeeds that has such words in it; others are not known.
-        wanted: Whether a command is what the script is read for: of two branches between which only a run would
-            decide, the one that starts such a command is taken.
+        wanted: Tells whether a command is the one the script is read for. Where only a run could decide between two
+            branches, the branch with such a command is taken.
         path: Its file: what it knows of its own folder, and beside what other files are looked for.
     """
     import tree_sitter_bash  # noqa: PLC0415 -- only where a script is read
