@@ -14,7 +14,7 @@ spread as published.
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from statistics import fmean
 from typing import Literal
@@ -69,10 +69,8 @@ class LengthSpreads:
     between_runs: Constant
 
 
-@cache
-def load_length_spreads() -> LengthSpreads:
-    """Return the spread of lengths where a job gives only their mean."""
-    return read_yaml(LengthSpreads, FITS_FOLDER / f"{LENGTHS_FILE}.yaml")
+# Returns the spread of lengths where a job gives only their mean.
+load_length_spreads = cache(partial(read_yaml, LengthSpreads, FITS_FOLDER / f"{LENGTHS_FILE}.yaml"))
 
 
 def with_logged_lengths(work: Workload, place: JobPlace) -> Workload:
