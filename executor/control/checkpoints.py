@@ -35,9 +35,8 @@ from rlplan.executor.data.remote_folders import (
 from rlplan.executor.data.workload import job_of_batches
 from rlplan.executor.workers.calls import RANDOM_FOLDER, StoreCall
 from rlplan.executor.workers.pools import WorkerGroup, fetched
-from rlplan.files.decoding import check_version, decode, load_json, read_yaml
+from rlplan.files.decoding import check_version, decode, is_url, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.places import is_url
 from rlplan.files.writing import write_json
 from rlplan.job import RANDOM, Job
 from rlplan.plan import Plan

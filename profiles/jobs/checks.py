@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import Algorithm
 from rlplan.errors import FileError, nearest_name
+from rlplan.files.decoding import is_url
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.places import is_url
 from rlplan.job import RANDOM, Job, Role
 from rlplan.models import CONFIG_FILE, WEIGHT_FILES, ModelArchitecture, layer_kinds
 from rlplan.profiles.sheets import (

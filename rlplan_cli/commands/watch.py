@@ -123,7 +123,7 @@ class Shown(NamedTuple):
     def tell(self, found: Iterator[WatchedStep], log: Path) -> None:
         """Show steps as they come; Ctrl-C ends it."""
         from rlplan.files.writing import write_text
-        from rlplan.reports.tables.watching import prometheus_text
+        from rlplan.reports.tables.advice import prometheus_text
         from rlplan_cli.curves import Curves
 
         curves = None if self.tensorboard is None else Curves(self.tensorboard)
@@ -144,7 +144,7 @@ class Shown(NamedTuple):
     def _print(self, found: WatchedStep) -> None:
         from rlplan.errors import printable
         from rlplan.files.writing import plain
-        from rlplan.reports.tables.watching import watched_words
+        from rlplan.reports.tables.advice import watched_words
 
         if self.as_json:
             line = json.dumps({**plain(found), "place": found.place}, allow_nan=False)
