@@ -194,7 +194,7 @@ def _known_name(kind: Kind, name: str) -> str:
     raise UnknownNameError(kind.removesuffix("s"), name, sheet_names(kind))
 
 
-# What a name stands for, or another name that its sheet tells; an UnknownNameError where there is no such sheet.
+# Each returns the sheet of a name or of one of its aliases, and raises an UnknownNameError where there is none.
 load_device = cache(partial(_load_sheet, DeviceSheet, "devices"))
 load_rentals = cache(partial(_load_sheet, RentalSheet, "rentals"))
 load_log_sheet = cache(partial(_load_sheet, LogSheet, "logs"))
