@@ -98,7 +98,7 @@ def command(
     if frameworks:
         _check_alone("--systems", systems or None, "without --with")
         _check_alone("--out", out, "without --with")
-        asked = _Asked(frameworks, framework, mode, seconds, profile, site)
+        asked = _FrameworkRequest(frameworks, framework, mode, seconds, profile, site)
         compared = _by_framework(words, said, asked)
         if as_json:
             echo_json(_document(compared))
@@ -155,8 +155,8 @@ def _compare_systems(
     say_written(page)
 
 
-class _Asked(NamedTuple):
-    """Hold what `--with` and what goes with it say."""
+class _FrameworkRequest(NamedTuple):
+    """Hold the options of a comparison by frameworks (`--with`)."""
 
     frameworks: str
     framework: str | None
@@ -166,7 +166,9 @@ class _Asked(NamedTuple):
     site: Path | None
 
 
-def _by_framework(words: list[str], said: GivenOptions, asked: _Asked) -> FrameworksComparison:
+def _by_framework(
+    words: list[str], said: GivenOptions, asked: _FrameworkRequest
+) -> FrameworksComparison:
     """Return one job's steps by framework."""
     from dataclasses import replace
 
@@ -216,7 +218,7 @@ def _modes(mode: str | None) -> tuple[Mode, ...]:
 
 
 def _given(
-    words: list[str], said: GivenOptions, asked: _Asked
+    words: list[str], said: GivenOptions, asked: _FrameworkRequest
 ) -> tuple[Job, Plan | None, tuple[str, ...]]:
     """Return the job, the user's own plan where there is one, and what was assumed of them."""
     from rlplan.planner.answers.completion import complete, load_plan

@@ -76,7 +76,7 @@ def command(
 
     It ends with the training's last step, or Ctrl-C.
     """
-    shown = Shown(tensorboard, prometheus, as_json)
+    shown = StepOutputs(tensorboard, prometheus, as_json)
     shown.check((log, *(Path(word) for word in words[:2])))
     watch = _watch(log, words, given, profile, site)
     watch.all_steps = steps or watch.all_steps
@@ -84,7 +84,7 @@ def command(
     shown.tell(found, log)
 
 
-class Shown(NamedTuple):
+class StepOutputs(NamedTuple):
     """Hold where steps are shown."""
 
     tensorboard: Path | None

@@ -113,7 +113,7 @@ class Changing(Scoped):
             sets.setdefault(self.home_at(holder, value), []).append((attribute, value))
         self._note_elsewhere(sets)
         edges = [Edge(*each) for each in (*self._second_names(), *self._given_away())]
-        noted = Noted(
+        noted = NotedChanges(
             {home: {*map(id, each)} for home, each in self.changes.items()},
             {home: {id(value) for _, value in each} for home, each in sets.items()},
         )
@@ -127,7 +127,7 @@ class Changing(Scoped):
             self.attributes.extend(more)
         self.attributes.sort(key=lambda each: getattr(each[2], "lineno", 0))
 
-    def _pass_on(self, sets: Sets, edge: "Edge", noted: "Noted") -> None:
+    def _pass_on(self, sets: Sets, edge: "Edge", noted: "NotedChanges") -> None:
         """Note under one name what is changed under another, as far as it is new since the last time."""
         changes, values = self.changes.get(edge.source, ()), sets.get(edge.source, ())
         new_changes, new_values = changes[edge.changes :], values[edge.values :]
@@ -276,7 +276,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class NotedChanges:
     """Hold which changes are noted under which name, by their identity.
 
     Attributes:
