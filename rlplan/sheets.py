@@ -421,7 +421,7 @@ USUAL_SHARE = EngineShare()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertLoop:
-    """Say what a trainer's experts take where they are computed one by one.
+    """Hold the costs of a trainer that computes experts one after another.
 
     Attributes:
         turn_seconds: Host time of one expert in a layer's forward pass: it asks the device which tokens are the

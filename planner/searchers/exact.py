@@ -172,7 +172,7 @@ def _forecasts_of(ending: Ending, space: Space) -> list[_Found] | None:
 
 
 def _result(ending: Ending, found: Sequence[_Found], space: Space, seconds: float) -> SearchResult:
-    """Return what a search that ended so says, in so many seconds."""
+    """Return the result of a search that has ended, after this many seconds."""
     first = found[0]
     gap = _gap(first.value, ending.bound)
     stops = STOPS_UNKNOWN in ending.pruned

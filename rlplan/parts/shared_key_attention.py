@@ -121,7 +121,7 @@ def seen_by_heads(
 def spread(
     name: str, sequences: int, query_tokens: int, seen: float, heads: tuple[int, int, int]
 ) -> Attention:
-    """Return a causal attention with as many pairs as queries that see so many tokens each.
+    """Return a causal attention with as many query-key pairs as if each query saw `seen` tokens.
 
     Args:
         heads: Query heads, KV heads and their size.

@@ -122,8 +122,8 @@ class ModelContext(TaskContext):
         engine_name: What the layout says, or the job.
         engine: The sheet of that name, where sheets are at hand and have it.
         zero_stages: Stages that the engine offers; all where it is not known.
-        training: Of a task that infers with a model that another trains: that one's layout.
-        training_name: That other task.
+        training: The layout of the task that trains the same model, for a task that infers.
+        training_name: That task's name.
     """
 
     layout: Layout

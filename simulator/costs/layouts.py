@@ -117,11 +117,10 @@ def _seconds_at_once(placed: PlacedTask, name: PassName, **batch: int) -> Estima
 def _seconds_of(
     placed: PlacedTask, name: PassName, sequences: float, tokens: int
 ) -> Estimate | None:
-    """Return seconds of a micro-batch that computes as many tokens as so many sequences have.
+    """Return the seconds of a micro-batch that computes the tokens of `sequences` sequences, which may be no whole number.
 
-    Where samples share their prompt it is fewer than it holds, and no whole number. That leaves
-    out what is done for each sample all the same: attention over the prompt's tokens, and spreading
-    them to every sample for it.
+    Where samples share their prompt, fewer tokens are computed than the micro-batch holds. Left out is what is still
+    done for each sample: attention over the prompt's tokens, and copying them to every sample for it.
     """
     low = math.floor(sequences)
     least = _seconds_at_once(placed, name, sequences=low, tokens=tokens)
@@ -143,7 +142,7 @@ def _passes(placed: PlacedTask, name: PassName) -> Estimate | None:
 
 
 def _even_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | None:
-    """Return seconds of a micro-batch as one of equal lengths that computes as many tokens."""
+    """Return the seconds of a micro-batch of equal lengths that computes as many tokens."""
     statistics, engine = placed.statistics, placed.engine
     tokens = micro_batch_of(statistics, size, engine.padding).tokens // size
     computed = computed_batch(engine, statistics, size).tokens

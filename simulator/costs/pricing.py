@@ -190,9 +190,9 @@ class Setting:
         adapter: What is trained in place of the model's own weights, which are frozen.
         casts: Whether kernels of their own quantise the inputs of a layer's products.
         cache_value_bytes: Bytes of one value in the KV cache; 0 is those of `precision`.
-        expert_loop: What experts take that are computed one by one; None where they are not.
+        expert_loop: Costs of computing experts one after another; None where they are computed together.
         dispatcher: How tokens reach experts on other ranks (`rlplan/dispatchers/`).
-        hidden_exchange: Share of that which hides behind computing, as far as there is any.
+        hidden_exchange: Share of the exchange of tokens between experts that hides behind computing.
         graphs: What of a step is captured in CUDA graphs (`rlplan.job.Captured`).
         overlaps_products: Whether tensor-parallel ranks exchange in parts beside the products of these tensors.
         exchange_messages: Messages of a few bytes beside each exchange of rows for experts (see `EngineSheet`).

@@ -157,10 +157,9 @@ class StageStates:
         return self._shard(table, self.trained, ranks)
 
     def _shard(self, table: PlacedTasks, parameters: Ints, ranks: Ints) -> Ints:
-        """Return the parameters that each of so many ranks keeps of those of one GPU.
+        """Return the parameters of one GPU that each rank keeps when states are sharded over `ranks`.
 
-        Expert parallelism takes ranks that would have copies: an expert's states are shared out among
-        so many fewer.
+        Fewer ranks have copies of an expert than of other weights, so its states are sharded over fewer.
         """
         columns = table.columns
         spread = np.minimum(columns.expert_spread, ranks)

@@ -383,7 +383,7 @@ class _Calls(Program):
         return tuple(f"{name} {shown(value)}" for name, value in self.taken.items())
 
     def _given(self, key: str, value: ast.expr) -> Flat:
-        """Return a key's value, or keys where it is a mapping; where it is what another such call returns, that call's first."""
+        """Return a key's value, or a mapping's keys, behind those of another settings call that returns the mapping."""
         made = self._maker_of(value)
         if made is not None and self._may_be_none(value, made[0]):
             return {key: self._unknown(value, written(value), UNSURE)}

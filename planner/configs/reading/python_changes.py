@@ -73,7 +73,7 @@ class Changing(Scoped):
         return iter(())
 
     def note_names(self, node: ast.AST) -> None:
-        """Note the names that a function has of its own, and those that it declares as others'."""
+        """Note which names are local to a function, and which it declares `global` or `nonlocal`."""
         inside = self.places.get(id(node), TOP).function
         if isinstance(node, ast.Global | ast.Nonlocal):
             self.outer |= {(inside, name) for name in node.names}

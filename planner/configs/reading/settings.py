@@ -360,7 +360,7 @@ class RoleSettings:
         return self.settings.sheet.trainers[self.trainer].sizes
 
     def value(self, name: str) -> object:
-        """Return a size; that of the role which this one follows where it has none of its own."""
+        """Return a size; a role without a size of its own takes that of the role it follows."""
         if name not in self.names:
             return None
         setting, settings = self._setting(name), self.settings

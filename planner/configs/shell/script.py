@@ -287,7 +287,7 @@ class _Script(Branches):
             return self._printing(node, body)
 
     def _printing(self, node: "Node", body: "Node") -> Truth:
-        """Play what a redirection is of, and print what it does where that goes nowhere else."""
+        """Play a redirected command; what it prints to stderr is kept as the script's last message."""
         to_errors = any(">&2" in source(part).replace(" ", "") for part in node.children[1:])
         if not to_errors:
             return self.play(body)
